@@ -1,0 +1,1 @@
+"""What Armarium can do; one folder each, none of which knows another."""

@@ -1,0 +1,40 @@
+"""The handshake between the server and a capability: what it may use, what it offers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from armarium.foundation.events import Events
+from armarium.foundation.settings import Section
+from armarium.foundation.tools import ToolSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Facilities:
+    """What the server lends to every capability."""
+
+    events: Events
+    state_dir: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Capability:
+    """What a capability offers while it is open."""
+
+    name: str
+    tools: Sequence[ToolSpec]
+    instructions: str
+    """A paragraph for the model: what this capability is for and where to begin."""
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """How a capability is entered: the section of the settings that asks for it, and the function that opens it."""
+
+    name: str
+    settings: type[Section]
+    open: Callable[[Any, Facilities], AbstractAsyncContextManager[Capability]]

@@ -1,0 +1,191 @@
+"""The audit trail: one row per call, in a SQLite file that outlives the server and can be read while it runs."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+_log = logging.getLogger(__name__)
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS calls (
+    id INTEGER PRIMARY KEY,
+    at TEXT NOT NULL,
+    call_id TEXT NOT NULL,
+    surface TEXT NOT NULL,
+    capability TEXT NOT NULL,
+    tool TEXT NOT NULL,
+    principal TEXT NOT NULL,
+    apikey_hash TEXT NOT NULL,
+    session TEXT,
+    root TEXT,
+    path TEXT,
+    resolved_path TEXT,
+    outcome TEXT NOT NULL,
+    code TEXT,
+    duration_ms REAL NOT NULL,
+    request_bytes INTEGER NOT NULL,
+    response_bytes INTEGER NOT NULL,
+    arguments TEXT NOT NULL
+);
+CREATE INDEX IF NOT EXISTS calls_by_time ON calls (at);
+CREATE INDEX IF NOT EXISTS calls_by_tool ON calls (tool, id);
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class CallRecord:
+    """What happened in one call. No field holds file content or a key."""
+
+    at: str
+    call_id: str
+    surface: str
+    capability: str
+    tool: str
+    principal: str
+    apikey_hash: str
+    session: str | None
+    root: str | None
+    path: str | None
+    resolved_path: str | None
+    outcome: str
+    code: str | None
+    duration_ms: float
+    request_bytes: int
+    response_bytes: int
+    arguments: str
+
+
+_COLUMNS = tuple(column.name for column in fields(CallRecord))
+_INSERT = f"INSERT INTO calls ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"  # noqa: S608 our own names
+
+
+class AuditLog:
+    """Appends records from a thread of its own, many in one transaction when calls come fast."""
+
+    def __init__(self, file: Path, *, retention_days: int | None = None) -> None:
+        self._file = file
+        self._retention_days = retention_days
+        self._queue: queue.SimpleQueue[CallRecord | None] = queue.SimpleQueue()
+        self._connection = _open_for_writing(file)
+        self._thread = threading.Thread(target=self._write_until_closed, name="audit", daemon=True)
+        self._thread.start()
+
+    def append(self, record: CallRecord) -> None:
+        """Write the record soon; never blocks the call."""
+        self._queue.put(record)
+
+    def close(self) -> None:
+        """Write what is left and close the file."""
+        self._queue.put(None)
+        self._thread.join()
+        self._connection.close()
+
+    def _write_until_closed(self) -> None:
+        self._forget_old_records()
+        closing_time = False
+        while not closing_time:
+            batch = [self._queue.get()]
+            while not self._queue.empty():
+                batch.append(self._queue.get())
+            closing_time = None in batch
+            rows = [tuple(getattr(record, name) for name in _COLUMNS) for record in batch if record is not None]
+            try:
+                with self._connection:
+                    self._connection.executemany(_INSERT, rows)
+            except sqlite3.Error:
+                # The calls are in the structured log as well; a full disk must not take the server down.
+                _log.exception("audit records could not be written", extra={"records": len(rows)})
+
+    def _forget_old_records(self) -> None:
+        if self._retention_days is None:
+            return
+        with self._connection:
+            self._connection.execute(
+                "DELETE FROM calls WHERE at < strftime('%Y-%m-%dT%H:%M:%fZ', 'now', ?)",
+                (f"-{self._retention_days} days",),
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class AuditFilter:
+    """Which records a reader wants; None means any."""
+
+    tool: str | None = None
+    capability: str | None = None
+    principal: str | None = None
+    root: str | None = None
+    path_prefix: str | None = None
+    outcome: str | None = None
+    code: str | None = None
+    since: str | None = None
+    until: str | None = None
+
+    def where(self) -> tuple[str, list[str]]:
+        """The SQL condition and its parameters."""
+        conditions = ["TRUE"]
+        values: list[str] = []
+        for column in ("tool", "capability", "principal", "root", "outcome", "code"):
+            if (wanted := getattr(self, column)) is not None:
+                conditions.append(f"{column} = ?")
+                values.append(wanted)
+        for condition, wanted in (("at >= ?", self.since), ("at < ?", self.until)):
+            if wanted is not None:
+                conditions.append(condition)
+                values.append(wanted)
+        if self.path_prefix is not None:
+            conditions.append("path GLOB ?")
+            values.append(_glob_escaped(self.path_prefix) + "*")
+        return " AND ".join(conditions), values
+
+
+def read_records(file: Path, wanted: AuditFilter, *, last: int) -> list[tuple[int, CallRecord]]:
+    """The newest `last` records that fit, oldest first, each with its row number."""
+    condition, values = wanted.where()
+    with closing(_open_for_reading(file)) as connection:
+        rows = connection.execute(
+            f"SELECT id, {', '.join(_COLUMNS)} FROM calls WHERE {condition} ORDER BY id DESC LIMIT ?",  # noqa: S608 our own names
+            (*values, last),
+        ).fetchall()
+    return [(row[0], CallRecord(*row[1:])) for row in reversed(rows)]
+
+
+def follow_records(
+    file: Path, wanted: AuditFilter, *, after: int, poll_s: float = 0.2
+) -> Iterator[tuple[int, CallRecord]]:
+    """Records as they are written, for ever; start behind row `after`."""
+    condition, values = wanted.where()
+    with closing(_open_for_reading(file)) as connection:
+        while True:
+            for row in connection.execute(
+                f"SELECT id, {', '.join(_COLUMNS)} FROM calls WHERE id > ? AND {condition} ORDER BY id",  # noqa: S608 our own names
+                (after, *values),
+            ).fetchall():
+                after = row[0]
+                yield row[0], CallRecord(*row[1:])
+            time.sleep(poll_s)
+
+
+def _open_for_writing(file: Path) -> sqlite3.Connection:
+    file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    file.touch(mode=0o600, exist_ok=True)
+    connection = sqlite3.connect(file, check_same_thread=False, timeout=10)
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = NORMAL")
+    connection.executescript(_SCHEMA)
+    return connection
+
+
+def _open_for_reading(file: Path) -> sqlite3.Connection:
+    return sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True, timeout=10)
+
+
+def _glob_escaped(text: str) -> str:
+    return "".join(f"[{character}]" if character in "*?[" else character for character in text)

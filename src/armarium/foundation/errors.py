@@ -1,0 +1,57 @@
+"""The one base of everything Armarium raises on purpose: a stable code, a message, and what to do next."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+
+class ArmariumError(Exception):
+    """Something went wrong that the caller may know about.
+
+    The message, the hint and the details all reach the caller, so none of them may hold a host path, a secret or
+    file content the caller could not read anyway. What only an operator may see goes into `private`.
+    """
+
+    code: ClassVar[str] = "INTERNAL"
+    retryable: ClassVar[bool] = False
+    security: ClassVar[bool] = False
+    """A denial: logged at WARNING with what was attempted."""
+
+    def __init__(
+        self, message: str, *, hint: str | None = None, private: dict[str, Any] | None = None, **details: Any
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        self.details = details
+        self.private = private or {}
+
+
+class Internal(ArmariumError):
+    """A fault of ours; the id leads to the log line that has the rest."""
+
+    code = "INTERNAL"
+
+
+class InvalidArgument(ArmariumError):
+    """An argument is missing, has the wrong type or contradicts another."""
+
+    code = "INVALID_ARGUMENT"
+
+
+class UnknownTool(ArmariumError):
+    """No tool of that name is served here."""
+
+    code = "UNKNOWN_TOOL"
+
+
+class DeadlineExceeded(ArmariumError):
+    """The call took longer than it may."""
+
+    code, retryable = "DEADLINE_EXCEEDED", True
+
+
+class ConfigError(ArmariumError):
+    """The settings cannot be used; the server does not start."""
+
+    code = "CONFIG_INVALID"

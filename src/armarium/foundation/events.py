@@ -1,0 +1,47 @@
+"""What capabilities tell each other without knowing each other."""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+
+from armarium.foundation.identity import Principal
+from armarium.foundation.refs import FileRef
+
+_log = logging.getLogger(__name__)
+
+EventT = TypeVar("EventT")
+Handler = Callable[[EventT], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class FileChanged:
+    """A file or folder was changed through Armarium."""
+
+    ref: FileRef
+    change: Literal["created", "modified", "removed"]
+    is_directory: bool
+    by: Principal
+
+
+class Events:
+    """Delivers each event to the handlers of its type, in the order they subscribed."""
+
+    def __init__(self) -> None:
+        self._handlers: dict[type, list[Callable[[Any], Awaitable[None]]]] = defaultdict(list)
+
+    def subscribe(self, kind: type[EventT], handler: Handler[EventT]) -> Callable[[], None]:
+        """Call `handler` for every event of that type, until the returned function is called."""
+        self._handlers[kind].append(handler)
+        return lambda: self._handlers[kind].remove(handler)
+
+    async def publish(self, event: object) -> None:
+        """Tell everyone who asked. A handler that fails must not undo what already happened, so it is only logged."""
+        for handler in tuple(self._handlers[type(event)]):
+            try:
+                await handler(event)
+            except Exception:  # noqa: BLE001 the edge between capabilities: one listener must not break another
+                _log.exception("a listener failed", extra={"event": type(event).__name__})

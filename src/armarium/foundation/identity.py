@@ -1,0 +1,84 @@
+"""Who is calling: principals, and the keys that prove them."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from armarium.foundation.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """The caller as everything below the gate knows them; the key itself never comes this far."""
+
+    username: str
+    groups: tuple[str, ...]
+    apikey_hash: str
+
+
+def key_hash(key: str) -> str:
+    """The SHA-256 of an API key, the form in which keys are configured, compared and recorded."""
+    return hashlib.sha256(key.encode()).hexdigest()
+
+
+ANYONE = Principal("anonymous", (), key_hash(""))
+LOCAL = Principal("local", (), key_hash(""))
+"""The person whose own process talks to us over stdio."""
+
+
+class Authenticator:
+    """Tells which principal a bearer key belongs to."""
+
+    def __init__(self, principals: Sequence[Principal], *, open_to_anyone: bool = False) -> None:
+        self._principals = tuple((principal.apikey_hash.encode(), principal) for principal in principals)
+        self._open_to_anyone = open_to_anyone
+
+    def identify(self, key: str | None) -> Principal | None:
+        """The principal, or None when the key is missing or wrong."""
+        if self._open_to_anyone:
+            return ANYONE
+        if key is None:
+            return None
+        presented = key_hash(key).encode()
+        found: Principal | None = None
+        # Every key is compared, so that the time taken tells nothing about which one, if any, was near.
+        for known, principal in self._principals:
+            if hmac.compare_digest(known, presented):
+                found = principal
+        return found
+
+
+def read_token(path: Path) -> str:
+    """The token kept in a file, without surrounding white space."""
+    try:
+        token = path.read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise ConfigError(f"cannot read the token file {path}: {error.strerror}") from error
+    if not token:
+        raise ConfigError(f"the token file {path} is empty", hint="write a long random string into it")
+    return token
+
+
+def ensure_token(path: Path) -> str:
+    """The token in `path`; on the first start one is generated, readable by its owner alone."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    fresh = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(descriptor, "w") as file:
+            file.write(secrets.token_urlsafe(32) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        # link() does not replace: of several processes that start at once, one token wins and all read it.
+        os.link(fresh, path)
+    except FileExistsError:
+        pass
+    finally:
+        os.unlink(fresh)
+    return read_token(path)

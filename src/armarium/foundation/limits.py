@@ -1,0 +1,34 @@
+"""How long work that runs in a worker thread may go on, and how it tells that it does."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+_PROGRESS_INTERVAL_S = 0.25
+
+
+class Stopped(Exception):
+    """The call was cancelled, or its deadline passed, while a worker was busy with it."""
+
+
+class Pulse:
+    """Beaten by long loops in a worker thread: stops them when the call ended, and passes their progress on."""
+
+    def __init__(self, report: Callable[[int], None] | None = None) -> None:
+        self._stop = threading.Event()
+        self._report = report
+        self._next_report = time.monotonic() + _PROGRESS_INTERVAL_S
+
+    def stop(self) -> None:
+        """End the work at its next beat. Called from any thread."""
+        self._stop.set()
+
+    def beat(self, done: int) -> None:
+        """Say how far the work is. Cheap enough for every file or block; raises `Stopped` when nobody waits."""
+        if self._stop.is_set():
+            raise Stopped
+        if self._report is not None and (now := time.monotonic()) >= self._next_report:
+            self._next_report = now + _PROGRESS_INTERVAL_S
+            self._report(done)

@@ -1,0 +1,37 @@
+"""What of a call's arguments may be written down."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+PREVIEW_BYTES = 256
+_LONGEST_PLAIN_TEXT = 1024
+
+
+def redacted(arguments: Mapping[str, Any], content_fields: frozenset[str]) -> dict[str, Any]:
+    """The arguments for a log or the audit trail: file content, and anything long, is reduced to its fingerprint."""
+    return {
+        name: fingerprint(value) if _must_shrink(name, value, content_fields) else value
+        for name, value in arguments.items()
+    }
+
+
+def _must_shrink(name: str, value: object, content_fields: frozenset[str]) -> bool:
+    if name in content_fields:
+        return True
+    if isinstance(value, str):
+        return len(value) > _LONGEST_PLAIN_TEXT
+    return isinstance(value, list | dict) and len(repr(value)) > _LONGEST_PLAIN_TEXT  # pyright: ignore[reportUnknownArgumentType] any JSON
+
+
+def fingerprint(value: object) -> dict[str, Any]:
+    """Length, hash and the first bytes: enough to recognise a content, not to have it."""
+    text = value if isinstance(value, str) else repr(value)
+    encoded = text.encode("utf-8", "backslashreplace")
+    return {
+        "length": len(encoded),
+        "sha256": hashlib.sha256(encoded).hexdigest(),
+        "preview": encoded[:PREVIEW_BYTES].decode("utf-8", "ignore"),
+    }

@@ -1,0 +1,106 @@
+"""Checks JSON values against a JSON Schema, and says in plain words which field is wrong."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from typing import Any
+
+import jsonschema_rs
+
+from armarium.foundation.errors import InvalidArgument
+
+JsonSchema = Mapping[str, Any]
+
+_TYPE_NAMES = {"string": "a string", "integer": "an integer", "number": "a number", "boolean": "true or false",
+               "array": "a list", "object": "an object", "null": "null"}  # fmt: skip
+_LONGEST_ECHO = 60
+
+
+class SchemaCheck:
+    """A compiled schema."""
+
+    def __init__(self, schema: JsonSchema) -> None:
+        self._schema = schema
+        self._validator = jsonschema_rs.validator_for(dict(schema))
+
+    def check(self, value: object) -> None:
+        """Raise `InvalidArgument` naming the field, if the value does not fit."""
+        if self._validator.is_valid(value):
+            return
+        error = next(iter(self._validator.iter_errors(value)))
+        raise InvalidArgument(self._in_words(error), field=_field_of(error) or None)
+
+    def _in_words(self, error: jsonschema_rs.ValidationError) -> str:
+        field = _field_of(error)
+        rule, limit = error.kind.name, error.kind.as_dict().get("limit")
+        subject = f"`{field}`" if field else "the arguments"
+        match rule:
+            case "required":
+                missing = error.kind.as_dict()["property"]
+                return f"`{_joined(field, str(missing))}` is required"
+            case "additionalProperties":
+                return self._unknown_argument(error)
+            case "type":
+                return f"{subject} must be {_expected_types(error)}, not {_type_of(error.instance)}"
+            case "enum":
+                return self._not_one_of(error, field)
+            case "minimum":
+                return f"{subject} must be at least {limit}"
+            case "maximum":
+                return f"{subject} must be at most {limit}"
+            case "minLength" | "minItems":
+                return f"{subject} must not be empty" if limit == 1 else f"{subject} must have at least {limit} items"
+            case "maxLength":
+                return f"{subject} must have at most {limit} characters"
+            case "maxItems":
+                return f"{subject} must have at most {limit} items"
+            case "pattern":
+                return f"{subject} does not have the required form"
+            case _:
+                return f"{subject} is not valid ({rule})"
+
+    def _unknown_argument(self, error: jsonschema_rs.ValidationError) -> str:
+        unknown = str(error.kind.as_dict()["unexpected"][0])
+        known = [str(name) for name in self._schema.get("properties", {})]
+        near = difflib.get_close_matches(unknown, known, n=1)
+        suggestion = f"; did you mean `{near[0]}`?" if near else ""
+        return f"unknown argument `{_shortened(unknown)}`{suggestion}"
+
+    def _not_one_of(self, error: jsonschema_rs.ValidationError, field: str) -> str:
+        what = self._schema.get("properties", {}).get(field, {}).get("title") or field
+        supported = ", ".join(str(option) for option in error.kind.as_dict()["options"])
+        return f"unsupported {what}: {_shortened(str(error.instance))}; supported: {supported}"
+
+
+def _field_of(error: jsonschema_rs.ValidationError) -> str:
+    return ".".join(str(step) for step in error.instance_path)
+
+
+def _joined(parent: str, name: str) -> str:
+    return f"{parent}.{name}" if parent else name
+
+
+def _expected_types(error: jsonschema_rs.ValidationError) -> str:
+    types = error.kind.as_dict()["types"]
+    return " or ".join(_TYPE_NAMES.get(str(name), str(name)) for name in types)
+
+
+def _type_of(value: object) -> str:
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "true or false"
+        case str():
+            return "a string"
+        case int() | float():
+            return "a number"
+        case list():
+            return "a list"
+        case _:
+            return "an object"
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _LONGEST_ECHO else text[:_LONGEST_ECHO] + "…"

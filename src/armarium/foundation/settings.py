@@ -1,0 +1,243 @@
+"""Settings: one YAML file, overridden by the environment, overridden by flags; wrong names are told, not ignored."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar, get_args
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
+from pydantic_core import ErrorDetails
+
+from armarium.foundation.errors import ConfigError
+
+_ENVIRONMENT_PREFIX = "ARMARIUM_"
+_NESTING = "__"
+_UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+class Section(BaseModel):
+    """A part of the settings. Field docstrings become the reference page."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+def _seconds(value: object) -> object:
+    if isinstance(value, str) and (match := re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhd])", value.strip())):
+        return float(match[1]) * _UNITS_S[match[2]]
+    # YAML reads a bare `off` as false.
+    return None if value == "off" or value is False else value
+
+
+def _written_duration(seconds: float | None) -> str:
+    if seconds is None:
+        return "off"
+    for unit, size in reversed(_UNITS_S.items()):
+        if seconds >= size and seconds % size == 0:
+            return f"{seconds / size:g}{unit}"
+    return f"{seconds:g}s"
+
+
+Duration = Annotated[
+    Annotated[float, Field(gt=0)] | None,
+    BeforeValidator(_seconds),
+    PlainSerializer(_written_duration),
+    Field(json_schema_extra={"x-form": "a duration such as 90s, 30m, 24h, 7d, or off"}),
+]
+
+
+class ServerSettings(Section):
+    """Where the server listens and what it accepts."""
+
+    host: str = "127.0.0.1"
+    """Address to listen on. A public one needs `security.auth` other than `none`."""
+    port: int = Field(default=8091, ge=0, le=65535)
+    """Port to listen on; 0 takes a free one."""
+    allowed_origins: tuple[str, ...] = ()
+    """Browser origins that may call, besides the server's own loopback addresses."""
+    max_body_bytes: int = Field(default=16 * 1024 * 1024, gt=0)
+    """Requests with a larger body are refused with 413 before they are parsed."""
+    shutdown_grace: Duration = 4.0
+    """How long calls in flight may take to finish when the server is asked to stop."""
+
+
+class KeySettings(Section):
+    """One caller and the SHA-256 of their key."""
+
+    username: str = Field(min_length=1)
+    """Name in the audit trail and in access rules."""
+    groups: tuple[str, ...] = ()
+    """Groups the caller belongs to."""
+    key_sha256: str = Field(pattern="^[0-9a-f]{64}$")
+    """SHA-256 of the key in hex, as `printf %s KEY | sha256sum` prints it."""
+
+
+class SecuritySettings(Section):
+    """Who may call."""
+
+    auth: str = Field(default="auto", pattern=r"^(auto|none|keys|file:.+)$")
+    """`auto`: one token, generated once; `file:<path>`: the token in that file; `keys`: the list below;
+    `none`: anyone, on a loopback address only."""
+    keys: tuple[KeySettings, ...] = ()
+    """The callers for `auth: keys`."""
+
+
+class SessionSettings(Section):
+    """How long MCP sessions last."""
+
+    inactivity_timeout: Duration = 24 * 3600.0
+    """A session nobody used for this long is closed."""
+    max_lifetime: Duration = None
+    """A session older than this is closed, used or not."""
+    max_sessions: int = Field(default=10_000, gt=0)
+    """More sessions than this are refused with 503 until others end."""
+
+
+class LimitSettings(Section):
+    """What a single call may cost."""
+
+    call_timeout: Duration = 330.0
+    """A call that takes longer is stopped with DEADLINE_EXCEEDED, unless its tool allows more."""
+
+
+class AuditSettings(Section):
+    """The audit trail."""
+
+    file: str | None = None
+    """SQLite file; by default `audit.sqlite` in the state directory."""
+    enabled: bool = True
+    """Whether calls are recorded there. The structured log has them in any case."""
+    retention_days: int | None = Field(default=None, gt=0)
+    """Records older than this are removed when the server starts."""
+
+
+class TelemetrySettings(Section):
+    """Logs and traces."""
+
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """Lowest level written to standard error."""
+    otlp_endpoint: str | None = None
+    """OTLP/HTTP traces endpoint, e.g. http://127.0.0.1:4318/v1/traces; needs the `otel` extra."""
+
+
+class CoreSettings(Section):
+    """The settings every server has; capabilities add a section each."""
+
+    state_dir: str = "~/.local/state/armarium"
+    """Where the token and the audit trail live."""
+    server: ServerSettings = ServerSettings()
+    security: SecuritySettings = SecuritySettings()
+    sessions: SessionSettings = SessionSettings()
+    limits: LimitSettings = LimitSettings()
+    audit: AuditSettings = AuditSettings()
+    telemetry: TelemetrySettings = TelemetrySettings()
+
+    def state_path(self) -> Path:
+        """The state directory with `~` and XDG_STATE_HOME applied."""
+        if "state_dir" not in self.model_fields_set and (home := os.environ.get("XDG_STATE_HOME")):
+            return Path(home) / "armarium"
+        return Path(self.state_dir).expanduser()
+
+    def audit_file(self) -> Path:
+        """Where the audit trail is."""
+        return Path(self.audit.file).expanduser() if self.audit.file else self.state_path() / "audit.sqlite"
+
+
+SettingsT = TypeVar("SettingsT", bound=BaseModel)
+
+
+def load_settings(
+    model: type[SettingsT],
+    file: Path | None = None,
+    *,
+    environ: Mapping[str, str] | None = None,
+    flags: Mapping[str, Any] | None = None,
+) -> SettingsT:
+    """Build `model` from defaults, file, `ARMARIUM_SECTION__NAME` variables and dotted flags; later ones win."""
+    values = read_yaml(file) if file else {}
+    for variable, text in (environ or {}).items():
+        steps = variable.removeprefix(_ENVIRONMENT_PREFIX).lower().split(_NESTING)
+        if variable.startswith(_ENVIRONMENT_PREFIX) and (len(steps) > 1 or steps[0] in model.model_fields):
+            _put(values, steps, _yaml_value(text, variable), source=variable)
+    for flag, value in (flags or {}).items():
+        if value is not None:
+            _put(values, flag.split("."), value, source=flag)
+    return checked(model, values, source=str(file) if file else "the settings")
+
+
+def read_yaml(file: Path) -> dict[str, Any]:
+    """The mapping in a YAML file; an empty file is an empty mapping."""
+    try:
+        content = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"cannot read {file}: {error.strerror}", hint="check the path after --config") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{file} is not valid YAML: {error}") from error
+    if content is None:
+        return {}
+    if not isinstance(content, dict):
+        raise ConfigError(f"{file} must hold a mapping of settings, not {type(content).__name__}")
+    return content  # pyright: ignore[reportUnknownVariableType] any YAML
+
+
+def checked(model: type[SettingsT], values: Mapping[str, Any], *, source: str) -> SettingsT:
+    """Build `model`, turning the first mistake into a sentence that names the setting."""
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise ConfigError(f"{source}: {_in_words(first)}", hint=_hint(model, first)) from error
+
+
+def _in_words(error: ErrorDetails) -> str:
+    where = ".".join(str(step) for step in error["loc"])
+    if error["type"] == "extra_forbidden":
+        return f"unknown setting `{where}`"
+    if error["type"] == "missing":
+        return f"`{where}` is required"
+    message = error["msg"].removeprefix("Value error, ")
+    return f"`{where}`: {message}" if where else message
+
+
+def _hint(model: type[BaseModel], error: ErrorDetails) -> str | None:
+    if error["type"] != "extra_forbidden":
+        return None
+    *parents, unknown = error["loc"]
+    known = _setting_names(model, parents)
+    near = difflib.get_close_matches(str(unknown), known, n=1)
+    return f"did you mean `{near[0]}`?" if near else f"known here: {', '.join(known)}"
+
+
+def _setting_names(model: type[BaseModel], path: list[int | str]) -> list[str]:
+    for step in path:
+        if isinstance(step, int):
+            continue
+        model = _section_within(model.model_fields[step].annotation) or model
+    return [field.alias or name for name, field in model.model_fields.items()]
+
+
+def _section_within(annotation: Any) -> type[BaseModel] | None:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((found for part in get_args(annotation) if (found := _section_within(part))), None)
+
+
+def _put(values: dict[str, Any], steps: list[str], value: Any, *, source: str) -> None:
+    *parents, last = steps
+    for step in parents:
+        inner = values.setdefault(step, {})
+        if not isinstance(inner, dict):
+            raise ConfigError(f"{source}: `{step}` is not a section")
+        values = inner  # pyright: ignore[reportUnknownVariableType] any YAML
+    values[last] = value
+
+
+def _yaml_value(text: str, variable: str) -> Any:
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{variable} does not hold a valid value") from error

@@ -1,0 +1,85 @@
+"""How the server tells what it does: structured log lines, metrics and, when asked, traces."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+_OWN_ATTRIBUTES = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+
+def timestamp(moment: datetime | None = None) -> str:
+    """ISO 8601 in UTC with microseconds, the form all our times have."""
+    return (moment or datetime.now(UTC)).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object per log record; what was passed as `extra` stands beside time, level and message."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, Any] = {
+            "time": timestamp(datetime.fromtimestamp(record.created, UTC)),
+            "level": record.levelname,
+            "msg": record.getMessage(),
+        }
+        line |= {name: value for name, value in vars(record).items() if name not in _OWN_ATTRIBUTES}
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return orjson.dumps(line, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
+
+
+def log_as_json(level: str) -> None:
+    """Send everything the process logs to standard error as JSON lines."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines())
+    logging.basicConfig(handlers=[handler], level=level.upper(), force=True)
+    # Their per-request chatter says less than our own line for the call.
+    for chatty in ("mcp", "uvicorn", "uvicorn.error", "uvicorn.access"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)
+
+
+class Metrics:
+    """The counters behind /metrics; each server has its own registry."""
+
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry()
+        self.calls = Counter(
+            "armarium_calls", "Tool calls.", ["capability", "tool", "outcome"], registry=self._registry
+        )
+        self.errors = Counter(
+            "armarium_errors", "Failed calls by code.", ["capability", "code"], registry=self._registry
+        )
+        self.duration = Histogram(
+            "armarium_call_duration_seconds",
+            "How long tool calls took.",
+            ["capability", "tool"],
+            buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300),
+            registry=self._registry,
+        )
+        self.in_flight = Gauge("armarium_calls_in_flight", "Calls being worked on.", registry=self._registry)
+        self.sessions = Gauge("armarium_sessions", "Open MCP sessions.", registry=self._registry)
+        self.refused = Counter(
+            "armarium_requests_refused", "Requests the gate turned away.", ["status"], registry=self._registry
+        )
+
+    def exposition(self) -> bytes:
+        """The text Prometheus scrapes."""
+        return generate_latest(self._registry)
+
+
+def export_traces(endpoint: str, service: str) -> None:
+    """Send the spans of every MCP request to an OpenTelemetry collector over OTLP/HTTP."""
+    from opentelemetry import trace
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+    from opentelemetry.sdk.resources import Resource
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+    provider = TracerProvider(resource=Resource.create({"service.name": service}))
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=endpoint)))
+    trace.set_tracer_provider(provider)

@@ -1,0 +1,161 @@
+"""A tool as every surface sees it: its name, its manual, its schemas, and what runs when it is called."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, get_type_hints
+
+from pydantic import BaseModel, ConfigDict, TypeAdapter
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core import core_schema
+
+from armarium.foundation.errors import ArmariumError
+from armarium.foundation.identity import Principal
+from armarium.foundation.limits import Pulse
+from armarium.foundation.schema import JsonSchema
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call on its way down: who makes it, and how to tell when nobody waits for it any more."""
+
+    principal: Principal
+    pulse: Pulse = field(default_factory=Pulse)
+    credential: str | None = field(default=None, repr=False)
+    """The raw key, for services that act for the caller elsewhere. It lives as long as the call."""
+
+
+class Args(BaseModel):
+    """The arguments of a tool. Field docstrings become the descriptions a model reads."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorStyle:
+    """How a capability's contract wants its errors in `structuredContent`."""
+
+    render: Callable[[ArmariumError], Json]
+    schema: JsonSchema
+
+
+def render_error(error: ArmariumError) -> Json:
+    """The envelope of capabilities whose contract asks for no other."""
+    body: Json = {"code": error.code, "message": error.message, "retryable": error.retryable}
+    if error.hint:
+        body["hint"] = error.hint
+    details = {name: value for name, value in error.details.items() if value is not None}
+    if details:
+        body["details"] = details
+    return {"error": body}
+
+
+ERROR_ENVELOPE = ErrorStyle(
+    render_error,
+    {
+        "type": "object",
+        "properties": {
+            "error": {
+                "type": "object",
+                "properties": {
+                    "code": {"type": "string", "description": "Stable; branch on this, not on the message."},
+                    "message": {"type": "string"},
+                    "retryable": {"type": "boolean", "description": "Whether the same call can succeed later."},
+                    "hint": {"type": "string", "description": "What to do next."},
+                    "details": {"type": "object"},
+                },
+                "required": ["code", "message", "retryable"],
+            }
+        },
+        "required": ["error"],
+    },
+)
+
+Run = Callable[[Call, Mapping[str, Any]], Awaitable[Json]]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSpec:
+    """A tool, local or remote. Build it with `local_tool` or `remote_tool`."""
+
+    name: str
+    description: str
+    input_schema: JsonSchema
+    run: Run
+    """Takes arguments that already fit `input_schema`."""
+    output_schema: JsonSchema | None = None
+    title: str | None = None
+    read_only: bool = False
+    destructive: bool = False
+    idempotent: bool = False
+    open_world: bool = False
+    content_fields: frozenset[str] = frozenset()
+    """Arguments that carry file content: never written to a log or the audit trail as they are."""
+    subject: tuple[str, str] = ("root", "path")
+    """The two arguments that say what a call is about, as the audit trail shows it."""
+    deadline_s: Callable[[Mapping[str, Any]], float | None] = lambda arguments: None
+    """How long this call may take; None leaves it to the server's settings."""
+    errors: ErrorStyle = ERROR_ENVELOPE
+
+    def advertised_output(self) -> Json | None:
+        """The output schema as clients are told it: an answer, or this capability's error."""
+        if self.output_schema is None:
+            return None
+        answer = dict(self.output_schema)
+        definitions = answer.pop("$defs", None)
+        schema: Json = {"type": "object", "anyOf": [answer, dict(self.errors.schema)]}
+        return schema | {"$defs": definitions} if definitions else schema
+
+
+def local_tool(name: str, function: Callable[[Call, Any], Awaitable[Any]], **traits: Any) -> ToolSpec:
+    """A tool run by `async def function(call: Call, args: SomeArgs) -> SomeAnswer`; its docstring is the manual."""
+    hints = get_type_hints(function)
+    arguments: type[Args] = hints["args"]
+    answer: Any = hints["return"]
+    manual = inspect.getdoc(function)
+    assert manual, f"tool {name} has no docstring to teach from"
+    description = "\n\n".join(" ".join(paragraph.split()) for paragraph in manual.split("\n\n"))
+
+    async def run(call: Call, values: Mapping[str, Any]) -> Json:
+        return await function(call, arguments.model_validate(values))
+
+    traits.setdefault("input_schema", arguments.model_json_schema(schema_generator=_PlainSchema))
+    traits.setdefault("output_schema", TypeAdapter(answer).json_schema(schema_generator=_PlainSchema))
+    return ToolSpec(name=name, description=description, run=run, **traits)
+
+
+def remote_tool(name: str, description: str, input_schema: JsonSchema, forward: Run, **traits: Any) -> ToolSpec:
+    """A tool that someone else runs; `forward` passes the arguments on as they came."""
+    return ToolSpec(name=name, description=description, input_schema=input_schema, run=forward, **traits)
+
+
+class _PlainSchema(GenerateJsonSchema):
+    """Schemas as a person would write them: an optional argument is one that may be left out, and titles are ours."""
+
+    def nullable_schema(self, schema: core_schema.NullableSchema) -> JsonSchemaValue:
+        return self.generate_inner(schema["schema"])
+
+    def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
+        described = super().default_schema(schema)
+        if described.get("default", ...) is None:
+            described.pop("default")
+        return described
+
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        return False
+
+    def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
+        return _without_boilerplate(super().model_schema(schema))
+
+    def typed_dict_schema(self, schema: core_schema.TypedDictSchema) -> JsonSchemaValue:
+        return _without_boilerplate(super().typed_dict_schema(schema))
+
+
+def _without_boilerplate(schema: JsonSchemaValue) -> JsonSchemaValue:
+    schema.pop("title", None)
+    schema.pop("description", None)
+    return schema
