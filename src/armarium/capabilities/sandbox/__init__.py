@@ -1,0 +1,1 @@
+"""Work on real directories, confined to named roots."""
