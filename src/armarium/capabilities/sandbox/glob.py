@@ -1,0 +1,105 @@
+"""Finds entries of a directory tree by their path."""
+
+from __future__ import annotations
+
+import os
+import stat
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from armarium.capabilities.sandbox.glob_patterns import glob_selection
+from armarium.capabilities.sandbox.lines import PathSearch
+from armarium.capabilities.sandbox.walk import Bounds, Entries, EntryKind, Selection, Walk, Watch
+from armarium.foundation.errors import InvalidArgument
+from armarium.foundation.limits import Pulse
+
+FoundType = Literal["file", "directory", "symlink", "other"]
+
+
+class Found(NamedTuple):
+    """An entry that was looked for. Nothing of it follows a link."""
+
+    path: str
+    """Relative to the root; bytes that are no UTF-8 are surrogates, as `os.fsdecode` makes them."""
+    type: FoundType
+    size: int
+    modified_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class GlobResult:
+    """The first entries in the order of their paths."""
+
+    matches: list[Found]
+    truncated: bool
+    """There are more."""
+    timed_out: bool
+
+
+def glob(
+    top_fd: int,
+    prefix: str,
+    *,
+    pattern: str | None = None,
+    regex: str | None = None,
+    type_filter: EntryKind = "all",
+    max_results: int,
+    bounds: Bounds,
+    pulse: Pulse,
+) -> GlobResult:
+    """Find the entries below a directory whose path, relative to it, matches a glob or holds a match of a regex.
+
+    `prefix` is the path of the directory in its root, "" for the root itself. The directory itself is never found.
+    """
+    watch = Watch(bounds.deadline, pulse)
+    walk = Walk(top_fd, prefix, _selection(pattern, regex), type_filter, bounds, watch)
+    matches: list[Found] = []
+    with closing(walk.runs()) as runs:
+        for run in runs:
+            for name in run.names:
+                found = _found(run.directory_fd, run.directory, name)
+                if found is None or type_filter not in ("all", found.type):
+                    continue
+                if len(matches) == max_results:
+                    return GlobResult(matches, truncated=True, timed_out=False)
+                matches.append(found)
+    return GlobResult(matches, truncated=False, timed_out=watch.timed_out)
+
+
+def _selection(pattern: str | None, regex: str | None) -> Selection:
+    if pattern is not None and regex is None:
+        return glob_selection(pattern)
+    if regex is not None and pattern is None:
+        return _RegexSelection(PathSearch(regex))
+    raise InvalidArgument("exactly one of pattern or regex must be provided")
+
+
+class _RegexSelection:
+    """Selects the paths that hold a match, wherever they are."""
+
+    def __init__(self, search: PathSearch) -> None:
+        self._search = search
+
+    def choose(self, entries: Entries, directory: str, /) -> Entries:
+        matching = self._search.matching([directory + entry.name for entry in entries])
+        return [entries[index] for index in matching]
+
+    def enter(self, name: str, /) -> Selection | None:
+        return self
+
+
+def _found(directory_fd: int, directory: str, name: str) -> Found | None:
+    try:
+        status = os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
+    except OSError:
+        return None
+    return Found(directory + name, _type(status.st_mode), status.st_size, status.st_mtime_ns)
+
+
+def _type(mode: int) -> FoundType:
+    if stat.S_ISREG(mode):
+        return "file"
+    if stat.S_ISDIR(mode):
+        return "directory"
+    return "symlink" if stat.S_ISLNK(mode) else "other"

@@ -1,0 +1,116 @@
+"""Follows a glob down a tree: which names to pick in a directory, and which subdirectories can hold a match at all.
+
+The pattern is an automaton over the names of a path, and a walk carries its states along. So a fixed depth or a
+literal directory in the pattern keeps the walk out of everything else.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from armarium.capabilities.sandbox.glob_syntax import Alternative, Segment, parse_glob
+from armarium.capabilities.sandbox.walk import Entries, Selection
+
+_State = tuple[int, int]
+"""Number of an alternative, and of the segment of it that the next name has to match."""
+
+_EVERY_NAME = Segment(".*", suffix="")
+
+
+def glob_selection(pattern: str) -> Selection:
+    """What a glob selects of the paths below the searched directory."""
+    return _Program(parse_glob(pattern)).start()
+
+
+def filter_selection(pattern: str) -> Selection:
+    """What a file filter selects: without a "/" it speaks about names at any depth, otherwise about the path."""
+    alternatives = parse_glob(pattern)
+    if "/" not in pattern:
+        alternatives = [Alternative((None, *alternative.segments)) for alternative in alternatives]
+    return _Program(alternatives).start()
+
+
+class _Program:
+    """A compiled pattern, and the selections made from it so far."""
+
+    def __init__(self, alternatives: list[Alternative]) -> None:
+        self.alternatives = alternatives
+        self._selections: dict[frozenset[_State], _GlobSelection] = {}
+        self._matchers: dict[Segment, Callable[[str], object]] = {}
+
+    def start(self) -> Selection:
+        states = {(number, 0) for number, alternative in enumerate(self.alternatives) if alternative.segments}
+        return self.selection(states) or _GlobSelection(self, frozenset())
+
+    def selection(self, states: set[_State]) -> _GlobSelection | None:
+        """The selection for these states and for those reached by letting `**` stand for nothing."""
+        for number, index in tuple(states):
+            segments = self.alternatives[number].segments
+            if segments[index] is None and index + 1 < len(segments):
+                states.add((number, index + 1))
+        if not states:
+            return None
+        key = frozenset(states)
+        known = self._selections.get(key)
+        if known is None:
+            known = self._selections[key] = _GlobSelection(self, key)
+        return known
+
+    def matcher(self, segment: Segment) -> Callable[[str], object]:
+        known = self._matchers.get(segment)
+        if known is None:
+            known = self._matchers[segment] = _matcher([segment])
+        return known
+
+
+class _GlobSelection:
+    """Where the pattern stands in one directory."""
+
+    def __init__(self, program: _Program, states: frozenset[_State]) -> None:
+        self._program = program
+        self._stays: set[_State] = set()
+        self._moves: list[tuple[Callable[[str], object], _State]] = []
+        wanted: list[Segment] = []
+        wanted_directories: list[Segment] = []
+        for number, index in sorted(states):
+            alternative = program.alternatives[number]
+            segment = alternative.segments[index]
+            if segment is None:
+                self._stays.add((number, index))
+            elif index + 1 < len(alternative.segments):
+                self._moves.append((program.matcher(segment), (number, index + 1)))
+            if alternative.completed_after(index + 1):
+                (wanted_directories if alternative.only_directories else wanted).append(segment or _EVERY_NAME)
+        self._choose = _chooser(wanted, wanted_directories)
+
+    def choose(self, entries: Entries, directory: str, /) -> Entries:
+        return self._choose(entries)
+
+    def enter(self, name: str, /) -> Selection | None:
+        states = set(self._stays)
+        states.update(state for matches, state in self._moves if matches(name))
+        return self._program.selection(states)
+
+
+def _matcher(segments: list[Segment]) -> Callable[[str], object]:
+    if all(segment.literal is not None for segment in segments):
+        return frozenset(segment.literal for segment in segments).__contains__
+    return re.compile("|".join(f"(?:{segment.regex})" for segment in segments), re.DOTALL).fullmatch
+
+
+def _chooser(wanted: list[Segment], wanted_directories: list[Segment]) -> Callable[[Entries], Entries]:
+    """Picks entries from a listing; the most common form, a suffix, without a call for each entry."""
+    if any(segment.suffix == "" for segment in wanted):
+        return lambda entries: entries
+    named, directories = _matcher(wanted), _matcher(wanted_directories)
+    if wanted_directories:
+        return lambda entries: [
+            entry
+            for entry in entries
+            if named(entry.name) or (directories(entry.name) and entry.is_dir(follow_symlinks=False))
+        ]
+    suffixes = tuple(segment.suffix for segment in wanted if segment.suffix is not None)
+    if len(suffixes) == len(wanted):
+        return lambda entries: [entry for entry in entries if entry.name.endswith(suffixes)]
+    return lambda entries: [entry for entry in entries if named(entry.name)]

@@ -1,0 +1,80 @@
+"""Finds the lines of files that a pattern matches, below a directory or in one file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import closing
+from dataclasses import dataclass
+
+from armarium.capabilities.sandbox.glob_patterns import filter_selection
+from armarium.capabilities.sandbox.haystack import BUFFER_BYTES, MAX_LINE_BYTES, Chunk, Haystack
+from armarium.capabilities.sandbox.hits import Hit, hits
+from armarium.capabilities.sandbox.lines import LineSearch
+from armarium.capabilities.sandbox.walk import Bounds, Everything, Walk, Watch
+from armarium.foundation.limits import Pulse
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What to look for.
+
+    The pattern is RE2 syntax and is matched against each line by itself, without its line end (LF or CR LF). Bytes
+    that are no UTF-8 are matched by no character class.
+    """
+
+    pattern: str
+    case_insensitive: bool = False
+    glob_filter: str | None = None
+    """Which files to look into: by name at any depth, or by path below the searched directory if it has a "/"."""
+    context_lines: int = 0
+    max_results: int = 100
+    buffer_bytes: int = BUFFER_BYTES
+    max_line_bytes: int = MAX_LINE_BYTES
+    """Longer lines are searched in parts of about this size, and a match across two parts is missed."""
+
+
+@dataclass(frozen=True, slots=True)
+class GrepResult:
+    """The first matching lines in the order of paths and lines."""
+
+    matches: list[Hit]
+    truncated: bool
+    """There are more."""
+    timed_out: bool
+    files_searched: int
+    """Text files that were read, wholly or, when the search ended early, in part."""
+
+
+def grep(top_fd: int, prefix: str, query: Query, *, bounds: Bounds, pulse: Pulse) -> GrepResult:
+    """Search the regular files below a directory. `prefix` is its path in its root, "" for the root itself."""
+    search = LineSearch(query.pattern, fold=query.case_insensitive)
+    selection = Everything() if query.glob_filter is None else filter_selection(query.glob_filter)
+    watch = Watch(bounds.deadline, pulse)
+    walk = Walk(top_fd, prefix, selection, "file", bounds, watch)
+    haystack = Haystack(query.context_lines, query.buffer_bytes, query.max_line_bytes)
+    with closing(walk.runs()) as runs, closing(haystack.chunks(runs)) as chunks:
+        return _search(search, query, chunks, haystack, watch)
+
+
+def grep_file(file_fd: int, path: str, query: Query, *, bounds: Bounds, pulse: Pulse) -> GrepResult:
+    """Search one freshly opened file, shown as `path`. It was named expressly, so no filter applies."""
+    search = LineSearch(query.pattern, fold=query.case_insensitive)
+    watch = Watch(bounds.deadline, pulse)
+    haystack = Haystack(query.context_lines, query.buffer_bytes, query.max_line_bytes)
+    with closing(haystack.chunks_of_file(file_fd, path)) as chunks:
+        return _search(search, query, chunks, haystack, watch)
+
+
+def _search(search: LineSearch, query: Query, chunks: Iterable[Chunk], haystack: Haystack, watch: Watch) -> GrepResult:
+    found: list[Hit] = []
+    for chunk in chunks:
+        watch.beat()
+        for hit in hits(search, chunk, query.context_lines):
+            if chunk.first_line is not None and found and found[-1][:2] == hit[:2]:
+                continue  # the same line, too long to be searched at once
+            if len(found) == query.max_results:
+                return GrepResult(found, truncated=True, timed_out=False, files_searched=haystack.files)
+            found.append(hit)
+        if watch.timed_out:
+            break
+    return GrepResult(found, truncated=False, timed_out=watch.timed_out, files_searched=haystack.files)

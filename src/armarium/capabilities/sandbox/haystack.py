@@ -1,0 +1,199 @@
+"""Brings the content of files into memory to be searched: many small files at once, a large one piece by piece.
+
+The buffer is small enough to stay in the processor's cache between reading and searching, and it is all the memory
+that files of any size take.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Generator, Iterable
+from dataclasses import dataclass, field
+
+from armarium.capabilities.sandbox.walk import OPEN_FILE, Run
+
+BUFFER_BYTES = 512 * 1024
+MAX_LINE_BYTES = 8 * 1024 * 1024
+_BINARY_PROBE_BYTES = 8192
+_COUNT_BYTES = 256 * 1024
+_NEWLINE = 10
+
+
+@dataclass(slots=True)
+class Chunk:
+    """Whole lines to search, in [begin, end) of the buffer; those around them are there to be shown with a match."""
+
+    buffer: bytearray
+    begin: int = 0
+    end: int = 0
+    readable_end: int = 0
+    """Lines behind `end` and before this belong to the same file."""
+    starts: list[int] = field(default_factory=list[int])
+    """Where each file starts."""
+    paths: list[str] = field(default_factory=list[str])
+    first_line: Callable[[], int] | None = None
+    """Number of the line at `begin`, when the chunk is not the beginning of its file."""
+
+
+class Haystack:
+    """Turns files into chunks. Files with a NUL byte in their first 8 KB are no text and are left out."""
+
+    def __init__(self, context_lines: int, buffer_bytes: int = BUFFER_BYTES, max_line_bytes: int = MAX_LINE_BYTES):
+        self.files = 0
+        self._context = context_lines
+        self._max_line = max_line_bytes
+        self._buffer = bytearray(buffer_bytes)
+        self._view = memoryview(self._buffer)
+        self._batch = Chunk(self._buffer)
+
+    def chunks(self, runs: Iterable[Run]) -> Generator[Chunk]:
+        """The content of the files of a walk in its order. A chunk is valid until the next one is asked for."""
+        for directory_fd, directory, names in runs:
+            for name in names:
+                try:
+                    fd = os.open(name, OPEN_FILE, dir_fd=directory_fd)
+                except OSError:
+                    continue
+                try:
+                    if not self._append(fd, directory, name):
+                        yield from self._flush()
+                        if not self._append(fd, directory, name):
+                            yield from self._pieces(fd, directory + name)
+                finally:
+                    os.close(fd)
+        yield from self._flush()
+
+    def chunks_of_file(self, fd: int, path: str) -> Generator[Chunk]:
+        """The content of one file that is already open."""
+        if self._append(fd, "", path):
+            yield from self._flush()
+        else:
+            yield from self._pieces(fd, path)
+
+    def _append(self, fd: int, directory: str, name: str) -> bool:
+        """Read a file behind those already there. False: it is too large for the room that is left."""
+        try:
+            status = os.fstat(fd)
+            if not stat.S_ISREG(status.st_mode):
+                return True
+            batch = self._batch
+            start = batch.end
+            room = len(self._buffer) - start - 1
+            if status.st_size > room:
+                return False
+            end = start + os.readv(fd, [self._view[start:-1]])
+            while end - start < status.st_size:
+                more = os.readv(fd, [self._view[end:-1]])
+                if more == 0:
+                    break
+                end += more
+        except OSError:
+            return True
+        if end - start > status.st_size and end - start == room:
+            os.lseek(fd, 0, os.SEEK_SET)  # it grew meanwhile, and there may be more of it than was read
+            return False
+        if end == start or self._buffer.find(b"\0", start, min(end, start + _BINARY_PROBE_BYTES)) >= 0:
+            return True
+        if self._buffer[end - 1] != _NEWLINE:
+            self._buffer[end] = _NEWLINE
+            end += 1
+        batch.starts.append(start)
+        batch.paths.append(directory + name)
+        batch.end = batch.readable_end = end
+        self.files += 1
+        return True
+
+    def _flush(self) -> Generator[Chunk]:
+        if self._batch.starts:
+            yield self._batch
+            self._batch = Chunk(self._buffer)
+
+    def _pieces(self, fd: int, path: str) -> Generator[Chunk]:
+        """A large file. Each piece ends with a line, and has the context of its lines beside it in the buffer."""
+        buffer, view = self._buffer, self._view
+        counter = _LineCounter(fd)
+        offset = begin = filled = 0
+        while True:
+            room = len(buffer) - 1 - filled
+            got = _read(fd, view[filled:-1]) if room else 0
+            if offset == filled == 0:
+                if buffer.find(b"\0", 0, min(got, _BINARY_PROBE_BYTES)) >= 0:
+                    return
+                self.files += got > 0
+            filled += got
+            if room and not got:
+                break
+            if filled < len(buffer) - 1:
+                continue
+            end = self._end_of_piece(buffer, begin, filled)
+            if end is None:
+                buffer = buffer + bytearray(len(buffer))
+                view = memoryview(buffer)
+                continue
+            yield Chunk(buffer, begin, end, filled, [0], [path], counter.at(offset + begin))
+            kept = self._start_of_context(buffer, end)
+            view[: filled - kept] = view[kept:filled]
+            offset, begin, filled = offset + kept, end - kept, filled - kept
+        if filled > begin:
+            if buffer[filled - 1] != _NEWLINE:
+                buffer[filled] = _NEWLINE
+                filled += 1
+            yield Chunk(buffer, begin, filled, filled, [0], [path], counter.at(offset + begin))
+
+    def _end_of_piece(self, buffer: bytearray, begin: int, filled: int) -> int | None:
+        """Where to stop, so that the lines shown after a match are there as well. None: not in a buffer this small."""
+        end = filled
+        for _ in range(self._context + 1):
+            end = buffer.rfind(b"\n", begin, end)
+            if end < 0:
+                break
+        if end >= 0:
+            return end + 1
+        if len(buffer) < self._max_line:
+            return None
+        # Memory has an end: context is cut short, and a line longer than this is searched in parts.
+        return buffer.rfind(b"\n", begin, filled) + 1 or filled
+
+    def _start_of_context(self, buffer: bytearray, end: int) -> int:
+        """From where to keep what has been searched, for the lines shown before a match."""
+        if buffer[end - 1] != _NEWLINE:
+            return end
+        start = end - 1
+        for _ in range(self._context):
+            start = buffer.rfind(b"\n", 0, start)
+            if start < 0:
+                break
+        return max(start + 1, end - len(buffer) // 2)
+
+
+class _LineCounter:
+    """Line numbers in a file that is searched piece by piece: counted only once a match needs them."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._offset = 0
+        self._line = 1
+
+    def at(self, offset: int) -> Callable[[], int]:
+        """Asks for the number of the line that `offset` is in."""
+        return lambda: self._count_to(offset)
+
+    def _count_to(self, offset: int) -> int:
+        while self._offset < offset:
+            try:
+                block = os.pread(self._fd, min(_COUNT_BYTES, offset - self._offset), self._offset)
+            except OSError:
+                block = b""
+            if not block:
+                break
+            self._line += block.count(b"\n")
+            self._offset += len(block)
+        return self._line
+
+
+def _read(fd: int, target: memoryview) -> int:
+    try:
+        return os.readv(fd, [target])
+    except OSError:
+        return 0

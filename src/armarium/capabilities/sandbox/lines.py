@@ -1,0 +1,172 @@
+"""Finds the lines of a buffer that a pattern matches.
+
+A line ends at a line feed; a carriage return before it does not belong to the line. A match lies within one line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from armarium.capabilities.sandbox.literals import Requirements, requirements
+from armarium.capabilities.sandbox.needles import CANDIDATE_NS, Needles, Sample, needles_for
+from armarium.capabilities.sandbox.regex import Find, bytes_finder, check_regex, line_finder, quoted, whole_finder
+from armarium.capabilities.sandbox.syntax import buffer_pattern, parse
+
+_SAMPLE_BYTES = 32 * 1024
+_REGEX_NS_PER_BYTE = 1.6
+_CARRIAGE_RETURN = 13
+
+
+class Line(NamedTuple):
+    """A line that matches."""
+
+    match: int
+    """A place in the line that belongs to the match or is close to it."""
+    start: int
+    newline: int
+    """Where its line feed stands, or the end of what was searched."""
+
+
+class LineSearch:
+    """A compiled pattern. It learns from what it searches, so use one for each search, from one thread."""
+
+    def __init__(self, pattern: str, *, fold: bool = False) -> None:
+        check_regex(pattern, fold=fold)
+        node = parse(pattern, fold=fold)
+        in_buffer = buffer_pattern(pattern, node, strip_cr=True)
+        self._in_line = line_finder(pattern, fold=fold)
+        self._in_buffer = None if in_buffer is None else line_finder(in_buffer, fold=fold)
+        self._required = requirements(node)
+        literals = [literal.text for clause in self._required.clauses for literal in clause]
+        self._has_return = any("\r" in text for text in literals)
+        self._odd_cases = _odd_case_finders(self._required)
+        self._needles: Needles | None = None
+        self._sampled = 0
+        self._searched = 0
+        self._misled = 0
+
+    def lines(self, buffer: bytearray, begin: int, end: int) -> Iterator[Line]:
+        """The matching lines in [begin, end), which starts and, unless a line is too long to be held, ends with one."""
+        if self._in_buffer is None:
+            return self._each_line(buffer, begin, end)
+        if self._sampled < _SAMPLE_BYTES // 2:
+            self._plan(bytes(buffer[begin : min(end, begin + _SAMPLE_BYTES)]))
+        if self._needles is None or any(find(buffer, begin, end) >= 0 for find in self._odd_cases):
+            return self._by_regex(self._in_buffer, buffer, begin, end)
+        return self._by_needles(self._needles, self._in_buffer, buffer, begin, end)
+
+    def _plan(self, content: bytes) -> None:
+        sample = Sample(content)
+        self._sampled = len(content)
+        self._needles = None
+        cheapest = _REGEX_NS_PER_BYTE
+        for clause in self._required.clauses:
+            needles = needles_for(clause, sample)
+            price = needles.price
+            if not (self._required.exact and needles.certain):
+                price += CANDIDATE_NS * sum(sample.rate(literal) for literal in clause)
+            if price < cheapest:
+                cheapest, self._needles = price, needles
+
+    def _each_line(self, buffer: bytearray, begin: int, end: int) -> Iterator[Line]:
+        while begin < end:
+            newline = buffer.find(b"\n", begin, end)
+            if newline < 0:
+                newline = end
+            if self._matches_alone(buffer, begin, newline):
+                yield Line(begin, begin, newline)
+            begin = newline + 1
+
+    def _by_regex(self, find: Find, buffer: bytearray, begin: int, end: int) -> Iterator[Line]:
+        while begin < end:
+            at = find(buffer, begin, end)
+            if at < 0 or at >= end:
+                return
+            start = buffer.rfind(b"\n", begin, at) + 1 or begin
+            newline = buffer.find(b"\n", at, end)
+            if newline < 0:
+                newline = end
+            if (
+                buffer[newline - 1] != _CARRIAGE_RETURN
+                or newline == start
+                or self._matches_alone(buffer, start, newline)
+            ):
+                yield Line(at, start, newline)
+            begin = newline + 1
+
+    def _by_needles(self, needles: Needles, regex: Find, buffer: bytearray, begin: int, end: int) -> Iterator[Line]:
+        finds = needles.finds
+        sure = needles.certain and self._required.exact and not self._has_return
+        self._searched += end - begin
+        places = [_or_end(find(buffer, begin, end), end) for find in finds]
+        while (at := min(places)) < end:
+            start = buffer.rfind(b"\n", begin, at) + 1 or begin
+            newline = buffer.find(b"\n", at, end)
+            if newline < 0:
+                newline = end
+            if not sure:
+                at = self._confirmed(regex, buffer, start, newline)
+            if at >= 0:
+                yield Line(at, start, newline)
+            else:
+                self._misled += 1
+            begin = newline + 1
+            for index, place in enumerate(places):
+                if place < begin:
+                    places[index] = _or_end(finds[index](buffer, begin, end), end)
+        if self._misled * CANDIDATE_NS > self._searched * _REGEX_NS_PER_BYTE:
+            # The sample was not like the rest: looking at so many lines in vain takes longer than RE2 does for all.
+            self._needles = None
+
+    def _confirmed(self, regex: Find, buffer: bytearray, start: int, newline: int) -> int:
+        at = regex(buffer, start, newline)
+        if at >= 0 and buffer[newline - 1] == _CARRIAGE_RETURN and not self._matches_alone(buffer, start, newline):
+            return -1
+        return at
+
+    def _matches_alone(self, buffer: bytearray, start: int, newline: int) -> bool:
+        line = bytes(buffer[start:newline])
+        if line.endswith(b"\r"):
+            line = line[:-1]
+        return self._in_line(line, 0, len(line)) >= 0
+
+
+def _or_end(place: int, end: int) -> int:
+    return end if place < 0 else place
+
+
+def _odd_case_finders(required: Requirements) -> list[Find]:
+    """Two letters have a third form outside ASCII, which the needles do not find: the long s and the Kelvin sign."""
+    folded = "".join(literal.text for clause in required.clauses for literal in clause if literal.fold)
+    odd = {"s": "\u017f", "k": "\u212a"}
+    return [bytes_finder(quoted(form.encode())) for letter, form in odd.items() if letter in folded]
+
+
+class PathSearch:
+    """A pattern for paths. Many are joined to one buffer, because a call for each costs more than the search."""
+
+    def __init__(self, pattern: str) -> None:
+        check_regex(pattern)
+        in_buffer = buffer_pattern(pattern, None, strip_cr=False)
+        self._in_path = whole_finder(pattern)
+        self._in_buffer = None if in_buffer is None else line_finder(in_buffer)
+
+    def matching(self, paths: list[str]) -> list[int]:
+        """The indices of the paths that hold a match."""
+        if not paths:
+            return []
+        buffer = "\n".join(paths).encode("utf-8", "surrogateescape")
+        if self._in_buffer is None or buffer.count(b"\n") >= len(paths):
+            encoded = [path.encode("utf-8", "surrogateescape") for path in paths]
+            return [index for index, path in enumerate(encoded) if self._in_path(path, 0, len(path)) >= 0]
+        found: list[int] = []
+        index = counted = begin = 0
+        while (at := self._in_buffer(buffer, begin, len(buffer))) >= 0:
+            index += buffer.count(b"\n", counted, at)
+            found.append(index)
+            counted = at
+            begin = buffer.find(b"\n", at) + 1
+            if begin == 0:
+                break
+        return found

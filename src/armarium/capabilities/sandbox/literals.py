@@ -1,0 +1,157 @@
+"""Which literal texts a pattern cannot match without: what to look for first, because that is many times faster.
+
+The result is a list of clauses. Every line that matches the pattern holds at least one literal of each clause.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+from typing import NamedTuple
+
+from armarium.capabilities.sandbox.syntax import Anchor, Char, Choice, Node, Repeat, Sequence, Unknown, has_anchor
+
+_MAX_ALTERNATIVES = 8
+_MAX_LENGTH = 64
+
+
+class Literal(NamedTuple):
+    """Text to look for."""
+
+    text: str
+    fold: bool = False
+    """The case of ASCII letters does not matter; `text` is in lower case."""
+    loose: bool = False
+    """It also stands for texts that the pattern does not allow."""
+
+    def followed_by(self, other: Literal) -> Literal:
+        """Both together; if the case matters in one part only, it is taken not to matter at all."""
+        if self.fold == other.fold:
+            return Literal(self.text + other.text, self.fold, self.loose or other.loose)
+        exact = self.text if other.fold else other.text
+        loose = self.loose or other.loose or any(char.isalpha() or not char.isascii() for char in exact)
+        return Literal((self.text + other.text).lower(), True, loose)
+
+
+_NOTHING = Literal("")
+Clause = tuple[Literal, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Requirements:
+    """What every matching line holds."""
+
+    clauses: tuple[Clause, ...]
+    exact: bool
+    """A line matches exactly if it holds a literal of the only clause."""
+
+
+def requirements(node: Node | None) -> Requirements:
+    """What can be said about the lines that a pattern matches."""
+    if node is None:
+        return Requirements((), exact=False)
+    clauses = tuple(dict.fromkeys(_clauses(node)))
+    whole = _language(node)
+    exact = (
+        whole is not None
+        and clauses == (whole,)
+        and not has_anchor(node)
+        and not any(literal.loose for literal in whole)
+    )
+    return Requirements(clauses, exact)
+
+
+def _language(node: Node) -> Clause | None:
+    """All texts that the node matches, if they are few and short."""
+    match node:
+        case Char(text, fold):
+            return (Literal(text, fold),)
+        case Anchor():
+            return (_NOTHING,)
+        case Unknown():
+            return None
+        case Choice(branches):
+            every: list[Literal] = []
+            for branch in branches:
+                known = _language(branch)
+                if known is None or len(every) + len(known) > _MAX_ALTERNATIVES:
+                    return None
+                every.extend(known)
+            return tuple(dict.fromkeys(every))
+        case Sequence(parts):
+            return _joined(parts)
+        case Repeat(part, 0, 1):
+            known = _language(part)
+            return None if known is None else tuple(dict.fromkeys((_NOTHING, *known)))
+        case Repeat(part, least, most):
+            return _joined((part,) * least) if least == most and 0 < least <= _MAX_LENGTH else None
+
+
+def _joined(parts: tuple[Node, ...]) -> Clause | None:
+    texts: Clause | None = (_NOTHING,)
+    for part in parts:
+        known = _language(part)
+        texts = None if known is None else _product(texts, known)
+        if texts is None:
+            return None
+    return texts
+
+
+def _product(heads: Clause, tails: Clause) -> Clause | None:
+    if len(heads) * len(tails) > _MAX_ALTERNATIVES:
+        return None
+    joined = tuple(head.followed_by(tail) for head, tail in product(heads, tails))
+    return None if any(len(literal.text) > _MAX_LENGTH for literal in joined) else joined
+
+
+def _clauses(node: Node) -> list[Clause]:
+    known = _language(node)
+    if known is not None:
+        return _useful(known)
+    match node:
+        case Sequence(parts):
+            return _clauses_of_sequence(parts)
+        case Choice(branches):
+            return _useful(_any_of(branches))
+        case Repeat(part, least) if least > 0:
+            return _clauses(part)
+        case _:
+            return []
+
+
+def _useful(clause: Clause | None) -> list[Clause]:
+    return [clause] if clause and all(literal.text for literal in clause) else []
+
+
+def _any_of(branches: tuple[Node, ...]) -> Clause | None:
+    """One clause for a choice: the best clause of each branch, taken together."""
+    every: list[Literal] = []
+    for branch in branches:
+        best = max(_clauses(branch), key=_promise, default=None)
+        if best is None or len(every) + len(best) > _MAX_ALTERNATIVES:
+            return None
+        every.extend(best)
+    return tuple(dict.fromkeys(every))
+
+
+def _promise(clause: Clause) -> tuple[int, int]:
+    return min(len(literal.text) for literal in clause), -len(clause)
+
+
+def _clauses_of_sequence(parts: tuple[Node, ...]) -> list[Clause]:
+    found: list[Clause] = []
+    run: Clause = (_NOTHING,)
+    for part in parts:
+        known = _language(part)
+        longer = None if known is None else _product(run, known)
+        if longer is not None:
+            run = longer
+            continue
+        # A part that is repeated at least once follows the run directly, and again comes directly before the rest.
+        once = _language(part.part) if isinstance(part, Repeat) and part.least > 0 else known
+        longer = None if once is None else _product(run, once)
+        found += _useful(longer or run)
+        if once is None:
+            found += _clauses(part)
+        run = once or (_NOTHING,)
+    return found + _useful(run)

@@ -1,0 +1,260 @@
+"""Goes down a directory tree by descriptors only, in the order of the paths, without ever following a link."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Literal, NamedTuple, Protocol
+
+from armarium.capabilities.sandbox.ignore import GITIGNORE, GitIgnores, IgnoreRules
+from armarium.foundation.limits import Pulse
+
+OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+EntryKind = Literal["file", "directory", "symlink", "all"]
+Entries = list[os.DirEntry[str]]
+
+_ENTRIES_PER_BEAT = 10_000
+_MAX_OPEN_LEVELS = 64
+# Longer paths are refused by every tool, so nothing found there could be used.
+_MAX_PATH_CHARS = 4096
+
+
+class Selection(Protocol):
+    """What is looked for in one directory, and below it."""
+
+    def choose(self, entries: Entries, directory: str, /) -> Entries:
+        """The entries that are looked for. `directory` is relative to the top, "" or ending in "/"."""
+        ...
+
+    def enter(self, name: str, /) -> Selection | None:
+        """What is looked for in a subdirectory; None when nothing can be there."""
+        ...
+
+
+class Everything:
+    """Selects all entries at all depths."""
+
+    def choose(self, entries: Entries, directory: str, /) -> Entries:
+        return entries
+
+    def enter(self, name: str, /) -> Selection | None:
+        return self
+
+
+class Run(NamedTuple):
+    """Chosen entries of one directory that follow each other in the order of the paths."""
+
+    directory_fd: int
+    """Open only until the walk goes on."""
+    directory: str
+    """Shown path of the directory, "" or ending in "/"."""
+    names: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Where a walk does not go, and when it ends."""
+
+    deadline: float
+    """In the time of `time.monotonic`."""
+    max_depth: int | None = None
+    """1: only the entries of the top directory itself; 2: those of its subdirectories too; and so on."""
+    ignore: IgnoreRules | None = None
+    gitignores: GitIgnores | None = None
+    """What git leaves out is left out, from the rules of the directories above on. None: git is not asked."""
+    located: str | None = None
+    """Where the top really is in its root, if it is shown under another path: rules speak about real paths."""
+
+
+@dataclass(slots=True)
+class _Level:
+    """A directory on the way from the top to where the walk is."""
+
+    fd: int
+    relative: str
+    depth: int
+    selection: Selection
+    gitignores: GitIgnores | None
+    identity: tuple[int, int] | None = None
+    steps: Iterator[str] = field(default_factory=lambda: iter(()))
+    """Names to yield, and names followed by "/" to go down into, in order."""
+
+
+class Watch:
+    """Knows when a search has to end: at its deadline with what it found, or at once because nobody waits for it."""
+
+    def __init__(self, deadline: float, pulse: Pulse) -> None:
+        self.timed_out = False
+        self.done = 0
+        """Entries seen so far."""
+        self._deadline = deadline
+        self._pulse = pulse
+
+    def beat(self) -> None:
+        """Called in every loop that may take long."""
+        self._pulse.beat(self.done)
+        if time.monotonic() >= self._deadline:
+            self.timed_out = True
+
+
+class Walk:
+    """One pass over a tree. Directories that cannot be read, or vanish meanwhile, are left out.
+
+    Plain string order of full paths comes from sorting each directory with a "/" behind the names of directories to
+    go into: "a" itself, then "a.txt", then what is in "a/".
+    """
+
+    def __init__(
+        self, top_fd: int, prefix: str, selection: Selection, kind: EntryKind, bounds: Bounds, watch: Watch
+    ) -> None:
+        self._top_fd = top_fd
+        self._shown = f"{prefix}/" if prefix else ""
+        located = prefix if bounds.located is None else bounds.located
+        self._located = f"{located}/" if located else ""
+        self._selection = selection
+        self._is_kind = _KIND_TESTS[kind]
+        self._bounds = bounds
+        self._watch = watch
+        self._levels: list[_Level] = []
+
+    def runs(self) -> Generator[Run]:
+        """Chosen entries in path order. Close the iterator to close the descriptors."""
+        try:
+            # A descriptor of its own: the position in a directory is shared by all copies of a descriptor.
+            top = os.open(".", OPEN_DIRECTORY, dir_fd=self._top_fd)
+            self._push(_Level(top, "", 1, self._selection, self._bounds.gitignores))
+            while self._levels and not self._watch.timed_out:
+                yield from self._advance(self._levels[-1])
+        finally:
+            while self._levels:
+                self._pop()
+
+    def _advance(self, level: _Level) -> Iterator[Run]:
+        names: list[str] = []
+        below = None
+        for step in level.steps:
+            if step[-1] == "/":
+                below = step[:-1]
+                break
+            names.append(step)
+        if (names or below is not None) and not self._is_open(level):
+            self._pop()
+            return
+        if names:
+            yield Run(level.fd, self._shown + level.relative, names)
+        if below is None:
+            self._pop()
+        else:
+            self._go_down(level, below)
+
+    def _go_down(self, level: _Level, name: str) -> None:
+        selection = level.selection.enter(name)
+        if selection is None:
+            return
+        try:
+            fd = os.open(name, OPEN_DIRECTORY, dir_fd=level.fd)
+        except OSError:
+            return
+        self._push(_Level(fd, f"{level.relative}{name}/", level.depth + 1, selection, level.gitignores))
+
+    def _push(self, level: _Level) -> None:
+        self._levels.append(level)
+        try:
+            self._read(level)
+        except OSError:
+            self._pop()
+            return
+        if len(self._levels) > _MAX_OPEN_LEVELS:
+            self._set_aside(self._levels[-1 - _MAX_OPEN_LEVELS])
+
+    def _pop(self) -> None:
+        level = self._levels.pop()
+        if level.fd >= 0:
+            os.close(level.fd)
+
+    def _read(self, level: _Level) -> None:
+        entries = self._list(level.fd)
+        if level.gitignores is not None and any(entry.name == GITIGNORE for entry in entries):
+            level.gitignores = level.gitignores.entering(level.fd, self._located + level.relative)
+        chosen = level.selection.choose(entries, level.relative)
+        if self._is_kind is not None:
+            chosen = [entry for entry in chosen if self._is_kind(entry)]
+        steps = [entry.name for entry in chosen if not self._hides(level, entry)]
+        max_depth = self._bounds.max_depth
+        room = _MAX_PATH_CHARS - len(self._located) - len(level.relative)
+        if max_depth is None or level.depth < max_depth:
+            enter = level.selection.enter
+            steps += [
+                entry.name + "/"
+                for entry in entries
+                if entry.is_dir(follow_symlinks=False)
+                and len(entry.name) < room
+                and enter(entry.name) is not None
+                and not self._hides(level, entry)
+            ]
+        steps.sort()
+        level.steps = iter(steps)
+
+    def _list(self, fd: int) -> Entries:
+        entries: Entries = []
+        watch = self._watch
+        watch.beat()
+        with os.scandir(fd) as listing:
+            while not watch.timed_out and (more := list(islice(listing, _ENTRIES_PER_BEAT))):
+                entries += more
+                watch.done += len(more)
+                if len(more) == _ENTRIES_PER_BEAT:
+                    watch.beat()
+        return entries
+
+    def _hides(self, level: _Level, entry: os.DirEntry[str]) -> bool:
+        ignore, gitignores = self._bounds.ignore, level.gitignores
+        if ignore is None and gitignores is None:
+            return False
+        path = self._located + level.relative + entry.name
+        is_directory = entry.is_dir(follow_symlinks=False)
+        return (ignore is not None and ignore.hides_entry(path, is_directory)) or (
+            gitignores is not None and gitignores.hides_entry(path, is_directory)
+        )
+
+    def _set_aside(self, level: _Level) -> None:
+        """Give back the descriptor of a directory far above, so that a deep tree cannot use up all there are."""
+        if level.fd < 0:
+            return
+        status = os.fstat(level.fd)
+        level.identity = (status.st_dev, status.st_ino)
+        os.close(level.fd)
+        level.fd = -1
+
+    def _is_open(self, level: _Level) -> bool:
+        """Make sure the directory is open, and is still the one that was read."""
+        if level.fd >= 0:
+            return True
+        fd = os.open(".", OPEN_DIRECTORY, dir_fd=self._top_fd)
+        try:
+            for name in level.relative.split("/")[:-1]:
+                below = os.open(name, OPEN_DIRECTORY, dir_fd=fd)
+                os.close(fd)
+                fd = below
+            status = os.fstat(fd)
+        except OSError:
+            os.close(fd)
+            return False
+        if (status.st_dev, status.st_ino) != level.identity:
+            os.close(fd)
+            return False
+        level.fd = fd
+        return True
+
+
+_KIND_TESTS: dict[EntryKind, Callable[[os.DirEntry[str]], bool] | None] = {
+    "file": lambda entry: entry.is_file(follow_symlinks=False),
+    "directory": lambda entry: entry.is_dir(follow_symlinks=False),
+    "symlink": lambda entry: entry.is_symlink(),
+    "all": None,
+}
