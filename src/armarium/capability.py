@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from armarium.foundation.events import Events
 from armarium.foundation.settings import Section
@@ -32,9 +32,21 @@ class Capability:
 
 
 @dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at before a start, and what to do when it is not well."""
+
+    subject: str
+    state: Literal["ok", "warn", "fail"]
+    message: str
+    hint: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Door:
     """How a capability is entered: the section of the settings that asks for it, and the function that opens it."""
 
     name: str
     settings: type[Section]
     open: Callable[[Any, Facilities], AbstractAsyncContextManager[Capability]]
+    examine: Callable[[Any, Facilities], Iterable[Finding]] = lambda section, facilities: ()
+    """What `armarium doctor` is told of the machine and of the section, which may be None; changes nothing."""

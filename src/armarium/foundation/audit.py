@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import logging
-import queue
 import sqlite3
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, fields
 from pathlib import Path
 
 _log = logging.getLogger(__name__)
+
+_MOMENT_S = 0.05
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS calls (
@@ -68,41 +70,51 @@ _INSERT = f"INSERT INTO calls ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * l
 
 
 class AuditLog:
-    """Appends records from a thread of its own, many in one transaction when calls come fast."""
+    """Appends records from a thread of its own, a transaction for all that came within a moment."""
 
     def __init__(self, file: Path, *, retention_days: int | None = None) -> None:
         self._file = file
         self._retention_days = retention_days
-        self._queue: queue.SimpleQueue[CallRecord | None] = queue.SimpleQueue()
+        self._pending: deque[CallRecord] = deque()
+        self._news = threading.Event()
+        self._closing = threading.Event()
         self._connection = _open_for_writing(file)
         self._thread = threading.Thread(target=self._write_until_closed, name="audit", daemon=True)
         self._thread.start()
 
     def append(self, record: CallRecord) -> None:
-        """Write the record soon; never blocks the call."""
-        self._queue.put(record)
+        """Write the record within a moment; costs the call next to nothing."""
+        self._pending.append(record)
+        # Waking a thread for every record would cost more than everything else a short call does.
+        if not self._news.is_set():
+            self._news.set()
 
     def close(self) -> None:
         """Write what is left and close the file."""
-        self._queue.put(None)
+        self._closing.set()
+        self._news.set()
         self._thread.join()
         self._connection.close()
 
     def _write_until_closed(self) -> None:
         self._forget_old_records()
-        closing_time = False
-        while not closing_time:
-            batch = [self._queue.get()]
-            while not self._queue.empty():
-                batch.append(self._queue.get())
-            closing_time = None in batch
-            rows = [tuple(getattr(record, name) for name in _COLUMNS) for record in batch if record is not None]
-            try:
-                with self._connection:
-                    self._connection.executemany(_INSERT, rows)
-            except sqlite3.Error:
-                # The calls are in the structured log as well; a full disk must not take the server down.
-                _log.exception("audit records could not be written", extra={"records": len(rows)})
+        while not self._closing.is_set():
+            self._news.wait()
+            self._closing.wait(_MOMENT_S)
+            self._news.clear()
+            self._write_pending()
+
+    def _write_pending(self) -> None:
+        rows: list[tuple[object, ...]] = []
+        while self._pending:
+            record = self._pending.popleft()
+            rows.append(tuple(getattr(record, name) for name in _COLUMNS))
+        try:
+            with self._connection:
+                self._connection.executemany(_INSERT, rows)
+        except sqlite3.Error:
+            # The calls are in the structured log as well; a full disk must not take the server down.
+            _log.exception("audit records could not be written", extra={"records": len(rows)})
 
     def _forget_old_records(self) -> None:
         if self._retention_days is None:

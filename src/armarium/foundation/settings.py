@@ -37,7 +37,8 @@ def _written_duration(seconds: float | None) -> str:
     if seconds is None:
         return "off"
     for unit, size in reversed(_UNITS_S.items()):
-        if seconds >= size and seconds % size == 0:
+        # A single day is 24h to everybody.
+        if seconds % size == 0 and seconds >= (2 * size if unit == "d" else size):
             return f"{seconds / size:g}{unit}"
     return f"{seconds:g}s"
 

@@ -130,6 +130,5 @@ def python_read_paths() -> list[str]:
         "/etc/ca-certificates",
         "/usr/share/ca-certificates",
         "/usr/share/zoneinfo",
-        "/proc",
     ]
     return [path for path in dict.fromkeys(wanted) if os.path.exists(path)]

@@ -1,0 +1,88 @@
+"""What the sandbox finds on a machine before it starts: how well the kernel confines, and which roots are usable."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator
+from pathlib import Path
+
+from armarium.capabilities.sandbox.beneath import kernel_has_openat2
+from armarium.capabilities.sandbox.errors import InvalidPattern
+from armarium.capabilities.sandbox.ignore import IgnoreRules
+from armarium.capabilities.sandbox.landlock import supported_abi
+from armarium.capabilities.sandbox.roots import WRITING_TOOLS
+from armarium.capabilities.sandbox.settings import RootSettings, SandboxSettings
+from armarium.capability import Facilities, Finding
+
+
+def examine(settings: SandboxSettings | None, facilities: Facilities) -> Generator[Finding]:
+    """Look at the kernel, and at every root the settings name."""
+    yield _confinement()
+    yield _second_layer(settings)
+    for root in settings.roots if settings else ():
+        yield _root(root)
+        try:
+            hidden = IgnoreRules.from_lines(root.ignore)
+        except InvalidPattern as error:
+            yield Finding(f"root {root.name}", "fail", error.message, hint="correct the root's `ignore`")
+        else:
+            yield from _secrets_within(root, hidden, facilities.state_dir)
+
+
+def _confinement() -> Finding:
+    if kernel_has_openat2():
+        return Finding("openat2", "ok", "the kernel keeps every path inside its root")
+    return Finding(
+        "openat2",
+        "warn",
+        "missing; paths are walked one name at a time, which is as safe and slower",
+        hint="Linux 5.6 or later has it; in a container, let the seccomp profile allow openat2",
+    )
+
+
+def _second_layer(settings: SandboxSettings | None) -> Finding:
+    abi = supported_abi()
+    if settings and settings.landlock == "off":
+        return Finding("landlock", "warn", "switched off", hint="remove `landlock: off` from the sandbox section")
+    if abi:
+        return Finding("landlock", "ok", f"version {abi}; the kernel locks the worker threads into the roots")
+    return Finding(
+        "landlock",
+        "warn",
+        "missing; the second layer below openat2 is not there",
+        hint="Linux 5.13 or later has it, when started with landlock among its security modules",
+    )
+
+
+def _root(root: RootSettings) -> Finding:
+    subject = f"root {root.name}"
+    path = os.path.expanduser(root.path)
+    if not os.path.isdir(path):
+        problem = "is not a directory" if os.path.exists(path) else "does not exist"
+        return Finding(subject, "fail", f"{path} {problem}", hint="create it, or correct the root's `path`")
+    if not os.access(path, os.R_OK | os.X_OK):
+        return Finding(subject, "fail", f"{path} cannot be read", hint=f"let this user read and enter it: {path}")
+    if root.read_only or not _may_write(root):
+        return Finding(subject, "ok", f"{path} (read-only)")
+    if not os.access(path, os.W_OK):
+        return Finding(
+            subject, "warn", f"{path} cannot be written", hint="set `read_only: true`, or let this user write there"
+        )
+    return Finding(subject, "ok", path)
+
+
+def _may_write(root: RootSettings) -> bool:
+    return "*" in root.allowed_tools or not set(root.allowed_tools).isdisjoint(WRITING_TOOLS)
+
+
+def _secrets_within(root: RootSettings, hidden: IgnoreRules, state_dir: Path) -> Generator[Finding]:
+    """The token in a root is a token every agent can read."""
+    inside = os.path.relpath(os.path.realpath(state_dir), os.path.realpath(os.path.expanduser(root.path)))
+    if inside == ".." or inside.startswith("../") or (inside != "." and hidden.hides(inside, True)):
+        return
+    yield Finding(
+        f"root {root.name}",
+        "warn",
+        "holds the state directory, so agents can read the token and the audit trail",
+        hint="move `state_dir`" if inside == "." else f"add `/{inside}/` to the root's `ignore`, or move `state_dir`",
+    )

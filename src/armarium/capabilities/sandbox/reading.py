@@ -1,0 +1,266 @@
+"""Reads files: whole, by bytes, by lines or from the end, never more than asked for or allowed."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+from collections.abc import Generator
+from dataclasses import dataclass
+
+from armarium.capabilities.sandbox.answers import FileContent
+from armarium.capabilities.sandbox.errors import FileTooLarge
+from armarium.foundation.errors import InvalidArgument
+from armarium.foundation.limits import Pulse
+
+_BLOCK = 1 << 20
+_HASH_BLOCK = 32 * 1024
+_SNIFFED_BYTES = 8192
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Which part of a file is wanted; nothing set means all of it."""
+
+    offset_bytes: int | None = None
+    limit_bytes: int | None = None
+    offset_lines: int | None = None
+    limit_lines: int | None = None
+    tail_lines: int | None = None
+
+    def check(self) -> None:
+        """Raise if it asks for two things at once."""
+        by_bytes = self.offset_bytes is not None or self.limit_bytes is not None
+        by_lines = self.offset_lines is not None or self.limit_lines is not None
+        if by_bytes and (by_lines or self.tail_lines is not None):
+            raise InvalidArgument("byte and line parameters are mutually exclusive")
+        if by_lines and self.tail_lines is not None:
+            raise InvalidArgument("`tail_lines` cannot be combined with `offset_lines` or `limit_lines`")
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether this is a full read."""
+        return self == Window()
+
+
+@dataclass(frozen=True, slots=True)
+class ReadLimits:
+    """How much one read may return."""
+
+    full_bytes: int
+    partial_bytes: int
+
+
+def read(fd: int, size: int, window: Window, limits: ReadLimits, pulse: Pulse, *, number_lines: bool) -> FileContent:
+    """The wanted part of an open regular file. `root` and `path` are the caller's to add."""
+    if window.is_whole:
+        return _read_whole(fd, size, limits, number_lines)
+    if window.offset_bytes is not None or window.limit_bytes is not None:
+        return _read_bytes(fd, size, window, limits)
+    return _read_lines(fd, size, window, limits, pulse, number_lines)
+
+
+def _read_whole(fd: int, size: int, limits: ReadLimits, number_lines: bool) -> FileContent:
+    if size > limits.full_bytes:
+        raise _too_large(size, limits)
+    # To its end, not to its size: the file may have grown since, and some report no size at all.
+    data = _pread(fd, 0, limits.full_bytes + 1, first_block=size + 1)
+    if len(data) > limits.full_bytes:
+        raise _too_large(len(data), limits)
+    answer = _described(data, size=len(data), truncated=False, binary=is_binary(data), number_from=number_lines and 1)
+    answer["sha256"] = hashlib.sha256(data).hexdigest()
+    if answer["encoding"] != "base64":
+        lines = _count_lines(data)
+        answer["lines_total"] = lines
+        _name_lines(answer, 1, lines)
+    return answer
+
+
+def _read_bytes(fd: int, size: int, window: Window, limits: ReadLimits) -> FileContent:
+    offset = window.offset_bytes or 0
+    wanted = size if window.limit_bytes is None else window.limit_bytes
+    length = min(wanted, limits.partial_bytes, max(0, size - offset))
+    data = _pread(fd, offset, length)
+    binary = is_binary(_pread(fd, 0, _SNIFFED_BYTES))
+    answer = _described(data, size=size, truncated=offset + len(data) < size, binary=binary, exact=True)
+    answer["offset_bytes"] = offset
+    return answer
+
+
+def _read_lines(
+    fd: int, size: int, window: Window, limits: ReadLimits, pulse: Pulse, number_lines: bool
+) -> FileContent:
+    if window.tail_lines is not None:
+        total = _total_lines(fd, pulse)
+        first, wanted = max(1, total - window.tail_lines + 1), window.tail_lines
+    else:
+        first, wanted = window.offset_lines or 1, window.limit_lines
+    part = _lines_between(fd, first, wanted, limits.partial_bytes, pulse)
+    binary = is_binary(_pread(fd, 0, _SNIFFED_BYTES))
+    answer = _described(
+        part.data,
+        size=size,
+        truncated=part.cut or first - 1 + part.lines < part.total,
+        binary=binary,
+        text=True,
+        number_from=number_lines and first,
+    )
+    answer["lines_total"] = part.total
+    _name_lines(answer, first, part.lines)
+    return answer
+
+
+def _name_lines(answer: FileContent, first: int, count: int) -> None:
+    if count:
+        answer["start_line"] = first
+        answer["end_line"] = first + count - 1
+
+
+@dataclass(slots=True)
+class _Lines:
+    data: bytes
+    lines: int
+    total: int
+    cut: bool
+
+
+def _lines_between(fd: int, first: int, wanted: int | None, max_bytes: int, pulse: Pulse) -> _Lines:
+    """Lines `first` … `first + wanted - 1`, and how many the file has. Holds no more than the answer and a block."""
+    kept: list[bytes] = []
+    kept_bytes = 0
+    newlines = 0
+    last_byte = b"\n"
+    cut = False
+    stop_before = None if wanted is None else first - 1 + wanted
+    for block in _blocks(fd, pulse):
+        ends = block.count(b"\n")
+        begins_inside = newlines + ends >= first - 1
+        over = stop_before is not None and newlines >= stop_before
+        if begins_inside and not over and not cut:
+            start = _after_newline(block, first - 1 - newlines)
+            stop = len(block) if stop_before is None else _after_newline(block, stop_before - newlines)
+            room = max_bytes - kept_bytes
+            part = block[start:stop]
+            cut = len(part) > room
+            kept.append(part[:room])
+            kept_bytes += min(len(part), room)
+        newlines += ends
+        last_byte = block[-1:]
+    data = b"".join(kept)
+    return _Lines(data, _count_lines(data), newlines + (last_byte != b"\n"), cut)
+
+
+def _after_newline(block: bytes, count: int) -> int:
+    """The position behind the `count`-th newline of the block; its end when it has fewer, its start for none."""
+    position = 0
+    for _ in range(count):
+        position = block.find(b"\n", position) + 1
+        if position == 0:
+            return len(block)
+    return position
+
+
+def _total_lines(fd: int, pulse: Pulse) -> int:
+    newlines = 0
+    last_byte = b"\n"
+    for block in _blocks(fd, pulse):
+        newlines += block.count(b"\n")
+        last_byte = block[-1:]
+    return newlines + (last_byte != b"\n")
+
+
+def _blocks(fd: int, pulse: Pulse) -> Generator[bytes]:
+    offset = 0
+    while block := os.pread(fd, _BLOCK, offset):
+        pulse.beat(offset)
+        yield block
+        offset += len(block)
+
+
+def _pread(fd: int, offset: int, length: int, *, first_block: int = _BLOCK) -> bytes:
+    parts: list[bytes] = []
+    block = first_block
+    while length > 0 and (part := os.pread(fd, min(length, block), offset)):
+        parts.append(part)
+        offset += len(part)
+        length -= len(part)
+        block = _BLOCK
+    return b"".join(parts)
+
+
+def is_binary(head: bytes) -> bool:
+    """Whether a file that begins so is taken for binary: a NUL byte in the first 8 KB."""
+    return b"\0" in head[:_SNIFFED_BYTES]
+
+
+def _described(
+    data: bytes,
+    *,
+    size: int,
+    truncated: bool,
+    binary: bool,
+    exact: bool = False,
+    text: bool = False,
+    number_from: int | bool = False,
+) -> FileContent:
+    """The bytes as JSON can carry them: text where they are text, base64 where only that is faithful."""
+    content, encoding = None, "base64"
+    if text or not binary:
+        try:
+            content, encoding = data.decode("utf-8"), "utf-8"
+        except UnicodeDecodeError:
+            if text or not exact:
+                content, encoding = data.decode("utf-8", "replace"), "utf-8-replaced"
+    if content is None:
+        return FileContent(
+            content=base64.b64encode(data).decode(), size=size, truncated=truncated, encoding="base64", binary=True
+        )
+    if number_from:
+        content = _numbered(content, int(number_from))
+    return FileContent(content=content, size=size, truncated=truncated, encoding=encoding, binary=binary)
+
+
+def _numbered(text: str, first: int) -> str:
+    lines = text.split("\n")
+    unfinished = lines.pop()
+    numbered = [f"{number:>6}\t{line}\n" for number, line in enumerate(lines, first)]
+    if unfinished:
+        numbered.append(f"{first + len(lines):>6}\t{unfinished}")
+    return "".join(numbered)
+
+
+def _count_lines(data: bytes) -> int:
+    return data.count(b"\n") + (not data.endswith(b"\n") and bool(data))
+
+
+def _too_large(size: int, limits: ReadLimits) -> FileTooLarge:
+    return FileTooLarge(
+        f"file too large for full read (size: {human_size(size)}, limit: {human_size(limits.full_bytes)}); "
+        "use offset/limit parameters",
+        hint="read a part with offset_lines and limit_lines, offset_bytes and limit_bytes, or tail_lines",
+        size=size,
+        limit=limits.full_bytes,
+    )
+
+
+def human_size(size: int) -> str:
+    """A size as people write it: 500B, 5.2MB."""
+    amount = float(size)
+    for unit in ("B", "KB", "MB", "GB"):
+        if amount < 1024:
+            return f"{amount:.1f}".removesuffix(".0") + unit
+        amount /= 1024
+    return f"{amount:.1f}".removesuffix(".0") + "TB"
+
+
+def digest(fd: int, algorithm: str, pulse: Pulse) -> str:
+    """The hash of an open file, read in blocks of 32 KB."""
+    hasher = hashlib.new(algorithm, usedforsecurity=False)
+    buffer = bytearray(_HASH_BLOCK)
+    view = memoryview(buffer)
+    offset = 0
+    while length := os.preadv(fd, [buffer], offset):
+        hasher.update(view[:length])
+        offset += length
+        pulse.beat(offset)
+    return hasher.hexdigest()

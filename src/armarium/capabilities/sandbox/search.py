@@ -1,0 +1,110 @@
+"""Finds files by name and lines by content below a path of a root."""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Literal
+
+from armarium.capabilities.sandbox.answers import FoundFile, FoundFiles, Match, Matches
+from armarium.capabilities.sandbox.describe import iso_time, shown
+from armarium.capabilities.sandbox.errors import NotADirectory, NotARegularFile
+from armarium.capabilities.sandbox.glob import Found, glob
+from armarium.capabilities.sandbox.grep import Query, grep, grep_file
+from armarium.capabilities.sandbox.hits import Hit
+from armarium.capabilities.sandbox.ignore import GitIgnores
+from armarium.capabilities.sandbox.roots import Root, about
+from armarium.capabilities.sandbox.walk import Bounds
+from armarium.foundation.limits import Pulse
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """How far a search goes."""
+
+    timeout_seconds: int
+    max_depth: int | None
+    respect_gitignore: bool
+
+
+@dataclass(frozen=True, slots=True)
+class NameQuery:
+    """Which files to look for: exactly one of `pattern` and `regex`."""
+
+    pattern: str | None
+    regex: str | None
+    type_filter: Literal["file", "directory", "symlink", "all"]
+    max_results: int
+
+
+def grep_root(root: Root, path: str, query: Query, scope: Scope, pulse: Pulse) -> Matches:
+    """Lines that match, in path order. The path may also be a single file."""
+    with about(root, path, what="directory") as normal, _opened(root, normal, scope) as (fd, bounds):
+        mode = os.fstat(fd).st_mode
+        if stat.S_ISDIR(mode):
+            result = grep(fd, normal, query, bounds=bounds, pulse=pulse)
+        elif stat.S_ISREG(mode):
+            result = grep_file(fd, normal, query, bounds=bounds, pulse=pulse)
+        else:
+            raise NotARegularFile(f"not a directory or a regular file: {path}")
+    matches = [_match(hit) for hit in result.matches]
+    return Matches(
+        matches=matches,
+        total_matches=len(matches),
+        truncated=result.truncated,
+        timed_out=result.timed_out,
+        files_searched=result.files_searched,
+    )
+
+
+def glob_root(root: Root, path: str, query: NameQuery, scope: Scope, pulse: Pulse) -> FoundFiles:
+    """Entries whose path matches, in path order."""
+    with about(root, path, what="directory") as normal, _opened(root, normal, scope) as (fd, bounds):
+        if not stat.S_ISDIR(os.fstat(fd).st_mode):
+            raise NotADirectory(f"not a directory: {path}")
+        result = glob(
+            fd,
+            normal,
+            pattern=query.pattern,
+            regex=query.regex,
+            type_filter=query.type_filter,
+            max_results=query.max_results,
+            bounds=bounds,
+            pulse=pulse,
+        )
+    matches = [_found_file(found) for found in result.matches]
+    return FoundFiles(
+        matches=matches, total_matches=len(matches), truncated=result.truncated, timed_out=result.timed_out
+    )
+
+
+@contextmanager
+def _opened(root: Root, path: str, scope: Scope) -> Generator[tuple[int, Bounds]]:
+    """Where the search begins, and the bounds it keeps; rules about paths mean the place it really is."""
+    deadline = time.monotonic() + scope.timeout_seconds
+    with root.confined.opened(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY) as fd:
+        located = root.confined.locate(fd) if root.ignore or scope.respect_gitignore else path
+        root.require_visible(located, is_directory=stat.S_ISDIR(os.fstat(fd).st_mode))
+        gitignores = GitIgnores.above(root.confined.fd, located) if scope.respect_gitignore else None
+        yield fd, Bounds(deadline, scope.max_depth, root.ignore, gitignores, located)
+
+
+def _match(hit: Hit) -> Match:
+    match = Match(
+        file=shown(hit.file),
+        line_number=hit.line_number,
+        line_content=hit.line_content,
+        context_before=list(hit.context_before),
+        context_after=list(hit.context_after),
+    )
+    if hit.line_truncated:
+        match["line_truncated"] = True
+    return match
+
+
+def _found_file(found: Found) -> FoundFile:
+    return FoundFile(path=shown(found.path), type=found.type, size=found.size, modified_at=iso_time(found.modified_ns))

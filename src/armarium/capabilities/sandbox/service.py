@@ -1,0 +1,322 @@
+"""What the sandbox does for a caller: the root is entered, its allow-list asked, the work done in a thread."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Sequence
+from typing import Literal
+
+from armarium.capabilities.sandbox import answers, describe, search, transfer, writes
+from armarium.capabilities.sandbox.errors import FileTooLarge, NotADirectory, SandboxError
+from armarium.capabilities.sandbox.grep import Query
+from armarium.capabilities.sandbox.patch import unified_diff
+from armarium.capabilities.sandbox.reading import ReadLimits, Window, digest, human_size, read
+from armarium.capabilities.sandbox.roots import Root, Roots, about
+from armarium.capabilities.sandbox.search import NameQuery, Scope
+from armarium.capabilities.sandbox.workers import Workers
+from armarium.capabilities.sandbox.writes import FileLocks, place_for_writing
+from armarium.foundation.errors import InvalidArgument
+from armarium.foundation.events import Events, FileChanged
+from armarium.foundation.tools import Call, render_error
+
+_MOST_BYTES_TOGETHER = 16 * 1024 * 1024
+
+
+class Sandbox:
+    """Files and folders of the named roots, and nothing outside them."""
+
+    def __init__(self, roots: Roots, workers: Workers, events: Events, limits: ReadLimits, search_seconds: int) -> None:
+        self._roots = roots
+        self._workers = workers
+        self._events = events
+        self._limits = limits
+        self._search_seconds = search_seconds
+        self._locks = FileLocks()
+
+    def list_roots(self) -> answers.RootList:
+        """Names and allowed tools; never a host path."""
+        roots = [
+            answers.RootInfo(name=root.name, allowed_tools=root.effective_tools(), read_only=root.read_only)
+            for root in self._roots
+        ]
+        return answers.RootList(roots=roots, count=len(roots))
+
+    async def list_folder(
+        self, call: Call, root_name: str, path: str, limit: int | None, cursor: str | None
+    ) -> answers.Folder:
+        root = self._roots.enter(root_name, "list_folder")
+
+        def work() -> answers.Folder:
+            with about(root, path, what="directory") as normal:
+                return describe.list_folder(root, normal, limit, cursor)
+
+        return await self._workers.run(work)
+
+    async def read_file(
+        self, call: Call, root_name: str, path: str, window: Window, *, number_lines: bool
+    ) -> answers.FileContent:
+        root = self._roots.enter(root_name, "read_file")
+        window.check()
+        return await self._workers.run(self._read, call, root, path, window, number_lines)
+
+    def _read(self, call: Call, root: Root, path: str, window: Window, number_lines: bool) -> answers.FileContent:
+        with about(root, path) as normal, root.confined.opened_regular(normal) as (fd, status):
+            if root.ignore:
+                root.require_visible(root.confined.locate(fd))
+            content = read(fd, status.st_size, window, self._limits, call.pulse, number_lines=number_lines)
+        return answers.FileContent(root=root.name, path=normal, **content)  # pyright: ignore[reportCallIssue] no overlap
+
+    async def read_files(self, call: Call, root_name: str, paths: Sequence[str]) -> answers.FileContents:
+        root = self._roots.enter(root_name, "read_file")
+
+        def work() -> list[answers.FileContent | answers.FailedRead]:
+            files: list[answers.FileContent | answers.FailedRead] = []
+            room = _MOST_BYTES_TOGETHER
+            for path in paths:
+                try:
+                    content = self._read(call, root, path, Window(), number_lines=False)
+                    room -= content["size"]
+                    if room < 0:
+                        raise FileTooLarge(
+                            f"the files together are larger than {human_size(_MOST_BYTES_TOGETHER)}: {path}",
+                            hint="ask for fewer files at once",
+                        )
+                    files.append(content)
+                except SandboxError as error:
+                    files.append(answers.FailedRead(path=path, error=render_error(error)["error"]))
+            return files
+
+        files = await self._workers.run(work)
+        return answers.FileContents(root=root.name, files=files, count=len(files))
+
+    async def write_file(
+        self, call: Call, root_name: str, path: str, content: str, mode: str, if_match: str | None
+    ) -> answers.Written:
+        root = self._roots.enter(root_name, "write_file", writing=True)
+
+        def work() -> tuple[str, writes.Replaced]:
+            with (
+                about(root, path) as normal,
+                place_for_writing(root, normal, self._locks, make_parents=if_match is None) as place,
+            ):
+                writes.require_match(place.dir_fd, place.name, if_match, path, call.pulse)
+                return normal, writes.write(place, _encoded(content, "content"), mode, normal, call.pulse)
+
+        normal, result = await self._workers.run(work)
+        await self._changed(call, root, normal, "created" if result.created else "modified")
+        return answers.Written(
+            root=root.name,
+            path=normal,
+            size=result.size,
+            mode=mode,
+            created=result.created,
+            sha256=result.sha256,
+        )
+
+    async def remove_file(self, call: Call, root_name: str, path: str, if_match: str | None) -> answers.Removed:
+        root = self._roots.enter(root_name, "remove_file", writing=True)
+
+        def work() -> str:
+            with about(root, path) as normal:
+                transfer.remove_file(root, normal, if_match, self._locks, call.pulse)
+                return normal
+
+        normal = await self._workers.run(work)
+        await self._changed(call, root, normal, "removed")
+        return answers.Removed(root=root.name, path=normal, removed=True)
+
+    async def patch_file(
+        self, call: Call, root_name: str, path: str, patch: str, if_match: str | None, *, dry_run: bool
+    ) -> answers.Patched:
+        root = self._roots.enter(root_name, "patch_file", writing=True)
+        # Where reading is not allowed, a failing patch must not read the file out line by line.
+        may_read = "read_file" in root.allowed_tools
+
+        def work() -> answers.Patched:
+            with (
+                about(root, path) as normal,
+                place_for_writing(root, normal, self._locks, make_parents=not dry_run) as place,
+            ):
+                writes.require_match(place.dir_fd, place.name, if_match, path, call.pulse)
+                before, result = writes.patched(place, _encoded(patch, "patch"), path, reveal=may_read)
+                answer = answers.Patched(
+                    root=root.name,
+                    path=normal,
+                    hunks_applied=result.hunks_applied,
+                    created=result.created,
+                    size=len(result.content),
+                    sha256=writes.sha256(result.content),
+                    dry_run=dry_run,
+                )
+                if dry_run and may_read:
+                    answer["diff"] = unified_diff(before, result.content, normal)
+                if not dry_run:
+                    writes.replace_with(place, result.content, path)
+                return answer
+
+        answer = await self._workers.run(work)
+        if not dry_run:
+            await self._changed(call, root, answer["path"], "created" if answer["created"] else "modified")
+        return answer
+
+    async def create_folder(self, call: Call, root_name: str, path: str) -> answers.FolderCreated:
+        root = self._roots.enter(root_name, "create_folder", writing=True)
+
+        def work() -> tuple[str, bool]:
+            with about(root, path, what="directory") as normal:
+                existed = _is_directory(root, normal)
+                if not existed:
+                    os.close(root.confined.make_directories(normal))
+                return normal, existed
+
+        normal, existed = await self._workers.run(work)
+        if not existed:
+            await self._changed(call, root, normal, "created", is_directory=True)
+        return answers.FolderCreated(root=root.name, path=normal, created=True, existed=existed)
+
+    async def remove_folder(self, call: Call, root_name: str, path: str) -> answers.Removed:
+        root = self._roots.enter(root_name, "remove_folder", writing=True)
+
+        def work() -> tuple[str, int]:
+            with about(root, path, what="directory") as normal:
+                return normal, transfer.remove_folder(root, normal, call.pulse)
+
+        normal, removed = await self._workers.run(work)
+        await self._changed(call, root, normal, "removed", is_directory=True)
+        return answers.Removed(root=root.name, path=normal, removed=True, entries_removed=removed)
+
+    async def stat_file(self, call: Call, root_name: str, path: str, *, include_sha256: bool) -> answers.Metadata:
+        root = self._roots.enter(root_name, "stat_file")
+
+        def work() -> answers.Metadata:
+            with about(root, path) as normal:
+                found = describe.metadata(root, normal)
+                if include_sha256 and "file" in (found["type"], found.get("target", {}).get("type")):
+                    with root.confined.opened_regular(normal) as (fd, _):
+                        found["sha256"] = digest(fd, "sha256", call.pulse)
+                return found
+
+        return await self._workers.run(work)
+
+    async def hash_file(self, call: Call, root_name: str, path: str, algorithm: str) -> answers.Hash:
+        root = self._roots.enter(root_name, "hash_file")
+
+        def work() -> answers.Hash:
+            with about(root, path) as normal, root.confined.opened_regular(normal) as (fd, status):
+                if root.ignore:
+                    root.require_visible(root.confined.locate(fd))
+                return answers.Hash(
+                    root=root.name,
+                    path=normal,
+                    algorithm=algorithm,
+                    hash=digest(fd, algorithm, call.pulse),
+                    size=status.st_size,
+                )
+
+        return await self._workers.run(work)
+
+    async def permissions_file(self, call: Call, root_name: str, path: str) -> answers.Permissions:
+        root = self._roots.enter(root_name, "permissions_file")
+
+        def work() -> answers.Permissions:
+            with about(root, path) as normal:
+                return describe.permissions(root, normal)
+
+        return await self._workers.run(work)
+
+    async def copy(
+        self, call: Call, source: tuple[str, str], target: tuple[str, str], if_match: str | None
+    ) -> answers.Copied:
+        from_root = self._roots.enter(source[0], "copy")
+        into_root = self._roots.enter(target[0], "copy", writing=True)
+
+        def work() -> tuple[str, transfer.Transferred]:
+            with about(from_root, source[1], what="source file") as path:
+                found = transfer.copy_source(from_root, path)
+            with about(into_root, target[1]) as wanted:
+                return path, transfer.copy(found, into_root, wanted, if_match, self._locks, call.pulse)
+
+        path, done = await self._workers.run(work)
+        await self._changed(
+            call,
+            into_root,
+            done.destination,
+            "modified" if done.replaced else "created",
+            is_directory=done.is_directory,
+        )
+        return answers.Copied(
+            source=str(from_root.ref(path)),
+            destination=str(into_root.ref(done.destination)),
+            is_directory=done.is_directory,
+            size=done.size,
+            files_copied=done.files,
+            skipped=[describe.shown(skipped) for skipped in done.skipped],
+        )
+
+    async def move(
+        self, call: Call, source: tuple[str, str], target: tuple[str, str], if_match: str | None
+    ) -> answers.Moved:
+        from_root = self._roots.enter(source[0], "move", writing=True)
+        into_root = self._roots.enter(target[0], "move", writing=True)
+
+        def work() -> tuple[str, transfer.Transferred]:
+            with about(from_root, source[1], what="source file") as path:
+                transfer.require_movable_source(from_root, path)
+            with about(into_root, target[1]) as wanted:
+                return path, transfer.move(from_root, path, into_root, wanted, if_match, self._locks, call.pulse)
+
+        path, done = await self._workers.run(work)
+        await self._changed(call, from_root, path, "removed", is_directory=done.is_directory)
+        await self._changed(
+            call,
+            into_root,
+            done.destination,
+            "modified" if done.replaced else "created",
+            is_directory=done.is_directory,
+        )
+        return answers.Moved(source=str(from_root.ref(path)), destination=str(into_root.ref(done.destination)))
+
+    async def grep(self, call: Call, root_name: str, path: str, query: Query, scope: Scope) -> answers.Matches:
+        root = self._roots.enter(root_name, "grep")
+        self._check_time(scope)
+        return await self._workers.search(search.grep_root, root, path, query, scope, call.pulse)
+
+    async def glob(self, call: Call, root_name: str, path: str, query: NameQuery, scope: Scope) -> answers.FoundFiles:
+        root = self._roots.enter(root_name, "glob")
+        self._check_time(scope)
+        if (query.pattern is None) == (query.regex is None):
+            raise InvalidArgument("exactly one of `pattern` or `regex` must be provided")
+        return await self._workers.search(search.glob_root, root, path, query, scope, call.pulse)
+
+    def _check_time(self, scope: Scope) -> None:
+        if scope.timeout_seconds > self._search_seconds:
+            raise InvalidArgument(f"`timeout_seconds` must be at most {self._search_seconds}", field="timeout_seconds")
+
+    async def _changed(
+        self,
+        call: Call,
+        root: Root,
+        path: str,
+        change: Literal["created", "modified", "removed"],
+        *,
+        is_directory: bool = False,
+    ) -> None:
+        await self._events.publish(FileChanged(root.ref(path), change, is_directory, call.principal))
+
+
+def _encoded(text: str, field: str) -> bytes:
+    try:
+        return text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise InvalidArgument(f"`{field}` holds characters that are not valid Unicode text", field=field) from None
+
+
+def _is_directory(root: Root, path: str) -> bool:
+    try:
+        with root.confined.opened(path, os.O_PATH) as fd:
+            if stat.S_ISDIR(os.fstat(fd).st_mode):
+                return True
+    except FileNotFoundError:
+        return False
+    raise NotADirectory(f"path exists and is a file, not a directory: {path}")
