@@ -1,0 +1,150 @@
+"""Puts the server together: settings, then capabilities, then the ways in. The only module that knows every part."""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import os
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import create_model
+
+from armarium.capabilities.sandbox.entry import DOOR as SANDBOX
+from armarium.capability import Capability, Door, Facilities
+from armarium.foundation.audit import AuditLog
+from armarium.foundation.errors import ConfigError
+from armarium.foundation.events import Events
+from armarium.foundation.identity import Authenticator, Principal, ensure_token, key_hash, read_token
+from armarium.foundation.settings import CoreSettings, SecuritySettings
+from armarium.foundation.telemetry import Metrics, export_traces
+from armarium.surfaces.mcp.app import McpApp
+from armarium.surfaces.mcp.dispatch import Dispatcher
+from armarium.surfaces.mcp.gate import Gate
+from armarium.surfaces.mcp.server import McpServer, mcp_server
+from armarium.surfaces.mcp.sessions import Sessions
+
+_log = logging.getLogger(__name__)
+
+DOORS: tuple[Door, ...] = (SANDBOX,)
+"""The capabilities there are."""
+
+_sections: dict[str, Any] = {door.name: (door.settings | None, None) for door in DOORS}
+Settings: type[CoreSettings] = create_model("Settings", __base__=CoreSettings, **_sections)
+"""The settings of a whole server: the core's, and a section for each capability."""
+
+
+@dataclass(frozen=True, slots=True)
+class Armarium:
+    """The open server, without a way in yet."""
+
+    settings: CoreSettings
+    capabilities: Sequence[Capability]
+    dispatcher: Dispatcher
+    metrics: Metrics
+    events: Events
+
+    def mcp_server(self, capability: str | None = None) -> McpServer:
+        """What clients speak to: all tools, or one capability's."""
+        chosen = [each for each in self.capabilities if capability in (None, each.name)]
+        return mcp_server(
+            f"armarium-{capability}" if capability else "armarium",
+            self.dispatcher,
+            [tool for each in chosen for tool in each.tools],
+            "\n\n".join(each.instructions for each in chosen),
+        )
+
+    def http(self, authenticator: Authenticator) -> McpApp:
+        """The HTTP application: `/mcp` with every tool, `/mcp/<capability>` with one capability's."""
+        server, sessions = self.settings.server, self.settings.sessions
+        gate = Gate(
+            authenticator,
+            allowed_origins=server.allowed_origins,
+            loopback_only=is_loopback(server.host),
+            max_body_bytes=server.max_body_bytes,
+            metrics=self.metrics,
+        )
+        paths: dict[str, McpServer] = {"/mcp": self.mcp_server()}
+        paths |= {f"/mcp/{each.name}": self.mcp_server(each.name) for each in self.capabilities}
+        open_sessions = Sessions(
+            inactivity_timeout_s=sessions.inactivity_timeout,
+            max_lifetime_s=sessions.max_lifetime,
+            max_sessions=sessions.max_sessions,
+            metrics=self.metrics,
+        )
+        return McpApp(paths, gate, open_sessions, self.metrics)
+
+
+@asynccontextmanager
+async def open_armarium(settings: CoreSettings, *, check_answers: bool = False) -> AsyncGenerator[Armarium]:
+    """Open every capability the settings ask for; close them in reverse."""
+    if settings.telemetry.otlp_endpoint:
+        export_traces(settings.telemetry.otlp_endpoint, "armarium")
+    metrics, events = Metrics(), Events()
+    facilities = Facilities(events, settings.state_path())
+    async with AsyncExitStack() as parts:
+        capabilities = [
+            await parts.enter_async_context(door.open(section, facilities))
+            for door in DOORS
+            if (section := getattr(settings, door.name, None)) is not None
+        ]
+        if not capabilities:
+            raise ConfigError(
+                "no capability is configured", hint=f"add a section: {', '.join(door.name for door in DOORS)}"
+            )
+        audit: AuditLog | None = None
+        if settings.audit.enabled:
+            audit = AuditLog(settings.audit_file(), retention_days=settings.audit.retention_days)
+            parts.callback(audit.close)
+        dispatcher = Dispatcher(
+            [(each.name, tool) for each in capabilities for tool in each.tools],
+            metrics=metrics,
+            audit=audit,
+            default_deadline_s=settings.limits.call_timeout,
+            check_answers=check_answers,
+        )
+        yield Armarium(settings, capabilities, dispatcher, metrics, events)
+
+
+def open_authenticator(settings: CoreSettings) -> Authenticator:
+    """Who may call, as `security.auth` says."""
+    security = settings.security
+    if security.auth == "none":
+        if not is_loopback(settings.server.host):
+            raise ConfigError(
+                f"security.auth is none, but the server would listen on {settings.server.host}",
+                hint="use auth: auto, file:<path> or keys, or listen on 127.0.0.1",
+            )
+        return Authenticator((), open_to_anyone=True)
+    if security.auth == "keys":
+        return Authenticator(_principals(security))
+    token_file = token_path(settings)
+    assert token_file is not None
+    token = ensure_token(token_file) if security.auth == "auto" else read_token(token_file)
+    return Authenticator((Principal("owner", (), key_hash(token)),))
+
+
+def _principals(security: SecuritySettings) -> list[Principal]:
+    if not security.keys:
+        raise ConfigError("security.auth is keys, but security.keys is empty", hint="add at least one caller")
+    return [Principal(key.username, key.groups, key.key_sha256) for key in security.keys]
+
+
+def token_path(settings: CoreSettings) -> Path | None:
+    """The file that holds the token, for the modes that have one."""
+    if settings.security.auth == "auto":
+        return settings.state_path() / "secret.token"
+    if settings.security.auth.startswith("file:"):
+        return Path(os.path.expanduser(settings.security.auth.removeprefix("file:")))
+    return None
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach the address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

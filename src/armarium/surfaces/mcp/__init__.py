@@ -1,0 +1,1 @@
+"""The Model Context Protocol: the gate, the dispatcher, streamable HTTP and stdio."""

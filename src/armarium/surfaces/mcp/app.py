@@ -1,0 +1,75 @@
+"""The HTTP application: MCP endpoints, health, metrics."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import anyio
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from armarium.foundation.telemetry import Metrics
+from armarium.surfaces.mcp.gate import Gate, Refused
+from armarium.surfaces.mcp.http import McpEndpoint
+from armarium.surfaces.mcp.server import McpServer
+from armarium.surfaces.mcp.sessions import Sessions
+
+
+class McpApp:
+    """Everything that answers over HTTP, ready to be served."""
+
+    def __init__(self, servers: Mapping[str, McpServer], gate: Gate, sessions: Sessions, metrics: Metrics) -> None:
+        self._sessions = sessions
+        self._endpoints = [(path, McpEndpoint(server, gate, sessions)) for path, server in servers.items()]
+        self.asgi = Starlette(
+            routes=[
+                Route("/health", _health),
+                Route("/metrics", _Scrape(gate, metrics)),
+                *(Route(path, endpoint) for path, endpoint in self._endpoints),
+            ]
+        )
+
+    @asynccontextmanager
+    async def running(self) -> AsyncGenerator[None]:
+        """While inside, requests can be served and sessions time out."""
+        async with AsyncExitStack() as endpoints:
+            for _, endpoint in self._endpoints:
+                await endpoints.enter_async_context(endpoint.running())
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._sessions.sweep_forever)
+                try:
+                    yield
+                finally:
+                    tasks.cancel_scope.cancel()
+                    with anyio.CancelScope(shield=True):
+                        await self._sessions.end_all()
+
+    def close_streams(self) -> None:
+        """Ask listening clients to go, so that a shutdown need not wait for them."""
+        for _, endpoint in self._endpoints:
+            endpoint.close_streams()
+
+
+async def _health(request: Request) -> Response:
+    return PlainTextResponse("ok")
+
+
+class _Scrape:
+    """Metrics tell what callers do, so they are for callers with a key."""
+
+    def __init__(self, gate: Gate, metrics: Metrics) -> None:
+        self._gate = gate
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            self._gate.admit_reader(scope)
+        except Refused as refusal:
+            await refusal.answer(send)
+            return
+        response = Response(self._metrics.exposition(), media_type="text/plain; version=0.0.4; charset=utf-8")
+        await response(scope, receive, send)

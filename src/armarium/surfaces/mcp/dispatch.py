@@ -1,0 +1,243 @@
+"""One call, one record: validate, run within a deadline, map the error, redact, audit."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import time
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import uuid4
+
+import anyio
+import orjson
+
+from armarium.foundation.audit import AuditLog, CallRecord
+from armarium.foundation.errors import ArmariumError, DeadlineExceeded, Internal, UnknownTool
+from armarium.foundation.identity import Principal
+from armarium.foundation.limits import Pulse, Stopped
+from armarium.foundation.redaction import redacted
+from armarium.foundation.schema import SchemaCheck
+from armarium.foundation.telemetry import Metrics, timestamp
+from armarium.foundation.tools import Call, Json, ToolSpec
+
+_log = logging.getLogger("armarium.calls")
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who calls, and through what."""
+
+    principal: Principal
+    surface: str
+    session: str | None = None
+    credential: str | None = field(default=None, repr=False)
+
+
+@dataclass(slots=True)
+class _Outcome:
+    """How a call ended, gathered while it runs."""
+
+    result: Json
+    error: ArmariumError | None = None
+
+
+class Dispatcher:
+    """Runs tools for callers. Every way in ends here, so every call is checked and recorded alike."""
+
+    def __init__(
+        self,
+        tools: Iterable[tuple[str, ToolSpec]],
+        *,
+        metrics: Metrics,
+        audit: AuditLog | None,
+        default_deadline_s: float | None,
+        check_answers: bool = False,
+    ) -> None:
+        self._tools = {tool.name: _Prepared(capability, tool, check_answers) for capability, tool in tools}
+        self._metrics = metrics
+        self._audit = audit
+        self._default_deadline_s = default_deadline_s
+
+    @property
+    def tools(self) -> list[tuple[str, ToolSpec]]:
+        """Every tool with the capability it belongs to."""
+        return [(prepared.capability, prepared.tool) for prepared in self._tools.values()]
+
+    async def call(
+        self,
+        caller: Caller,
+        name: str,
+        arguments: Mapping[str, Any],
+        report: Callable[[int], None] | None = None,
+        *,
+        served: Collection[str] | None = None,
+    ) -> Json:
+        """Run a tool and return its MCP result. A tool that is unknown, or not among those `served` to this caller,
+        raises; everything else is told in the result.
+        """
+        started = time.perf_counter()
+        prepared = self._tools.get(name) if served is None or name in served else None
+        pulse = Pulse(report)
+        call = Call(caller.principal, pulse, caller.credential)
+        if prepared is None:
+            error = UnknownTool(f"unknown tool: {name[:80]}", hint="list the tools to see what is served here")
+            self._record(caller, None, name, arguments, _Outcome({}, error), started)
+            raise error
+        self._metrics.in_flight.inc()
+        outcome = _Outcome({}, DeadlineExceeded("the call was cancelled"))
+        try:
+            outcome = await self._run(prepared, call, arguments)
+        finally:
+            # Also when the caller hung up: what a worker still does stops at its next beat, and is on record.
+            pulse.stop()
+            self._metrics.in_flight.dec()
+            self._record(caller, prepared, name, arguments, outcome, started)
+        return outcome.result
+
+    async def _run(self, prepared: _Prepared, call: Call, arguments: Mapping[str, Any]) -> _Outcome:
+        tool = prepared.tool
+        try:
+            given = {name: value for name, value in arguments.items() if value is not None}
+            prepared.check_arguments(given)
+            deadline_s = tool.deadline_s(given) or self._default_deadline_s
+            with _deadline(deadline_s):
+                answer = await tool.run(call, given)
+            prepared.check_answer(answer)
+            return _Outcome({"content": [_text(orjson.dumps(answer).decode())], "structuredContent": answer})
+        except ArmariumError as error:
+            return _failure(tool, error)
+        except Stopped:
+            return _failure(tool, DeadlineExceeded("the call was cancelled"))
+        except Exception:  # noqa: BLE001 the edge of the surface: whatever it was, the caller must not see it
+            incident = uuid4().hex
+            _log.exception("a tool failed unexpectedly", extra={"tool": tool.name, "incident": incident})
+            hint = "this is a fault of the server; tell its operator the incident id"
+            return _failure(tool, Internal(f"internal error (incident {incident})", hint=hint, incident=incident))
+
+    def _record(
+        self,
+        caller: Caller,
+        prepared: _Prepared | None,
+        name: str,
+        arguments: Mapping[str, Any],
+        outcome: _Outcome,
+        started: float,
+    ) -> None:
+        seconds = time.perf_counter() - started
+        error = outcome.error
+        capability = prepared.capability if prepared else ""
+        written_name = name if prepared else name[:80]
+        content_fields = prepared.tool.content_fields if prepared else frozenset(arguments)
+        root_argument, path_argument = prepared.tool.subject if prepared else ("root", "path")
+        record = CallRecord(
+            at=timestamp(),
+            call_id=uuid4().hex,
+            surface=caller.surface,
+            capability=capability,
+            tool=written_name,
+            principal=caller.principal.username,
+            apikey_hash=caller.principal.apikey_hash,
+            session=caller.session,
+            root=_text_argument(arguments, root_argument),
+            path=_text_argument(arguments, path_argument),
+            resolved_path=str(error.private["resolved"]) if error and "resolved" in error.private else None,
+            outcome="error" if error else "success",
+            code=error.code if error else None,
+            duration_ms=round(seconds * 1000, 3),
+            request_bytes=_size_of(arguments),
+            response_bytes=sum(_bytes_of(part["text"]) for part in outcome.result.get("content", ())),
+            arguments=_written(redacted(arguments, content_fields)),
+        )
+        if prepared is not None:
+            self._metrics.calls.labels(capability, name, record.outcome).inc()
+            self._metrics.duration.labels(capability, name).observe(seconds)
+            if error:
+                self._metrics.errors.labels(capability, error.code).inc()
+        _log_call(record, error)
+        if self._audit is not None:
+            self._audit.append(record)
+
+
+class _Prepared:
+    """A tool with its schemas compiled."""
+
+    def __init__(self, capability: str, tool: ToolSpec, check_answers: bool) -> None:
+        self.capability = capability
+        self.tool = tool
+        self.check_arguments = SchemaCheck(tool.input_schema).check
+        self._answers = SchemaCheck(tool.output_schema) if check_answers and tool.output_schema else None
+
+    def check_answer(self, answer: Json) -> None:
+        """In tests: an answer that breaks its own schema is a fault of ours."""
+        if self._answers is not None:
+            try:
+                self._answers.check(answer)
+            except ArmariumError as error:
+                raise AssertionError(f"{self.tool.name} answered against its schema: {error.message}") from error
+
+
+@contextlib.contextmanager
+def _deadline(seconds: float | None) -> Generator[None]:
+    # Not `fail_after`: a TimeoutError of the tool's own, from a network disk say, is not this deadline.
+    with anyio.move_on_after(seconds) as patience:
+        yield
+    if patience.cancelled_caught:
+        raise DeadlineExceeded(
+            f"the call took longer than {seconds:g} seconds and was stopped", hint="ask for less at once"
+        )
+
+
+def _failure(tool: ToolSpec, error: ArmariumError) -> _Outcome:
+    text = f"{error.message}\nhint: {error.hint}" if error.hint else error.message
+    return _Outcome({"content": [_text(text)], "structuredContent": tool.errors.render(error), "isError": True}, error)
+
+
+def _text(text: str) -> Json:
+    return {"type": "text", "text": text}
+
+
+def _text_argument(arguments: Mapping[str, Any], name: str) -> str | None:
+    value = arguments.get(name)
+    return value[:4096] if isinstance(value, str) else None
+
+
+def _size_of(arguments: Mapping[str, Any]) -> int:
+    return sum(_bytes_of(value) for value in arguments.values() if isinstance(value, str))
+
+
+def _bytes_of(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+
+
+def _written(arguments: Json) -> str:
+    try:
+        return orjson.dumps(arguments).decode()
+    except TypeError:
+        # Numbers and half characters that only the standard library writes must not keep a call off the record.
+        return json.dumps(arguments, default=repr)
+
+
+def _log_call(record: CallRecord, error: ArmariumError | None) -> None:
+    denied = error is not None and error.security
+    extra = {
+        "tool": record.tool,
+        "capability": record.capability,
+        "principal": record.principal,
+        "surface": record.surface,
+        "root": record.root,
+        "path": record.path,
+        "outcome": record.outcome,
+        "duration_ms": record.duration_ms,
+        "request_bytes": record.request_bytes,
+        "response_bytes": record.response_bytes,
+        "call_id": record.call_id,
+        "arguments": orjson.Fragment(record.arguments),
+    }
+    if error is not None:
+        extra["code"] = error.code
+    if denied:
+        extra |= {"attempted_path": record.path, "resolved_path": record.resolved_path}
+    _log.log(logging.WARNING if denied else logging.INFO, "denied" if denied else "call", extra=extra)

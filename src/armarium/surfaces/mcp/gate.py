@@ -1,0 +1,174 @@
+"""Who may speak: origin, then bearer, then the size of what is said, then payment, before anything is looked up."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+import anyio
+import orjson
+from mcp_types import INVALID_REQUEST, PARSE_ERROR
+from starlette.types import Receive, Scope, Send
+
+from armarium.foundation.identity import Authenticator
+from armarium.foundation.telemetry import Metrics
+from armarium.foundation.tools import Json
+from armarium.surfaces.mcp.dispatch import Caller
+
+_BODY_SILENCE_S = 30.0
+
+
+class Refused(Exception):
+    """The request goes no further."""
+
+    def __init__(
+        self, status: int, message: str, headers: dict[str, str] | None = None, *, code: int = INVALID_REQUEST
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.headers = headers or {}
+        self.code = code
+
+    async def answer(self, send: Send) -> None:
+        """Tell the client, in the form JSON-RPC has for a message that was never looked at."""
+        error = {"jsonrpc": "2.0", "id": None, "error": {"code": self.code, "message": self.message}}
+        await respond(send, self.status, orjson.dumps(error), self.headers)
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """A request that may go on to its session."""
+
+    caller: Caller
+    body: bytes
+    message: Any
+    """The parsed body; None when it is empty."""
+
+
+PaymentCheck = Callable[[Caller, Json], Awaitable[None]]
+"""Raises `Refused(402, …)` when the call in the message has its price and was not paid for."""
+
+
+class Gate:
+    """The checks every HTTP request passes, in this order."""
+
+    def __init__(
+        self,
+        authenticator: Authenticator,
+        *,
+        allowed_origins: Iterable[str] = (),
+        loopback_only: bool,
+        max_body_bytes: int,
+        metrics: Metrics,
+        payment: PaymentCheck | None = None,
+    ) -> None:
+        self._authenticator = authenticator
+        self._allowed_origins = frozenset(origin.rstrip("/").lower() for origin in allowed_origins)
+        self._loopback_only = loopback_only
+        self._max_body_bytes = max_body_bytes
+        self._metrics = metrics
+        self._payment = payment
+
+    async def admit(self, scope: Scope, receive: Receive) -> Admitted:
+        """Let the request in, or raise `Refused`."""
+        try:
+            headers = dict(scope["headers"])
+            caller = self._identify(headers)
+            body = await self._read_body(headers, receive) if scope["method"] == "POST" else b""
+            message = _parsed(body) if body else None
+            if self._payment is not None and isinstance(message, dict):
+                await self._payment(caller, message)  # pyright: ignore[reportUnknownArgumentType] any JSON object
+        except Refused as refusal:
+            self._metrics.refused.labels(str(refusal.status)).inc()
+            raise
+        return Admitted(caller, body, message)
+
+    def admit_reader(self, scope: Scope) -> Caller:
+        """Let a request in that only wants to read something; raises `Refused` too."""
+        try:
+            return self._identify(dict(scope["headers"]))
+        except Refused as refusal:
+            self._metrics.refused.labels(str(refusal.status)).inc()
+            raise
+
+    def _identify(self, headers: dict[bytes, bytes]) -> Caller:
+        self._check_origin(headers)
+        scheme, _, key = headers.get(b"authorization", b"").decode("utf-8", "replace").partition(" ")
+        presented = key.strip() if scheme.lower() == "bearer" and key.strip() else None
+        principal = self._authenticator.identify(presented)
+        if principal is None:
+            problem = ', error="invalid_token"' if presented else ""
+            raise Refused(
+                401, "a valid bearer key is required", {"www-authenticate": f'Bearer realm="armarium"{problem}'}
+            )
+        return Caller(principal, "http", credential=presented)
+
+    def _check_origin(self, headers: dict[bytes, bytes]) -> None:
+        host = headers.get(b"host", b"").decode("latin-1").lower()
+        # A page that rebinds its own name to 127.0.0.1 still sends that name as Host.
+        if self._loopback_only and not _names_loopback(host):
+            raise Refused(403, "this server answers on loopback addresses only")
+        origin = headers.get(b"origin")
+        if origin is None:
+            return
+        name = origin.decode("latin-1").rstrip("/").lower()
+        if name in self._allowed_origins:
+            return
+        if name in (f"http://{host}", f"https://{host}") and _names_loopback(host):
+            return
+        raise Refused(403, "this origin is not allowed; add it to server.allowed_origins")
+
+    async def _read_body(self, headers: dict[bytes, bytes], receive: Receive) -> bytes:
+        declared = headers.get(b"content-length", b"")
+        if declared.isdigit() and int(declared) > self._max_body_bytes:
+            raise self._too_large()
+        parts: list[bytes] = []
+        size = 0
+        while True:
+            try:
+                with anyio.fail_after(_BODY_SILENCE_S):
+                    event = await receive()
+            except TimeoutError:
+                raise Refused(408, "the rest of the body did not arrive", {"connection": "close"}) from None
+            if event["type"] == "http.disconnect":
+                raise Refused(400, "the request ended before its body")
+            part = event.get("body", b"")
+            size += len(part)
+            if size > self._max_body_bytes:
+                raise self._too_large()
+            parts.append(part)
+            if not event.get("more_body", False):
+                return b"".join(parts)
+
+    def _too_large(self) -> Refused:
+        return Refused(413, f"the request body is larger than {self._max_body_bytes} bytes")
+
+
+def _names_loopback(host: str) -> bool:
+    try:
+        name = urlsplit(f"//{host}").hostname or ""
+        return name == "localhost" or ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False
+
+
+def _parsed(body: bytes) -> Any:
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError:
+        raise Refused(400, "the body is not valid JSON", code=PARSE_ERROR) from None
+
+
+async def respond(send: Send, status: int, body: bytes = b"", headers: dict[str, str] | None = None) -> None:
+    """Send a whole response; a body is JSON unless the headers say otherwise."""
+    lines = {"content-length": str(len(body))}
+    if body:
+        lines["content-type"] = "application/json"
+    lines |= headers or {}
+    encoded = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in lines.items()]
+    await send({"type": "http.response.start", "status": status, "headers": encoded})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,197 @@
+"""Streamable HTTP: finds the session a request belongs to and hands it over."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+import anyio
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp.shared.jsonrpc_dispatcher import cancelled_request_id_from_params
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+from starlette.types import Message, Receive, Scope, Send
+
+from armarium.foundation.tools import Json
+from armarium.surfaces.mcp.dispatch import Caller
+from armarium.surfaces.mcp.exchange import Exchange, event, start_stream
+from armarium.surfaces.mcp.gate import Admitted, Gate, Refused, respond
+from armarium.surfaces.mcp.server import CALLER, McpServer
+from armarium.surfaces.mcp.sessions import Session, Sessions, TooManySessions
+
+_log = logging.getLogger(__name__)
+
+_KEEP_ALIVE_S = 15.0
+_STREAM_BUFFER = 64
+_KEEP_ALIVE: Message = {"type": "http.response.body", "body": b": keep-alive\n\n", "more_body": True}
+
+
+class McpEndpoint:
+    """Serves one `McpServer` as an ASGI application."""
+
+    def __init__(self, server: McpServer, gate: Gate, sessions: Sessions) -> None:
+        self._server = server
+        self._gate = gate
+        self._sessions = sessions
+        # From 2026-07-28 on requests are self-contained; the SDK serves those, without sessions.
+        self._sessionless = StreamableHTTPSessionManager(server, stateless=True, max_request_body_size=2**62)
+        self._closing = anyio.Event()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncGenerator[None]:
+        """While inside, requests can be served."""
+        async with self._sessionless.run():
+            yield
+
+    def close_streams(self) -> None:
+        """End the standing streams, which would otherwise hold the shutdown up."""
+        self._closing.set()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            admitted = await self._gate.admit(scope, receive)
+            await self._serve(scope, receive, send, admitted)
+        except Refused as refusal:
+            await refusal.answer(send)
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send, admitted: Admitted) -> None:
+        headers = _joined(scope["headers"])
+        version = headers.get("mcp-protocol-version")
+        if version is not None and version not in HANDSHAKE_PROTOCOL_VERSIONS:
+            scope[CALLER] = admitted.caller
+            await self._sessionless.handle_request(scope, _replay(admitted.body, receive), send)
+            return
+        match scope["method"]:
+            case "POST":
+                await self._post(headers, send, admitted)
+            case "GET":
+                await self._listen(headers, receive, send, admitted.caller)
+            case "DELETE":
+                await self._sessions.end(await self._session(headers, admitted.caller))
+                await respond(send, 200)
+            case _:
+                raise Refused(405, "use POST, GET or DELETE", {"allow": "GET, POST, DELETE"})
+
+    async def _post(self, headers: dict[str, str], send: Send, admitted: Admitted) -> None:
+        if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+            raise Refused(415, "Content-Type must be application/json")
+        message = _message_of(admitted)
+        takes_json, takes_stream = _accepted(headers)
+        if not takes_json:
+            raise Refused(406, "Accept must include application/json and text/event-stream")
+        opening = message.get("method") == "initialize" and "mcp-session-id" not in headers
+        session = self._open_session(admitted.caller) if opening else await self._session(headers, admitted.caller)
+        with self._sessions.using(session):
+            if "method" not in message:
+                session.take_answer(message)
+                await respond(send, 202)
+            elif "id" not in message:
+                await respond(send, 202)
+                await self._notified(session, message, admitted.caller)
+            else:
+                exchange = Exchange(session, message, admitted.caller, send, may_stream=takes_stream)
+                accepted = await exchange.run()
+                if opening and not accepted:
+                    await self._sessions.end(session)
+
+    async def _notified(self, session: Session, message: Json, caller: Caller) -> None:
+        params = cast(Json | None, message.get("params"))
+        if message["method"] == "notifications/cancelled":
+            session.cancel(cancelled_request_id_from_params(params))
+        await session.runner.on_notify(Exchange(session, message, caller, None), message["method"], params)
+
+    async def _listen(self, headers: dict[str, str], receive: Receive, send: Send, caller: Caller) -> None:
+        if not _accepted(headers)[1]:
+            raise Refused(406, "Accept must include text/event-stream")
+        session = await self._session(headers, caller)
+        if session.stream is not None:
+            raise Refused(409, "this session already has a listening stream")
+        session.stream, messages = anyio.create_memory_object_stream[Json](_STREAM_BUFFER)
+        try:
+            with self._sessions.using(session), session.stream, messages:
+                await start_stream(send, session.id)
+                async with anyio.create_task_group() as tasks:
+                    for ending in (_disconnected(receive), session.closed.wait(), self._closing.wait()):
+                        tasks.start_soon(_then_cancel, ending, tasks.cancel_scope)
+                    while True:
+                        news = _KEEP_ALIVE
+                        with anyio.move_on_after(_KEEP_ALIVE_S):
+                            news = event(await messages.receive())
+                        await send(news)
+            await send({"type": "http.response.body", "body": b""})
+        finally:
+            session.stream = None
+
+    def _open_session(self, caller: Caller) -> Session:
+        try:
+            return self._sessions.start(self._server, caller.principal, lifespan_state={})
+        except TooManySessions:
+            raise Refused(503, "too many open sessions; try again later", {"retry-after": "30"}) from None
+
+    async def _session(self, headers: dict[str, str], caller: Caller) -> Session:
+        session_id = headers.get("mcp-session-id")
+        if session_id is None:
+            raise Refused(400, "Mcp-Session-Id is missing; initialize first")
+        session = await self._sessions.find(session_id, self._server, caller.principal)
+        if session is None:
+            reason = self._sessions.why_gone(session_id, self._server, caller.principal)
+            raise Refused(
+                404,
+                f"the session has expired ({reason}); initialize again" if reason else "no such session",
+                {"x-mcp-session-expired": reason} if reason else None,
+            )
+        return session
+
+
+def _joined(lines: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
+    headers: dict[str, str] = {}
+    for name, value in lines:
+        text = value.decode("latin-1")
+        known = headers.get(name.decode("latin-1"))
+        headers[name.decode("latin-1")] = text if known is None else f"{known}, {text}"
+    return headers
+
+
+def _message_of(admitted: Admitted) -> Json:
+    message = admitted.message
+    if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":  # pyright: ignore[reportUnknownMemberType] any JSON
+        raise Refused(400, "the body must be one JSON-RPC 2.0 message")
+    body = cast(Json, message)
+    if "method" in body and not isinstance(body["method"], str):
+        raise Refused(400, "`method` must be a string")
+    if "id" in body and (isinstance(body["id"], bool) or not isinstance(body["id"], str | int)):
+        raise Refused(400, "`id` must be a string or an integer")
+    if "method" not in body and "id" not in body:
+        raise Refused(400, "the body is neither a request, a notification nor a response")
+    if not isinstance(body.get("params", {}), dict):
+        raise Refused(400, "`params` must be an object")
+    return body
+
+
+def _accepted(headers: dict[str, str]) -> tuple[bool, bool]:
+    accepted = {part.partition(";")[0].strip().lower() for part in headers.get("accept", "*/*").split(",")}
+    anything = "*/*" in accepted
+    takes_json = anything or bool(accepted & {"application/json", "application/*"})
+    return takes_json, anything or bool(accepted & {"text/event-stream", "text/*"})
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _then_cancel(ending: Any, scope: anyio.CancelScope) -> None:
+    await ending
+    scope.cancel()
+
+
+def _replay(body: bytes, receive: Receive) -> Receive:
+    pending = [body]
+
+    async def replayed() -> Message:
+        if pending:
+            return {"type": "http.request", "body": pending.pop(), "more_body": False}
+        return await receive()
+
+    return replayed
