@@ -1,0 +1,152 @@
+"""Shows the audit trail: a table for a person, plain columns for a pipe, JSON lines for a program."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sqlite3
+import sys
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from armarium.foundation.audit import AuditFilter, CallRecord, follow_records, read_records
+from armarium.foundation.errors import ArmariumError, ConfigError
+from armarium.foundation.telemetry import timestamp
+from armarium.surfaces.cli.locations import given_file
+from armarium.surfaces.cli.output import Misuse, printable, say, show
+
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+_PLAIN = "{at:<27} {outcome:<20} {tool:<16} {principal:<12} {duration:>10} {subject}"
+_HEADINGS = {
+    "at": "TIME",
+    "outcome": "OUTCOME",
+    "tool": "TOOL",
+    "principal": "PRINCIPAL",
+    "duration": "MS",
+    "subject": "SUBJECT",
+}
+
+Row = tuple[int, CallRecord]
+
+
+class UnreadableTrail(ArmariumError):
+    """The file is there, and is not an audit trail that can be read."""
+
+    code = "AUDIT_UNREADABLE"
+
+
+def moment(text: str | None, option: str) -> str | None:
+    """The time meant by `15m` (ago) or by an ISO 8601 date; without a zone it is local time."""
+    if text is None:
+        return None
+    try:
+        if ago := re.fullmatch(r"(\d+)([smhdw])", text):
+            meant = datetime.now(UTC) - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
+        else:
+            meant = datetime.fromisoformat(text).astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise Misuse(
+            f"{option}: {text!r} is not a time", hint="write 15m, 2h or 1d for that long ago, or 2026-01-31T08:00"
+        ) from None
+    return timestamp(meant)
+
+
+def existing_trail(file: Path | None, config: Path | None) -> Path:
+    """The file to read: the one named, or else the one in the settings."""
+    trail = file or _configured_trail(config)
+    if not trail.is_file():
+        raise ConfigError(
+            f"there is no audit trail at {trail}",
+            hint="a server writes it with its first call; name another with --file or --config",
+        )
+    return trail
+
+
+def _configured_trail(config: Path | None) -> Path:
+    from armarium.foundation.settings import CoreSettings, load_settings
+
+    file = given_file(config)
+    if file is None and not any(name.startswith("ARMARIUM_") for name in os.environ):
+        # Nothing to check: the rest of the server need not be loaded.
+        return CoreSettings().audit_file()
+    from armarium.assembly import Settings
+
+    return load_settings(Settings, file, environ=os.environ).audit_file()
+
+
+def show_calls(trail: Path, wanted: AuditFilter, *, last: int, as_json: bool) -> None:
+    """The newest calls that fit, oldest first."""
+    with _readable(trail):
+        rows = read_records(trail, wanted, last=last)
+    if not as_json and sys.stdout.isatty():
+        _show_table(record for _, record in rows)
+    else:
+        _show_lines(rows, as_json=as_json)
+    if not rows:
+        say("no call fits")
+
+
+def follow_calls(trail: Path, wanted: AuditFilter, *, last: int, as_json: bool) -> None:
+    """The newest calls that fit, and then every new one."""
+    with _readable(trail):
+        newest = next((number for number, _ in read_records(trail, AuditFilter(), last=1)), 0)
+        # A call that came in between is left to the second half, so that none is shown twice.
+        known = [row for row in read_records(trail, wanted, last=last) if row[0] <= newest]
+        _show_lines(known, as_json=as_json)
+        _show_lines(follow_records(trail, wanted, after=newest), as_json=as_json, headings=False)
+
+
+@contextmanager
+def _readable(trail: Path) -> Generator[None]:
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise UnreadableTrail(f"cannot read {trail}: {error}", hint="is it the audit trail of a server?") from error
+
+
+def _show_lines(rows: Iterable[Row], *, as_json: bool, headings: bool = True) -> None:
+    if headings and not as_json:
+        show(_PLAIN.format(**_HEADINGS))
+    for number, record in rows:
+        show(_json_line(number, record) if as_json else _PLAIN.format(**_columns(record)))
+
+
+def _json_line(number: int, record: CallRecord) -> str:
+    return json.dumps({"id": number} | asdict(record) | {"arguments": json.loads(record.arguments)}, ensure_ascii=False)
+
+
+def _columns(record: CallRecord) -> dict[str, str]:
+    return {
+        "at": record.at,
+        "outcome": record.code or record.outcome,
+        "tool": printable(record.tool),
+        "principal": printable(record.principal),
+        "duration": f"{record.duration_ms:.3f}",
+        "subject": printable(_subject(record)),
+    }
+
+
+def _subject(record: CallRecord) -> str:
+    if record.root is None:
+        return record.path or ""
+    return record.root if record.path is None else f"{record.root}:{record.path}"
+
+
+def _show_table(records: Iterable[CallRecord]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False)
+    for column, heading in _HEADINGS.items():
+        justify = "right" if column == "duration" else "left"
+        table.add_column(heading, justify=justify, no_wrap=column != "subject", overflow="fold")
+    for record in records:
+        style = "red" if record.outcome == "error" else ""
+        # Text, not str: a path may look like markup.
+        table.add_row(*(Text(value, style) for value in _columns(record).values()))
+    Console().print(table)

@@ -1,0 +1,100 @@
+"""`mcp-filesystem --config FILE [--port N]`: the sandbox alone, configured and behaving as its contract says."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from pathlib import Path
+
+from pydantic import Field
+
+from armarium.assembly import Settings, open_authenticator
+from armarium.capabilities.sandbox import landlock
+from armarium.capabilities.sandbox.settings import SandboxSettings
+from armarium.foundation.errors import ArmariumError
+from armarium.foundation.identity import Authenticator
+from armarium.foundation.settings import AuditSettings, CoreSettings, SecuritySettings, checked, read_yaml
+from armarium.surfaces.cli.running import run_http
+
+_log = logging.getLogger("armarium")
+
+
+class FilesystemSettings(SandboxSettings):
+    """The flat file of the contract; what it does not name is ours, with defaults that change nothing."""
+
+    host: str = "0.0.0.0"  # noqa: S104 the contract's default
+    """Address to listen on."""
+    port: int = Field(default=8091, ge=0, le=65535)
+    """Port to listen on."""
+    security: SecuritySettings | None = None
+    """Who may call; without it anyone who reaches the port may."""
+    audit: AuditSettings = AuditSettings(enabled=False)
+    """The audit trail."""
+
+
+def argument_parser() -> argparse.ArgumentParser:
+    """The command line, also for the reference pages."""
+    parser = argparse.ArgumentParser(
+        prog="mcp-filesystem", description="Serve named directories to agents over MCP, and nothing outside them."
+    )
+    parser.add_argument("--config", required=True, type=Path, metavar="FILE", help="YAML file with host, port, roots")
+    parser.add_argument("--port", type=int, metavar="N", help="listen here instead of on the file's port")
+    return parser
+
+
+def main() -> None:
+    """Start the server, or say in one line why not."""
+    options = argument_parser().parse_args()
+    try:
+        _serve(options.config, options.port)
+    except ArmariumError as error:
+        print(f"mcp-filesystem: {error.message}", file=sys.stderr)
+        if error.hint:
+            print(f"hint: {error.hint}", file=sys.stderr)
+        sys.exit(2)
+
+
+def _serve(config: Path, port: int | None) -> None:
+    given = read_yaml(config)
+    if port is not None:
+        given["port"] = port
+    flat = checked(FilesystemSettings, given, source=str(config))
+    settings = _as_core(flat)
+    callers = open_authenticator(settings) if flat.security else Authenticator((), open_to_anyone=True)
+
+    def announce(address: str) -> None:
+        names = [root.name for root in flat.roots]
+        _log.info("listening", extra={"address": address, "roots": names, "config": str(config)})
+        if flat.security is None and flat.host != "127.0.0.1":
+            _log.warning(
+                "anyone who reaches this address may call; set security.auth in the config to change that",
+                extra={"address": address},
+            )
+
+    _confine_process(flat, settings)
+    run_http(settings, announce, authenticator=callers)
+
+
+def _confine_process(flat: FilesystemSettings, settings: CoreSettings) -> None:
+    """This process serves the roots and nothing else, so the kernel may hold all of it to that."""
+    if flat.landlock == "off" or not landlock.supported_abi():
+        return
+    writable = [root.path for root in flat.roots if not root.read_only]
+    if flat.audit.enabled:
+        settings.audit_file().parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        writable.append(str(settings.audit_file().parent))
+    readable = [root.path for root in flat.roots if root.read_only]
+    landlock.restrict_current_thread(writable, [*readable, *landlock.python_read_paths()])
+
+
+def _as_core(flat: FilesystemSettings) -> CoreSettings:
+    sandbox = {name: getattr(flat, name) for name in SandboxSettings.model_fields}
+    return Settings.model_validate(
+        {
+            "server": {"host": flat.host, "port": flat.port},
+            "security": flat.security or SecuritySettings(),
+            "audit": flat.audit,
+            "sandbox": SandboxSettings.model_construct(**sandbox),
+        }
+    )

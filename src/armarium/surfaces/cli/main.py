@@ -1,0 +1,325 @@
+"""The `armarium` command: what can be asked for, and nothing of how it is done."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from armarium.foundation.errors import ArmariumError, Internal
+from armarium.surfaces.cli.output import FAILED, INTERRUPTED, OK, Misuse, prepare_streams, report, say, show, show_json
+
+# Commands import what they need when they run: a server must be up in a second, and most commands need little.
+
+app = typer.Typer(
+    name="armarium",
+    add_completion=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+config_app = typer.Typer(rich_markup_mode=None, help="See the settings in effect.", no_args_is_help=True)
+app.add_typer(config_app, name="config")
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
+ConfigFile = Annotated[
+    Path | None,
+    typer.Option("--config", metavar="FILE", help="YAML file of settings. [default: armarium.yaml, if there is one]"),
+]
+Host = Annotated[str | None, typer.Option(metavar="ADDRESS", help="Address to listen on.")]
+Port = Annotated[int | None, typer.Option(metavar="N", min=0, max=65535, help="Port to listen on; 0 takes a free one.")]
+LogLevel = Annotated[
+    Literal["debug", "info", "warning", "error"] | None, typer.Option(help="Lowest level written to standard error.")
+]
+Write = Annotated[bool, typer.Option("--write", help="Let agents change files. Without it they only read.")]
+
+
+@app.callback(invoke_without_command=True)
+def armarium(context: typer.Context) -> None:
+    """One MCP server for everything an agent does with files.
+
+    \b
+    Begin here:
+      armarium up .                           serve this directory, read-only
+      armarium up ~/notes --write             let agents change files, too
+      armarium install claude-code --dir .    connect a client to a directory
+      armarium audit --last 20                see what agents did
+      armarium doctor                         find out what is wrong
+
+    \b
+    For many directories and many people:
+      armarium config print --dir . > armarium.yaml
+      armarium serve --config armarium.yaml
+    """
+    if context.invoked_subcommand is None:
+        show(context.get_help())
+
+
+@app.command()
+def up(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Directory to serve.", show_default=False)] = Path(),
+    write: Write = False,
+    port: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=0, max=65535, help="Port to listen on. [default: 8091, or a free one]"),
+    ] = None,
+    host: Host = None,
+    auth: Annotated[
+        str | None,
+        typer.Option(metavar="MODE", help="auto: a token made once; file:PATH: the token in a file; none: no token."),
+    ] = None,
+    name: Annotated[str, typer.Option(help="What agents call the directory.")] = "workspace",
+    log_level: LogLevel = None,
+    as_json: AsJson = False,
+) -> None:
+    """Serve one directory over HTTP, and tell how to connect.
+
+    \b
+    armarium up                    this directory, read-only
+    armarium up src --write        agents may change files in src
+    armarium up --json | jq .url   for programs
+    """
+    from armarium.surfaces.cli import starting
+
+    flags = {"server.port": port, "server.host": host, "security.auth": auth, "telemetry.log_level": log_level}
+    settings = starting.directory_settings(directory, write=write, name=name, flags=flags)
+    _until_interrupted(lambda: starting.up(settings, as_json=as_json))
+
+
+@app.command()
+def serve(
+    config: ConfigFile = None,
+    host: Host = None,
+    port: Port = None,
+    log_level: LogLevel = None,
+    as_json: AsJson = False,
+) -> None:
+    """Serve what a file of settings says, over HTTP.
+
+    \b
+    armarium serve                          with ./armarium.yaml
+    armarium serve --config team.yaml --port 9000
+    ARMARIUM_SERVER__PORT=9000 armarium serve
+    """
+    from armarium.surfaces.cli import starting
+    from armarium.surfaces.cli.locations import CONFIG_FILE
+
+    flags = {"server.port": port, "server.host": host, "telemetry.log_level": log_level}
+    settings = starting.file_settings(config, flags)
+    _until_interrupted(lambda: starting.serve(settings, config or CONFIG_FILE, as_json=as_json))
+
+
+@app.command()
+def stdio(
+    directory: Annotated[
+        Path | None, typer.Argument(metavar="DIR", help="Directory to serve. [default: this one]")
+    ] = None,
+    config: Annotated[Path | None, typer.Option(metavar="FILE", help="YAML file of settings, instead of DIR.")] = None,
+    write: Write = False,
+    log_level: LogLevel = None,
+) -> None:
+    """Serve the client that started this process, over stdio.
+
+    Clients start this themselves; `armarium install` tells them to. Standard output speaks MCP, so there is no --json.
+    """
+    from armarium.surfaces.cli import starting
+
+    flags = {"telemetry.log_level": log_level}
+    if config is None:
+        settings = starting.directory_settings(directory or Path(), write=write, flags=flags)
+    elif directory is not None or write:
+        raise Misuse("DIR and --write do not go with --config", hint="name directories in the file's sandbox.roots")
+    else:
+        settings = starting.file_settings(config, flags)
+    _until_interrupted(lambda: starting.stdio(settings))
+
+
+@app.command()
+def audit(
+    tool: Annotated[str | None, typer.Option(help="Only calls of this tool.")] = None,
+    capability: Annotated[str | None, typer.Option(help="Only calls of this capability.")] = None,
+    principal: Annotated[str | None, typer.Option(help="Only calls of this caller.")] = None,
+    root: Annotated[str | None, typer.Option(help="Only calls in this root.")] = None,
+    path: Annotated[str | None, typer.Option(metavar="PREFIX", help="Only paths that begin like this.")] = None,
+    outcome: Annotated[
+        Literal["success", "error"] | None, typer.Option(help="Only calls that ended like this.")
+    ] = None,
+    code: Annotated[str | None, typer.Option(help="Only errors with this code.")] = None,
+    since: Annotated[
+        str | None, typer.Option(metavar="WHEN", help="Not before: 15m, 2h, 1d ago, or a date and time (ISO 8601).")
+    ] = None,
+    until: Annotated[str | None, typer.Option(metavar="WHEN", help="Before this time; written as for --since.")] = None,
+    last: Annotated[int, typer.Option(metavar="N", min=0, help="The newest N calls that fit.")] = 100,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with new calls until Ctrl-C.")] = False,
+    config: ConfigFile = None,
+    file: Annotated[
+        Path | None, typer.Option(metavar="SQLITE", help="The audit trail itself, instead of the one in the settings.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what agents did: one line for every call.
+
+    \b
+    armarium audit --since 1h --outcome error
+    armarium audit --tool write_file --path src/ --json
+    armarium audit --follow
+    """
+    from armarium.foundation.audit import AuditFilter
+    from armarium.surfaces.cli import audit as trail
+
+    wanted = AuditFilter(
+        tool=tool,
+        capability=capability,
+        principal=principal,
+        root=root,
+        path_prefix=path,
+        outcome=outcome,
+        code=code,
+        since=trail.moment(since, "--since"),
+        until=trail.moment(until, "--until"),
+    )
+    trail_file = trail.existing_trail(file, config)
+    if not follow:
+        trail.show_calls(trail_file, wanted, last=last, as_json=as_json)
+        return
+    _until_interrupted(lambda: trail.follow_calls(trail_file, wanted, last=last, as_json=as_json))
+
+
+@app.command()
+def doctor(config: ConfigFile = None, as_json: AsJson = False) -> None:
+    """Find what could keep a server from working.
+
+    Says what to do about each thing, and ends with 1 if anything is broken.
+    """
+    from armarium.surfaces.cli.doctor import examine, show_findings
+
+    findings = examine(config)
+    show_findings(findings, as_json=as_json)
+    if any(finding.state == "fail" for finding in findings):
+        raise typer.Exit(FAILED)
+
+
+@config_app.command("print")
+def config_print(
+    config: ConfigFile = None,
+    directory: Annotated[
+        Path | None, typer.Option("--dir", metavar="DIR", help="Print the settings of `armarium up DIR` instead.")
+    ] = None,
+    write: Write = False,
+    as_json: AsJson = False,
+) -> None:
+    """Print the settings in effect as YAML: defaults, file and environment together, without secrets.
+
+    \b
+    armarium config print --dir . > armarium.yaml    begin a file of your own
+    armarium config print --config armarium.yaml     check one
+    """
+    from armarium.surfaces.cli import effective
+
+    settings = effective.settings(config, directory, write=write)
+    show_json(settings) if as_json else show(effective.as_yaml(settings))
+
+
+@app.command()
+def install(
+    client: Annotated[
+        Literal["claude-desktop", "claude-code", "cursor", "vscode", "windsurf"], typer.Argument(help="Which client.")
+    ],
+    directory: Annotated[
+        Path | None,
+        typer.Option("--dir", metavar="DIR", help="The client starts `armarium stdio DIR` itself. [default: this one]"),
+    ] = None,
+    write: Write = False,
+    config: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The client starts `armarium stdio --config FILE` itself.")
+    ] = None,
+    url: Annotated[str | None, typer.Option(help="The client connects to this running server.")] = None,
+    token_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The token for --url, as `armarium up` names it.")
+    ] = None,
+    scope: Annotated[
+        Literal["user", "project"] | None,
+        typer.Option(help="For you everywhere, or for this project. [default: project for claude-code and vscode]"),
+    ] = None,
+    name: Annotated[str, typer.Option(help="What the client calls the server.")] = "armarium",
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be written, and write nothing.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Write the MCP configuration of a client, after showing it.
+
+    What else is in the file stays there, and the file as it was is kept beside it as .bak.
+
+    \b
+    armarium install claude-desktop --dir ~/notes
+    armarium install cursor --url http://127.0.0.1:8091/mcp --token-file ~/.local/state/armarium/secret.token
+    armarium install vscode --dir . --write --dry-run
+    """
+    from armarium.surfaces.cli import install as installation
+
+    server = installation.wanted_server(client, directory, config, url, token_file, write=write)
+    plan = installation.plan(client, server, name=name, scope=scope)
+    installation.carry_out(plan, yes=yes, dry_run=dry_run, as_json=as_json)
+
+
+@app.command()
+def version(as_json: AsJson = False) -> None:
+    """Print the version."""
+    from armarium import __version__
+
+    if not as_json:
+        show(f"armarium {__version__}")
+        return
+    from importlib.metadata import version as installed
+    from platform import python_version
+
+    show_json({"armarium": __version__, "mcp": installed("mcp"), "python": python_version()})
+
+
+def _until_interrupted(work: Callable[[], None]) -> None:
+    """Ctrl-C is how these commands end."""
+    with suppress(KeyboardInterrupt):
+        work()
+
+
+def main() -> None:
+    """The entry point of the `armarium` command."""
+    prepare_streams()
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command line; every way it can end becomes an exit code, and no traceback reaches a user."""
+    as_json = "--json" in arguments
+    try:
+        outcome = app(list(arguments), prog_name="armarium", standalone_mode=False)
+    except ArmariumError as error:
+        return report(error, as_json=as_json)
+    except typer.TyperException as error:
+        return report(_misuse(error), as_json=as_json)
+    except typer.Abort:
+        say("stopped; nothing was changed")
+        return INTERRUPTED
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except Exception as error:  # noqa: BLE001 the edge of the surface
+        if os.environ.get("ARMARIUM_TRACEBACK"):
+            traceback.print_exc()
+        hint = "this is a fault of ours; ARMARIUM_TRACEBACK=1 shows where"
+        return report(Internal(f"{type(error).__name__}: {error}", hint=hint), as_json=as_json)
+    return outcome if isinstance(outcome, int) else OK
+
+
+def _misuse(error: typer.TyperException) -> Misuse:
+    context: typer.Context | None = getattr(error, "ctx", None)
+    command = context.command_path if context else "armarium"
+    return Misuse(error.format_message().rstrip("."), hint=f"{command} --help shows how")
+
+
+if __name__ == "__main__":
+    main()

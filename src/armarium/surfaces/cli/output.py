@@ -1,0 +1,72 @@
+"""What commands say and how they end: data on standard output, talk on standard error, an exit code with a meaning."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from typing import Any, cast
+
+from armarium.foundation.errors import ArmariumError, ConfigError
+
+OK = 0
+FAILED = 1
+MISUSED = 2
+"""The command line or the settings are wrong: nothing was tried."""
+INTERRUPTED = 130
+
+_UNPRINTABLE_ESCAPES = {"\t": "\\t", "\n": "\\n", "\r": "\\r"}
+
+
+class Misuse(ArmariumError):
+    """The command cannot be run as it was written."""
+
+    code = "USAGE"
+
+
+def prepare_streams() -> None:
+    """UTF-8 whatever the locale, and never a crash over a file name that is not."""
+    for stream in (sys.stdout, sys.stderr):
+        cast(Any, stream).reconfigure(encoding="utf-8", errors="backslashreplace")
+
+
+def say(text: str = "") -> None:
+    """Talk to the person at the terminal."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def show(text: str) -> None:
+    """Hand out data."""
+    print(text, flush=True)
+
+
+def show_json(value: Any) -> None:
+    """Hand out data as JSON: one line for a program, spread out for a person."""
+    show(json.dumps(value, ensure_ascii=False, indent=2 if sys.stdout.isatty() else None))
+
+
+def report(error: ArmariumError, *, as_json: bool) -> int:
+    """Tell what went wrong and what to do about it; the answer is the exit code."""
+    if as_json:
+        body = {"code": error.code, "message": error.message, "retryable": error.retryable}
+        show_json({"error": body | ({"hint": error.hint} if error.hint else {})})
+    say(f"armarium: {error.message}")
+    if error.hint:
+        say(f"hint: {error.hint}")
+    return MISUSED if isinstance(error, ConfigError | Misuse) else FAILED
+
+
+def printable(text: str) -> str:
+    """Text that others wrote, on one line and unable to steer the terminal."""
+    if text.isprintable():
+        return text
+    return "".join(character if character.isprintable() else _escaped(character) for character in text)
+
+
+def _escaped(character: str) -> str:
+    return _UNPRINTABLE_ESCAPES.get(character) or character.encode("unicode_escape").decode()
+
+
+def without_credentials(text: str) -> str:
+    """The text, with the user and password taken out of any address in it."""
+    return re.sub(r"(?<=://)[^/@\s]+@", "***@", text)

@@ -1,0 +1,265 @@
+"""Writes docs/reference from the code: tools, settings, errors, commands. With --check it only says what is stale."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import inspect
+import pkgutil
+import sys
+import tempfile
+from collections.abc import Generator, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import anyio
+import typer
+from pydantic import BaseModel
+
+from armarium.assembly import Settings, open_armarium
+from armarium.foundation.errors import ArmariumError
+from armarium.foundation.tools import ERROR_ENVELOPE, ToolSpec
+from armarium.surfaces.cli import filesystem
+from armarium.surfaces.cli.main import app
+from armarium.surfaces.cli.output import FAILED, OK, say
+from armarium.surfaces.cli.schema_tables import Schema, answer_fields, fields_of, nested_objects
+
+DIRECTORY = Path("docs/reference")
+_BANNER = "<!-- Generated from the code by `make docs`. Change the code, not this page. -->"
+_DOCUMENTED_PACKAGES = ("armarium.foundation", "armarium.capabilities")
+
+
+def main() -> None:
+    """Write the pages, or check them."""
+    parser = argparse.ArgumentParser(prog="python -m armarium.surfaces.cli.reference", description=__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing; end with 1 if a page is stale")
+    parser.add_argument("--directory", type=Path, default=DIRECTORY, help="where the pages are (%(default)s)")
+    options = parser.parse_args()
+    sys.exit(_check(options.directory) if options.check else _write(options.directory))
+
+
+def _check(directory: Path) -> int:
+    stale = [name for name, text in pages().items() if _current(directory / name) != text]
+    for name in stale:
+        say(f"{directory / name} is stale")
+    if stale:
+        say("hint: make docs")
+    return FAILED if stale else OK
+
+
+def _current(page: Path) -> str | None:
+    return page.read_text(encoding="utf-8") if page.exists() else None
+
+
+def _write(directory: Path) -> int:
+    directory.mkdir(parents=True, exist_ok=True)
+    for name, text in pages().items():
+        (directory / name).write_text(text, encoding="utf-8")
+        say(f"{directory / name}")
+    return OK
+
+
+def pages() -> dict[str, str]:
+    """Every page by its file name."""
+    made = {"tools.md": _tools(), "settings.md": _settings(), "errors.md": _errors(), "cli.md": _commands()}
+    return {name: "\n".join([_BANNER, "", *lines]).rstrip() + "\n" for name, lines in made.items()}
+
+
+def _tools() -> Generator[str]:
+    yield "# Tools"
+    yield ""
+    yield "An answer is an object in `structuredContent`, and the same JSON as text. When a call fails, `isError` is true"
+    yield 'and `structuredContent` is `{"error": {…}}` with:'
+    yield ""
+    error = ERROR_ENVELOPE.schema["properties"]["error"]
+    rows = [(f"`{f.name}`", f.type, _yes(f.required), f.description) for f in fields_of(error, {})]
+    yield from _table(("field", "type", "always there", "meaning"), rows)
+    yield "The codes are in [errors.md](errors.md)."
+    capability = None
+    for owner, tool in _served_tools():
+        if owner != capability:
+            capability = owner
+            yield from ("", f"## {owner}")
+        yield from _tool(tool)
+
+
+def _served_tools() -> list[tuple[str, ToolSpec]]:
+    """The tools of every capability, asked of a server that is opened for it and closed again."""
+
+    async def ask() -> list[tuple[str, ToolSpec]]:
+        with tempfile.TemporaryDirectory() as directory:
+            roots = [{"name": "workspace", "path": directory, "allowed_tools": ["*"]}]
+            wanted = {"state_dir": directory, "audit": {"enabled": False}, "sandbox": {"roots": roots}}
+            async with open_armarium(Settings.model_validate(wanted)) as armarium:
+                return armarium.dispatcher.tools
+
+    return anyio.run(ask)
+
+
+def _tool(tool: ToolSpec) -> Generator[str]:
+    yield from ("", f"### {tool.name}", "", tool.description, "")
+    yield f"*{_traits(tool)}*"
+    yield ""
+    definitions = tool.input_schema.get("$defs", {})
+    arguments = [
+        (f"`{f.name}`", f.type, "required" if f.required else _value(f.default), f.description)
+        for f in fields_of(tool.input_schema, definitions)
+    ]
+    if arguments:
+        yield from _table(("argument", "type", "default", "meaning"), arguments)
+    else:
+        yield from ("It takes no arguments.", "")
+    if tool.output_schema is not None:
+        fields = answer_fields(tool.output_schema, tool.output_schema.get("$defs", {}))
+        merged: dict[str, tuple[str, bool]] = {}
+        for name, kind, always in fields:
+            # Where an item has one of several forms, a field is sure only if every form has it.
+            merged[name] = (kind, always and merged.get(name, (kind, True))[1])
+        rows = [(f"`{name}`", kind, _yes(always)) for name, (kind, always) in merged.items()]
+        yield from _table(("answer", "type", "always there"), rows)
+
+
+def _traits(tool: ToolSpec) -> str:
+    traits = [
+        "reads only" if tool.read_only else "may change files",
+        "calling it twice is the same as once" if tool.idempotent else None,
+        "destructive" if tool.destructive else None,
+        "reaches beyond this server" if tool.open_world else None,
+    ]
+    return "; ".join(trait for trait in traits if trait)
+
+
+def _settings() -> Generator[str]:
+    yield "# Settings"
+    yield ""
+    yield "`armarium serve --config armarium.yaml` reads one YAML file. A flag wins over the environment, the environment over"
+    yield "the file, the file over the defaults. `ARMARIUM_SERVER__PORT=9000` is `server.port: 9000`: the prefix, the section,"
+    yield "two underscores, the setting. `armarium config print` shows what is in effect."
+    yield ""
+    yield from _model("armarium.yaml", Settings)
+    yield ""
+    yield "# The file of `mcp-filesystem`"
+    yield ""
+    yield "`mcp-filesystem --config FILE` reads a flat file of its own."
+    yield ""
+    yield from _model("mcp-filesystem.yaml", filesystem.FilesystemSettings)
+
+
+def _model(title: str, model: type[BaseModel]) -> Generator[str]:
+    schema = model.model_json_schema()
+    yield from _section(title, schema, schema.get("$defs", {}), None, path="")
+
+
+def _section(title: str, schema: Schema, definitions: Schema, defaults: Schema | None, *, path: str) -> Generator[str]:
+    """One object of the settings as a table, and then the objects within it."""
+    yield from (f"## {title}", "")
+    if path and (description := schema.get("description")):
+        yield from (" ".join(str(description).split()), "")
+    rows: list[tuple[str, ...]] = []
+    within: list[str] = []
+    for field in fields_of(schema, definitions, defaults):
+        objects = list(nested_objects(field.schema, definitions))
+        if not objects or any(is_list for _, is_list in objects):
+            default = "required" if field.required else _value(field.default)
+            rows.append((f"`{field.name}`", field.type, default, field.description))
+        for inner, is_list in objects:
+            name = f"{path}{field.name}{'[]' if is_list else ''}"
+            given = field.default if isinstance(field.default, dict) else None
+            within += _section(f"`{name}`", inner, definitions, given, path=f"{name}.")
+    if rows:
+        yield from _table(("setting", "type", "default", "meaning"), rows)
+    yield from within
+
+
+def _errors() -> Generator[str]:
+    yield "# Errors"
+    yield ""
+    yield "Codes are stable: programs may rely on them. *Retry* means that the same call can succeed later. A *denial* is"
+    yield "logged at WARNING with the attempted and the resolved path."
+    for package, classes in _error_classes().items():
+        yield from ("", f"## {package}", "")
+        rows = [
+            (f"`{cls.code}`", " ".join((inspect.getdoc(cls) or "").split()), _yes(cls.retryable), _yes(cls.security))
+            for cls in classes
+        ]
+        yield from _table(("code", "meaning", "retry", "denial"), rows)
+
+
+def _error_classes() -> dict[str, list[type[ArmariumError]]]:
+    """The errors that have a code of their own, by where they live."""
+    for package in _DOCUMENTED_PACKAGES:
+        for module in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}."):
+            importlib.import_module(module.name)
+    found: dict[str, list[type[ArmariumError]]] = {}
+    for cls in sorted(_descendants(ArmariumError), key=lambda cls: (cls.__module__, cls.code)):
+        if "code" in vars(cls) and cls.__module__.startswith(_DOCUMENTED_PACKAGES):
+            _, layer, *below = cls.__module__.split(".")
+            found.setdefault(below[0] if layer == "capabilities" else layer, []).append(cls)
+    return dict(sorted(found.items(), key=lambda item: item[0] != "foundation"))
+
+
+def _descendants(base: type[ArmariumError]) -> Iterable[type[ArmariumError]]:
+    for cls in base.__subclasses__():
+        yield cls
+        yield from _descendants(cls)
+
+
+def _commands() -> Generator[str]:
+    yield "# Commands"
+    yield ""
+    yield "Data goes to standard output and talk to standard error. Exit codes: 0 it worked, 1 it failed, 2 the command line or"
+    yield "the settings are wrong, 130 interrupted."
+    yield ""
+    yield from _command(typer.main.get_command(app), "armarium", None)
+    parser = filesystem.argument_parser()
+    yield from ("## mcp-filesystem", "", str(parser.description), "")
+    rows = [
+        (f"`{' '.join([', '.join(action.option_strings), str(action.metavar or '')]).rstrip()}`", str(action.help))
+        for action in parser._actions  # pyright: ignore[reportPrivateUsage] argparse lists them nowhere else
+    ]
+    yield from _table(("option", "meaning"), rows)
+
+
+def _command(command: Any, path: str, parent: typer.Context | None) -> Generator[str]:
+    context = typer.Context(command, info_name=path.rpartition(" ")[2], parent=parent)
+    yield from (f"## {path}", "")
+    yield from _help(command.help or "")
+    records = (parameter.get_help_record(context) for parameter in command.get_params(context))
+    rows = [(f"`{option}`", meaning) for option, meaning in filter(None, records) if not option.startswith("-h")]
+    if rows:
+        yield from _table(("option", "meaning"), rows)
+    for name, below in getattr(command, "commands", {}).items():
+        yield from _command(below, f"{path} {name}", context)
+
+
+def _help(text: str) -> Generator[str]:
+    """Paragraphs as they are; what the terminal shows line by line is code."""
+    for paragraph in inspect.cleandoc(text).split("\n\n"):
+        if paragraph.startswith("\b"):
+            yield from ("```", *paragraph.splitlines()[1:], "```", "")
+        else:
+            yield from (*paragraph.splitlines(), "")
+
+
+def _table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> Generator[str]:
+    yield f"| {' | '.join(headings)} |"
+    yield f"|{'---|' * len(headings)}"
+    for row in rows:
+        yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |"
+    yield ""
+
+
+def _yes(fact: bool) -> str:
+    return "yes" if fact else ""
+
+
+def _value(default: Any) -> str:
+    if default is None:
+        return ""
+    if isinstance(default, bool):
+        return f"`{str(default).lower()}`"
+    return f"`{default}`" if default != "" else '`""`'
+
+
+if __name__ == "__main__":
+    main()

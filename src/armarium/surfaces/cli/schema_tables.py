@@ -1,0 +1,123 @@
+"""Turns a JSON Schema into rows a person can read: names, types in words, defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from armarium.foundation.settings import Duration
+
+Schema = Mapping[str, Any]
+
+_LARGEST_SAID = 10**12
+"""Bounds beyond this are there for safety and say nothing to a reader."""
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One property of an object."""
+
+    name: str
+    type: str
+    required: bool
+    default: Any
+    """None when there is none."""
+    description: str
+    schema: Schema
+
+
+def fields_of(schema: Schema, definitions: Schema, defaults: Schema | None = None) -> Generator[Field]:
+    """The properties of an object; `defaults` are those its parent gives it, instead of its own."""
+    required = schema.get("required", ())
+    for name, node in schema.get("properties", {}).items():
+        default = (defaults or {}).get(name, node.get("default"))
+        if "x-form" in node and name not in (defaults or {}):
+            default = TypeAdapter[Any](Duration).dump_python(default, mode="json")
+        yield Field(
+            name,
+            type_in_words(node, definitions),
+            name in required,
+            default,
+            " ".join(str(node.get("description", "")).split()),
+            node,
+        )
+
+
+def answer_fields(
+    schema: Schema, definitions: Schema, prefix: str = "", always: bool = True
+) -> Generator[tuple[str, str, bool]]:
+    """Every field of an answer, nested ones by their path: name, type, and whether it is always there."""
+    for field in fields_of(schema, definitions):
+        there = always and field.required
+        path = f"{prefix}{field.name}"
+        yield path, field.type, there
+        for inner, is_list in nested_objects(field.schema, definitions):
+            yield from answer_fields(inner, definitions, f"{path}[]." if is_list else f"{path}.", always=there)
+
+
+def nested_objects(node: Schema, definitions: Schema) -> Generator[tuple[Schema, bool]]:
+    """The objects a property holds, and whether it holds a list of them."""
+    for option in _options(node):
+        if option.get("type") == "array":
+            for inner, _ in nested_objects(option.get("items", {}), definitions):
+                yield inner, True
+        elif "properties" in (resolved := _resolved(option, definitions)):
+            yield resolved, False
+
+
+def type_in_words(node: Schema, definitions: Schema) -> str:
+    """For instance `list of strings`, `integer, 1 to 1000` or `one of a, b`."""
+    if "x-form" in node:
+        return str(node["x-form"])
+    return " or ".join(dict.fromkeys(_one_type(option, definitions) for option in _options(node)))
+
+
+def _options(node: Schema) -> list[Schema]:
+    """What a property may be, null left out: an optional one may simply be missing."""
+    return [option for option in node.get("anyOf", [node]) if option.get("type") != "null"]
+
+
+def _one_type(node: Schema, definitions: Schema) -> str:
+    resolved = _resolved(node, definitions)
+    if "enum" in resolved:
+        return "one of " + ", ".join(f"`{value}`" for value in resolved["enum"])
+    if "const" in resolved:
+        return f"`{resolved['const']}`"
+    match resolved.get("type"):
+        case "array":
+            return f"list of {_plural(type_in_words(resolved.get('items', {}), definitions))}"
+        case "boolean":
+            return "true or false"
+        case "integer" | "number" as kind:
+            return kind + _bounds(resolved)
+        case None:
+            return "any JSON"
+        case kind:
+            return str(kind)
+
+
+def _plural(words: str) -> str:
+    return words + "s" if words in ("string", "integer", "number", "object") else words
+
+
+def _bounds(node: Schema) -> str:
+    low = node.get("minimum", node.get("exclusiveMinimum", -1) + 1 if "exclusiveMinimum" in node else None)
+    high = node.get("maximum")
+    said_high = high is not None and high < _LARGEST_SAID
+    match low, said_high:
+        case None, False:
+            return ""
+        case None, True:
+            return f", at most {high}"
+        case _, True:
+            return f", {low} to {high}"
+        case _:
+            return f", at least {low}"
+
+
+def _resolved(node: Schema, definitions: Schema) -> Schema:
+    reference = node.get("$ref")
+    return definitions[str(reference).rpartition("/")[2]] if reference else node

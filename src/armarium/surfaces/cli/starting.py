@@ -1,0 +1,167 @@
+"""Starts servers: settings from flags, file and environment, and what a person is told once the server answers."""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+import os
+import re
+import shlex
+import socket
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from armarium.assembly import Settings, open_authenticator, token_path
+from armarium.foundation.errors import ConfigError
+from armarium.foundation.identity import read_token
+from armarium.foundation.settings import CoreSettings, load_settings
+from armarium.surfaces.cli.locations import CONFIG_FILE, given_file
+from armarium.surfaces.cli.output import say, show_json
+from armarium.surfaces.cli.running import run_http, run_stdio
+from armarium.surfaces.mcp.serving import listen
+
+_log = logging.getLogger("armarium")
+
+TOKEN_VARIABLE = "ARMARIUM_TOKEN"  # noqa: S105 the name of a variable, not a secret
+
+
+def directory_settings(
+    directory: Path, *, write: bool, name: str = "workspace", flags: Mapping[str, Any] | None = None
+) -> CoreSettings:
+    """The settings behind `up DIR` and `stdio DIR`: the sandbox over one directory."""
+    given = dict(flags or {})
+    path = os.path.abspath(directory.expanduser())
+    state = load_settings(Settings, environ=os.environ, flags=given).state_path()
+    root = {
+        "name": name,
+        "path": path,
+        "allowed_tools": ["*"],
+        "read_only": not write,
+        "ignore": _hiding(state, path),
+    }
+    return load_settings(Settings, environ=os.environ, flags=given | {"sandbox.roots": [root]})
+
+
+def _hiding(state: Path, directory: str) -> list[str]:
+    """Whoever serves their home directory does not mean to serve the token in it."""
+    inside = os.path.relpath(os.path.realpath(state), os.path.realpath(directory))
+    if inside == ".." or inside.startswith("../"):
+        return []
+    if inside == ".":
+        raise ConfigError(f"{directory} is the state directory, which holds the token", hint="serve another directory")
+    return ["/" + re.sub(r"([\\*?\[ ])", r"\\\1", inside) + "/"]
+
+
+def file_settings(config: Path | None, flags: Mapping[str, Any] | None = None) -> CoreSettings:
+    """The settings of the platform; without a file named, ./armarium.yaml."""
+    file = given_file(config)
+    if file is None:
+        raise ConfigError(
+            f"there is no {CONFIG_FILE} here",
+            hint=f"name one with --config, or write one: armarium config print --dir . > {CONFIG_FILE}",
+        )
+    return load_settings(Settings, file, environ=os.environ, flags=flags)
+
+
+def up(settings: CoreSettings, *, as_json: bool) -> None:
+    """Serve one directory until Ctrl-C, and say how to connect to it."""
+    callers = open_authenticator(settings)
+    listening = _listen_somewhere(settings)
+
+    def announce(address: str) -> None:
+        connection = _Connection(settings, address)
+        root = getattr(settings, "sandbox").roots[0]  # noqa: B009 the section is the assembly's to declare
+        if as_json:
+            show_json(connection.as_json() | {"root": root.name, "directory": root.path, "read_only": root.read_only})
+        _tell(connection, f"{root.path} ({'read-only' if root.read_only else 'read and write'}) as {root.name!r}")
+
+    run_http(settings, announce, authenticator=callers, listening=listening)
+
+
+def serve(settings: CoreSettings, config: Path, *, as_json: bool) -> None:
+    """Serve the platform until a signal; what is worth knowing goes to the log."""
+
+    def announce(address: str) -> None:
+        connection = _Connection(settings, address)
+        sections = [name for name in type(settings).model_fields if name not in CoreSettings.model_fields]
+        capabilities = [name for name in sections if getattr(settings, name) is not None]
+        known = {"capabilities": capabilities, "auth": settings.security.auth, "config_file": str(config)}
+        _log.info("listening", extra={"address": address} | connection.as_json(with_config=False) | known)
+        if as_json:
+            show_json(connection.as_json() | known)
+
+    run_http(settings, announce)
+
+
+def stdio(settings: CoreSettings) -> None:
+    """Serve the client that started us."""
+    if sys.stdin.isatty():
+        say("speaking MCP on standard input and output; this is for a client to start: armarium install --help")
+    run_stdio(settings)
+
+
+def _listen_somewhere(settings: CoreSettings) -> socket.socket:
+    """The port that was asked for; when nobody asked for one, a free one if the usual is taken."""
+    host, port = settings.server.host, settings.server.port
+    try:
+        return listen(host, port)
+    except ConfigError as error:
+        taken = isinstance(error.__cause__, OSError) and error.__cause__.errno == errno.EADDRINUSE
+        if not taken or "port" in settings.server.model_fields_set:
+            raise
+    listening = listen(host, 0)
+    say(f"port {port} is taken; using {listening.getsockname()[1]} instead (--port chooses one)")
+    return listening
+
+
+class _Connection:
+    """How a client reaches the server."""
+
+    def __init__(self, settings: CoreSettings, address: str) -> None:
+        self.url = f"{_reachable(address)}/mcp"
+        self.token_file = token_path(settings)
+        self.needs_key = settings.security.auth != "none"
+
+    def as_json(self, *, with_config: bool = True) -> dict[str, Any]:
+        """For programs; the token itself stays in its file."""
+        described = {"url": self.url, "token_file": str(self.token_file) if self.token_file else None}
+        return described | ({"config": self.config(f"${{{TOKEN_VARIABLE}}}")} if with_config else {})
+
+    def config(self, token: str) -> dict[str, Any]:
+        """The entry that most clients take."""
+        entry: dict[str, Any] = {"type": "http", "url": self.url}
+        if self.needs_key:
+            entry["headers"] = {"Authorization": f"Bearer {token}"}
+        return {"mcpServers": {"armarium": entry}}
+
+
+def _reachable(address: str) -> str:
+    """A server on every address is reached on this one."""
+    return address.replace("://0.0.0.0:", "://127.0.0.1:").replace("://[::]:", "://[::1]:")
+
+
+def _tell(connection: _Connection, what: str) -> None:
+    say(f"Armarium serves {what}\n")
+    say(f"  endpoint  {connection.url}")
+    if connection.token_file:
+        say(f"  token     {connection.token_file}")
+    say("\nClient configuration:\n")
+    token = f"${{{TOKEN_VARIABLE}}}"
+    # The token is a secret: it is shown to a person, and never written where a log collects it.
+    in_person = sys.stderr.isatty() and sys.stdout.isatty()
+    if connection.token_file and in_person:
+        token = read_token(connection.token_file)
+    say(json.dumps(connection.config(token), indent=2))
+    if connection.token_file and not in_person:
+        say(f'\nwhere {TOKEN_VARIABLE} is the token: export {TOKEN_VARIABLE}="$(cat {_quoted(connection.token_file)})"')
+    given_token = f" --token-file {_quoted(connection.token_file)}" if connection.token_file else ""
+    say("\nOr let Armarium write it (cursor, vscode, windsurf and claude-desktop work as well):\n")
+    say(f"  armarium install claude-code --scope user --url {connection.url}{given_token}\n")
+    say("Stop with Ctrl-C.")
+
+
+def _quoted(path: Path) -> str:
+    return shlex.quote(str(path))
