@@ -1,0 +1,87 @@
+# The chores of this repository. `make` alone prints the menu.
+
+VENV := .venv
+PYTHON ?= python3
+export PYTHON
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+MAKEFLAGS += --no-print-directory
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+DIR ?= example
+CMD ?= mcp-filesystem
+ARGS ?= $(if $(filter mcp-filesystem,$(CMD)),--config config/mcp-filesystem.yaml)
+TESTS ?= tests
+BENCH ?= $(shell grep -l '^if __name__' benchmarks/*.py)
+IMAGE ?= armarium
+
+# Each stamp is newer than what was installed from, so a second run installs nothing.
+CREATED := $(VENV)/.created
+RUNTIME := $(VENV)/.runtime
+DEVELOPMENT := $(VENV)/.development
+CLIENTS := tests/node/node_modules/.installed
+
+.PHONY: help up test check bench soak build run docker-build lock docs clean
+
+help: ## print this menu
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' Makefile
+
+up: $(RUNTIME) ## start the server on example/ (DIR=… your own, WRITE=1 to allow writing, PORT=…)
+	@$(VENV)/bin/armarium up "$(DIR)" $(if $(WRITE),--write) $(if $(PORT),--port $(PORT))
+
+test: $(DEVELOPMENT) $(CLIENTS) ## install what the tests need and run them all (TESTS=… for some)
+	@scripts/system-deps
+	$(VENV)/bin/pytest -m "not soak" $(TESTS)
+
+check: $(DEVELOPMENT) ## lint, format, types and the direction of imports
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/pyright
+	$(VENV)/bin/lint-imports
+
+bench: $(DEVELOPMENT) $(CLIENTS) ## measure against the peers, into benchmarks/results/ (BENCH=… for some)
+	@scripts/system-deps
+	@for file in $(BENCH); do echo "== $$file"; $(VENV)/bin/python "$$file" || exit 1; done
+
+soak: $(DEVELOPMENT) $(CLIENTS) ## the long campaigns that `make test` leaves out
+	@scripts/system-deps
+	$(VENV)/bin/pytest -m soak $(TESTS)
+
+build: $(DEVELOPMENT) ## wheel and source distribution into dist/
+	$(VENV)/bin/python -m build
+
+run: $(RUNTIME) ## run an installed command (CMD=mcp-filesystem ARGS=…)
+	@test -x "$(VENV)/bin/$(CMD)" || { echo "no command '$(CMD)'; hint: CMD=armarium or CMD=mcp-filesystem" >&2; exit 2; }
+	@$(VENV)/bin/$(CMD) $(ARGS)
+
+docker-build: ## build the container image (IMAGE=…)
+	docker build --tag $(IMAGE) .
+
+lock: $(DEVELOPMENT) $(CLIENTS) ## rewrite the lock files (UPGRADE=1 takes newer versions)
+	@scripts/lock $(VENV)
+
+docs: $(RUNTIME) ## regenerate docs/reference from the code
+	$(VENV)/bin/python -m armarium.surfaces.cli.reference
+
+clean: ## remove everything the other targets made
+	rm -rf $(VENV) dist build tests/node/node_modules .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+
+$(CREATED): scripts/venv
+	@scripts/venv $(VENV)
+	@touch $@
+
+$(RUNTIME): requirements.lock pyproject.toml $(CREATED)
+	@echo "installing Armarium into $(VENV)"
+	@$(VENV)/bin/pip install --quiet --requirement requirements.lock
+	@$(VENV)/bin/pip install --quiet --no-deps --editable .
+	@touch $@
+
+$(DEVELOPMENT): requirements-dev.lock $(RUNTIME)
+	@echo "installing the development tools into $(VENV)"
+	@$(VENV)/bin/pip install --quiet --requirement requirements-dev.lock
+	@touch $@
+
+$(CLIENTS): tests/node/package-lock.json tests/node/package.json scripts/node-tools $(DEVELOPMENT)
+	@echo "installing the MCP clients into tests/node"
+	@scripts/node-tools $(VENV)
+	@touch $@

@@ -1,0 +1,1 @@
+"""High and low water at Marlow Quay, from the readings of one gauge."""
