@@ -42,7 +42,7 @@ def main() -> None:
         )
         theirs = StdioServer(
             [
-                str(NODE_MODULES / ".bin" / "node"),
+                str(Path(sys.executable).parent / "node"),
                 str(NODE_MODULES / "@modelcontextprotocol/server-filesystem/dist/index.js"),
                 str(root),
             ]

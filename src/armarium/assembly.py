@@ -55,6 +55,7 @@ class Armarium:
             self.dispatcher,
             [tool for each in chosen for tool in each.tools],
             "\n\n".join(each.instructions for each in chosen),
+            traced=self.settings.telemetry.otlp_endpoint is not None,
         )
 
     def http(self, authenticator: Authenticator) -> McpApp:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 
@@ -17,17 +16,17 @@ class Pulse:
     """Beaten by long loops in a worker thread: stops them when the call ended, and passes their progress on."""
 
     def __init__(self, report: Callable[[int], None] | None = None) -> None:
-        self._stop = threading.Event()
+        self._stopped = False
         self._report = report
         self._next_report = time.monotonic() + _PROGRESS_INTERVAL_S
 
     def stop(self) -> None:
         """End the work at its next beat. Called from any thread."""
-        self._stop.set()
+        self._stopped = True
 
     def beat(self, done: int) -> None:
         """Say how far the work is. Cheap enough for every file or block; raises `Stopped` when nobody waits."""
-        if self._stop.is_set():
+        if self._stopped:
             raise Stopped
         if self._report is not None and (now := time.monotonic()) >= self._next_report:
             self._next_report = now + _PROGRESS_INTERVAL_S

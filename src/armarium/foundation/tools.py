@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, get_type_hints
 
+import orjson
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
@@ -78,6 +79,11 @@ ERROR_ENVELOPE = ErrorStyle(
 Run = Callable[[Call, Mapping[str, Any]], Awaitable[Json]]
 
 
+def as_json_text(answer: Json) -> list[str]:
+    """The answer for clients that read only text: the same JSON."""
+    return [orjson.dumps(answer).decode()]
+
+
 @dataclass(frozen=True, slots=True)
 class ToolSpec:
     """A tool, local or remote. Build it with `local_tool` or `remote_tool`."""
@@ -99,6 +105,8 @@ class ToolSpec:
     """The two arguments that say what a call is about, as the audit trail shows it."""
     deadline_s: Callable[[Mapping[str, Any]], float | None] = lambda arguments: None
     """How long this call may take; None leaves it to the server's settings."""
+    text: Callable[[Json], list[str]] = as_json_text
+    """The answer as text blocks, beside its structured form."""
     errors: ErrorStyle = ERROR_ENVELOPE
 
     def advertised_output(self) -> Json | None:

@@ -232,17 +232,25 @@ class ConfinedRoot:
         finally:
             os.close(parent_fd)
 
-    def locate(self, fd: int) -> str:
-        """Where a descriptor really is, relative to the root; a file deleted or moved out raises `PathEscapesRoot`."""
+    def locate(self, fd: int, *, last_known: bool = False) -> str:
+        """Where a descriptor really is, relative to the root; a file deleted or moved out raises `PathEscapesRoot`.
+
+        With `last_known` a file that was deleted, or replaced by a rename, since it was opened is told by its old name.
+        """
         # Both places are asked for now: an operator may have moved the root itself since it was opened.
         there, base = host_path(fd), host_path(self.fd)
         prefix = base if base.endswith("/") else base + "/"
         if there == base:
             return ""
-        relative = there[len(prefix) :]
-        if not there.startswith(prefix) or (there.endswith(_DELETED) and not self._is_at(relative, fd)):
+        inside = there.startswith(prefix)
+        if inside and there.endswith(_DELETED) and not self._is_at(there[len(prefix) :], fd):
+            # Asked again, because only of a file without names it is sure that the mark is not part of the name.
+            gone = last_known and os.fstat(fd).st_nlink == 0
+            there = host_path(fd).removesuffix(_DELETED)
+            inside = gone and there.startswith(prefix)
+        if not inside:
             raise PathEscapesRoot("path resolves outside root boundary", private={"resolved": _shown(there)})
-        return relative
+        return there[len(prefix) :]
 
     def _is_at(self, path: str, fd: int) -> bool:
         """Whether this very file stands at the path; tells a file whose name ends in "(deleted)" from a deleted one."""

@@ -7,15 +7,25 @@ import grp
 import os
 import pwd
 import stat
-from datetime import date, timedelta
+from datetime import date
 from functools import lru_cache
+from urllib.parse import quote, unquote_to_bytes
 
-from armarium.capabilities.sandbox.answers import Entry, EntryType, Folder, LinkTarget, Metadata, Permissions
+from armarium.capabilities.sandbox.answers import (
+    Entry,
+    EntryType,
+    Folder,
+    LinkTarget,
+    Metadata,
+    Permissions,
+    TargetType,
+)
 from armarium.capabilities.sandbox.errors import PathEscapesRoot
 from armarium.capabilities.sandbox.roots import Root
 
 _AT_EMPTY_PATH = 0x1000
 _STATX_BTIME = 0x800
+_EPOCH = date(1970, 1, 1).toordinal()
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -31,7 +41,8 @@ def iso_time(nanoseconds: int) -> str:
 
 @lru_cache(maxsize=4096)
 def _date(day: int) -> str:
-    return (date(1970, 1, 1) + timedelta(days=day)).isoformat()
+    # File systems can store years that Python cannot name; the nearest one it can has to do.
+    return date.fromordinal(max(1, min(_EPOCH + day, date.max.toordinal()))).isoformat()
 
 
 def shown(name: str) -> str:
@@ -57,7 +68,8 @@ def list_folder(root: Root, path: str, limit: int | None, cursor: str | None) ->
         with os.scandir(fd) as children:
             found = [child for child in children if not _hidden(root, here, child)]
         found.sort(key=lambda child: child.name)
-        page = found if cursor is None else [child for child in found if child.name > cursor]
+        behind = os.fsdecode(unquote_to_bytes(cursor)) if cursor else ""
+        page = [child for child in found if child.name > behind]
         more = limit is not None and len(page) > limit
         page = page[:limit]
         entries = [entry for child in page if (entry := _entry(root, fd, path, child)) is not None]
@@ -65,7 +77,7 @@ def list_folder(root: Root, path: str, limit: int | None, cursor: str | None) ->
         os.close(fd)
     folder = Folder(root=root.name, path=path, entries=entries, count=len(entries), total=len(found))
     if more:
-        folder["next_cursor"] = page[-1].name
+        folder["next_cursor"] = quote(os.fsencode(page[-1].name))
     return folder
 
 
@@ -89,8 +101,19 @@ def _entry(root: Root, fd: int, directory: str, child: os.DirEntry[str]) -> Entr
     )
     if entry["type"] == "symlink":
         path = f"{directory}/{child.name}" if directory else child.name
-        entry["target_type"] = root.confined.link_target(fd, child.name, path)
+        kind = root.confined.link_target(fd, child.name, path)
+        entry["target_type"] = "missing" if _leads_to_hidden(root, path, kind) else kind
     return entry
+
+
+def _leads_to_hidden(root: Root, path: str, kind: TargetType) -> bool:
+    """Whether a link leads to something that the ignore list hides: then there is nothing for the caller."""
+    if root.ignore is None or kind in ("external", "missing"):
+        return False
+    try:
+        return root.ignore.hides(root.whereabouts(path), kind == "directory")
+    except (OSError, PathEscapesRoot):
+        return True
 
 
 def metadata(root: Root, path: str) -> Metadata:
@@ -98,7 +121,7 @@ def metadata(root: Root, path: str) -> Metadata:
     with root.confined.opened(path, os.O_PATH | os.O_NOFOLLOW) as fd:
         status = os.fstat(fd)
         if root.ignore:
-            root.require_visible(root.confined.locate(fd), is_directory=stat.S_ISDIR(status.st_mode))
+            root.require_visible(root.confined.locate(fd, last_known=True), is_directory=stat.S_ISDIR(status.st_mode))
         born = _birth_time_ns(fd)
     answer = Metadata(
         root=root.name,
@@ -123,10 +146,12 @@ def _target(root: Root, path: str) -> LinkTarget:
     target = LinkTarget(type=kind)
     if kind in ("external", "missing"):
         return target
+    if _leads_to_hidden(root, path, kind):
+        return LinkTarget(type="missing")
     try:
         with root.confined.opened(path, os.O_PATH) as fd:
             status = os.fstat(fd)
-            target["path"] = shown(root.confined.locate(fd))
+            target["path"] = shown(root.confined.locate(fd, last_known=True))
     except (OSError, PathEscapesRoot):
         return LinkTarget(type="missing")
     target["size"] = status.st_size
@@ -140,7 +165,7 @@ def permissions(root: Root, path: str) -> Permissions:
     with root.confined.opened(path, os.O_PATH | os.O_NOFOLLOW) as fd:
         status = os.fstat(fd)
         if root.ignore:
-            root.require_visible(root.confined.locate(fd), is_directory=stat.S_ISDIR(status.st_mode))
+            root.require_visible(root.confined.locate(fd, last_known=True), is_directory=stat.S_ISDIR(status.st_mode))
     return Permissions(
         root=root.name,
         path=path,

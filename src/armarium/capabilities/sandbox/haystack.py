@@ -45,20 +45,23 @@ class Haystack:
         self._max_line = max_line_bytes
         self._buffer = bytearray(buffer_bytes)
         self._view = memoryview(self._buffer)
+        self._limit = buffer_bytes - 1  # the last byte is for the line end that a last line may lack
         self._batch = Chunk(self._buffer)
 
     def chunks(self, runs: Iterable[Run]) -> Generator[Chunk]:
         """The content of the files of a walk in its order. A chunk is valid until the next one is asked for."""
+        # Some ten thousand files make a gigabyte, so each Python call in this loop costs one percent of a search.
+        open_file, append = os.open, self._append
         for directory_fd, directory, names in runs:
             for name in names:
                 try:
-                    fd = os.open(name, OPEN_FILE, dir_fd=directory_fd)
+                    fd = open_file(name, OPEN_FILE, dir_fd=directory_fd)
                 except OSError:
                     continue
                 try:
-                    if not self._append(fd, directory, name):
+                    if not append(fd, directory, name):
                         yield from self._flush()
-                        if not self._append(fd, directory, name):
+                        if not append(fd, directory, name):
                             yield from self._pieces(fd, directory + name)
                 finally:
                     os.close(fd)
@@ -73,30 +76,27 @@ class Haystack:
 
     def _append(self, fd: int, directory: str, name: str) -> bool:
         """Read a file behind those already there. False: it is too large for the room that is left."""
+        batch, buffer = self._batch, self._buffer
+        start = batch.end
         try:
             status = os.fstat(fd)
+            size = status.st_size
             if not stat.S_ISREG(status.st_mode):
                 return True
-            batch = self._batch
-            start = batch.end
-            room = len(self._buffer) - start - 1
-            if status.st_size > room:
+            if start + size > self._limit:
                 return False
-            end = start + os.readv(fd, [self._view[start:-1]])
-            while end - start < status.st_size:
-                more = os.readv(fd, [self._view[end:-1]])
-                if more == 0:
-                    break
+            end = start + os.readv(fd, (self._view[start : self._limit],))
+            while end - start < size and (more := os.readv(fd, (self._view[end : self._limit],))):
                 end += more
         except OSError:
             return True
-        if end - start > status.st_size and end - start == room:
+        if end == self._limit and end - start > size:
             os.lseek(fd, 0, os.SEEK_SET)  # it grew meanwhile, and there may be more of it than was read
             return False
-        if end == start or self._buffer.find(b"\0", start, min(end, start + _BINARY_PROBE_BYTES)) >= 0:
+        if buffer.find(b"\0", start, min(end, start + _BINARY_PROBE_BYTES)) >= 0 or end == start:
             return True
-        if self._buffer[end - 1] != _NEWLINE:
-            self._buffer[end] = _NEWLINE
+        if buffer[end - 1] != _NEWLINE:
+            buffer[end] = _NEWLINE
             end += 1
         batch.starts.append(start)
         batch.paths.append(directory + name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from bisect import bisect_right
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -13,6 +14,8 @@ MAX_SHOWN_BYTES = 4096
 """Longer lines are cut, so that a minified file does not make an answer of megabytes."""
 _SHOWN_BEFORE_MATCH = 512
 _CARRIAGE_RETURN = 13
+_FAST_COUNT = sys.version_info >= (3, 13)
+_WORTH_COPYING = 1024
 
 
 class Hit(NamedTuple):
@@ -42,7 +45,7 @@ def hits(search: LineSearch, chunk: Chunk, context_lines: int) -> Iterator[Hit]:
             number = 1
             if chunk.first_line is not None:
                 number, counted = chunk.first_line(), chunk.begin
-        number += buffer.count(b"\n", counted, start)
+        number += count_newlines(buffer, counted, start)
         counted = start
         text, cut = _shown(buffer, start, newline, match)
         before = after = ()
@@ -50,6 +53,14 @@ def hits(search: LineSearch, chunk: Chunk, context_lines: int) -> Iterator[Hit]:
             before = _lines_before(buffer, file_start, start, context_lines)
             after = _lines_after(buffer, newline + 1, file_end, context_lines)
         yield Hit(path, number, text, before, after, cut)
+
+
+def count_newlines(buffer: bytearray, start: int, stop: int) -> int:
+    """How many lines end in [start, stop)."""
+    if _FAST_COUNT or stop - start < _WORTH_COPYING:
+        return buffer.count(b"\n", start, stop)
+    # Older CPythons count byte by byte, but delete with memchr from one to the next: nearly twice as fast.
+    return stop - start - len(buffer[start:stop].replace(b"\n", b""))
 
 
 def _shown(buffer: bytearray, start: int, stop: int, match: int) -> tuple[str, bool]:

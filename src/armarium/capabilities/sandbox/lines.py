@@ -6,7 +6,6 @@ A line ends at a line feed; a carriage return before it does not belong to the l
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from armarium.capabilities.sandbox.literals import Requirements, requirements
 from armarium.capabilities.sandbox.needles import CANDIDATE_NS, Needles, Sample, needles_for
@@ -18,14 +17,11 @@ _REGEX_NS_PER_BYTE = 1.6
 _CARRIAGE_RETURN = 13
 
 
-class Line(NamedTuple):
-    """A line that matches."""
+Line = tuple[int, int, int]
+"""A line that matches: a place in it where the match is, its start, and its line feed or the end of what was searched.
 
-    match: int
-    """A place in the line that belongs to the match or is close to it."""
-    start: int
-    newline: int
-    """Where its line feed stands, or the end of what was searched."""
+A plain tuple, because there may be millions.
+"""
 
 
 class LineSearch:
@@ -54,6 +50,8 @@ class LineSearch:
             self._plan(bytes(buffer[begin : min(end, begin + _SAMPLE_BYTES)]))
         if self._needles is None or any(find(buffer, begin, end) >= 0 for find in self._odd_cases):
             return self._by_regex(self._in_buffer, buffer, begin, end)
+        if len(self._needles.finds) == 1 and self._is_sure(self._needles):
+            return self._by_needle(self._needles.finds[0], buffer, begin, end)
         return self._by_needles(self._needles, self._in_buffer, buffer, begin, end)
 
     def _plan(self, content: bytes) -> None:
@@ -75,7 +73,7 @@ class LineSearch:
             if newline < 0:
                 newline = end
             if self._matches_alone(buffer, begin, newline):
-                yield Line(begin, begin, newline)
+                yield begin, begin, newline
             begin = newline + 1
 
     def _by_regex(self, find: Find, buffer: bytearray, begin: int, end: int) -> Iterator[Line]:
@@ -92,12 +90,21 @@ class LineSearch:
                 or newline == start
                 or self._matches_alone(buffer, start, newline)
             ):
-                yield Line(at, start, newline)
+                yield at, start, newline
+            begin = newline + 1
+
+    def _by_needle(self, find: Find, buffer: bytearray, begin: int, end: int) -> Iterator[Line]:
+        """Every occurrence of the only needle is a match."""
+        while (at := find(buffer, begin, end)) >= 0:
+            newline = buffer.find(b"\n", at, end)
+            if newline < 0:
+                newline = end
+            yield at, buffer.rfind(b"\n", begin, at) + 1 or begin, newline
             begin = newline + 1
 
     def _by_needles(self, needles: Needles, regex: Find, buffer: bytearray, begin: int, end: int) -> Iterator[Line]:
         finds = needles.finds
-        sure = needles.certain and self._required.exact and not self._has_return
+        sure = self._is_sure(needles)
         self._searched += end - begin
         places = [_or_end(find(buffer, begin, end), end) for find in finds]
         while (at := min(places)) < end:
@@ -108,7 +115,7 @@ class LineSearch:
             if not sure:
                 at = self._confirmed(regex, buffer, start, newline)
             if at >= 0:
-                yield Line(at, start, newline)
+                yield at, start, newline
             else:
                 self._misled += 1
             begin = newline + 1
@@ -118,6 +125,10 @@ class LineSearch:
         if self._misled * CANDIDATE_NS > self._searched * _REGEX_NS_PER_BYTE:
             # The sample was not like the rest: looking at so many lines in vain takes longer than RE2 does for all.
             self._needles = None
+
+    def _is_sure(self, needles: Needles) -> bool:
+        """Whether a line where a needle is found matches for certain."""
+        return needles.certain and self._required.exact and not self._has_return
 
     def _confirmed(self, regex: Find, buffer: bytearray, start: int, newline: int) -> int:
         at = regex(buffer, start, newline)

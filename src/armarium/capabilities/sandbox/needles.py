@@ -20,10 +20,10 @@ CANDIDATE_NS = 1500.0
 """Price of looking closely at one line."""
 
 # The prices matter relative to each other, and a wrong one costs speed only. In nanoseconds, as is the one above.
-_SKIP_PER_BYTE = 0.013
-_STOP_AT_BYTE = 9.0
-_STOP_AT_BYTE_FOLDED = 20.0
-_FOLDED_AUTOMATON_PER_BYTE = 0.31
+_SKIP_PER_BYTE = 0.02
+_STOP_AT_BYTE = 15.0
+_STOP_AT_BYTE_FOLDED = 30.0
+_FOLDED_AUTOMATON_PER_BYTE = 0.35
 _SHORTEST_TAIL = 3
 _NEAR_BYTES = 1024
 

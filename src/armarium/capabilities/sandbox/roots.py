@@ -13,6 +13,7 @@ from armarium.capabilities.sandbox.errors import (
     InvalidPath,
     IsADirectory,
     NotADirectory,
+    NotARegularFile,
     NotFound,
     PathIgnored,
     PermissionDenied,
@@ -78,7 +79,20 @@ class Root:
     def require_visible(self, path: str, *, is_directory: bool = False) -> None:
         """Raise if the ignore list hides the path. Asked for the path as given and for where it really leads."""
         if self.ignore is not None and path and self.ignore.hides(path, is_directory):
-            raise PathIgnored(f"path is hidden by the ignore list: {path}", private={"resolved": path})
+            shown = os.fsencode(path).decode(errors="backslashreplace")
+            raise PathIgnored(f"path is hidden by the ignore list: {shown}", private={"resolved": shown})
+
+    def whereabouts(self, path: str) -> str:
+        """Where the path really is, or would be: links are followed as far as the way exists."""
+        existing, missing = path, list[str]()
+        while existing:
+            try:
+                with self.confined.opened(existing, os.O_PATH) as fd:
+                    return "/".join(filter(None, [self.confined.locate(fd, last_known=True), *reversed(missing)]))
+            except FileNotFoundError:
+                existing, _, name = existing.rpartition("/")
+                missing.append(name)
+        return path
 
     def ref(self, path: str) -> FileRef:
         """The path as other capabilities name it."""
@@ -135,6 +149,8 @@ def _translated(error: OSError, root: Root, path: str, what: str) -> SandboxErro
             translated = NotFound(f"{what} not found: {shown}", hint="list_folder or glob shows what is there")
         case errno.ENOTDIR:
             translated = NotADirectory(f"not a directory: {shown}")
+        case errno.ENXIO | errno.ENODEV:
+            translated = NotARegularFile(f"not a regular file: {shown}")
         case errno.EISDIR:
             translated = IsADirectory(f"is a directory: {shown}")
         case errno.EEXIST | errno.ENOTEMPTY:

@@ -10,7 +10,8 @@ from typing import Literal
 from armarium.capabilities.sandbox import answers, describe, search, transfer, writes
 from armarium.capabilities.sandbox.errors import FileTooLarge, NotADirectory, SandboxError
 from armarium.capabilities.sandbox.grep import Query
-from armarium.capabilities.sandbox.patch import unified_diff
+from armarium.capabilities.sandbox.patch import Patched as PatchResult
+from armarium.capabilities.sandbox.patch import apply_patch, unified_diff
 from armarium.capabilities.sandbox.reading import ReadLimits, Window, digest, human_size, read
 from armarium.capabilities.sandbox.roots import Root, Roots, about
 from armarium.capabilities.sandbox.search import NameQuery, Scope
@@ -63,7 +64,7 @@ class Sandbox:
     def _read(self, call: Call, root: Root, path: str, window: Window, number_lines: bool) -> answers.FileContent:
         with about(root, path) as normal, root.confined.opened_regular(normal) as (fd, status):
             if root.ignore:
-                root.require_visible(root.confined.locate(fd))
+                root.require_visible(root.confined.locate(fd, last_known=True))
             content = read(fd, status.st_size, window, self._limits, call.pulse, number_lines=number_lines)
         return answers.FileContent(root=root.name, path=normal, **content)  # pyright: ignore[reportCallIssue] no overlap
 
@@ -133,27 +134,35 @@ class Sandbox:
         # Where reading is not allowed, a failing patch must not read the file out line by line.
         may_read = "read_file" in root.allowed_tools
 
+        def answered(before: bytes | None, result: PatchResult, normal: str) -> answers.Patched:
+            answer = answers.Patched(
+                root=root.name,
+                path=normal,
+                hunks_applied=result.hunks_applied,
+                created=result.created,
+                size=len(result.content),
+                sha256=writes.sha256(result.content),
+                dry_run=dry_run,
+            )
+            if dry_run and may_read:
+                answer["diff"] = unified_diff(before, result.content, normal)
+            return answer
+
         def work() -> answers.Patched:
-            with (
-                about(root, path) as normal,
-                place_for_writing(root, normal, self._locks, make_parents=not dry_run) as place,
-            ):
-                writes.require_match(place.dir_fd, place.name, if_match, path, call.pulse)
-                before, result = writes.patched(place, _encoded(patch, "patch"), path, reveal=may_read)
-                answer = answers.Patched(
-                    root=root.name,
-                    path=normal,
-                    hunks_applied=result.hunks_applied,
-                    created=result.created,
-                    size=len(result.content),
-                    sha256=writes.sha256(result.content),
-                    dry_run=dry_run,
-                )
-                if dry_run and may_read:
-                    answer["diff"] = unified_diff(before, result.content, normal)
-                if not dry_run:
-                    writes.replace_with(place, result.content, path)
-                return answer
+            diff = _encoded(patch, "patch")
+            with about(root, path) as normal:
+                if if_match is None and not writes.has_parent(root, normal):
+                    # Tried before any directory is made: a patch that fails leaves none behind, and a dry run neither.
+                    result = apply_patch(None, diff)
+                    if dry_run:
+                        return answered(None, result, normal)
+                make_parents = not dry_run and if_match is None
+                with place_for_writing(root, normal, self._locks, make_parents=make_parents) as place:
+                    writes.require_match(place.dir_fd, place.name, if_match, path, call.pulse)
+                    before, result = writes.patched(place, diff, path, reveal=may_read)
+                    if not dry_run:
+                        writes.replace_with(place, result.content, path)
+                    return answered(before, result, normal)
 
         answer = await self._workers.run(work)
         if not dry_run:
@@ -166,6 +175,8 @@ class Sandbox:
         def work() -> tuple[str, bool]:
             with about(root, path, what="directory") as normal:
                 existed = _is_directory(root, normal)
+                if root.ignore:
+                    root.require_visible(root.whereabouts(normal), is_directory=True)
                 if not existed:
                     os.close(root.confined.make_directories(normal))
                 return normal, existed
@@ -205,7 +216,7 @@ class Sandbox:
         def work() -> answers.Hash:
             with about(root, path) as normal, root.confined.opened_regular(normal) as (fd, status):
                 if root.ignore:
-                    root.require_visible(root.confined.locate(fd))
+                    root.require_visible(root.confined.locate(fd, last_known=True))
                 return answers.Hash(
                     root=root.name,
                     path=normal,

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import orjson
+
 from armarium.capabilities.sandbox import answers, arguments
 from armarium.capabilities.sandbox.grep import Query
 from armarium.capabilities.sandbox.reading import Window
 from armarium.capabilities.sandbox.search import NameQuery, Scope
 from armarium.capabilities.sandbox.service import Sandbox
-from armarium.foundation.tools import Call, ToolSpec, local_tool
+from armarium.foundation.tools import Call, Json, ToolSpec, local_tool
 
 _SEARCH_GRACE_S = 30.0
 
@@ -121,7 +123,7 @@ def sandbox_tools(sandbox: Sandbox) -> list[ToolSpec]:
     return [
         local_tool("list_roots", list_roots, title="List roots", **reads),
         local_tool("list_folder", list_folder, title="List a folder", **reads),
-        local_tool("read_file", read_file, title="Read a file", **reads),
+        local_tool("read_file", read_file, title="Read a file", text=_content_then_facts, **reads),
         local_tool("read_files", read_files, title="Read several files", **reads),
         local_tool("write_file", write_file, title="Write a file", content_fields=frozenset({"content"})),
         local_tool("remove_file", remove_file, title="Remove a file"),
@@ -136,6 +138,12 @@ def sandbox_tools(sandbox: Sandbox) -> list[ToolSpec]:
         local_tool("grep", grep, title="Search in files", **finds),
         local_tool("glob", glob, title="Find files", **finds),
     ]
+
+
+def _content_then_facts(answer: Json) -> list[str]:
+    """A file reads best as it is; what is known about it follows as JSON."""
+    facts = {name: value for name, value in answer.items() if name != "content"}
+    return [answer["content"], orjson.dumps(facts).decode()]
 
 
 def _scope(args: arguments.SearchArgs) -> Scope:

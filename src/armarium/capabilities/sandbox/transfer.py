@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from armarium.capabilities.sandbox import trees
 from armarium.capabilities.sandbox.confine import open_child_directory
+from armarium.capabilities.sandbox.describe import shown
 from armarium.capabilities.sandbox.errors import (
     CannotRemoveRoot,
     IsADirectory,
@@ -104,7 +105,7 @@ def copy_source(root: Root, path: str) -> Source:
     """Find what is to be copied."""
     with root.confined.opened(path, os.O_PATH) as fd:
         is_directory = stat.S_ISDIR(os.fstat(fd).st_mode)
-        real = root.confined.locate(fd)
+        real = root.confined.locate(fd, last_known=True)
     root.require_visible(real, is_directory=is_directory)
     return Source(root, real, path.rpartition("/")[2] or root.name, is_directory)
 
@@ -117,13 +118,14 @@ def copy(found: Source, target: Root, wanted: str, if_match: str | None, locks: 
         return _copy_file(source, real, target, destination, if_match, locks, pulse)
     if if_match is not None:
         raise InvalidArgument("`if_match` is the hash of a file; the source is a directory")
-    _refuse_into_itself(source, real, target, destination)
-    target.require_visible(destination, is_directory=True)
+    landing = target.whereabouts(destination)
+    _refuse_into_itself(source, real, target, landing)
+    target.require_visible(landing, is_directory=True)
     top_fd = source.confined.open_directory(real)
     try:
         target_fd = target.confined.make_directories(destination)
         try:
-            done = trees.copy_tree(source, top_fd, real, target, target_fd, pulse)
+            done = trees.copy_tree(source, top_fd, real, target, target_fd, landing, pulse)
         finally:
             os.close(target_fd)
     finally:
@@ -166,22 +168,31 @@ def move(
     """Rename within a root; between roots, copy and then remove. A link is moved itself."""
     destination = _destination(target, wanted, path.rpartition("/")[2])
     parent, _, new_name = destination.rpartition("/")
-    target.require_visible(destination)
+    landing = target.whereabouts(parent)
+    landing = f"{landing}/{new_name}" if landing else new_name
+    target.require_visible(landing)
     with _entry(source, path) as entry:
         is_directory = stat.S_ISDIR(entry.mode)
         if is_directory:
             if if_match is not None:
                 raise InvalidArgument("`if_match` is the hash of a file; the source is a directory")
-            _refuse_into_itself(source, path, target, destination)
             with _inside(entry) as fd:
+                _refuse_into_itself(source, source.confined.locate(fd), target, landing)
                 trees.require_nothing_hidden(source, fd, path, pulse)
+        # Whatever speaks against the move is found before a directory is made for it.
+        require_match(entry.dir_fd, entry.name, if_match, path, pulse)
+        if source is not target:
+            _require_all_movable(source, path, entry, target, landing, pulse)
         target_fd = target.confined.make_directories(parent)
         try:
             with locks.holding((entry.dir_fd, entry.name), (target_fd, new_name)):
                 require_match(entry.dir_fd, entry.name, if_match, path, pulse)
                 replaced = _something_at(target_fd, new_name)
-                if source is not target or not _renamed(entry, target_fd, new_name):
-                    _carry(source, path, entry, target, target_fd, new_name, pulse)
+                if source is not target:
+                    _carry(source, path, entry, target, target_fd, new_name, landing, pulse)
+                elif not _renamed(entry, target_fd, new_name):
+                    _require_all_movable(source, path, entry, target, landing, pulse)
+                    _carry(source, path, entry, target, target_fd, new_name, landing, pulse)
             os.fsync(target_fd)
         finally:
             os.close(target_fd)
@@ -200,22 +211,32 @@ def _renamed(entry: _Entry, target_fd: int, new_name: str) -> bool:
     return True
 
 
-def _carry(source: Root, path: str, entry: _Entry, target: Root, target_fd: int, new_name: str, pulse: Pulse) -> None:
-    """Copy the entry and then remove it. What cannot be copied is found before anything is changed."""
+def _require_all_movable(source: Root, path: str, entry: _Entry, target: Root, landing: str, pulse: Pulse) -> None:
+    """Raise if carrying the entry to another file system or root would lose something."""
+    if not stat.S_ISDIR(entry.mode):
+        _require_movable(source, entry.dir_fd, entry.name, path, entry.mode)
+        return
+    with _inside(entry) as fd:
+        for visit in trees.visits(fd, path, pulse):
+            target.require_visible(visit.landing(path, landing), is_directory=visit.kind != "entry")
+            if visit.kind == "entry":
+                _require_movable(source, visit.dir_fd, visit.name, visit.path, visit.mode)
+
+
+def _carry(
+    source: Root, path: str, entry: _Entry, target: Root, target_fd: int, new_name: str, landing: str, pulse: Pulse
+) -> None:
+    """Copy the entry, of which all is known to be movable, and then remove it."""
     if stat.S_ISDIR(entry.mode):
         with _inside(entry) as fd:
-            for visit in trees.visits(fd, path, pulse):
-                if visit.kind == "entry":
-                    _require_movable(source, visit.dir_fd, visit.name, visit.path, visit.mode)
             new_fd = trees.made_directory(target_fd, new_name, stat.S_IMODE(entry.mode))
             try:
-                trees.copy_tree(source, fd, path, target, new_fd, pulse)
+                trees.copy_tree(source, fd, path, target, new_fd, landing, pulse)
             finally:
                 os.close(new_fd)
             trees.remove_contents(fd, pulse)
         os.rmdir(entry.name, dir_fd=entry.dir_fd)
         return
-    _require_movable(source, entry.dir_fd, entry.name, path, entry.mode)
     if stat.S_ISLNK(entry.mode):
         trees.copy_link(entry.dir_fd, entry.name, target_fd, new_name)
     else:
@@ -226,9 +247,9 @@ def _carry(source: Root, path: str, entry: _Entry, target: Root, target_fd: int,
 def _require_movable(root: Root, dir_fd: int, name: str, path: str, mode: int) -> None:
     if stat.S_ISLNK(mode):
         if root.confined.link_target(dir_fd, name, path) == "external":
-            raise PathEscapesRoot(f"a link that leads outside cannot be moved to another root: {path}")
+            raise PathEscapesRoot(f"a link that leads outside cannot be moved to another root: {shown(path)}")
     elif not stat.S_ISREG(mode):
-        raise NotARegularFile(f"cannot be moved to another root: {path}")
+        raise NotARegularFile(f"not a regular file, cannot be moved to another root: {shown(path)}")
 
 
 def _destination(root: Root, wanted: str, name: str) -> str:

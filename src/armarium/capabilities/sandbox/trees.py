@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from armarium.capabilities.sandbox.confine import open_child_directory
+from armarium.capabilities.sandbox.describe import shown
 from armarium.capabilities.sandbox.errors import IsADirectory, PathIgnored
 from armarium.capabilities.sandbox.roots import Root
 from armarium.capabilities.sandbox.writes import copy_content, replace_file
@@ -29,6 +30,11 @@ class Visit:
     path: str
     """Relative to the root."""
     mode: int
+
+    def landing(self, top_path: str, target_path: str) -> str:
+        """Where the entry comes to stand when the tree at `top_path` is put at `target_path`."""
+        below = self.path[len(top_path) :].lstrip("/")
+        return f"{target_path}/{below}" if target_path else below
 
 
 def visits(top_fd: int, top_path: str, pulse: Pulse) -> Generator[Visit]:
@@ -93,18 +99,24 @@ class TreeCopy:
     files: int = 0
     bytes: int = 0
     skipped: list[str] = field(default_factory=list[str])
-    """Paths that were left out: links that lead outside, FIFOs, sockets and devices."""
+    """Paths that were left out: links that lead outside, FIFOs, sockets and devices, names hidden at the target."""
 
 
-def copy_tree(source: Root, top_fd: int, top_path: str, target: Root, target_fd: int, pulse: Pulse) -> TreeCopy:
+def copy_tree(
+    source: Root, top_fd: int, top_path: str, target: Root, target_fd: int, target_path: str, pulse: Pulse
+) -> TreeCopy:
     """Copy everything below one open directory into another. Links that stay inside the root are kept as links."""
     done = TreeCopy()
     targets = [target_fd]
     hidden_depth = 0
     try:
         for visit in visits(top_fd, top_path, pulse):
-            if hidden_depth or (source.ignore and source.ignore.hides(visit.path, visit.kind != "entry")):
+            is_directory = visit.kind != "entry"
+            if hidden_depth or (source.ignore and source.ignore.hides(visit.path, is_directory)):
                 hidden_depth += {"enter": 1, "leave": -1, "entry": 0}[visit.kind]
+            elif target.ignore and target.ignore.hides(visit.landing(top_path, target_path), is_directory):
+                hidden_depth += visit.kind == "enter"
+                done.skipped.append(visit.path)
             elif visit.kind == "enter":
                 targets.append(made_directory(targets[-1], visit.name, stat.S_IMODE(visit.mode)))
             elif visit.kind == "leave":
@@ -173,5 +185,5 @@ def _regular_at(dir_fd: int, name: str) -> os.stat_result | None:
     except FileNotFoundError:
         return None
     if stat.S_ISDIR(status.st_mode):
-        raise IsADirectory(f"a directory stands where a file would be copied: {name}")
+        raise IsADirectory(f"a directory stands where a file would be copied: {shown(name)}")
     return status if stat.S_ISREG(status.st_mode) else None

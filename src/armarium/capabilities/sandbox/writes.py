@@ -78,6 +78,8 @@ def place_for_writing(root: Root, path: str, locks: FileLocks, *, make_parents: 
     parent, _, name = real.rpartition("/")
     if not name:
         raise IsADirectory("path is the root directory itself")
+    if root.ignore:
+        root.require_visible(root.whereabouts(real))
     dir_fd = root.confined.make_directories(parent) if make_parents else root.confined.open_directory(parent)
     try:
         if root.ignore:
@@ -93,9 +95,19 @@ def _real_path(root: Root, path: str) -> str:
     """Where the path leads once links are followed; the path itself when nothing is there yet."""
     try:
         with root.confined.opened(path, os.O_PATH) as fd:
-            return root.confined.locate(fd)
+            # Another writer may replace the file at this very moment; its name stays the place to write to.
+            return root.confined.locate(fd, last_known=True)
     except FileNotFoundError:
         return path
+
+
+def has_parent(root: Root, path: str) -> bool:
+    """Whether the directory that would hold the file exists."""
+    try:
+        with root.confined.opened(path.rpartition("/")[0], os.O_PATH | os.O_DIRECTORY):
+            return True
+    except FileNotFoundError:
+        return False
 
 
 def _status_of_regular(dir_fd: int, name: str, path: str) -> os.stat_result | None:
@@ -166,12 +178,12 @@ def require_match(dir_fd: int, name: str, if_match: str | None, path: str, pulse
         return
     current: str | None = None
     with suppress(FileNotFoundError):
-        fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=dir_fd)
-        try:
-            if stat.S_ISREG(os.fstat(fd).st_mode):
+        if stat.S_ISREG(os.stat(name, dir_fd=dir_fd, follow_symlinks=False).st_mode):
+            fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=dir_fd)
+            try:
                 current = digest(fd, "sha256", pulse)
-        finally:
-            os.close(fd)
+            finally:
+                os.close(fd)
     if current != if_match.lower():
         raise Conflict(
             f"file has changed since it was read: {path}" if current else f"no such file to match: {path}",

@@ -73,7 +73,7 @@ def up(
         str | None,
         typer.Option(metavar="MODE", help="auto: a token made once; file:PATH: the token in a file; none: no token."),
     ] = None,
-    name: Annotated[str, typer.Option(help="What agents call the directory.")] = "workspace",
+    name: Annotated[str, typer.Option(metavar="NAME", help="What agents call the directory.")] = "workspace",
     log_level: LogLevel = None,
     as_json: AsJson = False,
 ) -> None:
@@ -141,15 +141,15 @@ def stdio(
 
 @app.command()
 def audit(
-    tool: Annotated[str | None, typer.Option(help="Only calls of this tool.")] = None,
-    capability: Annotated[str | None, typer.Option(help="Only calls of this capability.")] = None,
-    principal: Annotated[str | None, typer.Option(help="Only calls of this caller.")] = None,
-    root: Annotated[str | None, typer.Option(help="Only calls in this root.")] = None,
+    tool: Annotated[str | None, typer.Option(metavar="NAME", help="Only calls of this tool.")] = None,
+    capability: Annotated[str | None, typer.Option(metavar="NAME", help="Only calls of this capability.")] = None,
+    principal: Annotated[str | None, typer.Option(metavar="NAME", help="Only calls of this caller.")] = None,
+    root: Annotated[str | None, typer.Option(metavar="NAME", help="Only calls in this root.")] = None,
     path: Annotated[str | None, typer.Option(metavar="PREFIX", help="Only paths that begin like this.")] = None,
     outcome: Annotated[
         Literal["success", "error"] | None, typer.Option(help="Only calls that ended like this.")
     ] = None,
-    code: Annotated[str | None, typer.Option(help="Only errors with this code.")] = None,
+    code: Annotated[str | None, typer.Option(metavar="CODE", help="Only errors with this code.")] = None,
     since: Annotated[
         str | None, typer.Option(metavar="WHEN", help="Not before: 15m, 2h, 1d ago, or a date and time (ISO 8601).")
     ] = None,
@@ -238,7 +238,7 @@ def install(
     config: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The client starts `armarium stdio --config FILE` itself.")
     ] = None,
-    url: Annotated[str | None, typer.Option(help="The client connects to this running server.")] = None,
+    url: Annotated[str | None, typer.Option(metavar="URL", help="The client connects to this running server.")] = None,
     token_file: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The token for --url, as `armarium up` names it.")
     ] = None,
@@ -246,7 +246,7 @@ def install(
         Literal["user", "project"] | None,
         typer.Option(help="For you everywhere, or for this project. [default: project for claude-code and vscode]"),
     ] = None,
-    name: Annotated[str, typer.Option(help="What the client calls the server.")] = "armarium",
+    name: Annotated[str, typer.Option(metavar="NAME", help="What the client calls the server.")] = "armarium",
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be written, and write nothing.")] = False,
     as_json: AsJson = False,
@@ -318,7 +318,7 @@ def run(arguments: Sequence[str]) -> int:
 def _misuse(error: typer.TyperException) -> Misuse:
     context: typer.Context | None = getattr(error, "ctx", None)
     command = context.command_path if context else "armarium"
-    return Misuse(error.format_message().rstrip("."), hint=f"{command} --help shows how")
+    return Misuse(" ".join(error.format_message().split()).rstrip("."), hint=f"{command} --help shows how")
 
 
 if __name__ == "__main__":

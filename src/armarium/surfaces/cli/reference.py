@@ -6,6 +6,7 @@ import argparse
 import importlib
 import inspect
 import pkgutil
+import re
 import sys
 import tempfile
 from collections.abc import Generator, Iterable, Sequence
@@ -26,6 +27,31 @@ from armarium.surfaces.cli.schema_tables import Schema, answer_fields, fields_of
 
 DIRECTORY = Path("docs/reference")
 _BANNER = "<!-- Generated from the code by `make docs`. Change the code, not this page. -->"
+_TOOLS_INTRODUCTION = """\
+# Tools
+
+An answer is an object in `structuredContent`, and the same JSON as text. When a call fails, `isError` is true and
+`structuredContent` is `{"error": {…}}` with:
+"""
+_SETTINGS_INTRODUCTION = """\
+# Settings
+
+`armarium serve --config armarium.yaml` reads one YAML file. A flag wins over the environment, the environment over the
+file, the file over the defaults. `ARMARIUM_SERVER__PORT=9000` is `server.port: 9000`: the prefix, the section, two
+underscores, the setting. `armarium config print` shows what is in effect.
+"""
+_ERRORS_INTRODUCTION = """\
+# Errors
+
+Codes are stable: programs may rely on them. *Retry* means that the same call can succeed later. A *denial* is logged at
+WARNING with the attempted and the resolved path.
+"""
+_COMMANDS_INTRODUCTION = """\
+# Commands
+
+Data goes to standard output and talk to standard error. Exit codes: 0 it worked, 1 it failed, 2 the command line or the
+settings are wrong, 130 interrupted.
+"""
 _DOCUMENTED_PACKAGES = ("armarium.foundation", "armarium.capabilities")
 
 
@@ -62,15 +88,14 @@ def _write(directory: Path) -> int:
 def pages() -> dict[str, str]:
     """Every page by its file name."""
     made = {"tools.md": _tools(), "settings.md": _settings(), "errors.md": _errors(), "cli.md": _commands()}
-    return {name: "\n".join([_BANNER, "", *lines]).rstrip() + "\n" for name, lines in made.items()}
+    return {
+        name: re.sub(r"\n{3,}", "\n\n", "\n".join([_BANNER, "", *lines])).rstrip() + "\n"
+        for name, lines in made.items()
+    }
 
 
 def _tools() -> Generator[str]:
-    yield "# Tools"
-    yield ""
-    yield "An answer is an object in `structuredContent`, and the same JSON as text. When a call fails, `isError` is true"
-    yield 'and `structuredContent` is `{"error": {…}}` with:'
-    yield ""
+    yield _TOOLS_INTRODUCTION
     error = ERROR_ENVELOPE.schema["properties"]["error"]
     rows = [(f"`{f.name}`", f.type, _yes(f.required), f.description) for f in fields_of(error, {})]
     yield from _table(("field", "type", "always there", "meaning"), rows)
@@ -111,11 +136,7 @@ def _tool(tool: ToolSpec) -> Generator[str]:
         yield from ("It takes no arguments.", "")
     if tool.output_schema is not None:
         fields = answer_fields(tool.output_schema, tool.output_schema.get("$defs", {}))
-        merged: dict[str, tuple[str, bool]] = {}
-        for name, kind, always in fields:
-            # Where an item has one of several forms, a field is sure only if every form has it.
-            merged[name] = (kind, always and merged.get(name, (kind, True))[1])
-        rows = [(f"`{name}`", kind, _yes(always)) for name, (kind, always) in merged.items()]
+        rows = {name: (f"`{name}`", kind, _yes(always)) for name, kind, always in fields}.values()
         yield from _table(("answer", "type", "always there"), rows)
 
 
@@ -130,18 +151,10 @@ def _traits(tool: ToolSpec) -> str:
 
 
 def _settings() -> Generator[str]:
-    yield "# Settings"
-    yield ""
-    yield "`armarium serve --config armarium.yaml` reads one YAML file. A flag wins over the environment, the environment over"
-    yield "the file, the file over the defaults. `ARMARIUM_SERVER__PORT=9000` is `server.port: 9000`: the prefix, the section,"
-    yield "two underscores, the setting. `armarium config print` shows what is in effect."
-    yield ""
+    yield _SETTINGS_INTRODUCTION
     yield from _model("armarium.yaml", Settings)
-    yield ""
-    yield "# The file of `mcp-filesystem`"
-    yield ""
-    yield "`mcp-filesystem --config FILE` reads a flat file of its own."
-    yield ""
+    yield from ("# The file of `mcp-filesystem`", "")
+    yield from ("`mcp-filesystem --config FILE` reads a flat file of its own.", "")
     yield from _model("mcp-filesystem.yaml", filesystem.FilesystemSettings)
 
 
@@ -150,11 +163,13 @@ def _model(title: str, model: type[BaseModel]) -> Generator[str]:
     yield from _section(title, schema, schema.get("$defs", {}), None, path="")
 
 
-def _section(title: str, schema: Schema, definitions: Schema, defaults: Schema | None, *, path: str) -> Generator[str]:
+def _section(
+    title: str, schema: Schema, definitions: Schema, defaults: Schema | None, *, path: str, about: str = ""
+) -> Generator[str]:
     """One object of the settings as a table, and then the objects within it."""
     yield from (f"## {title}", "")
-    if path and (description := schema.get("description")):
-        yield from (" ".join(str(description).split()), "")
+    if path:
+        yield from (" ".join(str(about or schema.get("description", "")).split()), "")
     rows: list[tuple[str, ...]] = []
     within: list[str] = []
     for field in fields_of(schema, definitions, defaults):
@@ -164,18 +179,16 @@ def _section(title: str, schema: Schema, definitions: Schema, defaults: Schema |
             rows.append((f"`{field.name}`", field.type, default, field.description))
         for inner, is_list in objects:
             name = f"{path}{field.name}{'[]' if is_list else ''}"
-            given = field.default if isinstance(field.default, dict) else None
-            within += _section(f"`{name}`", inner, definitions, given, path=f"{name}.")
+            # A list is described where it is listed, its items by what they are.
+            given, about = (None, "") if is_list else (field.default, field.description)
+            within += _section(f"`{name}`", inner, definitions, given, path=f"{name}.", about=about)
     if rows:
         yield from _table(("setting", "type", "default", "meaning"), rows)
     yield from within
 
 
 def _errors() -> Generator[str]:
-    yield "# Errors"
-    yield ""
-    yield "Codes are stable: programs may rely on them. *Retry* means that the same call can succeed later. A *denial* is"
-    yield "logged at WARNING with the attempted and the resolved path."
+    yield _ERRORS_INTRODUCTION
     for package, classes in _error_classes().items():
         yield from ("", f"## {package}", "")
         rows = [
@@ -205,11 +218,7 @@ def _descendants(base: type[ArmariumError]) -> Iterable[type[ArmariumError]]:
 
 
 def _commands() -> Generator[str]:
-    yield "# Commands"
-    yield ""
-    yield "Data goes to standard output and talk to standard error. Exit codes: 0 it worked, 1 it failed, 2 the command line or"
-    yield "the settings are wrong, 130 interrupted."
-    yield ""
+    yield _COMMANDS_INTRODUCTION
     yield from _command(typer.main.get_command(app), "armarium", None)
     parser = filesystem.argument_parser()
     yield from ("## mcp-filesystem", "", str(parser.description), "")
@@ -225,7 +234,7 @@ def _command(command: Any, path: str, parent: typer.Context | None) -> Generator
     yield from (f"## {path}", "")
     yield from _help(command.help or "")
     records = (parameter.get_help_record(context) for parameter in command.get_params(context))
-    rows = [(f"`{option}`", meaning) for option, meaning in filter(None, records) if not option.startswith("-h")]
+    rows = [(f"`{option}`", meaning) for option, meaning in filter(None, records) if option != "--help"]
     if rows:
         yield from _table(("option", "meaning"), rows)
     for name, below in getattr(command, "commands", {}).items():

@@ -54,8 +54,11 @@ def answer_fields(
         there = always and field.required
         path = f"{prefix}{field.name}"
         yield path, field.type, there
-        for inner, is_list in nested_objects(field.schema, definitions):
-            yield from answer_fields(inner, definitions, f"{path}[]." if is_list else f"{path}.", always=there)
+        forms = list(nested_objects(field.schema, definitions))
+        for inner, is_list in forms:
+            # Where an item has one of several forms, no field of it is sure.
+            sure = there and len(forms) == 1
+            yield from answer_fields(inner, definitions, f"{path}[]." if is_list else f"{path}.", always=sure)
 
 
 def nested_objects(node: Schema, definitions: Schema) -> Generator[tuple[Schema, bool]]:
@@ -104,18 +107,15 @@ def _plural(words: str) -> str:
 
 
 def _bounds(node: Schema) -> str:
-    low = node.get("minimum", node.get("exclusiveMinimum", -1) + 1 if "exclusiveMinimum" in node else None)
-    high = node.get("maximum")
-    said_high = high is not None and high < _LARGEST_SAID
-    match low, said_high:
-        case None, False:
-            return ""
-        case None, True:
-            return f", at most {high}"
-        case _, True:
-            return f", {low} to {high}"
-        case _:
-            return f", at least {low}"
+    low, above, high = (node.get(rule) for rule in ("minimum", "exclusiveMinimum", "maximum"))
+    if above is not None and node.get("type") == "integer":
+        low, above = above + 1, None
+    if high is not None and high > _LARGEST_SAID:
+        high = None
+    if low is not None and high is not None:
+        return f", {low} to {high}"
+    said = {"at least": low, "more than": above, "at most": high}
+    return "".join(f", {words} {bound}" for words, bound in said.items() if bound is not None)
 
 
 def _resolved(node: Schema, definitions: Schema) -> Schema:

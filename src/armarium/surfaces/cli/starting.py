@@ -76,6 +76,7 @@ def up(settings: CoreSettings, *, as_json: bool) -> None:
         root = getattr(settings, "sandbox").roots[0]  # noqa: B009 the section is the assembly's to declare
         if as_json:
             show_json(connection.as_json() | {"root": root.name, "directory": root.path, "read_only": root.read_only})
+            return
         _tell(connection, f"{root.path} ({'read-only' if root.read_only else 'read and write'}) as {root.name!r}")
 
     run_http(settings, announce, authenticator=callers, listening=listening)
@@ -158,7 +159,7 @@ def _tell(connection: _Connection, what: str) -> None:
     if connection.token_file and not in_person:
         say(f'\nwhere {TOKEN_VARIABLE} is the token: export {TOKEN_VARIABLE}="$(cat {_quoted(connection.token_file)})"')
     given_token = f" --token-file {_quoted(connection.token_file)}" if connection.token_file else ""
-    say("\nOr let Armarium write it (cursor, vscode, windsurf and claude-desktop work as well):\n")
+    say("\nOr let Armarium write it (for cursor, vscode and windsurf as well):\n")
     say(f"  armarium install claude-code --scope user --url {connection.url}{given_token}\n")
     say("Stop with Ctrl-C.")
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Collection, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import anyio
 from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
@@ -30,7 +32,8 @@ class McpApp:
                 Route("/health", _health),
                 Route("/metrics", _Scrape(gate, metrics)),
                 *(Route(path, endpoint) for path, endpoint in self._endpoints),
-            ]
+            ],
+            middleware=_for_browsers(gate.allowed_origins),
         )
 
     @asynccontextmanager
@@ -52,6 +55,27 @@ class McpApp:
         """Ask listening clients to go, so that a shutdown need not wait for them."""
         for _, endpoint in self._endpoints:
             endpoint.close_streams()
+
+    async def end_calls(self) -> None:
+        """Cut short what is still under way in any session; the callers are told."""
+        await self._sessions.end_all()
+
+
+def _for_browsers(allowed_origins: Collection[str]) -> list[Middleware]:
+    """What a browser wants to hear before it lets a page of an allowed origin call; the gate decides all the same."""
+    if not allowed_origins:
+        return []
+    told = ["Mcp-Session-Id", "X-MCP-Session-Expired", "WWW-Authenticate"]
+    methods = ["GET", "POST", "DELETE"]
+    return [
+        Middleware(
+            CORSMiddleware,
+            allow_origins=list(allowed_origins),
+            allow_methods=methods,
+            allow_headers=["*"],
+            expose_headers=told,
+        )
+    ]
 
 
 async def _health(request: Request) -> Response:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import itertools
 import json
 import logging
 import time
@@ -20,7 +22,7 @@ from armarium.foundation.identity import Principal
 from armarium.foundation.limits import Pulse, Stopped
 from armarium.foundation.redaction import redacted
 from armarium.foundation.schema import SchemaCheck
-from armarium.foundation.telemetry import Metrics, timestamp
+from armarium.foundation.telemetry import Metrics, log_fields, timestamp
 from armarium.foundation.tools import Call, Json, ToolSpec
 
 _log = logging.getLogger("armarium.calls")
@@ -56,10 +58,12 @@ class Dispatcher:
         default_deadline_s: float | None,
         check_answers: bool = False,
     ) -> None:
-        self._tools = {tool.name: _Prepared(capability, tool, check_answers) for capability, tool in tools}
+        self._tools = {tool.name: _Prepared(capability, tool, metrics, check_answers) for capability, tool in tools}
         self._metrics = metrics
         self._audit = audit
         self._default_deadline_s = default_deadline_s
+        self._run_id = uuid4().hex[:12]
+        self._call_numbers = itertools.count(1)
 
     @property
     def tools(self) -> list[tuple[str, ToolSpec]]:
@@ -84,7 +88,7 @@ class Dispatcher:
         call = Call(caller.principal, pulse, caller.credential)
         if prepared is None:
             error = UnknownTool(f"unknown tool: {name[:80]}", hint="list the tools to see what is served here")
-            self._record(caller, None, name, arguments, _Outcome({}, error), started)
+            self._record(caller, None, name, arguments, _Outcome({}, error), time.perf_counter() - started)
             raise error
         self._metrics.in_flight.inc()
         outcome = _Outcome({}, DeadlineExceeded("the call was cancelled"))
@@ -94,7 +98,9 @@ class Dispatcher:
             # Also when the caller hung up: what a worker still does stops at its next beat, and is on record.
             pulse.stop()
             self._metrics.in_flight.dec()
-            self._record(caller, prepared, name, arguments, outcome, started)
+            # Behind the answer, not before it: nobody needs to wait while it is written down.
+            seconds = time.perf_counter() - started
+            asyncio.get_running_loop().call_soon(self._record, caller, prepared, name, arguments, outcome, seconds)
         return outcome.result
 
     async def _run(self, prepared: _Prepared, call: Call, arguments: Mapping[str, Any]) -> _Outcome:
@@ -106,7 +112,7 @@ class Dispatcher:
             with _deadline(deadline_s):
                 answer = await tool.run(call, given)
             prepared.check_answer(answer)
-            return _Outcome({"content": [_text(orjson.dumps(answer).decode())], "structuredContent": answer})
+            return _Outcome({"content": [_text(text) for text in tool.text(answer)], "structuredContent": answer})
         except ArmariumError as error:
             return _failure(tool, error)
         except Stopped:
@@ -124,9 +130,8 @@ class Dispatcher:
         name: str,
         arguments: Mapping[str, Any],
         outcome: _Outcome,
-        started: float,
+        seconds: float,
     ) -> None:
-        seconds = time.perf_counter() - started
         error = outcome.error
         capability = prepared.capability if prepared else ""
         written_name = name if prepared else name[:80]
@@ -134,7 +139,7 @@ class Dispatcher:
         root_argument, path_argument = prepared.tool.subject if prepared else ("root", "path")
         record = CallRecord(
             at=timestamp(),
-            call_id=uuid4().hex,
+            call_id=f"{self._run_id}-{next(self._call_numbers)}",
             surface=caller.surface,
             capability=capability,
             tool=written_name,
@@ -152,8 +157,8 @@ class Dispatcher:
             arguments=_written(redacted(arguments, content_fields)),
         )
         if prepared is not None:
-            self._metrics.calls.labels(capability, name, record.outcome).inc()
-            self._metrics.duration.labels(capability, name).observe(seconds)
+            prepared.calls[record.outcome].inc()
+            prepared.duration.observe(seconds)
             if error:
                 self._metrics.errors.labels(capability, error.code).inc()
         _log_call(record, error)
@@ -162,11 +167,13 @@ class Dispatcher:
 
 
 class _Prepared:
-    """A tool with its schemas compiled."""
+    """A tool with its schemas compiled and its counters at hand."""
 
-    def __init__(self, capability: str, tool: ToolSpec, check_answers: bool) -> None:
+    def __init__(self, capability: str, tool: ToolSpec, metrics: Metrics, check_answers: bool) -> None:
         self.capability = capability
         self.tool = tool
+        self.calls = {end: metrics.calls.labels(capability, tool.name, end) for end in ("success", "error")}
+        self.duration = metrics.duration.labels(capability, tool.name)
         self.check_arguments = SchemaCheck(tool.input_schema).check
         self._answers = SchemaCheck(tool.output_schema) if check_answers and tool.output_schema else None
 
@@ -222,7 +229,7 @@ def _written(arguments: Json) -> str:
 
 def _log_call(record: CallRecord, error: ArmariumError | None) -> None:
     denied = error is not None and error.security
-    extra = {
+    fields: Json = {
         "tool": record.tool,
         "capability": record.capability,
         "principal": record.principal,
@@ -237,7 +244,7 @@ def _log_call(record: CallRecord, error: ArmariumError | None) -> None:
         "arguments": orjson.Fragment(record.arguments),
     }
     if error is not None:
-        extra["code"] = error.code
+        fields["code"] = error.code
     if denied:
-        extra |= {"attempted_path": record.path, "resolved_path": record.resolved_path}
-    _log.log(logging.WARNING if denied else logging.INFO, "denied" if denied else "call", extra=extra)
+        fields |= {"attempted_path": record.path, "resolved_path": record.resolved_path}
+    log_fields(_log, logging.WARNING if denied else logging.INFO, "denied" if denied else "call", fields)

@@ -1,61 +1,75 @@
-"""One request of a client and its answer: JSON by default, an event stream as soon as there is more to say."""
+"""One message of a client, and what the SDK's runner says while it works on it; the same for every transport."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from functools import lru_cache
 from typing import Any, cast
 
 import anyio
-import orjson
 from mcp.shared.dispatcher import CallOptions
 from mcp.shared.exceptions import MCPError, NoBackChannelError
+from mcp.shared.jsonrpc_dispatcher import cancelled_request_id_from_params
 from mcp.shared.message import ServerMessageMetadata
 from mcp.shared.transport_context import TransportContext
 from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, RequestId
 from pydantic import ValidationError
-from starlette.types import Message, Send
 
 from armarium.foundation.tools import Json
 from armarium.surfaces.mcp.dispatch import Caller
-from armarium.surfaces.mcp.gate import respond
 from armarium.surfaces.mcp.sessions import Session
 
 _log = logging.getLogger(__name__)
 
 _REQUEST_CANCELLED = -32800
-_STREAM_HEADERS = {
-    "content-type": "text/event-stream",
-    "cache-control": "no-cache, no-transform",
-    "x-accel-buffering": "no",
-}
+
+Say = Callable[[Json], Awaitable[None]]
+"""Sends the client a message before its request is answered."""
+
+
+class NotAMessage(Exception):
+    """What came is not one JSON-RPC 2.0 message; the text says why."""
+
+
+def checked_message(value: object) -> Json:
+    """The value, if it is a request, a notification or a response."""
+    if not isinstance(value, dict):
+        raise NotAMessage("it must be one JSON-RPC 2.0 message")
+    message = cast(Json, value)
+    if message.get("jsonrpc") != "2.0":
+        raise NotAMessage("it must be one JSON-RPC 2.0 message")
+    if "method" in message and not isinstance(message["method"], str):
+        raise NotAMessage("`method` must be a string")
+    if "id" in message and (isinstance(message["id"], bool) or not isinstance(message["id"], str | int)):
+        raise NotAMessage("`id` must be a string or an integer")
+    if "method" not in message and "id" not in message:
+        raise NotAMessage("it is neither a request, a notification nor a response")
+    if not isinstance(message.get("params", {}), dict):
+        raise NotAMessage("`params` must be an object")
+    return message
 
 
 class Exchange:
-    """One request of the client and its answer: what the SDK's runner speaks to while it works on it."""
+    """A request on its way to an answer. Without `say`, nothing can be said before that."""
 
-    can_send_request: bool
-
-    def __init__(
-        self, session: Session, message: Json, caller: Caller, send: Send | None, *, may_stream: bool = False
-    ) -> None:
+    def __init__(self, session: Session, message: Json, caller: Caller, say: Say | None) -> None:
         self._session = session
         self._message = message
-        self._send = send
-        self._streaming = False
-        self._sending = anyio.Lock()
-        self.can_send_request = may_stream
-        self.transport = TransportContext(kind="streamable-http", can_send_request=may_stream)
+        self._say = say
+        self.can_send_request = say is not None
+        self.transport = _transport(caller.surface, self.can_send_request)
         self.request_id = cast(RequestId | None, message.get("id"))
         # The credential belongs to this call alone, so the caller travels with the message, not with the session.
         self.message_metadata = ServerMessageMetadata(
             request_context=Caller(caller.principal, caller.surface, session.id, caller.credential)
         )
         self.cancel_requested = anyio.Event()
+        self.cancelled = False
+        """The client took the request back while it was worked on."""
 
-    async def run(self) -> bool:
-        """Work on the request and send its answer; False if that is an error."""
-        assert self._send is not None
+    async def reply(self) -> Json:
+        """Work on the request; the message that answers it."""
         request_id = self._message["id"]
         running = self._session.running
         answer: Json = {"error": {"code": _REQUEST_CANCELLED, "message": "Request cancelled"}}
@@ -66,13 +80,8 @@ class Exchange:
             finally:
                 if running.get(request_id) is scope:  # a client that used the id again has put its own there
                     del running[request_id]
-        reply: Json = {"jsonrpc": "2.0", "id": request_id, **answer}
-        if self._streaming:
-            await self._send(event(reply))
-            await self._send({"type": "http.response.body", "body": b""})
-        else:
-            await respond(self._send, 200, orjson.dumps(reply), {"mcp-session-id": self._session.id})
-        return "result" in answer
+        self.cancelled = scope.cancelled_caught
+        return {"jsonrpc": "2.0", "id": request_id, **answer}
 
     async def _outcome(self) -> Json:
         try:
@@ -89,13 +98,13 @@ class Exchange:
     async def send_raw_request(
         self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
     ) -> dict[str, Any]:
-        if not self.can_send_request:
+        if self._say is None:
             raise NoBackChannelError(method)
-        return await self._session.ask(self._stream, method, params, opts)
+        return await self._session.ask(self._say, method, params, opts)
 
     async def notify(self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None) -> None:
-        if self.can_send_request:
-            await self._stream({"jsonrpc": "2.0", "method": method, "params": dict(params or {})})
+        if self._say is not None:
+            await self._say({"jsonrpc": "2.0", "method": method, "params": dict(params or {})})
 
     async def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
         params = cast(Json, self._message.get("params") or {})
@@ -106,24 +115,15 @@ class Exchange:
                 "notifications/progress", {name: value for name, value in details.items() if value is not None}
             )
 
-    async def _stream(self, message: Json) -> None:
-        """Say something before the answer: from now on the response is an event stream."""
-        assert self._send is not None
-        async with self._sending:
-            if not self._streaming:
-                await start_stream(self._send, self._session.id)
-                self._streaming = True
-            await self._send(event(message))
+
+@lru_cache
+def _transport(kind: str, can_send_request: bool) -> TransportContext:
+    return TransportContext(kind=kind, can_send_request=can_send_request)
 
 
-async def start_stream(send: Send, session_id: str) -> None:
-    """Begin an event stream instead of a single answer."""
-    headers = _STREAM_HEADERS | {"mcp-session-id": session_id}
-    encoded = [(name.encode(), value.encode()) for name, value in headers.items()]
-    await send({"type": "http.response.start", "status": 200, "headers": encoded})
-
-
-def event(message: Json) -> Message:
-    """One message on an event stream."""
-    body = b"event: message\ndata: " + orjson.dumps(message) + b"\n\n"
-    return {"type": "http.response.body", "body": body, "more_body": True}
+async def take_notification(session: Session, message: Json, caller: Caller) -> None:
+    """The client tells something and wants no answer."""
+    params = cast(Json | None, message.get("params"))
+    if message["method"] == "notifications/cancelled":
+        session.cancel(cancelled_request_id_from_params(params))
+    await session.runner.on_notify(Exchange(session, message, caller, None), message["method"], params)

@@ -73,6 +73,11 @@ class Gate:
         self._metrics = metrics
         self._payment = payment
 
+    @property
+    def allowed_origins(self) -> frozenset[str]:
+        """Origins of browser pages that may call, besides our own loopback addresses."""
+        return self._allowed_origins
+
     async def admit(self, scope: Scope, receive: Receive) -> Admitted:
         """Let the request in, or raise `Refused`."""
         try:

@@ -5,17 +5,17 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import asynccontextmanager
-from typing import Any, cast
+from typing import Any
 
 import anyio
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
-from mcp.shared.jsonrpc_dispatcher import cancelled_request_id_from_params
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from starlette.types import Message, Receive, Scope, Send
 
 from armarium.foundation.tools import Json
 from armarium.surfaces.mcp.dispatch import Caller
-from armarium.surfaces.mcp.exchange import Exchange, event, start_stream
+from armarium.surfaces.mcp.event_stream import HttpAnswer, event, start_stream
+from armarium.surfaces.mcp.exchange import Exchange, NotAMessage, checked_message, take_notification
 from armarium.surfaces.mcp.gate import Admitted, Gate, Refused, respond
 from armarium.surfaces.mcp.server import CALLER, McpServer
 from armarium.surfaces.mcp.sessions import Session, Sessions, TooManySessions
@@ -88,18 +88,11 @@ class McpEndpoint:
                 await respond(send, 202)
             elif "id" not in message:
                 await respond(send, 202)
-                await self._notified(session, message, admitted.caller)
+                await take_notification(session, message, admitted.caller)
             else:
-                exchange = Exchange(session, message, admitted.caller, send, may_stream=takes_stream)
-                accepted = await exchange.run()
-                if opening and not accepted:
+                answered = await _answer(session, message, admitted.caller, send, may_stream=takes_stream)
+                if opening and not answered:
                     await self._sessions.end(session)
-
-    async def _notified(self, session: Session, message: Json, caller: Caller) -> None:
-        params = cast(Json | None, message.get("params"))
-        if message["method"] == "notifications/cancelled":
-            session.cancel(cancelled_request_id_from_params(params))
-        await session.runner.on_notify(Exchange(session, message, caller, None), message["method"], params)
 
     async def _listen(self, headers: dict[str, str], receive: Receive, send: Send, caller: Caller) -> None:
         if not _accepted(headers)[1]:
@@ -153,20 +146,21 @@ def _joined(lines: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
     return headers
 
 
+async def _answer(session: Session, message: Json, caller: Caller, send: Send, *, may_stream: bool) -> bool:
+    """Answer a request; False if the answer is an error."""
+    answer = HttpAnswer(send, session.id)
+    reply = await Exchange(session, message, caller, answer.say if may_stream else None).reply()
+    succeeded = "result" in reply
+    # A handshake that failed has opened nothing that the client could name.
+    await answer.finish(reply, name_session=succeeded or message["method"] != "initialize")
+    return succeeded
+
+
 def _message_of(admitted: Admitted) -> Json:
-    message = admitted.message
-    if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":  # pyright: ignore[reportUnknownMemberType] any JSON
-        raise Refused(400, "the body must be one JSON-RPC 2.0 message")
-    body = cast(Json, message)
-    if "method" in body and not isinstance(body["method"], str):
-        raise Refused(400, "`method` must be a string")
-    if "id" in body and (isinstance(body["id"], bool) or not isinstance(body["id"], str | int)):
-        raise Refused(400, "`id` must be a string or an integer")
-    if "method" not in body and "id" not in body:
-        raise Refused(400, "the body is neither a request, a notification nor a response")
-    if not isinstance(body.get("params", {}), dict):
-        raise Refused(400, "`params` must be an object")
-    return body
+    try:
+        return checked_message(admitted.message)
+    except NotAMessage as error:
+        raise Refused(400, f"the body is not a message: {error}") from None
 
 
 def _accepted(headers: dict[str, str]) -> tuple[bool, bool]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import signal
 import socket
@@ -9,9 +10,15 @@ from collections.abc import Callable, Generator
 
 import anyio
 import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from armarium.foundation.errors import ConfigError
 from armarium.surfaces.mcp.app import McpApp
+
+_MAX_HEAD_BYTES = 512 * 1024
+_HEAD_PATIENCE_S = 30.0
+_KEEP_ALIVE_S = 75
+_LAST_WORDS_S = 0.5
 
 
 async def serve_http(
@@ -20,18 +27,27 @@ async def serve_http(
     """Serve until SIGINT or SIGTERM: then finish the calls in flight, for at most `grace_s` seconds, and return."""
     config = uvicorn.Config(
         app.asgi,
-        http="httptools",
+        http=_Http,
+        ws="none",
         loop="none",
         lifespan="off",
         log_config=None,
         access_log=False,
         server_header=False,
+        # Longer than clients keep an idle connection, so that it is never closed under a request on its way.
+        timeout_keep_alive=_KEEP_ALIVE_S,
         timeout_graceful_shutdown=max(1, round(grace_s)),
     )
     server = _Server(config, on_ready)
     async with app.running(), anyio.create_task_group() as tasks:
-        tasks.start_soon(_stop_on_signal, server, app)
-        await server.serve(sockets=[listening])
+        tasks.start_soon(_stop_on_signal, server, app, grace_s)
+        try:
+            await server.serve(sockets=[listening])
+        except anyio.get_cancelled_exc_class():
+            app.close_streams()
+            with anyio.CancelScope(shield=True):
+                await server.shutdown(sockets=[listening])
+            raise
         tasks.cancel_scope.cancel()
 
 
@@ -63,15 +79,80 @@ class _Server(uvicorn.Server):
         await super().startup(sockets)
         self._on_ready()
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        if self.started:
+            await super().shutdown(sockets)
+        # Uvicorn does not wait for the requests it gives up; their calls have yet to be written down.
+        cut_short = set(self.server_state.tasks)
+        for task in cut_short:
+            task.cancel()
+        if cut_short:
+            await asyncio.wait(cut_short, timeout=_LAST_WORDS_S)
+
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None]:
         yield
 
 
-async def _stop_on_signal(server: _Server, app: McpApp) -> None:
+class _Http(HttpToolsProtocol):
+    """Uvicorn's HTTP, except that the head of a request, which comes before any check of ours, is bounded in size and
+    in time."""
+
+    _unfinished_head: asyncio.TimerHandle | None = None
+    _head_bytes = 0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        super().connection_made(transport)
+        self._await_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._head_received()
+        super().connection_lost(exc)
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._await_head()
+
+    def on_headers_complete(self) -> None:
+        self._head_received()
+        super().on_headers_complete()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self._unfinished_head is not None:
+            self._head_bytes += len(data)
+            if self._head_bytes > _MAX_HEAD_BYTES:
+                self._give_up()
+
+    def _head_received(self) -> None:
+        if self._unfinished_head is not None:
+            self._unfinished_head.cancel()
+            self._unfinished_head = None
+
+    def _await_head(self) -> None:
+        if self._unfinished_head is None:
+            self._head_bytes = 0
+            self._unfinished_head = self.loop.call_later(_HEAD_PATIENCE_S, self._give_up)
+
+    def _give_up(self) -> None:
+        self._head_received()
+        if not self.transport.is_closing():
+            self.send_400_response("The head of the request is too long, or took too long.")
+
+
+async def _stop_on_signal(server: _Server, app: McpApp, grace_s: float) -> None:
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-        async for _ in signals:
-            # A second signal means that somebody is impatient.
-            server.force_exit = server.should_exit
-            server.should_exit = True
-            app.close_streams()
+        async with anyio.create_task_group() as tasks:
+            async for _ in signals:
+                # A second signal means that somebody is impatient.
+                server.force_exit = server.should_exit
+                if not server.should_exit:
+                    server.should_exit = True
+                    app.close_streams()
+                    tasks.start_soon(_end_calls_after, grace_s * 0.9, app)
+
+
+async def _end_calls_after(patience_s: float, app: McpApp) -> None:
+    """Leave the last moment of the grace period for telling callers that there will be no answer."""
+    await anyio.sleep(patience_s)
+    await app.end_calls()

@@ -1,4 +1,4 @@
-"""MCP sessions over HTTP: who owns one, how long it lasts, and what is under way in it."""
+"""MCP sessions: who owns one, how long it lasts, and what is under way in it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 from uuid import uuid4
 
 import anyio
@@ -28,6 +28,12 @@ Expiry = Literal["inactivity", "max-lifetime"]
 _REMEMBERED_EXPIRIES = 10_000
 
 
+class Listener(Protocol):
+    """Takes messages for a client that listens."""
+
+    async def send(self, item: Json, /) -> None: ...
+
+
 class Session:
     """One client's connection: its negotiated protocol, its open requests, its standing stream."""
 
@@ -39,8 +45,8 @@ class Session:
         self.runner = ServerRunner(server, self.connection, lifespan_state)
         self.running: dict[RequestId, anyio.CancelScope] = {}
         """Requests of the client that are being worked on, so that it can cancel them."""
-        self.stream: anyio.abc.ObjectSendStream[Json] | None = None
-        """What the client listens to with GET, while it does."""
+        self.stream: Listener | None = None
+        """Where the client listens outside its requests, while it does."""
         self.closed = anyio.Event()
         self.born = self.last_used = time.monotonic()
         self.in_use = 0

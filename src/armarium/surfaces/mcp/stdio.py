@@ -4,19 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import sys
-from types import TracebackType
+from contextlib import suppress
+from typing import cast
 
 import anyio
+import anyio.abc
 import mcp_types as types
-import orjson
 from mcp.shared.message import SessionMessage
 
+from armarium.foundation.identity import LOCAL
+from armarium.foundation.tools import Json
+from armarium.surfaces.mcp.dispatch import Caller
+from armarium.surfaces.mcp.exchange import Exchange, take_notification
 from armarium.surfaces.mcp.server import McpServer
+from armarium.surfaces.mcp.sessions import Session
+from armarium.surfaces.mcp.wire import Wire
+
+_FINISH_S = 1.5
+"""How long calls may go on after the client closed its end; clients that wait for us to exit wait a little longer."""
+
+_CALLER = Caller(LOCAL, "stdio")
 
 
 async def serve_stdio(server: McpServer, *, max_message_bytes: int) -> None:
-    """Serve until the client closes our standard input."""
+    """Serve until the client closes our standard input, or a signal asks us to end."""
     # Whatever prints by mistake must not end up in the protocol.
     wire_in, wire_out = os.dup(sys.stdin.fileno()), os.dup(sys.stdout.fileno())
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
@@ -24,32 +37,101 @@ async def serve_stdio(server: McpServer, *, max_message_bytes: int) -> None:
     lines = asyncio.StreamReader(limit=max_message_bytes)
     with os.fdopen(wire_in, "rb") as source, os.fdopen(wire_out, "wb", buffering=0) as sink:
         transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), source)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            # As if the client had left.
+            loop.add_signal_handler(number, transport.close)
+        wire = Wire(lines, sink.fileno())
         try:
-            await server.run(_Incoming(lines), _Outgoing(sink.fileno()), server.create_initialization_options())
+            await _converse(server, wire)
         finally:
             transport.close()
+            os.set_blocking(sink.fileno(), True)  # whoever shares the terminal with us expects that
 
 
-class _Incoming:
-    """Messages, one JSON text a line. The SDK's own reader crosses a thread per line and is three times slower."""
+async def _converse(server: McpServer, wire: Wire) -> None:
+    """The client's first request decides the era of the protocol."""
+    early: list[Json] = []
+    while (message := await wire.read()) is not None:
+        early.append(message)
+        if "id" in message and "method" in message:
+            break
+    if early and _is_sessionless(early[-1]):
+        # Not our usual clients: the SDK serves them, and its queues may cost what they cost.
+        streams = _SdkStreams(wire, early)
+        await server.run(streams, streams, server.create_initialization_options())
+    else:
+        await _SessionConversation(server, wire).run(early)
 
-    def __init__(self, lines: asyncio.StreamReader) -> None:
-        self._lines = lines
+
+def _is_sessionless(message: Json) -> bool:
+    """Whether the request is of a protocol from 2026-07-28 on, whose requests all say so themselves."""
+    params = cast(Json, message.get("params") or {})
+    meta = cast(object, params.get("_meta"))
+    return message.get("method") != "initialize" and isinstance(meta, dict) and types.PROTOCOL_VERSION_META_KEY in meta
+
+
+class _SessionConversation:
+    """A client of a protocol with a handshake: one session, many requests at once."""
+
+    def __init__(self, server: McpServer, wire: Wire) -> None:
+        self._wire = wire
+        self._session = Session(server, LOCAL, lifespan_state={})
+        self._session.stream = wire
+
+    async def run(self, early: list[Json]) -> None:
+        """Take messages until the client has left and, for a moment, until it has its answers."""
+        try:
+            async with anyio.create_task_group() as requests:
+                for message in early:
+                    await self._take(message, requests)
+                while (message := await self._wire.read()) is not None:
+                    await self._take(message, requests)
+                with anyio.move_on_after(_FINISH_S):
+                    await self._wire.settled()
+                self._wire.give_up()
+                requests.cancel_scope.cancel()
+        finally:
+            await self._session.close()
+
+    async def _take(self, message: Json, requests: anyio.abc.TaskGroup) -> None:
+        if "method" not in message:
+            self._session.take_answer(message)
+        elif "id" not in message:
+            await take_notification(self._session, message, _CALLER)
+        elif message["method"] == "initialize":
+            # What the client sends right behind it must find the session established.
+            await self._answer(message)
+        else:
+            requests.start_soon(self._answer, message)
+
+    async def _answer(self, message: Json) -> None:
+        exchange = Exchange(self._session, message, _CALLER, self._wire.send)
+        reply = await exchange.reply()
+        if not exchange.cancelled:
+            with suppress(anyio.BrokenResourceError):  # the client has left; the call is on record
+                await self._wire.send(reply)
+
+
+class _SdkStreams:
+    """The wire in the form the SDK reads and writes."""
+
+    def __init__(self, wire: Wire, early: list[Json]) -> None:
+        self._wire = wire
+        self._early = early
 
     async def receive(self) -> SessionMessage | Exception:
-        try:
-            line = await self._lines.readline()
-        except ValueError as error:
-            return error
-        if not line:
+        message = self._early.pop(0) if self._early else await self._wire.read()
+        if message is None:
+            with anyio.move_on_after(_FINISH_S):
+                await self._wire.settled()
+            self._wire.give_up()
             raise anyio.EndOfStream
-        try:
-            message = types.jsonrpc_message_adapter.validate_python(orjson.loads(line), by_name=False)
-        except ValueError as error:
-            return error
-        return SessionMessage(message)
+        return SessionMessage(types.jsonrpc_message_adapter.validate_python(message, by_name=False))
 
-    def __aiter__(self) -> _Incoming:
+    async def send(self, item: SessionMessage, /) -> None:
+        await self._wire.send(item.message.model_dump(by_alias=True, exclude_unset=True))
+
+    def __aiter__(self) -> _SdkStreams:
         return self
 
     async def __anext__(self) -> SessionMessage | Exception:
@@ -61,40 +143,8 @@ class _Incoming:
     async def aclose(self) -> None:
         return
 
-    async def __aenter__(self) -> _Incoming:
+    async def __aenter__(self) -> _SdkStreams:
         return self
 
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
-    ) -> None:
-        return
-
-
-class _Outgoing:
-    """Writes whole messages, one at a time; a client that reads slowly holds up nobody else."""
-
-    def __init__(self, descriptor: int) -> None:
-        os.set_blocking(descriptor, False)
-        self._descriptor = descriptor
-        self._writing = anyio.Lock()
-
-    async def send(self, item: SessionMessage, /) -> None:
-        line = orjson.dumps(item.message.model_dump(by_alias=True, exclude_unset=True)) + b"\n"
-        async with self._writing:
-            rest = memoryview(line)
-            while rest:
-                try:
-                    rest = rest[os.write(self._descriptor, rest) :]
-                except BlockingIOError:
-                    await anyio.wait_writable(self._descriptor)
-
-    async def aclose(self) -> None:
-        return
-
-    async def __aenter__(self) -> _Outgoing:
-        return self
-
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, exc_type: object, exc_val: object, exc_tb: object) -> None:
         return
