@@ -74,6 +74,7 @@ $(RUNTIME): requirements.lock pyproject.toml $(CREATED)
 	@echo "installing Armarium into $(VENV)"
 	@$(VENV)/bin/pip install --quiet --requirement requirements.lock
 	@$(VENV)/bin/pip install --quiet --no-deps --editable .
+	@$(VENV)/bin/python -m compileall -q src
 	@touch $@
 
 $(DEVELOPMENT): requirements-dev.lock $(RUNTIME)

@@ -180,7 +180,7 @@ def _alternative(items: _Items) -> Alternative:
             continue
         if text == [".", "."]:
             raise InvalidPattern("invalid pattern: '..' leads out of the searched directory")
-        if len(name) == 1 or any(item is not _STAR for item in name):
+        if name != [_STAR, _STAR]:
             segments.append(_segment(name))
         elif not segments or segments[-1] is not None:
             segments.append(None)

@@ -115,26 +115,27 @@ class Haystack:
         counter = _LineCounter(fd)
         offset = begin = filled = 0
         while True:
-            room = len(buffer) - 1 - filled
-            got = _read(fd, view[filled:-1]) if room else 0
+            limit = len(buffer) - 1
+            got = _read(fd, view[filled:limit]) if filled < limit else 0
             if offset == filled == 0:
                 if buffer.find(b"\0", 0, min(got, _BINARY_PROBE_BYTES)) >= 0:
                     return
                 self.files += got > 0
+            at_end = filled < limit and not got
             filled += got
-            if room and not got:
+            if at_end:
                 break
-            if filled < len(buffer) - 1:
+            if filled < limit:
                 continue
             end = self._end_of_piece(buffer, begin, filled)
-            if end is None:
+            if end is not None:
+                yield Chunk(buffer, begin, end, filled, [0], [path], counter.at(offset + begin))
+                kept = self._start_of_context(buffer, end)
+                view[: filled - kept] = view[kept:filled]
+                offset, begin, filled = offset + kept, end - kept, filled - kept
+            if filled > limit // 2 and len(buffer) < self._max_line:
                 buffer = buffer + bytearray(len(buffer))
                 view = memoryview(buffer)
-                continue
-            yield Chunk(buffer, begin, end, filled, [0], [path], counter.at(offset + begin))
-            kept = self._start_of_context(buffer, end)
-            view[: filled - kept] = view[kept:filled]
-            offset, begin, filled = offset + kept, end - kept, filled - kept
         if filled > begin:
             if buffer[filled - 1] != _NEWLINE:
                 buffer[filled] = _NEWLINE
@@ -159,12 +160,16 @@ class Haystack:
         """From where to keep what has been searched, for the lines shown before a match."""
         if buffer[end - 1] != _NEWLINE:
             return end
-        start = end - 1
+        furthest = max(0, end - len(buffer) // 2) if len(buffer) >= self._max_line else 0
+        start = end
         for _ in range(self._context):
-            start = buffer.rfind(b"\n", 0, start)
-            if start < 0:
+            if start == 0:
                 break
-        return max(start + 1, end - len(buffer) // 2)
+            above = buffer.rfind(b"\n", 0, start - 1) + 1
+            if above < furthest:
+                break
+            start = above
+        return start
 
 
 class _LineCounter:

@@ -11,6 +11,7 @@ from armarium.capabilities.sandbox.confine import ConfinedRoot, normalise
 from armarium.capabilities.sandbox.errors import (
     AlreadyExists,
     InvalidPath,
+    InvalidPattern,
     IsADirectory,
     NotADirectory,
     NotARegularFile,
@@ -56,7 +57,10 @@ class Root:
         self.read_only = read_only
         self.allowed_tools = tuple(tool for tool in TOOL_NAMES if "*" in allowed_tools or tool in allowed_tools)
         patterns = tuple(ignore)
-        self.ignore = IgnoreRules.from_lines(patterns) if patterns else None
+        try:
+            self.ignore = IgnoreRules.from_lines(patterns) if patterns else None
+        except InvalidPattern as error:
+            raise ConfigError(f"root {name!r}: {error.message}", hint=error.hint) from error
         try:
             self.confined = confined or ConfinedRoot(os.path.expanduser(path))
         except OSError as error:

@@ -48,8 +48,17 @@ def examine(config: Path | None) -> list[Finding]:
         settings = Settings()
         findings.append(Finding("settings", "fail", error.message, error.hint))
     else:
-        findings.append(Finding("settings", "ok", str(file) if file else "no armarium.yaml here; the defaults"))
+        findings.append(_chosen(settings, file))
     return [*findings, *_server(settings), *_capabilities(settings)]
+
+
+def _chosen(settings: CoreSettings, file: Path | None) -> Finding:
+    if file is None:
+        return Finding("settings", "ok", "no armarium.yaml here; the defaults")
+    if all(getattr(settings, door.name) is None for door in DOORS):
+        sections = ", ".join(door.name for door in DOORS)
+        return Finding("settings", "fail", f"{file} configures no capability", hint=f"add a section: {sections}")
+    return Finding("settings", "ok", str(file))
 
 
 def _server(settings: CoreSettings) -> Generator[Finding]:

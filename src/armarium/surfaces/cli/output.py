@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 import sys
-from typing import Any, cast
+from io import TextIOWrapper
+from typing import Any
 
 from armarium.foundation.errors import ArmariumError, ConfigError
 
@@ -27,7 +28,8 @@ class Misuse(ArmariumError):
 def prepare_streams() -> None:
     """UTF-8 whatever the locale, and never a crash over a file name that is not."""
     for stream in (sys.stdout, sys.stderr):
-        cast(Any, stream).reconfigure(encoding="utf-8", errors="backslashreplace")
+        if isinstance(stream, TextIOWrapper):  # None where the caller closed it.
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
 
 
 def say(text: str = "") -> None:

@@ -52,7 +52,7 @@ _COMMANDS_INTRODUCTION = """\
 Data goes to standard output and talk to standard error. Exit codes: 0 it worked, 1 it failed, 2 the command line or the
 settings are wrong, 130 interrupted.
 """
-_DOCUMENTED_PACKAGES = ("armarium.foundation", "armarium.capabilities")
+_PACKAGES_WITH_ERRORS = ("armarium.foundation", "armarium.capabilities", "armarium.surfaces.cli")
 
 
 def main() -> None:
@@ -200,15 +200,19 @@ def _errors() -> Generator[str]:
 
 def _error_classes() -> dict[str, list[type[ArmariumError]]]:
     """The errors that have a code of their own, by where they live."""
-    for package in _DOCUMENTED_PACKAGES:
+    for package in _PACKAGES_WITH_ERRORS:
         for module in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}."):
             importlib.import_module(module.name)
     found: dict[str, list[type[ArmariumError]]] = {}
     for cls in sorted(_descendants(ArmariumError), key=lambda cls: (cls.__module__, cls.code)):
-        if "code" in vars(cls) and cls.__module__.startswith(_DOCUMENTED_PACKAGES):
-            _, layer, *below = cls.__module__.split(".")
-            found.setdefault(below[0] if layer == "capabilities" else layer, []).append(cls)
-    return dict(sorted(found.items(), key=lambda item: item[0] != "foundation"))
+        if "code" in vars(cls) and cls.__module__.startswith(_PACKAGES_WITH_ERRORS):
+            found.setdefault(_owner(cls.__module__), []).append(cls)
+    return dict(sorted(found.items(), key=lambda item: (item[0] != "everywhere", item[0] == "command line", item[0])))
+
+
+def _owner(module: str) -> str:
+    _, layer, part, *_ = module.split(".")
+    return {"foundation": "everywhere", "surfaces": "command line"}.get(layer, part)
 
 
 def _descendants(base: type[ArmariumError]) -> Iterable[type[ArmariumError]]:

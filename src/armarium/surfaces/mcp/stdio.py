@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import stat
 import sys
+from collections.abc import Callable
 from contextlib import suppress
-from typing import cast
+from typing import BinaryIO, cast
 
 import anyio
 import anyio.abc
@@ -36,16 +38,29 @@ async def serve_stdio(server: McpServer, *, max_message_bytes: int) -> None:
     loop = asyncio.get_running_loop()
     lines = asyncio.StreamReader(limit=max_message_bytes)
     with os.fdopen(wire_in, "rb") as source, os.fdopen(wire_out, "wb", buffering=0) as sink:
-        transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), source)
+        hang_up = await _connect(source, lines)
         for number in (signal.SIGINT, signal.SIGTERM):
             # As if the client had left.
-            loop.add_signal_handler(number, transport.close)
+            loop.add_signal_handler(number, hang_up)
         wire = Wire(lines, sink.fileno())
         try:
             await _converse(server, wire)
         finally:
-            transport.close()
+            hang_up()
             os.set_blocking(sink.fileno(), True)  # whoever shares the terminal with us expects that
+
+
+async def _connect(source: BinaryIO, lines: asyncio.StreamReader) -> Callable[[], None]:
+    """Let what arrives reach `lines`; returns the function that ends that."""
+    kind = os.fstat(source.fileno()).st_mode
+    if stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind) or source.isatty():
+        protocol = asyncio.StreamReaderProtocol(lines)
+        transport, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, source)
+        return transport.close
+    # A file, or the null device: the event loop cannot wait for those, and need not.
+    lines.feed_data(source.read())
+    lines.feed_eof()
+    return lambda: None
 
 
 async def _converse(server: McpServer, wire: Wire) -> None:
@@ -126,7 +141,10 @@ class _SdkStreams:
                 await self._wire.settled()
             self._wire.give_up()
             raise anyio.EndOfStream
-        return SessionMessage(types.jsonrpc_message_adapter.validate_python(message, by_name=False))
+        try:
+            return SessionMessage(types.jsonrpc_message_adapter.validate_python(message, by_name=False))
+        except ValueError as error:  # an answer without a result, say; the SDK drops it
+            return error
 
     async def send(self, item: SessionMessage, /) -> None:
         await self._wire.send(item.message.model_dump(by_alias=True, exclude_unset=True))

@@ -1,0 +1,160 @@
+"""Runs a command of ours to its end, or starts it and reads what it says while it runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Self
+
+import pytest
+
+from armarium.surfaces.cli.main import run
+from support.server import installed_command
+
+DEADLINE_S = 30.0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a command ended."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+    @property
+    def json(self) -> Any:
+        """The one JSON document on standard output."""
+        return json.loads(self.stdout)
+
+    @property
+    def json_lines(self) -> list[Any]:
+        return [json.loads(line) for line in self.stdout.splitlines()]
+
+
+class Command:
+    """A command that runs. Lines of its two outputs arrive as they are written."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+        assert process.stdout
+        assert process.stderr
+        self.stdout = _Lines(process.stdout)
+        self.stderr = _Lines(process.stderr)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait(DEADLINE_S)
+        for lines in (self.stdout, self.stderr):
+            lines.close()
+        if self.process.stdin:
+            self.process.stdin.close()
+
+    def interrupt(self, *, deadline_s: float = DEADLINE_S) -> int:
+        """Press Ctrl-C and wait for the end."""
+        os.kill(self.process.pid, signal.SIGINT)
+        return self.process.wait(deadline_s)
+
+    def say(self, message: dict[str, Any]) -> None:
+        """Write one line of JSON to standard input."""
+        assert self.process.stdin
+        self.process.stdin.write(json.dumps(message) + "\n")
+        self.process.stdin.flush()
+
+
+class _Lines:
+    """One output, read by a thread so that waiting for a line can have a deadline."""
+
+    def __init__(self, stream: IO[str]) -> None:
+        self._stream = stream
+        self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self._seen: list[str] = []
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        for line in self._stream:
+            self._lines.put(line.rstrip("\n"))
+        self._lines.put(None)
+
+    def next(self) -> str:
+        """The next line; it is an error if the output ends first."""
+        line = self._lines.get(timeout=DEADLINE_S)
+        assert line is not None, f"the output ended after {self._seen}"
+        self._seen.append(line)
+        return line
+
+    def until(self, part: str) -> list[str]:
+        """Lines up to and with the first that contains the text."""
+        lines = [self.next()]
+        while part not in lines[-1]:
+            lines.append(self.next())
+        return lines
+
+    def close(self) -> None:
+        self._reader.join(DEADLINE_S)
+        self._stream.close()
+
+
+class InThisProcess:
+    """The same command lines without a new interpreter, for tables of cases; the streams are pytest's."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+        self._capsys = capsys
+        self._monkeypatch = monkeypatch
+
+    def __call__(self, *arguments: str | Path, **environ: str) -> Outcome:
+        with self._monkeypatch.context() as patched:
+            for name, value in environ.items():
+                patched.setenv(name, value)
+            code = run([str(argument) for argument in arguments])
+        said = self._capsys.readouterr()
+        return Outcome(code, said.out, said.err)
+
+
+class CommandLine:
+    """One command, with the directory and the environment it runs in."""
+
+    def __init__(self, name: str, cwd: Path, environ: dict[str, str]) -> None:
+        self._command = installed_command(name)
+        self.cwd = cwd
+        self.environ = environ
+
+    def __call__(self, *arguments: str | Path, input: str = "", **environ: str) -> Outcome:
+        """Run to the end."""
+        done = subprocess.run(
+            [self._command, *map(str, arguments)],
+            cwd=self.cwd,
+            env=self.environ | environ,
+            input=input,
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE_S,
+            check=False,
+        )
+        assert "Traceback" not in done.stderr
+        return Outcome(done.returncode, done.stdout, done.stderr)
+
+    def start(self, *arguments: str | Path) -> Command:
+        """Leave it running."""
+        return Command(
+            subprocess.Popen(
+                [self._command, *map(str, arguments)],
+                cwd=self.cwd,
+                env=self.environ,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+        )

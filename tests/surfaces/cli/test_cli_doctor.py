@@ -1,0 +1,176 @@
+"""`armarium doctor`: what is wrong, and what to do about it."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from command_line import Command, CommandLine, InThisProcess
+
+Start = Callable[..., Command]
+
+
+@pytest.fixture
+def configured(project: Path) -> Callable[..., Path]:
+    """Writes armarium.yaml with one root over the project, and with what the test adds."""
+
+    def write(root: dict[str, Any] | None = None, **sections: Any) -> Path:
+        roots = [{"name": "work", "path": str(project), "allowed_tools": ["*"]} | (root or {})]
+        settings = {"server": {"port": 0}, "sandbox": {"roots": roots}} | sections
+        file = project / "armarium.yaml"
+        file.write_text(yaml.safe_dump(settings))
+        return file
+
+    return write
+
+
+def findings(armarium: CommandLine | InThisProcess, *, code: int) -> dict[str, dict[str, Any]]:
+    """What the doctor says, by subject; of several about one subject the worst."""
+    outcome = armarium("doctor", "--json")
+    assert outcome.code == code, outcome.stdout
+    assert outcome.json["ok"] is (code == 0)
+    order = ("ok", "warn", "fail")
+    ranked = sorted(outcome.json["findings"], key=lambda finding: order.index(finding["state"]))
+    assert all(finding["hint"] for finding in ranked if finding["state"] != "ok")
+    return {finding["subject"]: finding for finding in ranked}
+
+
+def test_a_good_set_up_passes(armarium: CommandLine, configured: Callable[..., Path]) -> None:
+    configured()
+    found = findings(armarium, code=0)
+    assert {"python", "settings", "state directory", "token", "port", "audit trail", "openat2", "landlock"} <= set(
+        found
+    )
+    assert found["root work"]["state"] == "ok"
+
+
+def test_the_report_is_readable_and_hints_stand_under_what_they_are_about(
+    armarium: CommandLine, configured: Callable[..., Path]
+) -> None:
+    configured({"path": "/nowhere-at-all"})
+    outcome = armarium("doctor")
+    assert outcome.code == 1
+    lines = outcome.stdout.splitlines()
+    broken = next(number for number, line in enumerate(lines) if line.startswith("fail"))
+    assert "root work" in lines[broken]
+    assert "/nowhere-at-all does not exist" in lines[broken]
+    assert lines[broken + 1].strip().startswith("hint: ")
+    assert "\x1b" not in outcome.stdout
+
+
+def test_settings_that_cannot_be_read_are_found_and_the_machine_is_still_looked_at(
+    quick: InThisProcess, project: Path
+) -> None:
+    (project / "armarium.yaml").write_text("server: {prot: 1}\n")
+    found = findings(quick, code=1)
+    assert found["settings"]["state"] == "fail"
+    assert "port" in found["settings"]["hint"]
+    assert "openat2" in found
+
+
+def test_a_file_that_configures_nothing_to_serve_fails(quick: InThisProcess, project: Path) -> None:
+    (project / "armarium.yaml").write_text("server: {port: 0}\n")
+    assert "sandbox" in findings(quick, code=1)["settings"]["hint"]
+
+
+def test_a_root_that_is_a_file_fails(quick: InThisProcess, configured: Callable[..., Path], project: Path) -> None:
+    configured({"path": str(project / "hello.txt")})
+    assert findings(quick, code=1)["root work"]["state"] == "fail"
+
+
+def test_an_ignore_pattern_that_does_not_parse_fails(quick: InThisProcess, configured: Callable[..., Path]) -> None:
+    configured({"ignore": ["[z-a]"]})
+    assert findings(quick, code=1)["root work"]["state"] == "fail"
+
+
+def test_a_token_that_others_may_read_fails(
+    quick: InThisProcess, configured: Callable[..., Path], tmp_path: Path
+) -> None:
+    token = tmp_path / "token"
+    token.write_text("secret\n")
+    token.chmod(0o644)
+    configured(security={"auth": f"file:{token}"})
+    assert findings(quick, code=1)["token"]["hint"] == f"chmod 600 {token}"
+    token.chmod(0o600)
+    assert findings(quick, code=0)["token"]["state"] == "ok"
+
+
+@pytest.mark.parametrize("content", [None, ""])
+def test_a_token_file_without_a_token_fails(
+    quick: InThisProcess, configured: Callable[..., Path], tmp_path: Path, content: str | None
+) -> None:
+    token = tmp_path / "token"
+    if content is not None:
+        token.write_text(content)
+    configured(security={"auth": f"file:{token}"})
+    assert findings(quick, code=1)["token"]["state"] == "fail"
+
+
+def test_a_public_server_without_a_token_fails(quick: InThisProcess, configured: Callable[..., Path]) -> None:
+    configured(server={"host": "0.0.0.0", "port": 0}, security={"auth": "none"})
+    assert findings(quick, code=1)["callers"]["state"] == "fail"
+
+
+def test_a_state_directory_that_others_may_enter_is_a_warning(
+    quick: InThisProcess, configured: Callable[..., Path], tmp_path: Path
+) -> None:
+    state = tmp_path / "open"
+    state.mkdir()
+    state.chmod(0o755)
+    configured(state_dir=str(state))
+    assert findings(quick, code=0)["state directory"]["hint"] == f"chmod 700 {state}"
+
+
+def test_a_state_directory_that_cannot_be_one_fails(
+    quick: InThisProcess, configured: Callable[..., Path], project: Path
+) -> None:
+    configured(state_dir=str(project / "hello.txt"))
+    assert findings(quick, code=1)["state directory"]["state"] == "fail"
+    configured(state_dir=str(project / "hello.txt" / "below"))
+    assert findings(quick, code=1)["state directory"]["state"] == "fail"
+
+
+def test_a_root_that_holds_the_token_is_a_warning_until_it_is_ignored(
+    quick: InThisProcess, configured: Callable[..., Path], project: Path
+) -> None:
+    state = project / "state"
+    configured(state_dir=str(state))
+    warning = findings(quick, code=0)["root work"]
+    assert warning["state"] == "warn"
+    assert "`/state/`" in warning["hint"]
+    configured({"ignore": ["/state/"]}, state_dir=str(state))
+    assert findings(quick, code=0)["root work"]["state"] == "ok"
+
+
+def test_a_taken_port_fails_and_a_running_server_is_recognised(
+    quick: InThisProcess, start: Start, configured: Callable[..., Path]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        configured(server={"port": other.getsockname()[1]})
+        other.settimeout(0)  # Accepts nobody: whatever this is, it does not answer.
+        assert findings(quick, code=1)["port"]["state"] == "fail"
+    server = start("up", "--auth", "none", "--port", "0", "--json")
+    port = int(json.loads(server.stdout.next())["url"].split(":")[2].removesuffix("/mcp"))
+    configured(server={"port": port})
+    found = findings(quick, code=0)["port"]
+    assert (found["state"], "already" in found["message"]) == ("warn", True)
+
+
+def test_an_audit_trail_that_is_none_fails(
+    quick: InThisProcess, configured: Callable[..., Path], tmp_path: Path
+) -> None:
+    trail = tmp_path / "audit.sqlite"
+    trail.write_text("this is not a database, and it is long enough to be looked at twice")
+    configured(audit={"file": str(trail)})
+    assert findings(quick, code=1)["audit trail"]["state"] == "fail"
+
+
+def test_the_doctor_changes_nothing(quick: InThisProcess, configured: Callable[..., Path], home: Path) -> None:
+    configured()
+    findings(quick, code=0)
+    assert list(home.rglob("*")) == []

@@ -1,0 +1,93 @@
+"""The reference pages are what the code says, and `--check` notices when they are not."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from armarium.surfaces.cli.reference import pages
+from armarium.surfaces.cli.schema_tables import type_in_words
+
+REPOSITORY = Path(__file__).parents[3]
+REFERENCE = REPOSITORY / "docs" / "reference"
+
+
+def reference(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "armarium.surfaces.cli.reference", *map(str, arguments)]
+    return subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def made() -> dict[str, str]:
+    return pages()
+
+
+def test_the_pages_in_the_repository_are_not_stale() -> None:
+    done = reference("--check")
+    assert done.returncode == 0, f"{done.stderr}run `make docs`"
+
+
+def test_a_page_that_is_stale_or_missing_is_named(tmp_path: Path) -> None:
+    assert reference("--directory", tmp_path).returncode == 0
+    assert reference("--check", "--directory", tmp_path).returncode == 0
+    (tmp_path / "errors.md").unlink()
+    with (tmp_path / "cli.md").open("a") as page:
+        page.write("by hand\n")
+    done = reference("--check", "--directory", tmp_path)
+    assert done.returncode == 1
+    assert [line.rpartition("/")[2] for line in done.stderr.splitlines()] == [
+        "errors.md is stale",
+        "cli.md is stale",
+        "hint: make docs",
+    ]
+
+
+def test_every_tool_is_described_with_arguments_and_answer(made: dict[str, str]) -> None:
+    described = made["tools.md"]
+    assert described.count("\n### ") == 16
+    section = described[described.index("### grep") : described.index("### glob")]
+    assert "| `context_lines` | integer, 0 to 1000 | `0` |" in section
+    assert "| `matches[].line_number` | integer | yes |" in section
+
+
+def test_every_setting_has_its_default_and_its_meaning(made: dict[str, str]) -> None:
+    assert "| `inactivity_timeout` | a duration such as 90s, 30m, 24h, 7d, or off | `24h` |" in made["settings.md"]
+    assert "## `sandbox.roots[]`" in made["settings.md"]
+    flat = made["settings.md"].partition("# The file of `mcp-filesystem`")[2]
+    assert "| `enabled` | true or false | `false` |" in flat
+    rows = [line for line in made["settings.md"].splitlines() if line.startswith("| `")]
+    assert [row for row in rows if row.endswith("|  |")] == []
+
+
+def test_every_error_has_a_meaning_and_no_code_is_told_twice_in_a_section(made: dict[str, str]) -> None:
+    for section in made["errors.md"].split("\n## ")[1:]:
+        rows = [line.split(" | ") for line in section.splitlines() if line.startswith("| `")]
+        assert all(len(row[1]) > 5 for row in rows)
+        assert len({row[0] for row in rows}) == len(rows)
+    assert "| `PATH_ESCAPES_ROOT` |" in made["errors.md"]
+
+
+def test_every_command_and_both_executables_are_described(made: dict[str, str]) -> None:
+    for heading in ("armarium up", "armarium config print", "armarium install", "mcp-filesystem"):
+        assert f"\n## {heading}\n" in made["cli.md"]
+
+
+@pytest.mark.parametrize(
+    ("schema", "words"),
+    [
+        ({"type": "string"}, "string"),
+        ({"type": "array", "items": {"type": "string"}}, "list of strings"),
+        ({"anyOf": [{"type": "integer", "minimum": 1}, {"type": "null"}]}, "integer, at least 1"),
+        ({"type": "integer", "minimum": 0, "maximum": 2**53 - 1}, "integer, at least 0"),
+        ({"type": "integer", "maximum": 7}, "integer, at most 7"),
+        ({"type": "number", "exclusiveMinimum": 0}, "number, more than 0"),
+        ({"enum": ["a", "b"]}, "one of `a`, `b`"),
+        ({"$ref": "#/$defs/Thing"}, "object"),
+        ({}, "any JSON"),
+    ],
+)
+def test_types_are_said_in_words(schema: dict[str, object], words: str) -> None:
+    assert type_in_words(schema, {"Thing": {"type": "object"}}) == words
