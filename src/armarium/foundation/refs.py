@@ -15,7 +15,9 @@ class FileRef:
     path: str
 
     def __str__(self) -> str:
-        return f"{self.scheme}://{quote(self.space, safe='')}/{quote(self.path, safe='/ ')}"
+        # Paths may hold bytes that are no UTF-8, as surrogates; in a reference they are percent-encoded like others.
+        space = quote(self.space, safe="", errors="surrogateescape")
+        return f"{self.scheme}://{space}/{quote(self.path, safe='/ ', errors='surrogateescape')}"
 
     @classmethod
     def parse(cls, text: str) -> FileRef:
@@ -24,4 +26,4 @@ class FileRef:
         space, slash, path = rest.partition("/")
         if not (scheme and separator and space and slash):
             raise ValueError(f"not a file reference: {text!r}")
-        return cls(scheme, unquote(space), unquote(path))
+        return cls(scheme, unquote(space, errors="surrogateescape"), unquote(path, errors="surrogateescape"))

@@ -44,8 +44,9 @@ async def open_sandbox(settings: SandboxSettings, facilities: Facilities) -> Asy
     try:
         yield Capability("sandbox", sandbox_tools(sandbox), _INSTRUCTIONS)
     finally:
-        workers.close()
-        roots.close()
+        # A descriptor that a thread still uses stays open; its number must not come to mean another file.
+        if workers.close():
+            roots.close()
 
 
 DOOR = Door("sandbox", SandboxSettings, open_sandbox, examine)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Literal
 
 from armarium.capabilities.sandbox import answers, describe, search, transfer, writes
@@ -290,19 +291,16 @@ class Sandbox:
 
     async def grep(self, call: Call, root_name: str, path: str, query: Query, scope: Scope) -> answers.Matches:
         root = self._roots.enter(root_name, "grep")
-        self._check_time(scope)
-        return await self._workers.search(search.grep_root, root, path, query, scope, call.pulse)
+        return await self._workers.search(search.grep_root, root, path, query, self._bounded(scope), call.pulse)
 
     async def glob(self, call: Call, root_name: str, path: str, query: NameQuery, scope: Scope) -> answers.FoundFiles:
         root = self._roots.enter(root_name, "glob")
-        self._check_time(scope)
         if (query.pattern is None) == (query.regex is None):
             raise InvalidArgument("exactly one of `pattern` or `regex` must be provided")
-        return await self._workers.search(search.glob_root, root, path, query, scope, call.pulse)
+        return await self._workers.search(search.glob_root, root, path, query, self._bounded(scope), call.pulse)
 
-    def _check_time(self, scope: Scope) -> None:
-        if scope.timeout_seconds > self._search_seconds:
-            raise InvalidArgument(f"`timeout_seconds` must be at most {self._search_seconds}", field="timeout_seconds")
+    def _bounded(self, scope: Scope) -> Scope:
+        return replace(scope, timeout_seconds=min(scope.timeout_seconds, self._search_seconds))
 
     async def _changed(
         self,

@@ -43,7 +43,7 @@ class SandboxSettings(Section):
     max_partial_read_size: int = Field(default=8 * 1024 * 1024, gt=0)
     """Most bytes that one read with an offset or limit returns."""
     max_search_seconds: int = Field(default=3600, gt=0)
-    """Longest `timeout_seconds` that grep and glob accept."""
+    """Longest time a grep or glob may take, whatever `timeout_seconds` asks for."""
     landlock: Literal["auto", "off"] = "auto"
     """Let the kernel confine the worker threads as well, where it can."""
 

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import queue
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -17,6 +18,7 @@ ResultT = TypeVar("ResultT")
 
 _QUICK_THREADS = 16
 _SEARCH_THREADS = 8
+_PARTING_S = 0.5
 
 
 class Workers:
@@ -41,10 +43,13 @@ class Workers:
         """Run work that may take minutes."""
         return await self._search.submit(work, arguments)
 
-    def close(self) -> None:
-        """Let running work end; start none that waits."""
-        self._quick.close()
-        self._search.close()
+    def close(self) -> bool:
+        """Start no work that waits, and let what runs end; False if some of it goes on after a moment."""
+        threads = self._quick.close() + self._search.close()
+        deadline = time.monotonic() + _PARTING_S
+        for thread in threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        return not any(thread.is_alive() for thread in threads)
 
 
 class _Job(NamedTuple):
@@ -81,7 +86,7 @@ class _Pool:
                 thread.start()
         return answer
 
-    def close(self) -> None:
+    def close(self) -> list[threading.Thread]:
         """Give up what waits; every thread ends after its work."""
         self._closed = True
         while not self._jobs.empty():
@@ -90,6 +95,7 @@ class _Pool:
                 job.answer.cancel()
         for _ in self._threads:
             self._jobs.put(None)
+        return self._threads
 
     def _serve(self) -> None:
         self._prepare()

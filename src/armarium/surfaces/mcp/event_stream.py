@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import anyio
-import orjson
 from starlette.types import Message, Send
 
 from armarium.foundation.tools import Json
+from armarium.surfaces.mcp.exchange import encoded
 from armarium.surfaces.mcp.gate import respond
 
 _STREAM_HEADERS = {
@@ -40,7 +40,7 @@ class HttpAnswer:
             await self._send({"type": "http.response.body", "body": b""})
         else:
             headers = {"mcp-session-id": self._session_id} if name_session else None
-            await respond(self._send, 200, orjson.dumps(reply), headers)
+            await respond(self._send, 200, encoded(reply), headers)
 
 
 async def start_stream(send: Send, session_id: str) -> None:
@@ -52,5 +52,5 @@ async def start_stream(send: Send, session_id: str) -> None:
 
 def event(message: Json) -> Message:
     """One message on an event stream."""
-    body = b"event: message\ndata: " + orjson.dumps(message) + b"\n\n"
+    body = b"event: message\ndata: " + encoded(message) + b"\n\n"
     return {"type": "http.response.body", "body": body, "more_body": True}

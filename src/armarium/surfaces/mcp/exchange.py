@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Any, cast
 
 import anyio
+import orjson
 from mcp.shared.dispatcher import CallOptions
 from mcp.shared.exceptions import MCPError, NoBackChannelError
 from mcp.shared.jsonrpc_dispatcher import cancelled_request_id_from_params
@@ -48,6 +49,16 @@ def checked_message(value: object) -> Json:
     if not isinstance(message.get("params", {}), dict):
         raise NotAMessage("`params` must be an object")
     return message
+
+
+def encoded(message: Json) -> bytes:
+    """The message as JSON. One that JSON cannot carry becomes an error: the client must not wait in vain."""
+    try:
+        return orjson.dumps(message)
+    except TypeError:
+        _log.exception("a message could not be written as JSON", extra={"id": message.get("id")})
+        error = {"code": INTERNAL_ERROR, "message": "Internal error"}
+        return orjson.dumps({"jsonrpc": "2.0", "id": message.get("id"), "error": error})
 
 
 class Exchange:

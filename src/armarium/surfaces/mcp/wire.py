@@ -14,7 +14,7 @@ from mcp.shared.jsonrpc_dispatcher import cancelled_request_id_from_params
 from mcp_types import INVALID_REQUEST, PARSE_ERROR, RequestId
 
 from armarium.foundation.tools import Json
-from armarium.surfaces.mcp.exchange import NotAMessage, checked_message
+from armarium.surfaces.mcp.exchange import NotAMessage, checked_message, encoded
 
 _log = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ class Wire:
 
     async def send(self, item: Json, /) -> None:
         """Write a message, the whole line or, once the client is given up, none of it."""
-        line = orjson.dumps(item) + b"\n"
+        line = encoded(item) + b"\n"
         async with self._writing:
             rest = self._written(memoryview(line))
             if rest:

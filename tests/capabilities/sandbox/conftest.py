@@ -1,0 +1,45 @@
+"""One `mcp-filesystem` for the sandbox's tests, its roots empty at the start of each."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Generator
+from pathlib import Path
+
+import pytest
+from sandbox_server import ALLOWED, Box, contract_config, make_outside
+
+from support.client import ToolClient, connected
+from support.server import ServerProcess
+from support.trees import empty
+
+
+@pytest.fixture(scope="session")
+def box(tmp_path_factory: pytest.TempPathFactory) -> Generator[Box]:
+    """The server; ask for `roots` or one of its users to work in it."""
+    base = tmp_path_factory.mktemp("armarium-host")
+    make_outside(base)
+    with ServerProcess.mcp_filesystem(base, contract_config(base)) as server:
+        yield Box(server, base)
+
+
+@pytest.fixture
+def roots(box: Box) -> Generator[Box]:
+    """The server with every root empty; afterwards the outside must be as it was."""
+    for name in ALLOWED:
+        empty(box.root(name))
+    before = box.outside_picture()
+    yield box
+    assert box.outside_picture() == before, "something outside the roots was changed"
+
+
+@pytest.fixture
+def workspace(roots: Box) -> Path:
+    """The root in which everything is allowed."""
+    return roots.root("workspace")
+
+
+@pytest.fixture
+async def client(roots: Box) -> AsyncGenerator[ToolClient]:
+    """The official client, connected."""
+    async with connected(roots.server.url, never_said=roots.never_said) as tools:
+        yield tools
