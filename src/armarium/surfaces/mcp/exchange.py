@@ -51,14 +51,15 @@ def checked_message(value: object) -> Json:
     return message
 
 
-def encoded(message: Json) -> bytes:
+def encoded(message: Json, *, newline: bool = False) -> bytes:
     """The message as JSON. One that JSON cannot carry becomes an error: the client must not wait in vain."""
+    option = orjson.OPT_APPEND_NEWLINE if newline else 0
     try:
-        return orjson.dumps(message)
+        return orjson.dumps(message, option=option)
     except TypeError:
         _log.exception("a message could not be written as JSON", extra={"id": message.get("id")})
         error = {"code": INTERNAL_ERROR, "message": "Internal error"}
-        return orjson.dumps({"jsonrpc": "2.0", "id": message.get("id"), "error": error})
+        return orjson.dumps({"jsonrpc": "2.0", "id": message.get("id"), "error": error}, option=option)
 
 
 class Exchange:

@@ -55,7 +55,7 @@ class Wire:
 
     async def send(self, item: Json, /) -> None:
         """Write a message, the whole line or, once the client is given up, none of it."""
-        line = encoded(item) + b"\n"
+        line = encoded(item, newline=True)
         async with self._writing:
             rest = self._written(memoryview(line))
             if rest:
