@@ -148,7 +148,7 @@ class Dispatcher:
             session=caller.session,
             root=_text_argument(arguments, root_argument),
             path=_text_argument(arguments, path_argument),
-            resolved_path=str(error.private["resolved"]) if error and "resolved" in error.private else None,
+            resolved_path=_writable(str(error.private["resolved"])) if error and "resolved" in error.private else None,
             outcome="error" if error else "success",
             code=error.code if error else None,
             duration_ms=round(seconds * 1000, 3),
@@ -208,7 +208,12 @@ def _text(text: str) -> Json:
 
 def _text_argument(arguments: Mapping[str, Any], name: str) -> str | None:
     value = arguments.get(name)
-    return value[:4096] if isinstance(value, str) else None
+    return _writable(value[:4096]) if isinstance(value, str) else None
+
+
+def _writable(text: str) -> str:
+    """Half characters, as host paths that are no UTF-8 have, would keep the record out of the log and the trail."""
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
 def _size_of(arguments: Mapping[str, Any]) -> int:

@@ -1,0 +1,76 @@
+"""Events: who is told, in which order, and what a failing listener does to the others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from armarium.foundation.events import Events, FileChanged
+from armarium.foundation.identity import LOCAL
+from armarium.foundation.refs import FileRef
+
+CHANGED = FileChanged(FileRef("root", "workspace", "a.py"), "modified", is_directory=False, by=LOCAL)
+
+
+@dataclass(frozen=True)
+class Other:
+    """An event nobody asked for."""
+
+
+async def test_everyone_who_asked_is_told_in_the_order_they_asked() -> None:
+    events, told = Events(), []
+
+    async def first(event: FileChanged) -> None:
+        told.append(("first", event))
+
+    async def second(event: FileChanged) -> None:
+        told.append(("second", event))
+
+    events.subscribe(FileChanged, first)
+    events.subscribe(FileChanged, second)
+    await events.publish(CHANGED)
+    assert told == [("first", CHANGED), ("second", CHANGED)]
+
+
+async def test_only_events_of_the_kind_asked_for_are_told() -> None:
+    events, told = Events(), []
+
+    async def note(event: FileChanged) -> None:
+        told.append(event)
+
+    events.subscribe(FileChanged, note)
+    await events.publish(Other())
+    assert told == []
+
+
+async def test_a_listener_that_fails_is_logged_and_keeps_nobody_from_hearing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    events, told = Events(), []
+
+    async def fail(event: FileChanged) -> None:
+        raise RuntimeError("deaf")
+
+    async def note(event: FileChanged) -> None:
+        told.append(event)
+
+    events.subscribe(FileChanged, fail)
+    events.subscribe(FileChanged, note)
+    await events.publish(CHANGED)
+    assert told == [CHANGED]
+    (record,) = caplog.records
+    assert (record.levelname, record.event) == ("ERROR", "FileChanged")
+
+
+async def test_who_no_longer_wants_to_hear_is_not_told() -> None:
+    events, told = Events(), []
+
+    async def note(event: FileChanged) -> None:
+        told.append(event)
+        forget()
+
+    forget = events.subscribe(FileChanged, note)
+    await events.publish(CHANGED)
+    await events.publish(CHANGED)
+    assert told == [CHANGED]

@@ -1,0 +1,58 @@
+"""What of a call's arguments may be written down."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from armarium.foundation.redaction import PREVIEW_BYTES, fingerprint, redacted
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+def test_content_is_reduced_to_length_hash_and_a_short_preview() -> None:
+    content = "ä" * 1000
+    (shown,) = redacted({"content": content}, frozenset({"content"})).values()
+    assert shown == {
+        "length": 2000,
+        "sha256": hashlib.sha256(content.encode()).hexdigest(),
+        "preview": "ä" * (PREVIEW_BYTES // 2),
+    }
+
+
+def test_a_preview_never_ends_in_half_a_character() -> None:
+    shown = fingerprint("x" + "鍵" * 200)
+    assert len(shown["preview"].encode()) <= PREVIEW_BYTES
+    assert shown["preview"] == "x" + "鍵" * 85
+
+
+def test_short_content_is_marked_as_content_all_the_same() -> None:
+    assert redacted({"content": ""}, frozenset({"content"}))["content"]["length"] == 0
+
+
+def test_other_arguments_stay_as_they_are() -> None:
+    arguments = {"path": "a/b.txt", "count": 3, "deep": True, "names": ["x", "y"]}
+    assert redacted(arguments, frozenset({"content"})) == arguments
+
+
+def test_whatever_is_long_is_reduced_whoever_it_belongs_to() -> None:
+    shown = redacted({"path": "p" * 5000, "paths": ["q" * 50] * 100, "where": {"k": "v" * 3000}}, frozenset())
+    assert [entry["length"] > 2000 for entry in shown.values()] == [True] * 3
+    assert len(json.dumps(shown)) < 1500
+
+
+@given(st.dictionaries(st.sampled_from(["path", "content", "other"]), JSON))
+def test_content_is_never_written_beyond_its_preview(arguments: dict[str, Any]) -> None:
+    shown = redacted(arguments, frozenset({"content"}))
+    assert set(shown) == set(arguments)
+    if "content" in shown:
+        assert set(shown["content"]) == {"length", "sha256", "preview"}
+        assert len(shown["content"]["preview"].encode()) <= PREVIEW_BYTES
