@@ -82,11 +82,12 @@ class Armarium:
 @asynccontextmanager
 async def open_armarium(settings: CoreSettings, *, check_answers: bool = False) -> AsyncGenerator[Armarium]:
     """Open every capability the settings ask for; close them in reverse."""
-    if settings.telemetry.otlp_endpoint:
-        export_traces(settings.telemetry.otlp_endpoint, "armarium")
     metrics, events = Metrics(), Events()
-    facilities = Facilities(events, settings.state_path())
+    private_paths = [path for path in (settings.state_path(), token_path(settings)) if path is not None]
+    facilities = Facilities(events, settings.state_path(), private_paths)
     async with AsyncExitStack() as parts:
+        if settings.telemetry.otlp_endpoint:
+            parts.callback(export_traces(settings.telemetry.otlp_endpoint, "armarium"))
         capabilities = [
             await parts.enter_async_context(door.open(section, facilities))
             for door in DOORS

@@ -19,6 +19,8 @@ class Facilities:
 
     events: Events
     state_dir: Path
+    private_paths: Sequence[Path] = ()
+    """The server's own: the state directory, the token. No capability may show them to a caller."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,13 +8,17 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, fields
 from pathlib import Path
+
+from armarium.foundation.errors import ConfigError
 
 _log = logging.getLogger(__name__)
 
 _MOMENT_S = 0.05
+_PATIENCE_S = 10.0
+_MOST_PENDING = 100_000
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS calls (
@@ -75,7 +79,9 @@ class AuditLog:
     def __init__(self, file: Path, *, retention_days: int | None = None) -> None:
         self._file = file
         self._retention_days = retention_days
-        self._pending: deque[CallRecord] = deque()
+        # While the file is locked records pile up; beyond this the oldest make room, so that memory does not run out.
+        self._pending: deque[CallRecord] = deque(maxlen=_MOST_PENDING)
+        self._dropped = self._dropped_told = 0
         self._news = threading.Event()
         self._closing = threading.Event()
         self._connection = _open_for_writing(file)
@@ -84,6 +90,8 @@ class AuditLog:
 
     def append(self, record: CallRecord) -> None:
         """Write the record within a moment; costs the call next to nothing."""
+        if len(self._pending) == _MOST_PENDING:
+            self._dropped += 1
         self._pending.append(record)
         # Waking a thread for every record would cost more than everything else a short call does.
         if not self._news.is_set():
@@ -103,12 +111,21 @@ class AuditLog:
             self._closing.wait(_MOMENT_S)
             self._news.clear()
             self._write_pending()
+        # What came between the last writing and the closing.
+        self._write_pending()
 
     def _write_pending(self) -> None:
         rows: list[tuple[object, ...]] = []
         while self._pending:
             record = self._pending.popleft()
             rows.append(tuple(getattr(record, name) for name in _COLUMNS))
+        if (dropped := self._dropped - self._dropped_told) > 0:
+            self._dropped_told += dropped
+            _log.error(
+                "audit records were dropped: calls came faster than they could be written", extra={"records": dropped}
+            )
+        if not rows:
+            return
         try:
             with self._connection:
                 self._connection.executemany(_INSERT, rows)
@@ -119,11 +136,15 @@ class AuditLog:
     def _forget_old_records(self) -> None:
         if self._retention_days is None:
             return
-        with self._connection:
-            self._connection.execute(
-                "DELETE FROM calls WHERE at < strftime('%Y-%m-%dT%H:%M:%fZ', 'now', ?)",
-                (f"-{self._retention_days} days",),
-            )
+        try:
+            with self._connection:
+                self._connection.execute(
+                    "DELETE FROM calls WHERE at < strftime('%Y-%m-%dT%H:%M:%fZ', 'now', ?)",
+                    (f"-{self._retention_days} days",),
+                )
+        except sqlite3.Error:
+            # Old records can wait for the next start; new ones must not be lost over them.
+            _log.exception("old audit records could not be removed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,17 +207,28 @@ def follow_records(
 
 
 def _open_for_writing(file: Path) -> sqlite3.Connection:
-    file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    file.touch(mode=0o600, exist_ok=True)
-    connection = sqlite3.connect(file, check_same_thread=False, timeout=10)
-    connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute("PRAGMA synchronous = NORMAL")
-    connection.executescript(_SCHEMA)
-    return connection
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        file.touch(mode=0o600, exist_ok=True)
+        with ExitStack() as undo:
+            connection = undo.enter_context(
+                closing(sqlite3.connect(file, check_same_thread=False, timeout=_PATIENCE_S))
+            )
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = NORMAL")
+            connection.executescript(_SCHEMA)
+            undo.pop_all()
+            return connection
+    except (OSError, sqlite3.Error) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise ConfigError(
+            f"cannot write the audit trail {file}: {reason}",
+            hint="move it away if it is damaged, let this user write it, or name another file in `audit.file`",
+        ) from error
 
 
 def _open_for_reading(file: Path) -> sqlite3.Connection:
-    return sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True, timeout=10)
+    return sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True, timeout=_PATIENCE_S)
 
 
 def _glob_escaped(text: str) -> str:

@@ -46,9 +46,15 @@ class UnknownTool(ArmariumError):
 
 
 class DeadlineExceeded(ArmariumError):
-    """The call took longer than it may."""
+    """The call took longer than it may. What it had changed by then stays changed."""
 
-    code, retryable = "DEADLINE_EXCEEDED", True
+    code = "DEADLINE_EXCEEDED"
+
+
+class Cancelled(ArmariumError):
+    """The caller took the call back, or went away. What it had changed by then stays changed."""
+
+    code = "CANCELLED"
 
 
 class ConfigError(ArmariumError):

@@ -60,6 +60,8 @@ def read_token(path: Path) -> str:
         token = path.read_text(encoding="utf-8").strip()
     except OSError as error:
         raise ConfigError(f"cannot read the token file {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"the token file {path} is not text", hint="write a long random string into it") from error
     if not token:
         raise ConfigError(f"the token file {path} is empty", hint="write a long random string into it")
     return token
@@ -67,6 +69,19 @@ def read_token(path: Path) -> str:
 
 def ensure_token(path: Path) -> str:
     """The token in `path`; on the first start one is generated, readable by its owner alone."""
+    try:
+        # One that is there needs no directory that can be written.
+        if not path.exists():
+            _make_token(path)
+    except OSError as error:
+        raise ConfigError(
+            f"cannot keep a token in {path.parent}: {error.strerror}",
+            hint="let this user write there, or set `state_dir` to a directory where they can",
+        ) from error
+    return read_token(path)
+
+
+def _make_token(path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     fresh = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -81,4 +96,3 @@ def ensure_token(path: Path) -> str:
         pass
     finally:
         os.unlink(fresh)
-    return read_token(path)

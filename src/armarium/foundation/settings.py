@@ -5,9 +5,9 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, get_args
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
@@ -17,6 +17,9 @@ from armarium.foundation.errors import ConfigError
 
 _ENVIRONMENT_PREFIX = "ARMARIUM_"
 _NESTING = "__"
+_NOT_SETTINGS = frozenset({"ARMARIUM_TOKEN", "ARMARIUM_TRACEBACK"})
+"""Variables of ours that commands and clients read themselves."""
+_CLUSTER_NAME = re.compile(r".*_(SERVICE_(HOST|PORT)|PORT_\d+_(TCP|UDP|SCTP))(_.*)?")
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
@@ -160,10 +163,11 @@ def load_settings(
 ) -> SettingsT:
     """Build `model` from defaults, file, `ARMARIUM_SECTION__NAME` variables and dotted flags; later ones win."""
     values = read_yaml(file) if file else {}
-    for variable, text in (environ or {}).items():
+    for variable, text in _variables_of_ours(environ or {}):
         steps = variable.removeprefix(_ENVIRONMENT_PREFIX).lower().split(_NESTING)
-        if variable.startswith(_ENVIRONMENT_PREFIX) and (len(steps) > 1 or steps[0] in model.model_fields):
-            _put(values, steps, _yaml_value(text, variable), source=variable)
+        if len(steps) == 1 and steps[0] not in model.model_fields:
+            raise ConfigError(f"{variable} is not a setting", hint=_hint_for_variable(model, variable))
+        _put(values, steps, _yaml_value(text, variable), source=variable)
     for flag, value in (flags or {}).items():
         if value is not None:
             _put(values, flag.split("."), value, source=flag)
@@ -225,6 +229,38 @@ def _section_within(annotation: Any) -> type[BaseModel] | None:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     return next((found for part in get_args(annotation) if (found := _section_within(part))), None)
+
+
+def _variables_of_ours(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    in_cluster = "KUBERNETES_SERVICE_HOST" in environ
+    for variable, text in environ.items():
+        if not variable.startswith(_ENVIRONMENT_PREFIX) or variable in _NOT_SETTINGS:
+            continue
+        # A cluster with a service called `armarium` tells every process its address in variables that look like ours.
+        if in_cluster and (_CLUSTER_NAME.fullmatch(variable) or text.startswith(("tcp://", "udp://", "sctp://"))):
+            continue
+        yield variable, text
+
+
+def _hint_for_variable(model: type[BaseModel], unknown: str) -> str:
+    known = list(_variable_names(model))
+    wanted = unknown.removeprefix(_ENVIRONMENT_PREFIX)
+    # Mostly it is the section that was left out.
+    near = [name for name in known if name.endswith(_NESTING + wanted)] or difflib.get_close_matches(wanted, known, n=1)
+    if not near:
+        return "a name is ARMARIUM_, the section, two underscores, the setting"
+    return f"did you mean {_ENVIRONMENT_PREFIX}{near[0]}?"
+
+
+def _variable_names(model: type[BaseModel], section: str = "") -> Iterator[str]:
+    for name, field in model.model_fields.items():
+        variable = section + name.upper()
+        # Within a list nothing has a name.
+        inner = None if get_origin(field.annotation) is tuple else _section_within(field.annotation)
+        if inner is None:
+            yield variable
+        else:
+            yield from _variable_names(inner, variable + _NESTING)
 
 
 def _put(values: dict[str, Any], steps: list[str], value: Any, *, source: str) -> None:

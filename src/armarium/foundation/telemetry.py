@@ -4,16 +4,27 @@ from __future__ import annotations
 
 import logging
 import sys
+import threading
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
 import orjson
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from armarium.foundation.errors import ConfigError
+
+_log = logging.getLogger(__name__)
+
 _OWN_ATTRIBUTES = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
 _FIELDS = "armarium_fields"
+
+# A collector that does not answer must not keep a server from ending. An export gives up before we give up on it, so
+# that its thread does not still write to the log while the interpreter ends.
+_EXPORT_TIMEOUT_S = 0.8
+_LAST_EXPORT_S = 1.0
 
 
 def log_fields(logger: logging.Logger, level: int, message: str, fields: dict[str, Any]) -> None:
@@ -85,14 +96,30 @@ class Metrics:
         return generate_latest(self._registry)
 
 
-def export_traces(endpoint: str, service: str) -> None:
-    """Send the spans of every MCP request to an OpenTelemetry collector over OTLP/HTTP."""
-    from opentelemetry import trace
-    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-    from opentelemetry.sdk.resources import Resource
-    from opentelemetry.sdk.trace import TracerProvider
-    from opentelemetry.sdk.trace.export import BatchSpanProcessor
+def export_traces(endpoint: str, service: str) -> Callable[[], None]:
+    """Send the spans of every MCP request to an OpenTelemetry collector over OTLP/HTTP; the answer sends the last."""
+    try:
+        from opentelemetry import trace
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+        from opentelemetry.sdk.resources import Resource
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    except ImportError as error:
+        raise ConfigError(
+            "telemetry.otlp_endpoint is set, and the otel extra is not installed", hint="pip install 'armarium[otel]'"
+        ) from error
 
-    provider = TracerProvider(resource=Resource.create({"service.name": service}))
-    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=endpoint)))
+    # The SDK's own way to end waits for the collector, for as long as thirty seconds.
+    provider = TracerProvider(resource=Resource.create({"service.name": service}), shutdown_on_exit=False)
+    exporter = OTLPSpanExporter(endpoint=endpoint, timeout=_EXPORT_TIMEOUT_S)
+    provider.add_span_processor(BatchSpanProcessor(exporter))
     trace.set_tracer_provider(provider)
+
+    def close() -> None:
+        ending = threading.Thread(target=provider.shutdown, name="last-traces", daemon=True)
+        ending.start()
+        ending.join(_LAST_EXPORT_S)
+        if ending.is_alive():
+            _log.warning("the last traces were given up: the collector does not answer")
+
+    return close

@@ -28,6 +28,8 @@ class Call:
     pulse: Pulse = field(default_factory=Pulse)
     credential: str | None = field(default=None, repr=False)
     """The raw key, for services that act for the caller elsewhere. It lives as long as the call."""
+    denials: list[ArmariumError] = field(default_factory=list[ArmariumError])
+    """What was denied inside a call that succeeds as a whole; it is put on record like a denied call."""
 
 
 class Args(BaseModel):

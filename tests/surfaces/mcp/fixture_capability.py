@@ -327,8 +327,7 @@ def main() -> None:
     parser.add_argument("--otlp")
     options = parser.parse_args()
     log_as_json("info")
-    if options.otlp:
-        export_traces(options.otlp, "armarium-fixture")
+    send_last_traces = export_traces(options.otlp, "armarium-fixture") if options.otlp else None
     audit = AuditLog(options.audit) if options.audit else None
 
     async def serve() -> None:
@@ -353,6 +352,8 @@ def main() -> None:
     try:
         anyio.run(serve, backend_options={"use_uvloop": True})
     finally:
+        if send_last_traces is not None:
+            send_last_traces()
         if audit is not None:
             audit.close()
 

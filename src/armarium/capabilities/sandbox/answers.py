@@ -53,6 +53,7 @@ class FileContent(TypedDict):
     end_line: NotRequired[int]
     offset_bytes: NotRequired[int]
     sha256: NotRequired[str]
+    note: NotRequired[str]
 
 
 class FailedRead(TypedDict):

@@ -107,10 +107,10 @@ class TransferArgs(Args):
 class SearchArgs(InRoot):
     path: str = "."
     """Directory to search, relative to the root."""
-    max_results: Annotated[int, Field(ge=1, le=1_000_000)] = 100
+    max_results: Annotated[int, Field(ge=1, le=100_000)] = 100
     """Stop after this many results."""
     timeout_seconds: Annotated[int, Field(ge=1, le=_MOST)] = 300
-    """Stop after this time and return what was found so far."""
+    """Stop after this time, or the server's own limit if that is shorter, and return what was found so far."""
     max_depth: Count | None = None
     """How many levels of directories to go down; 1 is the searched directory alone."""
     respect_gitignore: bool = False

@@ -29,6 +29,8 @@ class Query:
     context_lines: int = 0
     max_results: int = 100
     buffer_bytes: int = BUFFER_BYTES
+    max_answer_chars: int = 8 * 1024 * 1024
+    """What is shown of all matches together; with more, the result is truncated."""
     max_line_bytes: int = MAX_LINE_BYTES
     """Longer lines are searched in parts of about this size, and a match across two parts is missed."""
 
@@ -67,12 +69,14 @@ def grep_file(file_fd: int, path: str, query: Query, *, bounds: Bounds, pulse: P
 
 def _search(search: LineSearch, query: Query, chunks: Iterable[Chunk], haystack: Haystack, watch: Watch) -> GrepResult:
     found: list[Hit] = []
+    room = query.max_answer_chars
     for chunk in chunks:
         watch.beat()
         for hit in hits(search, chunk, query.context_lines):
             if chunk.first_line is not None and found and found[-1][:2] == hit[:2]:
                 continue  # the same line, too long to be searched at once
-            if len(found) == query.max_results:
+            room -= len(hit.line_content) + sum(map(len, hit.context_before)) + sum(map(len, hit.context_after))
+            if len(found) == query.max_results or room < 0:
                 return GrepResult(found, truncated=True, timed_out=False, files_searched=haystack.files)
             found.append(hit)
         if watch.timed_out:

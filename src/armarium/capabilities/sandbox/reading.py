@@ -107,6 +107,8 @@ def _read_lines(
     )
     answer["lines_total"] = part.total
     _name_lines(answer, first, part.lines)
+    if first > max(part.total, 1):
+        answer["note"] = f"line {first} is past the end: the file has {part.total} lines"
     return answer
 
 

@@ -25,7 +25,7 @@ from armarium.capabilities.sandbox.errors import (
     UnknownRoot,
 )
 from armarium.capabilities.sandbox.ignore import IgnoreRules
-from armarium.foundation.errors import ConfigError
+from armarium.foundation.errors import ConfigError, InvalidArgument
 from armarium.foundation.refs import FileRef
 
 WRITING_TOOLS = ("write_file", "remove_file", "patch_file", "create_folder", "remove_folder", "copy", "move")
@@ -73,18 +73,24 @@ class Root:
         """What can be done here after all is considered."""
         return [tool for tool in self.allowed_tools if not (self.read_only and tool in _CHANGES_ITS_ROOT)]
 
-    def allow(self, tool: str, *, writing: bool) -> None:
+    def allow(self, tool: str, path: str, *, writing: bool) -> None:
         """Raise unless the tool may be used here."""
+        error: SandboxError
         if tool not in self.allowed_tools:
-            raise ToolNotAllowed(f"tool {tool} not allowed on root {self.name}", root=self.name, tool=tool)
-        if writing and self.read_only:
-            raise ReadOnlyRoot(f"root {self.name} is read-only; tool {tool} would change it", root=self.name, tool=tool)
+            error = ToolNotAllowed(f"tool {tool} not allowed on root {self.name}")
+        elif writing and self.read_only:
+            error = ReadOnlyRoot(f"root {self.name} is read-only; tool {tool} would change it")
+        else:
+            return
+        error.details = {"root": self.name, "path": path[:4096], "tool": tool}
+        raise error
 
     def require_visible(self, path: str, *, is_directory: bool = False) -> None:
         """Raise if the ignore list hides the path. Asked for the path as given and for where it really leads."""
         if self.ignore is not None and path and self.ignore.hides(path, is_directory):
             shown = os.fsencode(path).decode(errors="backslashreplace")
-            raise PathIgnored(f"path is hidden by the ignore list: {shown}", private={"resolved": shown})
+            # The caller is told of the path it named, not of the one a link led to.
+            raise PathIgnored("path is hidden by the ignore list", private={"resolved": shown})
 
     def whereabouts(self, path: str) -> str:
         """Where the path really is, or would be: links are followed as far as the way exists."""
@@ -112,13 +118,13 @@ class Roots:
     def __iter__(self) -> Generator[Root]:
         yield from self._by_name.values()
 
-    def enter(self, name: str, tool: str, *, writing: bool = False) -> Root:
+    def enter(self, name: str, tool: str, path: str, *, writing: bool = False) -> Root:
         """The root of that name, if the tool may be used there."""
         root = self._by_name.get(name)
         if root is None:
             known = ", ".join(self._by_name)
             raise UnknownRoot(f"unknown root: {name[:100]}", hint=f"known roots: {known}; call list_roots for more")
-        root.allow(tool, writing=writing)
+        root.allow(tool, path, writing=writing)
         return root
 
     def close(self) -> None:
@@ -134,8 +140,10 @@ def about(root: Root, path: str, *, what: str = "file") -> Generator[str]:
         normal = normalise(path)
         root.require_visible(normal)
         yield normal
-    except SandboxError as error:
+    except (SandboxError, InvalidArgument) as error:
         error.details = {"root": root.name, "path": path[:4096]} | error.details
+        if path not in error.message and not isinstance(error, InvalidPath):
+            error.message += f": {path[:4096]}"
         error.message += f" (root: {root.name})"
         if (resolved := error.private.get("resolved")) is not None:
             error.private["resolved"] = os.path.normpath(os.path.join(root.confined.real_path, resolved))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import stat
-import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -41,9 +40,9 @@ class NameQuery:
     max_results: int
 
 
-def grep_root(root: Root, path: str, query: Query, scope: Scope, pulse: Pulse) -> Matches:
+def grep_root(root: Root, path: str, query: Query, scope: Scope, deadline: float, pulse: Pulse) -> Matches:
     """Lines that match, in path order. The path may also be a single file."""
-    with about(root, path, what="directory") as normal, _opened(root, normal, scope) as (fd, bounds):
+    with about(root, path, what="directory") as normal, _opened(root, normal, scope, deadline) as (fd, bounds):
         mode = os.fstat(fd).st_mode
         if stat.S_ISDIR(mode):
             result = grep(fd, normal, query, bounds=bounds, pulse=pulse)
@@ -61,9 +60,9 @@ def grep_root(root: Root, path: str, query: Query, scope: Scope, pulse: Pulse) -
     )
 
 
-def glob_root(root: Root, path: str, query: NameQuery, scope: Scope, pulse: Pulse) -> FoundFiles:
+def glob_root(root: Root, path: str, query: NameQuery, scope: Scope, deadline: float, pulse: Pulse) -> FoundFiles:
     """Entries whose path matches, in path order."""
-    with about(root, path, what="directory") as normal, _opened(root, normal, scope) as (fd, bounds):
+    with about(root, path, what="directory") as normal, _opened(root, normal, scope, deadline) as (fd, bounds):
         if not stat.S_ISDIR(os.fstat(fd).st_mode):
             raise NotADirectory(f"not a directory: {path}")
         result = glob(
@@ -83,9 +82,8 @@ def glob_root(root: Root, path: str, query: NameQuery, scope: Scope, pulse: Puls
 
 
 @contextmanager
-def _opened(root: Root, path: str, scope: Scope) -> Generator[tuple[int, Bounds]]:
+def _opened(root: Root, path: str, scope: Scope, deadline: float) -> Generator[tuple[int, Bounds]]:
     """Where the search begins, and the bounds it keeps; rules about paths mean the place it really is."""
-    deadline = time.monotonic() + scope.timeout_seconds
     with root.confined.opened(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY) as fd:
         located = root.confined.locate(fd) if root.ignore or scope.respect_gitignore else path
         root.require_visible(located, is_directory=stat.S_ISDIR(os.fstat(fd).st_mode))

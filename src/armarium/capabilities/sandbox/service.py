@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Sequence
-from dataclasses import replace
+import time
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from typing import Literal
+
+import anyio
 
 from armarium.capabilities.sandbox import answers, describe, search, transfer, writes
 from armarium.capabilities.sandbox.errors import FileTooLarge, NotADirectory, SandboxError
@@ -47,7 +50,7 @@ class Sandbox:
     async def list_folder(
         self, call: Call, root_name: str, path: str, limit: int | None, cursor: str | None
     ) -> answers.Folder:
-        root = self._roots.enter(root_name, "list_folder")
+        root = self._roots.enter(root_name, "list_folder", path)
 
         def work() -> answers.Folder:
             with about(root, path, what="directory") as normal:
@@ -58,19 +61,24 @@ class Sandbox:
     async def read_file(
         self, call: Call, root_name: str, path: str, window: Window, *, number_lines: bool
     ) -> answers.FileContent:
-        root = self._roots.enter(root_name, "read_file")
-        window.check()
+        root = self._roots.enter(root_name, "read_file", path)
         return await self._workers.run(self._read, call, root, path, window, number_lines)
 
     def _read(self, call: Call, root: Root, path: str, window: Window, number_lines: bool) -> answers.FileContent:
-        with about(root, path) as normal, root.confined.opened_regular(normal) as (fd, status):
-            if root.ignore:
-                root.require_visible(root.confined.locate(fd, last_known=True))
+        with about(root, path) as normal, self._opened(root, normal, window) as (fd, status):
             content = read(fd, status.st_size, window, self._limits, call.pulse, number_lines=number_lines)
         return answers.FileContent(root=root.name, path=normal, **content)  # pyright: ignore[reportCallIssue] no overlap
 
+    @contextmanager
+    def _opened(self, root: Root, path: str, window: Window) -> Generator[tuple[int, os.stat_result]]:
+        window.check()
+        with root.confined.opened_regular(path) as (fd, status):
+            if root.ignore:
+                root.require_visible(root.confined.locate(fd, last_known=True))
+            yield fd, status
+
     async def read_files(self, call: Call, root_name: str, paths: Sequence[str]) -> answers.FileContents:
-        root = self._roots.enter(root_name, "read_file")
+        root = self._roots.enter(root_name, "read_file", paths[0])
 
         def work() -> list[answers.FileContent | answers.FailedRead]:
             files: list[answers.FileContent | answers.FailedRead] = []
@@ -78,14 +86,16 @@ class Sandbox:
             for path in paths:
                 try:
                     content = self._read(call, root, path, Window(), number_lines=False)
-                    room -= content["size"]
-                    if room < 0:
+                    if content["size"] > room:
                         raise FileTooLarge(
                             f"the files together are larger than {human_size(_MOST_BYTES_TOGETHER)}: {path}",
                             hint="ask for fewer files at once",
                         )
+                    room -= content["size"]
                     files.append(content)
                 except SandboxError as error:
+                    if error.security:
+                        call.denials.append(error)
                     files.append(answers.FailedRead(path=path, error=render_error(error)["error"]))
             return files
 
@@ -95,7 +105,7 @@ class Sandbox:
     async def write_file(
         self, call: Call, root_name: str, path: str, content: str, mode: str, if_match: str | None
     ) -> answers.Written:
-        root = self._roots.enter(root_name, "write_file", writing=True)
+        root = self._roots.enter(root_name, "write_file", path, writing=True)
 
         def work() -> tuple[str, writes.Replaced]:
             with (
@@ -105,7 +115,7 @@ class Sandbox:
                 writes.require_match(place.dir_fd, place.name, if_match, path, call.pulse)
                 return normal, writes.write(place, _encoded(content, "content"), mode, normal, call.pulse)
 
-        normal, result = await self._workers.run(work)
+        normal, result = await self._workers.change(work)
         await self._changed(call, root, normal, "created" if result.created else "modified")
         return answers.Written(
             root=root.name,
@@ -117,21 +127,21 @@ class Sandbox:
         )
 
     async def remove_file(self, call: Call, root_name: str, path: str, if_match: str | None) -> answers.Removed:
-        root = self._roots.enter(root_name, "remove_file", writing=True)
+        root = self._roots.enter(root_name, "remove_file", path, writing=True)
 
         def work() -> str:
             with about(root, path) as normal:
                 transfer.remove_file(root, normal, if_match, self._locks, call.pulse)
                 return normal
 
-        normal = await self._workers.run(work)
+        normal = await self._workers.change(work)
         await self._changed(call, root, normal, "removed")
         return answers.Removed(root=root.name, path=normal, removed=True)
 
     async def patch_file(
         self, call: Call, root_name: str, path: str, patch: str, if_match: str | None, *, dry_run: bool
     ) -> answers.Patched:
-        root = self._roots.enter(root_name, "patch_file", writing=True)
+        root = self._roots.enter(root_name, "patch_file", path, writing=True)
         # Where reading is not allowed, a failing patch must not read the file out line by line.
         may_read = "read_file" in root.allowed_tools
 
@@ -165,13 +175,13 @@ class Sandbox:
                         writes.replace_with(place, result.content, path)
                     return answered(before, result, normal)
 
-        answer = await self._workers.run(work)
+        answer = await self._workers.change(work)
         if not dry_run:
             await self._changed(call, root, answer["path"], "created" if answer["created"] else "modified")
         return answer
 
     async def create_folder(self, call: Call, root_name: str, path: str) -> answers.FolderCreated:
-        root = self._roots.enter(root_name, "create_folder", writing=True)
+        root = self._roots.enter(root_name, "create_folder", path, writing=True)
 
         def work() -> tuple[str, bool]:
             with about(root, path, what="directory") as normal:
@@ -182,13 +192,13 @@ class Sandbox:
                     os.close(root.confined.make_directories(normal))
                 return normal, existed
 
-        normal, existed = await self._workers.run(work)
+        normal, existed = await self._workers.change(work)
         if not existed:
             await self._changed(call, root, normal, "created", is_directory=True)
         return answers.FolderCreated(root=root.name, path=normal, created=True, existed=existed)
 
     async def remove_folder(self, call: Call, root_name: str, path: str) -> answers.Removed:
-        root = self._roots.enter(root_name, "remove_folder", writing=True)
+        root = self._roots.enter(root_name, "remove_folder", path, writing=True)
 
         def work() -> tuple[str, int]:
             with about(root, path, what="directory") as normal:
@@ -199,25 +209,23 @@ class Sandbox:
         return answers.Removed(root=root.name, path=normal, removed=True, entries_removed=removed)
 
     async def stat_file(self, call: Call, root_name: str, path: str, *, include_sha256: bool) -> answers.Metadata:
-        root = self._roots.enter(root_name, "stat_file")
+        root = self._roots.enter(root_name, "stat_file", path)
 
         def work() -> answers.Metadata:
             with about(root, path) as normal:
                 found = describe.metadata(root, normal)
                 if include_sha256 and "file" in (found["type"], found.get("target", {}).get("type")):
-                    with root.confined.opened_regular(normal) as (fd, _):
+                    with self._opened(root, normal, Window()) as (fd, _):
                         found["sha256"] = digest(fd, "sha256", call.pulse)
                 return found
 
         return await self._workers.run(work)
 
     async def hash_file(self, call: Call, root_name: str, path: str, algorithm: str) -> answers.Hash:
-        root = self._roots.enter(root_name, "hash_file")
+        root = self._roots.enter(root_name, "hash_file", path)
 
         def work() -> answers.Hash:
-            with about(root, path) as normal, root.confined.opened_regular(normal) as (fd, status):
-                if root.ignore:
-                    root.require_visible(root.confined.locate(fd, last_known=True))
+            with about(root, path) as normal, self._opened(root, normal, Window()) as (fd, status):
                 return answers.Hash(
                     root=root.name,
                     path=normal,
@@ -229,7 +237,7 @@ class Sandbox:
         return await self._workers.run(work)
 
     async def permissions_file(self, call: Call, root_name: str, path: str) -> answers.Permissions:
-        root = self._roots.enter(root_name, "permissions_file")
+        root = self._roots.enter(root_name, "permissions_file", path)
 
         def work() -> answers.Permissions:
             with about(root, path) as normal:
@@ -240,8 +248,8 @@ class Sandbox:
     async def copy(
         self, call: Call, source: tuple[str, str], target: tuple[str, str], if_match: str | None
     ) -> answers.Copied:
-        from_root = self._roots.enter(source[0], "copy")
-        into_root = self._roots.enter(target[0], "copy", writing=True)
+        from_root = self._roots.enter(source[0], "copy", source[1])
+        into_root = self._roots.enter(target[0], "copy", target[1], writing=True)
 
         def work() -> tuple[str, transfer.Transferred]:
             with about(from_root, source[1], what="source file") as path:
@@ -269,8 +277,8 @@ class Sandbox:
     async def move(
         self, call: Call, source: tuple[str, str], target: tuple[str, str], if_match: str | None
     ) -> answers.Moved:
-        from_root = self._roots.enter(source[0], "move", writing=True)
-        into_root = self._roots.enter(target[0], "move", writing=True)
+        from_root = self._roots.enter(source[0], "move", source[1], writing=True)
+        into_root = self._roots.enter(target[0], "move", target[1], writing=True)
 
         def work() -> tuple[str, transfer.Transferred]:
             with about(from_root, source[1], what="source file") as path:
@@ -290,17 +298,22 @@ class Sandbox:
         return answers.Moved(source=str(from_root.ref(path)), destination=str(into_root.ref(done.destination)))
 
     async def grep(self, call: Call, root_name: str, path: str, query: Query, scope: Scope) -> answers.Matches:
-        root = self._roots.enter(root_name, "grep")
-        return await self._workers.search(search.grep_root, root, path, query, self._bounded(scope), call.pulse)
+        root = self._roots.enter(root_name, "grep", path)
+        return await self._workers.search(
+            search.grep_root, root, path, query, scope, self._search_end(scope), call.pulse
+        )
 
     async def glob(self, call: Call, root_name: str, path: str, query: NameQuery, scope: Scope) -> answers.FoundFiles:
-        root = self._roots.enter(root_name, "glob")
+        root = self._roots.enter(root_name, "glob", path)
         if (query.pattern is None) == (query.regex is None):
             raise InvalidArgument("exactly one of `pattern` or `regex` must be provided")
-        return await self._workers.search(search.glob_root, root, path, query, self._bounded(scope), call.pulse)
+        return await self._workers.search(
+            search.glob_root, root, path, query, scope, self._search_end(scope), call.pulse
+        )
 
-    def _bounded(self, scope: Scope) -> Scope:
-        return replace(scope, timeout_seconds=min(scope.timeout_seconds, self._search_seconds))
+    def _search_end(self, scope: Scope) -> float:
+        """When the search ends, counted from now: one that waits for a thread ends in time as well."""
+        return time.monotonic() + min(scope.timeout_seconds, self._search_seconds)
 
     async def _changed(
         self,
@@ -311,7 +324,8 @@ class Sandbox:
         *,
         is_directory: bool = False,
     ) -> None:
-        await self._events.publish(FileChanged(root.ref(path), change, is_directory, call.principal))
+        with anyio.CancelScope(shield=True):  # it has happened, whether or not the caller still waits
+            await self._events.publish(FileChanged(root.ref(path), change, is_directory, call.principal))
 
 
 def _encoded(text: str, field: str) -> bytes:

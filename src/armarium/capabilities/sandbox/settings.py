@@ -22,7 +22,7 @@ class RootSettings(Section):
     read_only: bool = False
     """Refuse every tool that changes something, whatever `allowed_tools` says."""
     ignore: tuple[str, ...] = ()
-    """Patterns, as in .gitignore, of paths that do not exist for agents."""
+    """Patterns, as in .gitignore, of paths that no listing or search shows and no tool touches."""
 
     @field_validator("allowed_tools")
     @classmethod

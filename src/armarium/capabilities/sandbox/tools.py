@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -120,7 +121,7 @@ def sandbox_tools(sandbox: Sandbox) -> list[ToolSpec]:
     reads = {"read_only": True, "idempotent": True}
     finds = reads | {"deadline_s": _search_deadline}
     transfers = {"subject": ("source_root", "source_path")}
-    return [
+    tools = [
         local_tool("list_roots", list_roots, title="List roots", **reads),
         local_tool("list_folder", list_folder, title="List a folder", **reads),
         local_tool("read_file", read_file, title="Read a file", text=_content_then_facts, **reads),
@@ -138,6 +139,16 @@ def sandbox_tools(sandbox: Sandbox) -> list[ToolSpec]:
         local_tool("grep", grep, title="Search in files", **finds),
         local_tool("glob", glob, title="Find files", **finds),
     ]
+    return [replace(tool, description=f"{tool.description} {_about_roots(tool)}".strip()) for tool in tools]
+
+
+def _about_roots(tool: ToolSpec) -> str:
+    """Every tool says that it needs a root, for models that read one manual and not the others."""
+    names = [f"`{name}`" for name in tool.input_schema.get("properties", {}) if name.endswith("root")]
+    if not names:
+        return ""
+    verb = "is the name" if len(names) == 1 else "are names"
+    return f"Required: {' and '.join(names)} {verb} of a root from list_roots."
 
 
 def _content_then_facts(answer: Json) -> list[str]:

@@ -13,6 +13,7 @@ from armarium.capabilities.sandbox import trees
 from armarium.capabilities.sandbox.confine import open_child_directory
 from armarium.capabilities.sandbox.describe import shown
 from armarium.capabilities.sandbox.errors import (
+    AlreadyExists,
     CannotRemoveRoot,
     IsADirectory,
     NotADirectory,
@@ -137,6 +138,8 @@ def _copy_file(
     source: Root, path: str, target: Root, destination: str, if_match: str | None, locks: FileLocks, pulse: Pulse
 ) -> Transferred:
     with source.confined.opened_regular(path) as (fd, status):
+        if source.ignore:
+            source.require_visible(source.confined.locate(fd, last_known=True))
         if if_match is not None:
             with source.confined.opened_parent(path) as (dir_fd, name):
                 require_match(dir_fd, name, if_match, path, pulse)
@@ -171,6 +174,8 @@ def move(
     landing = target.whereabouts(parent)
     landing = f"{landing}/{new_name}" if landing else new_name
     target.require_visible(landing)
+    if source is target and landing == path:
+        raise InvalidArgument("source and destination are the same")
     with _entry(source, path) as entry:
         is_directory = stat.S_ISDIR(entry.mode)
         if is_directory:
@@ -228,6 +233,7 @@ def _carry(
 ) -> None:
     """Copy the entry, of which all is known to be movable, and then remove it."""
     if stat.S_ISDIR(entry.mode):
+        _require_room_for_directory(target_fd, new_name, landing)
         with _inside(entry) as fd:
             new_fd = trees.made_directory(target_fd, new_name, stat.S_IMODE(entry.mode))
             try:
@@ -242,6 +248,19 @@ def _carry(
     else:
         trees.copy_file(entry.dir_fd, entry.name, target_fd, new_name, pulse)
     os.unlink(entry.name, dir_fd=entry.dir_fd)
+
+
+def _require_room_for_directory(dir_fd: int, name: str, path: str) -> None:
+    """As a rename would: a directory takes the place of nothing or of an empty directory."""
+    try:
+        fd = open_child_directory(dir_fd, name)
+    except FileNotFoundError:
+        return
+    try:
+        if os.listdir(fd):
+            raise AlreadyExists(f"a directory that is not empty is there: {shown(path)}")
+    finally:
+        os.close(fd)
 
 
 def _require_movable(root: Root, dir_fd: int, name: str, path: str, mode: int) -> None:

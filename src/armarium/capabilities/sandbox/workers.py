@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple, TypeVar
 
+import anyio
+
 from armarium.capabilities.sandbox import landlock
 
 _log = logging.getLogger(__name__)
@@ -17,8 +19,10 @@ _log = logging.getLogger(__name__)
 ResultT = TypeVar("ResultT")
 
 _QUICK_THREADS = 16
-_SEARCH_THREADS = 8
+_SEARCH_THREADS = 32
 _PARTING_S = 0.5
+_FINISHING_S = 3.0
+"""How long a change may go on after its caller has left; a disk that takes longer is probably dead."""
 
 
 class Workers:
@@ -38,6 +42,16 @@ class Workers:
     async def run(self, work: Callable[..., ResultT], *arguments: object) -> ResultT:
         """Run a short piece of work in a thread."""
         return await self._quick.submit(work, arguments)
+
+    async def change(self, work: Callable[[], ResultT]) -> ResultT:
+        """Run work that changes something: once begun it is waited for, so that its caller can tell of it."""
+        answer = self._quick.submit(work, ())
+        try:
+            return await asyncio.shield(answer)
+        except asyncio.CancelledError:
+            with anyio.move_on_after(_FINISHING_S, shield=True):
+                return await asyncio.shield(answer)
+            raise
 
     async def search(self, work: Callable[..., ResultT], *arguments: object) -> ResultT:
         """Run work that may take minutes."""

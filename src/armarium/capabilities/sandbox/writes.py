@@ -129,7 +129,6 @@ def write(place: Place, content: bytes, mode: str, path: str, pulse: Pulse) -> R
     if mode == "create_only" and place.current is not None:
         raise _already_exists(path)
     _require_writable(place, path)
-    hasher = hashlib.sha256()
 
     def fill(fd: int) -> None:
         if mode == "append" and place.current is not None:
@@ -142,8 +141,7 @@ def write(place: Place, content: bytes, mode: str, path: str, pulse: Pulse) -> R
     if mode == "append" and place.current is not None:
         with _opened(place) as new:
             return Replaced(len(content), False, digest(new, "sha256", pulse))
-    hasher.update(content)
-    return Replaced(len(content), place.current is None, hasher.hexdigest())
+    return Replaced(len(content), place.current is None, sha256(content))
 
 
 def patched(place: Place, diff: bytes, path: str, *, reveal: bool) -> tuple[bytes | None, patches.Patched]:
@@ -165,11 +163,10 @@ def sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def replace_with(place: Place, content: bytes, path: str) -> Replaced:
+def replace_with(place: Place, content: bytes, path: str) -> None:
     """Put new content in the file's place."""
     _require_writable(place, path)
     replace_file(place.dir_fd, place.name, lambda fd: _write_all(fd, content), like=place.current, shown=path)
-    return Replaced(len(content), place.current is None, hashlib.sha256(content).hexdigest())
 
 
 def require_match(dir_fd: int, name: str, if_match: str | None, path: str, pulse: Pulse) -> None:

@@ -4,18 +4,28 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import sys
+import traceback
 from pathlib import Path
 
 from pydantic import Field
 
-from armarium.assembly import Settings, open_authenticator
+from armarium.assembly import Settings, is_loopback, open_authenticator, token_path
 from armarium.capabilities.sandbox import landlock
 from armarium.capabilities.sandbox.settings import SandboxSettings
-from armarium.foundation.errors import ArmariumError
+from armarium.foundation.errors import ArmariumError, ConfigError
 from armarium.foundation.identity import Authenticator
-from armarium.foundation.settings import AuditSettings, CoreSettings, SecuritySettings, checked, read_yaml
+from armarium.foundation.settings import (
+    AuditSettings,
+    CoreSettings,
+    SecuritySettings,
+    TelemetrySettings,
+    checked,
+    read_yaml,
+)
 from armarium.surfaces.cli.running import run_http
+from armarium.surfaces.mcp.serving import listen
 
 _log = logging.getLogger("armarium")
 
@@ -29,8 +39,14 @@ class FilesystemSettings(SandboxSettings):
     """Port to listen on."""
     security: SecuritySettings | None = None
     """Who may call; without it anyone who reaches the port may."""
+    allowed_origins: tuple[str, ...] = ()
+    """Browser origins that may call, besides the server's own loopback addresses."""
+    state_dir: str | None = None
+    """Where the token and the audit trail live, if there are any."""
     audit: AuditSettings = AuditSettings(enabled=False)
-    """The audit trail."""
+    """The audit trail; off unless asked for."""
+    telemetry: TelemetrySettings = TelemetrySettings()
+    """Logs and traces."""
 
 
 def argument_parser() -> argparse.ArgumentParser:
@@ -53,6 +69,14 @@ def main() -> None:
         if error.hint:
             print(f"hint: {error.hint}", file=sys.stderr)
         sys.exit(2)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except Exception as error:  # noqa: BLE001 the edge of the surface
+        if os.environ.get("ARMARIUM_TRACEBACK"):
+            traceback.print_exc()
+        print(f"mcp-filesystem: {type(error).__name__}: {error}", file=sys.stderr)
+        print("hint: this is a fault of ours; ARMARIUM_TRACEBACK=1 shows where", file=sys.stderr)
+        sys.exit(1)
 
 
 def _serve(config: Path, port: int | None) -> None:
@@ -62,29 +86,36 @@ def _serve(config: Path, port: int | None) -> None:
     flat = checked(FilesystemSettings, given, source=str(config))
     settings = _as_core(flat)
     callers = open_authenticator(settings) if flat.security else Authenticator((), open_to_anyone=True)
+    # Bound before the process is confined: a host name is looked up in files outside the roots.
+    listening = listen(flat.host, flat.port)
 
     def announce(address: str) -> None:
         names = [root.name for root in flat.roots]
         _log.info("listening", extra={"address": address, "roots": names, "config": str(config)})
-        if flat.security is None and flat.host != "127.0.0.1":
+        if flat.security is not None and (token_file := token_path(settings)):
+            _log.info("callers need the token", extra={"token_file": str(token_file)})
+        if flat.security is None and not is_loopback(flat.host):
             _log.warning(
                 "anyone who reaches this address may call; set security.auth in the config to change that",
                 extra={"address": address},
             )
 
     _confine_process(flat, settings)
-    run_http(settings, announce, authenticator=callers)
+    run_http(settings, announce, authenticator=callers, listening=listening)
 
 
 def _confine_process(flat: FilesystemSettings, settings: CoreSettings) -> None:
     """This process serves the roots and nothing else, so the kernel may hold all of it to that."""
     if flat.landlock == "off" or not landlock.supported_abi():
         return
-    writable = [root.path for root in flat.roots if not root.read_only]
+    writable = [os.path.expanduser(root.path) for root in flat.roots if not root.read_only]
     if flat.audit.enabled:
-        settings.audit_file().parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        try:
+            settings.audit_file().parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError as error:
+            raise ConfigError(f"cannot create the directory of the audit trail: {error.strerror}") from error
         writable.append(str(settings.audit_file().parent))
-    readable = [root.path for root in flat.roots if root.read_only]
+    readable = [os.path.expanduser(root.path) for root in flat.roots if root.read_only]
     landlock.restrict_current_thread(writable, [*readable, *landlock.python_read_paths()])
 
 
@@ -92,9 +123,11 @@ def _as_core(flat: FilesystemSettings) -> CoreSettings:
     sandbox = {name: getattr(flat, name) for name in SandboxSettings.model_fields}
     return Settings.model_validate(
         {
-            "server": {"host": flat.host, "port": flat.port},
+            "server": {"host": flat.host, "port": flat.port, "allowed_origins": flat.allowed_origins},
             "security": flat.security or SecuritySettings(),
             "audit": flat.audit,
+            "telemetry": flat.telemetry,
+            **({"state_dir": flat.state_dir} if flat.state_dir else {}),
             "sandbox": SandboxSettings.model_construct(**sandbox),
         }
     )

@@ -30,8 +30,8 @@ _BANNER = "<!-- Generated from the code by `make docs`. Change the code, not thi
 _TOOLS_INTRODUCTION = """\
 # Tools
 
-An answer is an object in `structuredContent`, and the same JSON as text. When a call fails, `isError` is true and
-`structuredContent` is `{"error": {…}}` with:
+An answer is an object in `structuredContent`, and the same JSON as text; `read_file` gives the content as one text and
+the rest as JSON in a second. When a call fails, `isError` is true and `structuredContent` is `{"error": {…}}` with:
 """
 _SETTINGS_INTRODUCTION = """\
 # Settings
@@ -114,7 +114,7 @@ def _served_tools() -> list[tuple[str, ToolSpec]]:
     async def ask() -> list[tuple[str, ToolSpec]]:
         with tempfile.TemporaryDirectory() as directory:
             roots = [{"name": "workspace", "path": directory, "allowed_tools": ["*"]}]
-            wanted = {"state_dir": directory, "audit": {"enabled": False}, "sandbox": {"roots": roots}}
+            wanted = {"state_dir": f"{directory}/state", "audit": {"enabled": False}, "sandbox": {"roots": roots}}
             async with open_armarium(Settings.model_validate(wanted)) as armarium:
                 return armarium.dispatcher.tools
 

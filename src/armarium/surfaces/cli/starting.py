@@ -6,7 +6,6 @@ import errno
 import json
 import logging
 import os
-import re
 import shlex
 import socket
 import sys
@@ -34,25 +33,8 @@ def directory_settings(
     """The settings behind `up DIR` and `stdio DIR`: the sandbox over one directory."""
     given = dict(flags or {})
     path = os.path.abspath(directory.expanduser())
-    state = load_settings(Settings, environ=os.environ, flags=given).state_path()
-    root = {
-        "name": name,
-        "path": path,
-        "allowed_tools": ["*"],
-        "read_only": not write,
-        "ignore": _hiding(state, path),
-    }
+    root = {"name": name, "path": path, "allowed_tools": ["*"], "read_only": not write}
     return load_settings(Settings, environ=os.environ, flags=given | {"sandbox.roots": [root]})
-
-
-def _hiding(state: Path, directory: str) -> list[str]:
-    """Whoever serves their home directory does not mean to serve the token in it."""
-    inside = os.path.relpath(os.path.realpath(state), os.path.realpath(directory))
-    if inside == ".." or inside.startswith("../"):
-        return []
-    if inside == ".":
-        raise ConfigError(f"{directory} is the state directory, which holds the token", hint="serve another directory")
-    return ["/" + re.sub(r"([\\*?\[ ])", r"\\\1", inside) + "/"]
 
 
 def file_settings(config: Path | None, flags: Mapping[str, Any] | None = None) -> CoreSettings:

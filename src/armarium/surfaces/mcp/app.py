@@ -93,7 +93,7 @@ class _Scrape:
         try:
             self._gate.admit_reader(scope)
         except Refused as refusal:
-            await refusal.answer(send)
+            await self._gate.turn_away(refusal, scope, send)
             return
         response = Response(self._metrics.exposition(), media_type="text/plain; version=0.0.4; charset=utf-8")
         await response(scope, receive, send)

@@ -8,8 +8,8 @@ import itertools
 import json
 import logging
 import time
-from collections.abc import Callable, Collection, Generator, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import uuid4
 
@@ -17,7 +17,7 @@ import anyio
 import orjson
 
 from armarium.foundation.audit import AuditLog, CallRecord
-from armarium.foundation.errors import ArmariumError, DeadlineExceeded, Internal, UnknownTool
+from armarium.foundation.errors import ArmariumError, Cancelled, DeadlineExceeded, Internal, UnknownTool
 from armarium.foundation.identity import Principal
 from armarium.foundation.limits import Pulse, Stopped
 from armarium.foundation.redaction import redacted
@@ -91,7 +91,7 @@ class Dispatcher:
             self._record(caller, None, name, arguments, _Outcome({}, error), time.perf_counter() - started)
             raise error
         self._metrics.in_flight.inc()
-        outcome = _Outcome({}, DeadlineExceeded("the call was cancelled"))
+        outcome = _Outcome({}, Cancelled("the call was cancelled"))
         try:
             outcome = await self._run(prepared, call, arguments)
         finally:
@@ -100,7 +100,9 @@ class Dispatcher:
             self._metrics.in_flight.dec()
             # Behind the answer, not before it: nobody needs to wait while it is written down.
             seconds = time.perf_counter() - started
-            asyncio.get_running_loop().call_soon(self._record, caller, prepared, name, arguments, outcome, seconds)
+            asyncio.get_running_loop().call_soon(
+                self._record, caller, prepared, name, arguments, outcome, seconds, call.denials
+            )
         return outcome.result
 
     async def _run(self, prepared: _Prepared, call: Call, arguments: Mapping[str, Any]) -> _Outcome:
@@ -116,7 +118,7 @@ class Dispatcher:
         except ArmariumError as error:
             return _failure(tool, error)
         except Stopped:
-            return _failure(tool, DeadlineExceeded("the call was cancelled"))
+            return _failure(tool, Cancelled("the call was cancelled"))
         except Exception:  # noqa: BLE001 the edge of the surface: whatever it was, the caller must not see it
             incident = uuid4().hex
             _log.exception("a tool failed unexpectedly", extra={"tool": tool.name, "incident": incident})
@@ -131,8 +133,8 @@ class Dispatcher:
         arguments: Mapping[str, Any],
         outcome: _Outcome,
         seconds: float,
+        denials: Sequence[ArmariumError] = (),
     ) -> None:
-        error = outcome.error
         capability = prepared.capability if prepared else ""
         written_name = name if prepared else name[:80]
         content_fields = prepared.tool.content_fields if prepared else frozenset(arguments)
@@ -148,19 +150,26 @@ class Dispatcher:
             session=caller.session,
             root=_text_argument(arguments, root_argument),
             path=_text_argument(arguments, path_argument),
-            resolved_path=_writable(str(error.private["resolved"])) if error and "resolved" in error.private else None,
-            outcome="error" if error else "success",
-            code=error.code if error else None,
+            resolved_path=None,
+            outcome="success",
+            code=None,
             duration_ms=round(seconds * 1000, 3),
             request_bytes=_size_of(arguments),
             response_bytes=sum(_bytes_of(part["text"]) for part in outcome.result.get("content", ())),
             arguments=_written(redacted(arguments, content_fields)),
         )
         if prepared is not None:
-            prepared.calls[record.outcome].inc()
+            prepared.calls["error" if outcome.error else "success"].inc()
             prepared.duration.observe(seconds)
-            if error:
-                self._metrics.errors.labels(capability, error.code).inc()
+        self._put_down(record, outcome.error)
+        for denial in denials:
+            self._put_down(record, denial)
+
+    def _put_down(self, record: CallRecord, error: ArmariumError | None) -> None:
+        if error is not None:
+            record = _failed(record, error)
+            if record.capability:  # a tool that nobody has belongs to none
+                self._metrics.errors.labels(record.capability, error.code).inc()
         _log_call(record, error)
         if self._audit is not None:
             self._audit.append(record)
@@ -204,6 +213,19 @@ def _failure(tool: ToolSpec, error: ArmariumError) -> _Outcome:
 
 def _text(text: str) -> Json:
     return {"type": "text", "text": text}
+
+
+def _failed(record: CallRecord, error: ArmariumError) -> CallRecord:
+    """The record of a call that failed. The error knows better than the arguments which of two places it is about."""
+    resolved = error.private.get("resolved")
+    return replace(
+        record,
+        root=_text_argument(error.details, "root") or record.root,
+        path=_text_argument(error.details, "path") or record.path,
+        resolved_path=None if resolved is None else _writable(str(resolved)),
+        outcome="error",
+        code=error.code,
+    )
 
 
 def _text_argument(arguments: Mapping[str, Any], name: str) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import logging
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +20,11 @@ from armarium.foundation.tools import Json
 from armarium.surfaces.mcp.dispatch import Caller
 
 _BODY_SILENCE_S = 30.0
+
+
+_log = logging.getLogger(__name__)
+
+_DENIALS = frozenset({401, 402, 403, 413})
 
 
 class Refused(Exception):
@@ -80,25 +86,33 @@ class Gate:
 
     async def admit(self, scope: Scope, receive: Receive) -> Admitted:
         """Let the request in, or raise `Refused`."""
-        try:
-            headers = dict(scope["headers"])
-            caller = self._identify(headers)
-            body = await self._read_body(headers, receive) if scope["method"] == "POST" else b""
-            message = _parsed(body) if body else None
-            if self._payment is not None and isinstance(message, dict):
-                await self._payment(caller, message)  # pyright: ignore[reportUnknownArgumentType] any JSON object
-        except Refused as refusal:
-            self._metrics.refused.labels(str(refusal.status)).inc()
-            raise
+        headers = dict(scope["headers"])
+        caller = self._identify(headers)
+        body = await self._read_body(headers, receive) if scope["method"] == "POST" else b""
+        message = _parsed(body) if body else None
+        if self._payment is not None and isinstance(message, dict):
+            await self._payment(caller, message)  # pyright: ignore[reportUnknownArgumentType] any JSON object
         return Admitted(caller, body, message)
 
     def admit_reader(self, scope: Scope) -> Caller:
         """Let a request in that only wants to read something; raises `Refused` too."""
-        try:
-            return self._identify(dict(scope["headers"]))
-        except Refused as refusal:
-            self._metrics.refused.labels(str(refusal.status)).inc()
-            raise
+        return self._identify(dict(scope["headers"]))
+
+    async def turn_away(self, refusal: Refused, scope: Scope, send: Send) -> None:
+        """Answer a request that goes no further, and put it on record."""
+        self._metrics.refused.labels(str(refusal.status)).inc()
+        client = scope.get("client")
+        _log.log(
+            logging.WARNING if refusal.status in _DENIALS else logging.INFO,
+            "refused",
+            extra={
+                "status": refusal.status,
+                "reason": refusal.message,
+                "client": client[0] if client else None,
+                "endpoint": scope["path"],
+            },
+        )
+        await refusal.answer(send)
 
     def _identify(self, headers: dict[bytes, bytes]) -> Caller:
         self._check_origin(headers)

@@ -53,7 +53,7 @@ class McpEndpoint:
             admitted = await self._gate.admit(scope, receive)
             await self._serve(scope, receive, send, admitted)
         except Refused as refusal:
-            await refusal.answer(send)
+            await self._gate.turn_away(refusal, scope, send)
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send, admitted: Admitted) -> None:
         headers = _joined(scope["headers"])
