@@ -94,12 +94,8 @@ def _found(directory_fd: int, directory: str, name: str) -> Found | None:
         status = os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
     except OSError:
         return None
-    return Found(directory + name, _type(status.st_mode), status.st_size, status.st_mtime_ns)
+    kind = _TYPES.get(stat.S_IFMT(status.st_mode), "other")
+    return Found(directory + name, kind, status.st_size, status.st_mtime_ns)
 
 
-def _type(mode: int) -> FoundType:
-    if stat.S_ISREG(mode):
-        return "file"
-    if stat.S_ISDIR(mode):
-        return "directory"
-    return "symlink" if stat.S_ISLNK(mode) else "other"
+_TYPES: dict[int, FoundType] = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "symlink"}

@@ -25,6 +25,8 @@ class Segment:
     """The segment is just this text."""
     suffix: str | None = None
     """The segment is a star and then this text; "" matches every name."""
+    piece: str = ""
+    """The longest text that every matching name holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,12 +191,16 @@ def _alternative(items: _Items) -> Alternative:
 
 def _segment(items: list[_Item]) -> Segment:
     regex = _segment_regex(items)
-    known = [item.literal for item in items if item.literal is not None]
-    if len(known) == len(items):
-        return Segment(regex, literal="".join(known))
-    if items[0] is _STAR and len(known) == len(items) - 1:
-        return Segment(regex, suffix="".join(known))
-    return Segment(regex)
+    pieces = [""]
+    for item in items:
+        if item.literal is None:
+            pieces.append("")
+        else:
+            pieces[-1] += item.literal
+    if len(pieces) == 1:
+        return Segment(regex, literal=pieces[0], piece=pieces[0])
+    suffix = pieces[1] if items[0] is _STAR and len(pieces) == 2 else None
+    return Segment(regex, suffix=suffix, piece=max(pieces, key=len))
 
 
 def _segment_regex(items: list[_Item]) -> str:

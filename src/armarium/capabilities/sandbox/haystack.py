@@ -50,8 +50,7 @@ class Haystack:
 
     def chunks(self, runs: Iterable[Run]) -> Generator[Chunk]:
         """The content of the files of a walk in its order. A chunk is valid until the next one is asked for."""
-        # Some ten thousand files make a gigabyte, so each Python call in this loop costs one percent of a search.
-        open_file, append = os.open, self._append
+        open_file, close, append = os.open, os.close, self._append
         for directory_fd, directory, names in runs:
             for name in names:
                 try:
@@ -64,7 +63,7 @@ class Haystack:
                         if not append(fd, directory, name):
                             yield from self._pieces(fd, directory + name)
                 finally:
-                    os.close(fd)
+                    close(fd)
         yield from self._flush()
 
     def chunks_of_file(self, fd: int, path: str) -> Generator[Chunk]:
@@ -75,9 +74,12 @@ class Haystack:
             yield from self._pieces(fd, path)
 
     def _append(self, fd: int, directory: str, name: str) -> bool:
-        """Read a file behind those already there. False: it is too large for the room that is left."""
-        batch, buffer = self._batch, self._buffer
-        start = batch.end
+        """Read a file behind those already there. False: it is too large for the room that is left.
+
+        Some ten thousand files make a gigabyte: each call that is made here costs one percent of a search.
+        """
+        buffer = self._buffer
+        start = self._batch.end
         try:
             status = os.fstat(fd)
             size = status.st_size
@@ -86,18 +88,20 @@ class Haystack:
             if start + size > self._limit:
                 return False
             end = start + os.readv(fd, (self._view[start : self._limit],))
-            while end - start < size and (more := os.readv(fd, (self._view[end : self._limit],))):
-                end += more
+            if end - start != size:
+                while more := os.readv(fd, (self._view[end : self._limit],)):
+                    end += more
+                if end == self._limit:
+                    os.lseek(fd, 0, os.SEEK_SET)  # it grew meanwhile, and there may be more of it than was read
+                    return False
         except OSError:
             return True
-        if end == self._limit and end - start > size:
-            os.lseek(fd, 0, os.SEEK_SET)  # it grew meanwhile, and there may be more of it than was read
-            return False
-        if buffer.find(b"\0", start, min(end, start + _BINARY_PROBE_BYTES)) >= 0 or end == start:
+        if end == start or buffer.find(b"\0", start, min(end, start + _BINARY_PROBE_BYTES)) >= 0:
             return True
         if buffer[end - 1] != _NEWLINE:
             buffer[end] = _NEWLINE
             end += 1
+        batch = self._batch
         batch.starts.append(start)
         batch.paths.append(directory + name)
         batch.end = batch.readable_end = end

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 from bisect import bisect_right
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from armarium.capabilities.sandbox.haystack import Chunk
 from armarium.capabilities.sandbox.lines import LineSearch
+from armarium.capabilities.sandbox.scan import count_newlines
 
 MAX_SHOWN_BYTES = 4096
 """Longer lines are cut, so that a minified file does not make an answer of megabytes."""
 _SHOWN_BEFORE_MATCH = 512
 _CARRIAGE_RETURN = 13
-_FAST_COUNT = sys.version_info >= (3, 13)
-_WORTH_COPYING = 1024
 
 
 class Hit(NamedTuple):
@@ -53,14 +51,6 @@ def hits(search: LineSearch, chunk: Chunk, context_lines: int) -> Iterator[Hit]:
             before = _lines_before(buffer, file_start, start, context_lines)
             after = _lines_after(buffer, newline + 1, file_end, context_lines)
         yield Hit(path, number, text, before, after, cut)
-
-
-def count_newlines(buffer: bytearray, start: int, stop: int) -> int:
-    """How many lines end in [start, stop)."""
-    if _FAST_COUNT or stop - start < _WORTH_COPYING:
-        return buffer.count(b"\n", start, stop)
-    # Older CPythons count byte by byte, but delete with memchr from one to the next: nearly twice as fast.
-    return stop - start - len(buffer[start:stop].replace(b"\n", b""))
 
 
 def _shown(buffer: bytearray, start: int, stop: int, match: int) -> tuple[str, bool]:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from armarium.capabilities.sandbox import scan
 from armarium.capabilities.sandbox.literals import Requirements, requirements
-from armarium.capabilities.sandbox.needles import CANDIDATE_NS, Needles, Sample, needles_for
+from armarium.capabilities.sandbox.needles import CANDIDATE_NS, Needle, Needles, Sample, needles_for
 from armarium.capabilities.sandbox.regex import Find, bytes_finder, check_regex, line_finder, quoted, whole_finder
 from armarium.capabilities.sandbox.syntax import buffer_pattern, parse
 
@@ -38,6 +39,8 @@ class LineSearch:
         self._has_return = any("\r" in text for text in literals)
         self._odd_cases = _odd_case_finders(self._required)
         self._needles: Needles | None = None
+        self._folded = bytearray()
+        self._folded_part: tuple[int, int] | None = None
         self._sampled = 0
         self._searched = 0
         self._misled = 0
@@ -50,8 +53,10 @@ class LineSearch:
             self._plan(bytes(buffer[begin : min(end, begin + _SAMPLE_BYTES)]))
         if self._needles is None or any(find(buffer, begin, end) >= 0 for find in self._odd_cases):
             return self._by_regex(self._in_buffer, buffer, begin, end)
-        if len(self._needles.finds) == 1 and self._is_sure(self._needles):
-            return self._by_needle(self._needles.finds[0], buffer, begin, end)
+        self._folded_part = None
+        if len(self._needles.needles) == 1 and self._is_sure(self._needles):
+            (needle,) = self._needles.needles
+            return self._by_needle(needle.find, self._text_for(needle, buffer, begin, end), begin, end)
         return self._by_needles(self._needles, self._in_buffer, buffer, begin, end)
 
     def _plan(self, content: bytes) -> None:
@@ -93,20 +98,20 @@ class LineSearch:
                 yield at, start, newline
             begin = newline + 1
 
-    def _by_needle(self, find: Find, buffer: bytearray, begin: int, end: int) -> Iterator[Line]:
+    def _by_needle(self, find: Find, text: bytearray, begin: int, end: int) -> Iterator[Line]:
         """Every occurrence of the only needle is a match."""
-        while (at := find(buffer, begin, end)) >= 0:
-            newline = buffer.find(b"\n", at, end)
+        while (at := find(text, begin, end)) >= 0:
+            newline = text.find(b"\n", at, end)
             if newline < 0:
                 newline = end
-            yield at, buffer.rfind(b"\n", begin, at) + 1 or begin, newline
+            yield at, text.rfind(b"\n", begin, at) + 1 or begin, newline
             begin = newline + 1
 
     def _by_needles(self, needles: Needles, regex: Find, buffer: bytearray, begin: int, end: int) -> Iterator[Line]:
-        finds = needles.finds
         sure = self._is_sure(needles)
         self._searched += end - begin
-        places = [_or_end(find(buffer, begin, end), end) for find in finds]
+        finds = [(needle.find, self._text_for(needle, buffer, begin, end)) for needle in needles.needles]
+        places = [_or_end(find(text, begin, end), end) for find, text in finds]
         while (at := min(places)) < end:
             start = buffer.rfind(b"\n", begin, at) + 1 or begin
             newline = buffer.find(b"\n", at, end)
@@ -121,10 +126,22 @@ class LineSearch:
             begin = newline + 1
             for index, place in enumerate(places):
                 if place < begin:
-                    places[index] = _or_end(finds[index](buffer, begin, end), end)
+                    find, text = finds[index]
+                    places[index] = _or_end(find(text, begin, end), end)
         if self._misled * CANDIDATE_NS > self._searched * _REGEX_NS_PER_BYTE:
             # The sample was not like the rest: looking at so many lines in vain takes longer than RE2 does for all.
             self._needles = None
+
+    def _text_for(self, needle: Needle, buffer: bytearray, begin: int, end: int) -> bytearray:
+        """What to look for the needle in: the buffer, or a copy of this part of it in lower case, made once."""
+        if not needle.in_folded:
+            return buffer
+        if self._folded_part != (begin, end):
+            if len(self._folded) < end:
+                self._folded = bytearray(len(buffer))
+            scan.lower_copy(buffer, begin, end, self._folded)
+            self._folded_part = (begin, end)
+        return self._folded
 
     def _is_sure(self, needles: Needles) -> bool:
         """Whether a line where a needle is found matches for certain."""

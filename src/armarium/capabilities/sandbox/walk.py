@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Literal, NamedTuple, Protocol
@@ -117,7 +117,7 @@ class Walk:
         located = prefix if bounds.located is None else bounds.located
         self._located = f"{located}/" if located else ""
         self._selection = selection
-        self._is_kind = _KIND_TESTS[kind]
+        self._kind: EntryKind = kind
         self._bounds = bounds
         self._watch = watch
         self._levels: list[_Level] = []
@@ -181,41 +181,36 @@ class Walk:
         entries = self._list(level.fd)
         if level.gitignores is not None and any(entry.name == GITIGNORE for entry in entries):
             level.gitignores = level.gitignores.entering(level.fd, self._located + level.relative)
-        chosen = level.selection.choose(entries, level.relative)
-        if self._is_kind is not None:
-            chosen = [entry for entry in chosen if self._is_kind(entry)]
-        steps = [entry.name for entry in chosen if not self._hides(level, entry)]
-        max_depth = self._bounds.max_depth
+        chosen = _of_kind(level.selection.choose(entries, level.relative), self._kind)
+        below = [entry for entry in entries if entry.is_dir(follow_symlinks=False)]
+        if self._bounds.max_depth is not None and level.depth >= self._bounds.max_depth:
+            below = []
+        if self._bounds.ignore is not None or level.gitignores is not None:
+            chosen = [entry for entry in chosen if not self._hides(level, entry)]
+            below = [entry for entry in below if not self._hides(level, entry)]
+        steps = [entry.name for entry in chosen]
         room = _MAX_PATH_CHARS - len(self._located) - len(level.relative)
-        if max_depth is None or level.depth < max_depth:
-            enter = level.selection.enter
-            steps += [
-                entry.name + "/"
-                for entry in entries
-                if entry.is_dir(follow_symlinks=False)
-                and len(entry.name) < room
-                and enter(entry.name) is not None
-                and not self._hides(level, entry)
-            ]
+        enter = level.selection.enter
+        steps += [entry.name + "/" for entry in below if len(entry.name) < room and enter(entry.name) is not None]
         steps.sort()
         level.steps = iter(steps)
 
     def _list(self, fd: int) -> Entries:
-        entries: Entries = []
         watch = self._watch
         watch.beat()
+        entries: Entries = []
         with os.scandir(fd) as listing:
-            while not watch.timed_out and (more := list(islice(listing, _ENTRIES_PER_BEAT))):
-                entries += more
+            while not watch.timed_out:
+                more = list(islice(listing, _ENTRIES_PER_BEAT))
                 watch.done += len(more)
-                if len(more) == _ENTRIES_PER_BEAT:
-                    watch.beat()
+                entries += more
+                if len(more) < _ENTRIES_PER_BEAT:
+                    break
+                watch.beat()
         return entries
 
     def _hides(self, level: _Level, entry: os.DirEntry[str]) -> bool:
         ignore, gitignores = self._bounds.ignore, level.gitignores
-        if ignore is None and gitignores is None:
-            return False
         path = self._located + level.relative + entry.name
         is_directory = entry.is_dir(follow_symlinks=False)
         return (ignore is not None and ignore.hides_entry(path, is_directory)) or (
@@ -252,9 +247,13 @@ class Walk:
         return True
 
 
-_KIND_TESTS: dict[EntryKind, Callable[[os.DirEntry[str]], bool] | None] = {
-    "file": lambda entry: entry.is_file(follow_symlinks=False),
-    "directory": lambda entry: entry.is_dir(follow_symlinks=False),
-    "symlink": lambda entry: entry.is_symlink(),
-    "all": None,
-}
+def _of_kind(entries: Entries, kind: EntryKind) -> Entries:
+    match kind:
+        case "file":
+            return [entry for entry in entries if entry.is_file(follow_symlinks=False)]
+        case "directory":
+            return [entry for entry in entries if entry.is_dir(follow_symlinks=False)]
+        case "symlink":
+            return [entry for entry in entries if entry.is_symlink()]
+        case "all":
+            return entries

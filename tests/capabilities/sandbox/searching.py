@@ -1,0 +1,123 @@
+"""What the tests of walking, globbing and grepping share."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from armarium.capabilities.sandbox.glob import GlobResult, glob
+from armarium.capabilities.sandbox.grep import GrepResult, Query, grep
+from armarium.capabilities.sandbox.ignore import GitIgnores, IgnoreRules
+from armarium.capabilities.sandbox.walk import Bounds, EntryKind
+from armarium.foundation.limits import Pulse
+
+FAR = 60.0
+
+
+def plant(base: Path, files: dict[str, bytes]) -> Path:
+    """Make the files, and the directories above them; a path that ends in "/" is a directory."""
+    for path, content in files.items():
+        target = base / path
+        if path.endswith("/"):
+            target.mkdir(parents=True, exist_ok=True)
+        else:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(content)
+    return base
+
+
+@contextmanager
+def opened(directory: Path) -> Iterator[int]:
+    """A descriptor of the directory; afterwards no other descriptor may be left."""
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        before = set(os.listdir("/proc/self/fd"))
+        yield fd
+        assert set(os.listdir("/proc/self/fd")) == before, "a descriptor was left open"
+    finally:
+        os.close(fd)
+
+
+def bounds(
+    *,
+    max_depth: int | None = None,
+    ignore: IgnoreRules | None = None,
+    gitignores: GitIgnores | None = None,
+    seconds: float = FAR,
+) -> Bounds:
+    return Bounds(time.monotonic() + seconds, max_depth, ignore, gitignores)
+
+
+def globbed(
+    directory: Path,
+    pattern: str | None = None,
+    *,
+    regex: str | None = None,
+    prefix: str = "",
+    type_filter: EntryKind = "all",
+    max_results: int = 1_000_000,
+    limits: Bounds | None = None,
+    pulse: Pulse | None = None,
+) -> GlobResult:
+    with opened(directory) as fd:
+        return glob(
+            fd,
+            prefix,
+            pattern=pattern,
+            regex=regex,
+            type_filter=type_filter,
+            max_results=max_results,
+            bounds=limits or bounds(),
+            pulse=pulse or Pulse(),
+        )
+
+
+def paths(result: GlobResult) -> list[str]:
+    return [found.path for found in result.matches]
+
+
+def grepped(
+    directory: Path,
+    query: Query | str,
+    *,
+    prefix: str = "",
+    limits: Bounds | None = None,
+    pulse: Pulse | None = None,
+) -> GrepResult:
+    if isinstance(query, str):
+        query = Query(query, max_results=1_000_000)
+    with opened(directory) as fd:
+        return grep(fd, prefix, query, bounds=limits or bounds(), pulse=pulse or Pulse())
+
+
+def lines(result: GrepResult) -> list[tuple[str, int, str]]:
+    return [(hit.file, hit.line_number, hit.line_content) for hit in result.matches]
+
+
+class StoppingPulse(Pulse):
+    """Ends the work at the given beat, as a caller who goes away does."""
+
+    def __init__(self, beats: int) -> None:
+        super().__init__()
+        self.left = beats
+
+    def beat(self, done: int) -> None:
+        self.left -= 1
+        if self.left <= 0:
+            self.stop()
+        super().beat(done)
+
+
+class CountingPulse(Pulse):
+    """Remembers how far the work said it was."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.done = 0
+
+    def beat(self, done: int) -> None:
+        super().beat(done)
+        self.done = done
