@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from armarium.capabilities.sandbox.glob import GlobResult, glob
-from armarium.capabilities.sandbox.grep import GrepResult, Query, grep
-from armarium.capabilities.sandbox.ignore import GitIgnores, IgnoreRules
-from armarium.capabilities.sandbox.walk import Bounds, EntryKind
+from armarium.capabilities.sandbox.search.glob import GlobResult, glob
+from armarium.capabilities.sandbox.search.grep import GrepResult, Query, grep
+from armarium.capabilities.sandbox.search.ignore import GitIgnores, IgnoreRules
+from armarium.capabilities.sandbox.search.walk import Bounds, EntryKind
 from armarium.foundation.limits import Pulse
 
 FAR = 60.0

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from searching import CountingPulse, bounds, globbed, paths, plant
 
 from armarium.capabilities.sandbox.errors import InvalidPattern
-from armarium.capabilities.sandbox.glob_patterns import filter_selection, glob_selection
-from armarium.capabilities.sandbox.walk import Selection
+from armarium.capabilities.sandbox.search.glob_patterns import filter_selection, glob_selection
+from armarium.capabilities.sandbox.search.walk import Selection
 from armarium.foundation.errors import InvalidArgument
 
 
@@ -313,7 +313,7 @@ def test_a_regex_is_searched_for_in_the_relative_path(tmp_path: Path, regex: str
     st.sampled_from(["a", "^a", "b$", "^$", "a.b", "^a*$", "[^a]", r"\s", r"\bb", r"\Aa|b\z", "a|", r"(?-m)^b", r"\C"]),
 )
 def test_any_list_of_names_is_searched_as_if_one_by_one(names: list[str], regex: str) -> None:
-    from armarium.capabilities.sandbox.lines import PathSearch
+    from armarium.capabilities.sandbox.search.lines import PathSearch
 
     one_by_one = re.compile(
         regex.replace(r"\z", r"\Z").replace("$", r"\Z").replace(r"\C", "(?s:.)").replace("(?-m)", "")

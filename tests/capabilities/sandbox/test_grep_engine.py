@@ -19,14 +19,14 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from searching import bounds, grepped, lines, plant
 
-from armarium.capabilities.sandbox import lines as lines_module
-from armarium.capabilities.sandbox import needles as needles_module
-from armarium.capabilities.sandbox import scan
 from armarium.capabilities.sandbox.errors import InvalidPattern
-from armarium.capabilities.sandbox.grep import Query, grep_file
-from armarium.capabilities.sandbox.hits import MAX_SHOWN_BYTES
-from armarium.capabilities.sandbox.literals import requirements
-from armarium.capabilities.sandbox.syntax import parse
+from armarium.capabilities.sandbox.search import lines as lines_module
+from armarium.capabilities.sandbox.search import needles as needles_module
+from armarium.capabilities.sandbox.search import scan
+from armarium.capabilities.sandbox.search.grep import Query, grep_file
+from armarium.capabilities.sandbox.search.hits import MAX_SHOWN_BYTES
+from armarium.capabilities.sandbox.search.literals import requirements
+from armarium.capabilities.sandbox.search.syntax import parse
 from armarium.foundation.limits import Pulse
 
 MANY = 1_000_000
@@ -170,7 +170,6 @@ def priced(way: str) -> Iterator[None]:
         elif way != "as measured":
             patch.setattr(lines_module, "_REGEX_NS_PER_BYTE", DEAR * 1000)
             patch.setattr(scan, "_NEAR_BYTES", 4)
-            patch.setattr(scan, "HAS_VECTORS", way == "vectors")
             stop = CHEAP if way == "rare bytes" else DEAR
             patch.setattr(needles_module, "_STOP_AT_BYTE", stop)
             patch.setattr(needles_module, "_STOP_AT_BYTE_FOLDED", stop)
@@ -178,9 +177,7 @@ def priced(way: str) -> Iterator[None]:
         yield
 
 
-needs_vectors = pytest.mark.skipif(not scan.HAS_VECTORS, reason="StringZilla is not installed")
-WAYS = ["as measured", "never literals", "libc", "rare bytes", pytest.param("vectors", marks=needs_vectors)]
-VECTORS = [False, pytest.param(True, marks=needs_vectors)]
+WAYS = ["as measured", "never literals", "rare bytes", "vectors"]
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -452,33 +449,25 @@ def test_literals_that_mislead_are_given_up(tmp_path: Path) -> None:
     assert [(file, number) for file, number, _ in lines(grepped(tmp_path, query))] == [("b", 20_001), ("c", 20_001)]
 
 
-@pytest.mark.parametrize("vectors", VECTORS)
 @settings(max_examples=200, deadline=None)
 @given(st.binary(max_size=3000), st.integers(0, 9000), st.integers(0, 9000))
-def test_newlines_are_counted_and_letters_folded_right_in_any_stretch(
-    vectors: bool, content: bytes, start: int, stop: int
-) -> None:
+def test_newlines_are_counted_and_letters_folded_right_in_any_stretch(content: bytes, start: int, stop: int) -> None:
     buffer = bytearray(content.replace(b"\xff", b"\n") * 3)
     start, stop = sorted((min(start, len(buffer)), min(stop, len(buffer))))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scan, "HAS_VECTORS", vectors)
         patch.setattr(scan, "_FAST_COUNT", False)
         assert scan.count_newlines(buffer, start, stop) == bytes(buffer[start:stop]).count(b"\n")
-        if vectors:
-            copy = bytearray(b"?" * len(buffer))
-            scan.lower_copy(buffer, start, stop, copy)
-            assert copy == b"?" * start + bytes(buffer[start:stop]).lower() + b"?" * (len(buffer) - stop)
+    copy = bytearray(b"?" * len(buffer))
+    scan.lower_copy(buffer, start, stop, copy)
+    assert copy == b"?" * start + bytes(buffer[start:stop]).lower() + b"?" * (len(buffer) - stop)
 
 
-@pytest.mark.parametrize("vectors", VECTORS)
 @settings(max_examples=300, deadline=None)
 @given(st.lists(st.sampled_from([b"a", b"b", b"ab" * 600, b"\0"]), max_size=8).map(b"".join), st.data())
-def test_text_is_found_at_its_first_place_in_any_stretch(vectors: bool, content: bytes, data: st.DataObject) -> None:
+def test_text_is_found_at_its_first_place_in_any_stretch(content: bytes, data: st.DataObject) -> None:
     text = data.draw(st.sampled_from([b"ab", b"ba", b"aa", b"a\0", b"bb", b"abababab", b"ab" * 600]))
     start = data.draw(st.integers(0, len(content)))
     stop = data.draw(st.integers(start, len(content)))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scan, "HAS_VECTORS", vectors)
-        find = scan.text_finder(text)
+    find = scan.text_finder(text)
     assert find(bytearray(content), start, stop) == content.find(text, start, stop)
     assert find(content, start, stop) == content.find(text, start, stop)

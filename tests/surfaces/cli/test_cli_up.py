@@ -18,7 +18,7 @@ import httpx
 import pytest
 from command_line import DEADLINE_S, Command, CommandLine, InThisProcess
 
-from armarium.capabilities.sandbox.ignore import IgnoreRules
+from armarium.capabilities.sandbox.search.ignore import IgnoreRules
 from support.client import connected
 from support.server import installed_command
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from armarium.capabilities.sandbox.beneath import kernel_has_openat2
 from armarium.capabilities.sandbox.errors import InvalidPattern
-from armarium.capabilities.sandbox.ignore import IgnoreRules
 from armarium.capabilities.sandbox.landlock import supported_abi
 from armarium.capabilities.sandbox.roots import WRITING_TOOLS
+from armarium.capabilities.sandbox.search.ignore import IgnoreRules
 from armarium.capabilities.sandbox.settings import RootSettings, SandboxSettings
 from armarium.capability import Facilities, Finding
 

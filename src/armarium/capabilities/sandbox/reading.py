@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from armarium.capabilities.sandbox.answers import FileContent
 from armarium.capabilities.sandbox.errors import FileTooLarge
+from armarium.capabilities.sandbox.search.scan import count_newlines
 from armarium.foundation.errors import InvalidArgument
 from armarium.foundation.limits import Pulse
 
@@ -135,7 +136,7 @@ def _lines_between(fd: int, first: int, wanted: int | None, max_bytes: int, puls
     cut = False
     stop_before = None if wanted is None else first - 1 + wanted
     for block in _blocks(fd, pulse):
-        ends = block.count(b"\n")
+        ends = count_newlines(block, 0, len(block))
         begins_inside = newlines + ends >= first - 1
         over = stop_before is not None and newlines >= stop_before
         if begins_inside and not over and not cut:
@@ -166,7 +167,7 @@ def _total_lines(fd: int, pulse: Pulse) -> int:
     newlines = 0
     last_byte = b"\n"
     for block in _blocks(fd, pulse):
-        newlines += block.count(b"\n")
+        newlines += count_newlines(block, 0, len(block))
         last_byte = block[-1:]
     return newlines + (last_byte != b"\n")
 
@@ -232,7 +233,7 @@ def _numbered(text: str, first: int) -> str:
 
 
 def _count_lines(data: bytes) -> int:
-    return data.count(b"\n") + (not data.endswith(b"\n") and bool(data))
+    return count_newlines(data, 0, len(data)) + (not data.endswith(b"\n") and bool(data))
 
 
 def _too_large(size: int, limits: ReadLimits) -> FileTooLarge:

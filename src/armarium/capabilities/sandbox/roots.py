@@ -24,7 +24,7 @@ from armarium.capabilities.sandbox.errors import (
     ToolNotAllowed,
     UnknownRoot,
 )
-from armarium.capabilities.sandbox.ignore import IgnoreRules
+from armarium.capabilities.sandbox.search.ignore import IgnoreRules
 from armarium.foundation.errors import ConfigError, InvalidArgument
 from armarium.foundation.refs import FileRef
 

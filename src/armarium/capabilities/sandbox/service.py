@@ -11,14 +11,14 @@ from typing import Literal
 
 import anyio
 
-from armarium.capabilities.sandbox import answers, describe, search, transfer, writes
+from armarium.capabilities.sandbox import answers, describe, transfer, writes
 from armarium.capabilities.sandbox.errors import FileTooLarge, NotADirectory, SandboxError
-from armarium.capabilities.sandbox.grep import Query
 from armarium.capabilities.sandbox.patch import Patched as PatchResult
 from armarium.capabilities.sandbox.patch import apply_patch, unified_diff
 from armarium.capabilities.sandbox.reading import ReadLimits, Window, digest, human_size, read
 from armarium.capabilities.sandbox.roots import Root, Roots, about
-from armarium.capabilities.sandbox.search import NameQuery, Scope
+from armarium.capabilities.sandbox.search.grep import Query
+from armarium.capabilities.sandbox.search.in_root import NameQuery, Scope, glob_root, grep_root
 from armarium.capabilities.sandbox.workers import Workers
 from armarium.capabilities.sandbox.writes import FileLocks, place_for_writing
 from armarium.foundation.errors import InvalidArgument
@@ -299,17 +299,13 @@ class Sandbox:
 
     async def grep(self, call: Call, root_name: str, path: str, query: Query, scope: Scope) -> answers.Matches:
         root = self._roots.enter(root_name, "grep", path)
-        return await self._workers.search(
-            search.grep_root, root, path, query, scope, self._search_end(scope), call.pulse
-        )
+        return await self._workers.search(grep_root, root, path, query, scope, self._search_end(scope), call.pulse)
 
     async def glob(self, call: Call, root_name: str, path: str, query: NameQuery, scope: Scope) -> answers.FoundFiles:
         root = self._roots.enter(root_name, "glob", path)
         if (query.pattern is None) == (query.regex is None):
             raise InvalidArgument("exactly one of `pattern` or `regex` must be provided")
-        return await self._workers.search(
-            search.glob_root, root, path, query, scope, self._search_end(scope), call.pulse
-        )
+        return await self._workers.search(glob_root, root, path, query, scope, self._search_end(scope), call.pulse)
 
     def _search_end(self, scope: Scope) -> float:
         """When the search ends, counted from now: one that waits for a thread ends in time as well."""

@@ -9,9 +9,9 @@ from typing import Any
 import orjson
 
 from armarium.capabilities.sandbox import answers, arguments
-from armarium.capabilities.sandbox.grep import Query
 from armarium.capabilities.sandbox.reading import Window
-from armarium.capabilities.sandbox.search import NameQuery, Scope
+from armarium.capabilities.sandbox.search.grep import Query
+from armarium.capabilities.sandbox.search.in_root import NameQuery, Scope
 from armarium.capabilities.sandbox.service import Sandbox
 from armarium.foundation.tools import Call, Json, ToolSpec, local_tool
 

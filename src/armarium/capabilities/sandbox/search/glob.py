@@ -8,9 +8,9 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from armarium.capabilities.sandbox.glob_patterns import glob_selection
-from armarium.capabilities.sandbox.lines import PathSearch
-from armarium.capabilities.sandbox.walk import Bounds, Entries, EntryKind, Selection, Walk, Watch
+from armarium.capabilities.sandbox.search.glob_patterns import glob_selection
+from armarium.capabilities.sandbox.search.lines import PathSearch
+from armarium.capabilities.sandbox.search.walk import Bounds, Entries, EntryKind, Selection, Walk, Watch
 from armarium.foundation.errors import InvalidArgument
 from armarium.foundation.limits import Pulse
 

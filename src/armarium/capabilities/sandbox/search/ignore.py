@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathspec import GitIgnoreSpec
 
 from armarium.capabilities.sandbox.errors import InvalidPattern
-from armarium.capabilities.sandbox.regex import RegexError
+from armarium.capabilities.sandbox.search.regex import RegexError
 
 GITIGNORE = ".gitignore"
 

@@ -7,11 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from armarium.capabilities.sandbox import scan
-from armarium.capabilities.sandbox.literals import Requirements, requirements
-from armarium.capabilities.sandbox.needles import CANDIDATE_NS, Needle, Needles, Sample, needles_for
-from armarium.capabilities.sandbox.regex import Find, bytes_finder, check_regex, line_finder, quoted, whole_finder
-from armarium.capabilities.sandbox.syntax import buffer_pattern, parse
+from armarium.capabilities.sandbox.search import scan
+from armarium.capabilities.sandbox.search.literals import Requirements, requirements
+from armarium.capabilities.sandbox.search.needles import CANDIDATE_NS, Needle, Needles, Sample, needles_for
+from armarium.capabilities.sandbox.search.regex import (
+    Find,
+    bytes_finder,
+    check_regex,
+    line_finder,
+    quoted,
+    whole_finder,
+)
+from armarium.capabilities.sandbox.search.syntax import buffer_pattern, parse
 
 _SAMPLE_BYTES = 32 * 1024
 _REGEX_NS_PER_BYTE = 1.6

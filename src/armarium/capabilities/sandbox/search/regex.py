@@ -13,7 +13,7 @@ from typing import Any, cast
 import re2  # pyright: ignore[reportMissingTypeStubs] the package has no type information
 
 from armarium.capabilities.sandbox.errors import InvalidPattern
-from armarium.capabilities.sandbox.syntax import unbalanced_parenthesis
+from armarium.capabilities.sandbox.search.syntax import unbalanced_parenthesis
 
 Find = Callable[[bytes | bytearray, int, int], int]
 """Start of the first match in [start, stop) of a buffer, or -1; the bytes around it count for `^`, `$` and `\\b`."""

@@ -9,7 +9,16 @@ from dataclasses import dataclass
 from itertools import product
 from typing import NamedTuple
 
-from armarium.capabilities.sandbox.syntax import Anchor, Char, Choice, Node, Repeat, Sequence, Unknown, has_anchor
+from armarium.capabilities.sandbox.search.syntax import (
+    Anchor,
+    Char,
+    Choice,
+    Node,
+    Repeat,
+    Sequence,
+    Unknown,
+    has_anchor,
+)
 
 _MAX_ALTERNATIVES = 8
 _MAX_LENGTH = 64

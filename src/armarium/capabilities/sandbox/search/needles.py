@@ -11,9 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from armarium.capabilities.sandbox import scan
-from armarium.capabilities.sandbox.literals import Clause, Literal
-from armarium.capabilities.sandbox.regex import Find, bytes_finder, quoted
+from armarium.capabilities.sandbox.search import scan
+from armarium.capabilities.sandbox.search.literals import Clause, Literal
+from armarium.capabilities.sandbox.search.regex import Find, bytes_finder, quoted
 
 CANDIDATE_NS = 1500.0
 """Price of looking closely at one line."""
@@ -66,7 +66,7 @@ class Needles(NamedTuple):
 def needles_for(clause: Clause, sample: Sample) -> Needles:
     """The cheapest way to find the literals of a clause in text like the sample."""
     each = _together([_folded(literal, sample) if literal.fold else _plain(literal, sample) for literal in clause])
-    if not scan.HAS_VECTORS or not any(literal.fold for literal in clause):
+    if not any(literal.fold for literal in clause):
         return each
     # A copy in lower case has its price too, but it is made once for all literals.
     copied = _together([_in_copy(literal) if literal.fold else _plain(literal, sample) for literal in clause])
@@ -87,9 +87,8 @@ def _plain(literal: Literal, sample: Sample) -> Needles:
     if len(text) == 1:
         return Needles([Needle(scan.byte_finder(text))], _SKIP_PER_BYTE, certain=True)
     offset, price = _rarest_tail(text, sample, fold=False)
-    whole = _VECTORS_PER_BYTE if scan.HAS_VECTORS else 0.06 + 0.6 / (len(text) - 1)
-    if whole <= price:
-        return Needles([Needle(scan.text_finder(text))], whole, certain=True)
+    if price >= _VECTORS_PER_BYTE:
+        return Needles([Needle(scan.text_finder(text))], _VECTORS_PER_BYTE, certain=True)
     return Needles([Needle(bytes_finder(quoted(text[offset:])))], price, certain=offset == 0)
 
 
