@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from armarium.capabilities.sandbox.grep import GrepResult, Query, grep
-from armarium.capabilities.sandbox.walk import Bounds
+from armarium.capabilities.sandbox.search.grep import GrepResult, Query, grep
+from armarium.capabilities.sandbox.search.walk import Bounds
 from armarium.foundation.limits import Pulse
 from measure import best_of_each, compared, report
 from source_tree import make_source_tree
@@ -41,8 +41,10 @@ CASES = [
     Case("literal of common letters, no hit", "internal_reader_not", 1.5),
     Case("case-insensitive literal", "zebra_quota_exceeded", 1.5, fold=True),
     Case("case-insensitive literal of common letters", "systempanic", 1.5, fold=True),
-    Case("alternation of literals", "TODO|FIXME", 1.5),
-    Case("case-insensitive alternation of literals", "todo|fixme", 1.5, fold=True),
+    Case("alternation of literals, ten thousand hits", "TODO|FIXME", 1.5),
+    Case("the same, case-insensitive", "todo|fixme", 1.5, fold=True),
+    Case("alternation of literals, few hits", "HACK|KLUDGE", 1.5),
+    Case("the same, case-insensitive", "hack|kludge", 1.5, fold=True),
     Case("regex with a literal", r"\w+Panic\(", 1.5),
     Case("regex with a literal", r"raise System\w+\(", 1.5),
     Case("regex with a literal, anchored", r"^\s+raise SystemPanic\(.*\)$", 1.5),

@@ -67,8 +67,10 @@ class SourceWriter:
             lines = [f"class {name()}({name()}):"]
         for _ in range(self.random.randint(3, 25)):
             lines.append(" " * self.random.choice((4, 4, 8, 8, 12)) + self.statement())
-        if self.random.random() < 0.0005:
+        if self.random.random() < 0.01:
             lines.append(f"    # {self.random.choice(('TODO', 'FIXME'))}: {self.word()} {self.word()}")
+        if self.random.random() < 0.0005:
+            lines.append(f"    # {self.random.choice(('HACK', 'KLUDGE'))}: {self.word()} {self.word()}")
         if self.random.random() < 0.02:
             lines.append(f"    # naïve café – {self.word()}")
         return "\n".join(lines).encode() + b"\n\n"
