@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from sandbox_server import Box
 
+from armarium.capabilities.sandbox.entry import patterns_hiding
+from armarium.capabilities.sandbox.search.ignore import IgnoreRules
 from support.client import ToolClient
 from support.trees import make_tree, picture
 
@@ -208,3 +210,10 @@ async def test_a_folder_brought_in_cannot_overwrite_hidden_files(client: ToolCli
     await client.result(tool, {"source_root": "source", "source_path": "deep", "dest_root": "hiding", "dest_path": ""})
 
     assert (hiding / "deep/b.secret").read_text() == "needle in hiding\n"
+
+
+@pytest.mark.parametrize("name", ["state", "my [st] *a?te\\ ", "#notes", "!important"])
+def test_the_servers_own_files_are_hidden_whatever_their_directory_is_called(tmp_path: Path, name: str) -> None:
+    hidden = IgnoreRules.from_lines(patterns_hiding([tmp_path / name], str(tmp_path)))
+    assert hidden.hides(f"{name}/secret.token", False)
+    assert not hidden.hides("other/secret.token", False)

@@ -34,7 +34,7 @@ async def open_sandbox(settings: SandboxSettings, facilities: Facilities) -> Asy
             root.path,
             allowed_tools=root.allowed_tools,
             read_only=root.read_only,
-            ignore=[*root.ignore, *_hiding(facilities.private_paths, root.path)],
+            ignore=[*root.ignore, *patterns_hiding(facilities.private_paths, root.path)],
         )
         for root in settings.roots
     )
@@ -53,7 +53,7 @@ async def open_sandbox(settings: SandboxSettings, facilities: Facilities) -> Asy
             roots.close()
 
 
-def _hiding(private_paths: Iterable[Path], root: str) -> list[str]:
+def patterns_hiding(private_paths: Iterable[Path], root: str) -> list[str]:
     """Patterns for what of the server's own lies inside a root: whoever serves a home directory does not mean that."""
     patterns: list[str] = []
     for private in private_paths:
