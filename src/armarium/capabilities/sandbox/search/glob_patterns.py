@@ -115,6 +115,12 @@ def _chooser(wanted: list[Segment], wanted_directories: list[Segment]) -> Callab
             for entry in entries
             if named(entry.name) or (directories(entry.name) and entry.is_dir(follow_symlinks=False))
         ]
+    if len(wanted) == 1 and (second := wanted[0].second_piece):
+        # The longest piece may be what all names begin with.
+        first = wanted[0].piece
+        return lambda entries: [
+            entry for entry in entries if first in entry.name and second in entry.name and named(entry.name)
+        ]
     piece = min((segment.piece for segment in wanted), key=len, default="")
     if piece and all(piece in segment.piece for segment in wanted):
         return lambda entries: [entry for entry in entries if piece in entry.name and named(entry.name)]

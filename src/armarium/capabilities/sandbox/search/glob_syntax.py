@@ -27,6 +27,8 @@ class Segment:
     """The segment is a star and then this text; "" matches every name."""
     piece: str = ""
     """The longest text that every matching name holds."""
+    second_piece: str = ""
+    """The next longest; "" if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +202,8 @@ def _segment(items: list[_Item]) -> Segment:
     if len(pieces) == 1:
         return Segment(regex, literal=pieces[0], piece=pieces[0])
     suffix = pieces[1] if items[0] is _STAR and len(pieces) == 2 else None
-    return Segment(regex, suffix=suffix, piece=max(pieces, key=len))
+    longest, second, *_ = sorted(pieces, key=len, reverse=True)
+    return Segment(regex, suffix=suffix, piece=longest, second_piece=second)
 
 
 def _segment_regex(items: list[_Item]) -> str:
