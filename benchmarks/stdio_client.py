@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+_NEWLINE = 10
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
@@ -27,28 +28,29 @@ class StdioServer:
         assert self._process.stdout is not None
         self._in = self._process.stdin
         self._out = self._process.stdout.fileno()
-        self._rest = b""
+        self._buffer = bytearray(16 * 1024 * 1024)
         self._next_id = 0
         client = {"name": "benchmark", "version": "1"}
         self.request("initialize", {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": client})
         self._write({"jsonrpc": "2.0", "method": "notifications/initialized"})
 
-    def call(self, tool: str, arguments: Mapping[str, Any]) -> bytes:
-        """Call a tool; the raw answer line."""
+    def call(self, tool: str, arguments: Mapping[str, Any]) -> int:
+        """Call a tool and wait for the whole answer; how many bytes it has."""
         return self.request("tools/call", {"name": tool, "arguments": dict(arguments)})
 
-    def request(self, method: str, params: Mapping[str, Any]) -> bytes:
+    def request(self, method: str, params: Mapping[str, Any]) -> int:
+        """Send a request; its answer is then in the buffer."""
         self._next_id += 1
         self._write({"jsonrpc": "2.0", "id": self._next_id, "method": method, "params": dict(params)})
         wanted = b'"id":%d' % self._next_id
         while True:
-            line = self._read_line()
-            if wanted in line[:80] or wanted in line[-40:]:
-                return line
+            length = self._read_line()
+            if wanted in self._buffer[:80] or wanted in self._buffer[length - 40 : length]:
+                return length
 
     def checked(self, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Call a tool once and make sure that it worked."""
-        result = json.loads(self.call(tool, arguments))["result"]
+        result = json.loads(self._buffer[: self.call(tool, arguments)])["result"]
         assert not result.get("isError"), result
         return result
 
@@ -69,12 +71,13 @@ class StdioServer:
     def _write(self, message: Mapping[str, Any]) -> None:
         self._in.write(json.dumps(message).encode() + b"\n")
 
-    def _read_line(self) -> bytes:
-        parts = [self._rest]
-        while b"\n" not in parts[-1]:
-            part = os.read(self._out, 1 << 20)
-            if not part:
-                raise EOFError("the server went away")
-            parts.append(part)
-        line, _, self._rest = b"".join(parts).partition(b"\n")
-        return line
+    def _read_line(self) -> int:
+        """Read one line into the buffer. Allocating megabytes for every answer would cost as much as making it."""
+        length = 0
+        with memoryview(self._buffer) as view:
+            while not (length and self._buffer[length - 1] == _NEWLINE):
+                count = os.readv(self._out, [view[length:]])
+                if not count:
+                    raise EOFError("the server went away")
+                length += count
+        return length
