@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import shlex
+import shutil
 import socket
 import sys
 from collections.abc import Mapping
@@ -142,9 +143,15 @@ def _tell(connection: _Connection, what: str) -> None:
         say(f'\nwhere {TOKEN_VARIABLE} is the token: export {TOKEN_VARIABLE}="$(cat {_quoted(connection.token_file)})"')
     given_token = f" --token-file {_quoted(connection.token_file)}" if connection.token_file else ""
     say("\nOr let Armarium write it (for cursor, vscode and windsurf as well):\n")
-    say(f"  armarium install claude-code --scope user --url {connection.url}{given_token}\n")
+    say(f"  {_typed_command()} install claude-code --scope user --url {connection.url}{given_token}\n")
     say("Stop with Ctrl-C.")
 
 
 def _quoted(path: Path) -> str:
     return shlex.quote(str(path))
+
+
+def _typed_command() -> str:
+    """What a person types to run this program: its name where the shell finds it, otherwise its path."""
+    beside = Path(sys.executable).with_name("armarium")
+    return "armarium" if shutil.which("armarium") or not beside.exists() else _quoted(beside)
