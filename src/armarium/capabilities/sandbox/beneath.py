@@ -19,6 +19,7 @@ _OPEN_HOW = struct.Struct("=QQQ")
 _PROC_SUPER_MAGIC = 0x9FA0
 
 MAX_LINKS = 40
+MAX_SWAPS = 10_000
 """How many links one resolution may follow; Linux has the same bound."""
 
 MAX_TRIES = 64
@@ -90,7 +91,7 @@ def walk(dir_fd: int, own_names: Iterable[str], path: str, flags: int, mode: int
     """
     pending = _components(path)[::-1]
     held: list[int] = []
-    links = 0
+    links = swaps = 0
     try:
         while pending:
             name = pending.pop()
@@ -114,6 +115,13 @@ def walk(dir_fd: int, own_names: Iterable[str], path: str, flags: int, mode: int
                 if error.errno not in (errno.ELOOP, errno.ENOTDIR) or (not pending and flags & os.O_NOFOLLOW):
                     raise
                 target = _read_link(here, name, pending, error)
+            if target is None:
+                # It was a link a moment ago, so somebody swaps it under us; try again, though not for ever.
+                swaps += 1
+                if swaps > MAX_SWAPS:
+                    raise _os_error(errno.ELOOP, path)
+                pending.append(name)
+                continue
             links += 1
             if links > MAX_LINKS:
                 raise _os_error(errno.ELOOP, path)
@@ -141,10 +149,10 @@ def _open_last(here: int, name: str, flags: int, mode: int) -> int:
     return fd
 
 
-def _read_link(here: int, name: str, pending: list[str], error: OSError) -> str:
+def _read_link(here: int, name: str, pending: list[str], error: OSError) -> str | None:
     """The text of the link that `error` was about, read from the link itself so that no swap can come between.
 
-    Where it is no link any more, the answer is its own name: the next round opens what is there now.
+    None where it is no link any more.
     """
     fd = os.open(name, _LOOK, dir_fd=here)
     try:
@@ -158,7 +166,7 @@ def _read_link(here: int, name: str, pending: list[str], error: OSError) -> str:
     finally:
         os.close(fd)
     if error.errno == errno.ELOOP or stat.S_ISDIR(kind):
-        return name
+        return None
     raise error
 
 
