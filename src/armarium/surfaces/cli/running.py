@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import logging
 import resource
 import socket
@@ -20,8 +19,6 @@ from armarium.surfaces.mcp.stdio import serve_stdio
 
 _log = logging.getLogger("armarium")
 
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # as <malloc.h> names them
-
 Announce = Callable[[str], None]
 """Told the server's base address once it answers."""
 
@@ -36,7 +33,6 @@ def run_http(
     """Serve over HTTP until SIGINT or SIGTERM, on the socket given or else where the settings say."""
     log_as_json(settings.telemetry.log_level)
     _allow_many_files()
-    _keep_freed_memory()
     callers = authenticator or open_authenticator(settings)
 
     async def main() -> None:
@@ -59,7 +55,6 @@ def run_stdio(settings: CoreSettings) -> None:
     """Serve the process that started us, until it closes our standard input."""
     log_as_json(settings.telemetry.log_level)
     _allow_many_files()
-    _keep_freed_memory()
 
     async def main() -> None:
         async with open_armarium(settings) as armarium:
@@ -73,12 +68,3 @@ def _allow_many_files() -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 65_536), hard))
-
-
-def _keep_freed_memory() -> None:
-    """Let the C library keep up to 64 MB it has freed: building an answer of a megabyte in fresh pages every time
-    takes a third longer than in the ones of the answer before."""
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:
-        mallopt(_MMAP_THRESHOLD, 32 * 1024 * 1024)
-        mallopt(_TRIM_THRESHOLD, 64 * 1024 * 1024)

@@ -63,7 +63,7 @@ def mcp_server(
     server.add_request_handler("tools/call", types.CallToolRequestParams, call_tool)
 
     async def straight_to_the_tool(ctx: _Context, call_next: CallNext) -> HandlerResult:
-        """Spare ordinary tool calls the SDK's models, a third of a short call: the dispatcher checks all they would."""
+        """Spare ordinary tool calls the SDK's models: the dispatcher checks all they would."""
         name, arguments = _plain_call(ctx)
         if name not in served:
             return await call_next(ctx)
