@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from armarium.capabilities.sandbox.confine import ConfinedRoot, normalise
+from armarium.foundation.files.confine import ConfinedRoot, normalise
 from measure import best_of_each, compared, report
 
 PATH = "src/pkg/module/file.txt"

@@ -16,8 +16,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from armarium.capabilities.sandbox.confine import ConfinedRoot
-from armarium.capabilities.sandbox.errors import PathEscapesRoot
+from armarium.foundation.files.confine import ConfinedRoot
+from armarium.foundation.files.errors import PathEscapesRoot
 from measure import cost_of, report
 
 OPENS = 500_000

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from armarium.capabilities.sandbox.search.grep import GrepResult, Query, grep
-from armarium.capabilities.sandbox.search.walk import Bounds
+from armarium.foundation.files.walk import Bounds
 from armarium.foundation.limits import Pulse
 from measure import best_of_each, compared, report
 from source_tree import make_source_tree

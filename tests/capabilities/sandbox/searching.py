@@ -10,8 +10,8 @@ from pathlib import Path
 
 from armarium.capabilities.sandbox.search.glob import GlobResult, glob
 from armarium.capabilities.sandbox.search.grep import GrepResult, Query, grep
-from armarium.capabilities.sandbox.search.ignore import GitIgnores, IgnoreRules
-from armarium.capabilities.sandbox.search.walk import Bounds, EntryKind
+from armarium.foundation.files.ignore import GitIgnores, IgnoreRules
+from armarium.foundation.files.walk import Bounds, EntryKind
 from armarium.foundation.limits import Pulse
 
 FAR = 60.0

@@ -19,7 +19,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from searching import bounds, grepped, lines, plant
 
-from armarium.capabilities.sandbox.errors import InvalidPattern
 from armarium.capabilities.sandbox.search import lines as lines_module
 from armarium.capabilities.sandbox.search import needles as needles_module
 from armarium.capabilities.sandbox.search import scan
@@ -27,6 +26,7 @@ from armarium.capabilities.sandbox.search.grep import Query, grep_file
 from armarium.capabilities.sandbox.search.hits import MAX_SHOWN_BYTES
 from armarium.capabilities.sandbox.search.literals import requirements
 from armarium.capabilities.sandbox.search.syntax import parse
+from armarium.foundation.files.errors import InvalidPattern
 from armarium.foundation.limits import Pulse
 
 MANY = 1_000_000

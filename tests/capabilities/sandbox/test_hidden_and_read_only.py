@@ -11,7 +11,7 @@ import pytest
 from sandbox_server import Box
 
 from armarium.capabilities.sandbox.entry import patterns_hiding
-from armarium.capabilities.sandbox.search.ignore import IgnoreRules
+from armarium.foundation.files.ignore import IgnoreRules
 from support.client import ToolClient
 from support.trees import make_tree, picture
 

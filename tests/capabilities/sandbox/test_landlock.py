@@ -190,7 +190,7 @@ def test_the_confined_root_works_under_it_with_either_resolver(base: Path) -> No
     answers = answers_of(
         base,
         """
-from armarium.capabilities.sandbox.confine import ConfinedRoot
+from armarium.foundation.files.confine import ConfinedRoot
 roots = {name: ConfinedRoot(root, resolver=name) for name in ("openat2", "walk")}
 restrict()
 def use(confined):

@@ -17,13 +17,13 @@ import anyio
 import orjson
 import pytest
 
-from armarium.capabilities.sandbox.confine import ConfinedRoot, Resolver
 from armarium.capabilities.sandbox.reading import ReadLimits
 from armarium.capabilities.sandbox.roots import Root, Roots
 from armarium.capabilities.sandbox.service import Sandbox
 from armarium.capabilities.sandbox.tools import sandbox_tools
 from armarium.capabilities.sandbox.workers import Workers
 from armarium.foundation.events import Events
+from armarium.foundation.files.confine import ConfinedRoot, Resolver
 from armarium.foundation.identity import LOCAL
 from armarium.foundation.telemetry import Metrics
 from armarium.surfaces.mcp.dispatch import Caller, Dispatcher

@@ -18,11 +18,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from searching import CountingPulse, StoppingPulse, bounds, globbed, grepped, lines, opened, paths, plant
 
-from armarium.capabilities.sandbox.errors import InvalidPattern
-from armarium.capabilities.sandbox.search import walk as walk_module
 from armarium.capabilities.sandbox.search.grep import Query
-from armarium.capabilities.sandbox.search.ignore import GitIgnores, IgnoreRules
-from armarium.capabilities.sandbox.search.walk import Bounds, Everything, Walk, Watch
+from armarium.foundation.files import walk as walk_module
+from armarium.foundation.files.errors import InvalidPattern
+from armarium.foundation.files.ignore import GitIgnores, IgnoreRules
+from armarium.foundation.files.walk import Bounds, Everything, Walk, Watch
 from armarium.foundation.limits import Pulse, Stopped
 
 NAMES = st.sampled_from(["a", "a.b", "a-b", "a0", "b", "A", "é", "~", " ", "a b", "\U0001f600", "z\udce9"])

@@ -20,8 +20,8 @@ from armarium.capabilities.sandbox.answers import (
     Permissions,
     TargetType,
 )
-from armarium.capabilities.sandbox.errors import PathEscapesRoot
 from armarium.capabilities.sandbox.roots import Root
+from armarium.foundation.files.errors import PathEscapesRoot
 
 _AT_EMPTY_PATH = 0x1000
 _STATX_BTIME = 0x800

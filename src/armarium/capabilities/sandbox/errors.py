@@ -2,116 +2,76 @@
 
 from __future__ import annotations
 
-from armarium.foundation.errors import ArmariumError
+from armarium.foundation.files.errors import FileError
 
 
-class SandboxError(ArmariumError):
-    """Base of the sandbox's errors."""
-
-
-class UnknownRoot(SandboxError):
+class UnknownRoot(FileError):
     """No root of that name is configured."""
 
     code = "UNKNOWN_ROOT"
 
 
-class ToolNotAllowed(SandboxError):
+class ToolNotAllowed(FileError):
     """The root's allow-list does not name the tool."""
 
     code, security = "TOOL_NOT_ALLOWED", True
 
 
-class ReadOnlyRoot(SandboxError):
+class ReadOnlyRoot(FileError):
     """The root is served read-only."""
 
     code, security = "READ_ONLY_ROOT", True
 
 
-class PathEscapesRoot(SandboxError):
-    """The path leads, or a link on it leads, outside the root."""
-
-    code, security = "PATH_ESCAPES_ROOT", True
-
-
-class InvalidPath(SandboxError):
-    """No file can have this path: a NUL byte, a name too long, characters no file system stores."""
-
-    code, security = "INVALID_PATH", True
-
-
-class PathIgnored(SandboxError):
+class PathIgnored(FileError):
     """The root's ignore list hides the path."""
 
     code, security = "PATH_IGNORED", True
 
 
-class NotFound(SandboxError):
+class NotFound(FileError):
     """Nothing is there."""
 
     code = "NOT_FOUND"
 
 
-class AlreadyExists(SandboxError):
+class AlreadyExists(FileError):
     """Something is there that must not be."""
 
     code = "ALREADY_EXISTS"
 
 
-class NotADirectory(SandboxError):
-    """A directory was expected."""
-
-    code = "NOT_A_DIRECTORY"
-
-
-class IsADirectory(SandboxError):
-    """A file was expected."""
-
-    code = "IS_A_DIRECTORY"
-
-
-class NotARegularFile(SandboxError):
-    """A FIFO, socket or device, which is never opened for its content."""
-
-    code = "NOT_A_REGULAR_FILE"
-
-
-class CannotRemoveRoot(SandboxError):
+class CannotRemoveRoot(FileError):
     """The root directory itself stays."""
 
     code = "CANNOT_REMOVE_ROOT"
 
 
-class FileTooLarge(SandboxError):
+class FileTooLarge(FileError):
     """More than a full read may return."""
 
     code = "FILE_TOO_LARGE"
 
 
-class PatchFailed(SandboxError):
+class PatchFailed(FileError):
     """The diff does not apply; nothing was written."""
 
     code = "PATCH_FAILED"
 
 
-class InvalidPattern(SandboxError):
-    """The regular expression or glob does not parse."""
-
-    code = "INVALID_PATTERN"
-
-
-class Conflict(SandboxError):
+class Conflict(FileError):
     """The file is not in the state the caller last saw."""
 
     code = "CONFLICT"
 
 
-class PermissionDenied(SandboxError):
+class PermissionDenied(FileError):
     """The operating system refuses."""
 
     code = "PERMISSION_DENIED"
 
 
-class StorageFailure(SandboxError):
+class StorageFailure(FileError):
     """The disk is full or failing."""
 
     code, retryable = "STORAGE_FAILURE", True

@@ -6,13 +6,13 @@ import os
 from collections.abc import Generator
 from pathlib import Path
 
-from armarium.capabilities.sandbox.beneath import kernel_has_openat2
-from armarium.capabilities.sandbox.errors import InvalidPattern
 from armarium.capabilities.sandbox.landlock import supported_abi
 from armarium.capabilities.sandbox.roots import WRITING_TOOLS
-from armarium.capabilities.sandbox.search.ignore import IgnoreRules
 from armarium.capabilities.sandbox.settings import RootSettings, SandboxSettings
 from armarium.capability import Facilities, Finding
+from armarium.foundation.files.beneath import kernel_has_openat2
+from armarium.foundation.files.errors import InvalidPattern
+from armarium.foundation.files.ignore import IgnoreRules
 
 
 def examine(settings: SandboxSettings | None, facilities: Facilities) -> Generator[Finding]:

@@ -7,25 +7,27 @@ import os
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 
-from armarium.capabilities.sandbox.confine import ConfinedRoot, normalise
 from armarium.capabilities.sandbox.errors import (
     AlreadyExists,
+    NotFound,
+    PathIgnored,
+    PermissionDenied,
+    ReadOnlyRoot,
+    StorageFailure,
+    ToolNotAllowed,
+    UnknownRoot,
+)
+from armarium.foundation.errors import ConfigError, InvalidArgument
+from armarium.foundation.files.confine import ConfinedRoot, normalise
+from armarium.foundation.files.errors import (
+    FileError,
     InvalidPath,
     InvalidPattern,
     IsADirectory,
     NotADirectory,
     NotARegularFile,
-    NotFound,
-    PathIgnored,
-    PermissionDenied,
-    ReadOnlyRoot,
-    SandboxError,
-    StorageFailure,
-    ToolNotAllowed,
-    UnknownRoot,
 )
-from armarium.capabilities.sandbox.search.ignore import IgnoreRules
-from armarium.foundation.errors import ConfigError, InvalidArgument
+from armarium.foundation.files.ignore import IgnoreRules
 from armarium.foundation.refs import FileRef
 
 WRITING_TOOLS = ("write_file", "remove_file", "patch_file", "create_folder", "remove_folder", "copy", "move")
@@ -75,7 +77,7 @@ class Root:
 
     def allow(self, tool: str, path: str, *, writing: bool) -> None:
         """Raise unless the tool may be used here."""
-        error: SandboxError
+        error: FileError
         if tool not in self.allowed_tools:
             error = ToolNotAllowed(f"tool {tool} not allowed on root {self.name}")
         elif writing and self.read_only:
@@ -140,7 +142,7 @@ def about(root: Root, path: str, *, what: str = "file") -> Generator[str]:
         normal = normalise(path)
         root.require_visible(normal)
         yield normal
-    except (SandboxError, InvalidArgument) as error:
+    except (FileError, InvalidArgument) as error:
         error.details = {"root": root.name, "path": path[:4096]} | error.details
         if path not in error.message and not isinstance(error, InvalidPath):
             error.message += f": {path[:4096]}"
@@ -152,10 +154,10 @@ def about(root: Root, path: str, *, what: str = "file") -> Generator[str]:
         raise _translated(error, root, path, what) from error
 
 
-def _translated(error: OSError, root: Root, path: str, what: str) -> SandboxError:
+def _translated(error: OSError, root: Root, path: str, what: str) -> FileError:
     """The sandbox's word for what the operating system said; its own text may hold host paths."""
     shown = f"{path} (root: {root.name})"
-    translated: SandboxError
+    translated: FileError
     match error.errno:
         case errno.ENOENT:
             translated = NotFound(f"{what} not found: {shown}", hint="list_folder or glob shows what is there")

@@ -12,7 +12,7 @@ from typing import Literal
 import anyio
 
 from armarium.capabilities.sandbox import answers, describe, transfer, writes
-from armarium.capabilities.sandbox.errors import FileTooLarge, NotADirectory, SandboxError
+from armarium.capabilities.sandbox.errors import FileTooLarge
 from armarium.capabilities.sandbox.patch import Patched as PatchResult
 from armarium.capabilities.sandbox.patch import apply_patch, unified_diff
 from armarium.capabilities.sandbox.reading import ReadLimits, Window, digest, human_size, read
@@ -23,6 +23,7 @@ from armarium.capabilities.sandbox.workers import Workers
 from armarium.capabilities.sandbox.writes import FileLocks, place_for_writing
 from armarium.foundation.errors import InvalidArgument
 from armarium.foundation.events import Events, FileChanged
+from armarium.foundation.files.errors import FileError, NotADirectory
 from armarium.foundation.tools import Call, render_error
 
 _MOST_BYTES_TOGETHER = 16 * 1024 * 1024
@@ -93,7 +94,7 @@ class Sandbox:
                         )
                     room -= content["size"]
                     files.append(content)
-                except SandboxError as error:
+                except FileError as error:
                     if error.security:
                         call.denials.append(error)
                     files.append(answers.FailedRead(path=path, error=render_error(error)["error"]))

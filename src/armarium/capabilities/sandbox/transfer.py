@@ -10,19 +10,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from armarium.capabilities.sandbox import trees
-from armarium.capabilities.sandbox.confine import open_child_directory
 from armarium.capabilities.sandbox.describe import shown
-from armarium.capabilities.sandbox.errors import (
-    AlreadyExists,
-    CannotRemoveRoot,
-    IsADirectory,
-    NotADirectory,
-    NotARegularFile,
-    PathEscapesRoot,
-)
+from armarium.capabilities.sandbox.errors import AlreadyExists, CannotRemoveRoot
 from armarium.capabilities.sandbox.roots import Root
 from armarium.capabilities.sandbox.writes import FileLocks, copy_content, place_for_writing, replace_file, require_match
 from armarium.foundation.errors import InvalidArgument
+from armarium.foundation.files.confine import open_child_directory
+from armarium.foundation.files.errors import IsADirectory, NotADirectory, NotARegularFile, PathEscapesRoot
 from armarium.foundation.limits import Pulse
 
 

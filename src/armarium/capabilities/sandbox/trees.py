@@ -9,11 +9,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Literal
 
-from armarium.capabilities.sandbox.confine import open_child_directory
 from armarium.capabilities.sandbox.describe import shown
-from armarium.capabilities.sandbox.errors import IsADirectory, PathIgnored
+from armarium.capabilities.sandbox.errors import PathIgnored
 from armarium.capabilities.sandbox.roots import Root
 from armarium.capabilities.sandbox.writes import copy_content, replace_file
+from armarium.foundation.files.confine import open_child_directory
+from armarium.foundation.files.errors import IsADirectory
 from armarium.foundation.limits import Pulse
 
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC

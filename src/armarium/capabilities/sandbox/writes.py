@@ -13,18 +13,11 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 
 from armarium.capabilities.sandbox import patch as patches
-from armarium.capabilities.sandbox.confine import rename_noreplace
-from armarium.capabilities.sandbox.errors import (
-    AlreadyExists,
-    Conflict,
-    FileTooLarge,
-    IsADirectory,
-    NotARegularFile,
-    NotFound,
-    PermissionDenied,
-)
+from armarium.capabilities.sandbox.errors import AlreadyExists, Conflict, FileTooLarge, NotFound, PermissionDenied
 from armarium.capabilities.sandbox.reading import digest, human_size
 from armarium.capabilities.sandbox.roots import Root
+from armarium.foundation.files.confine import rename_noreplace
+from armarium.foundation.files.errors import IsADirectory, NotARegularFile
 from armarium.foundation.limits import Pulse
 
 MAX_PATCHED_BYTES = 64 * 1024 * 1024

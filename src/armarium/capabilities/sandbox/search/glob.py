@@ -8,10 +8,10 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from armarium.capabilities.sandbox.search.glob_patterns import glob_selection
 from armarium.capabilities.sandbox.search.lines import PathSearch
-from armarium.capabilities.sandbox.search.walk import Bounds, Entries, EntryKind, Selection, Walk, Watch
 from armarium.foundation.errors import InvalidArgument
+from armarium.foundation.files.glob_patterns import glob_selection
+from armarium.foundation.files.walk import Bounds, Entries, EntryKind, Selection, Walk, Watch
 from armarium.foundation.limits import Pulse
 
 FoundType = Literal["file", "directory", "symlink", "other"]

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import dataclass
 
-from armarium.capabilities.sandbox.search.glob_patterns import filter_selection
 from armarium.capabilities.sandbox.search.haystack import BUFFER_BYTES, MAX_LINE_BYTES, Chunk, Haystack
 from armarium.capabilities.sandbox.search.hits import Hit, hits
 from armarium.capabilities.sandbox.search.lines import LineSearch
-from armarium.capabilities.sandbox.search.walk import Bounds, Everything, Walk, Watch
+from armarium.foundation.files.glob_patterns import filter_selection
+from armarium.foundation.files.walk import Bounds, Everything, Walk, Watch
 from armarium.foundation.limits import Pulse
 
 

@@ -11,7 +11,7 @@ import stat
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass, field
 
-from armarium.capabilities.sandbox.search.walk import OPEN_FILE, Run
+from armarium.foundation.files.walk import OPEN_FILE, Run
 
 BUFFER_BYTES = 512 * 1024
 MAX_LINE_BYTES = 8 * 1024 * 1024

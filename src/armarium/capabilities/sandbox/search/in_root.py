@@ -11,13 +11,13 @@ from typing import Literal
 
 from armarium.capabilities.sandbox.answers import FoundFile, FoundFiles, Match, Matches
 from armarium.capabilities.sandbox.describe import iso_time, shown
-from armarium.capabilities.sandbox.errors import NotADirectory, NotARegularFile
 from armarium.capabilities.sandbox.roots import Root, about
 from armarium.capabilities.sandbox.search.glob import Found, glob
 from armarium.capabilities.sandbox.search.grep import Query, grep, grep_file
 from armarium.capabilities.sandbox.search.hits import Hit
-from armarium.capabilities.sandbox.search.ignore import GitIgnores
-from armarium.capabilities.sandbox.search.walk import Bounds
+from armarium.foundation.files.errors import NotADirectory, NotARegularFile
+from armarium.foundation.files.ignore import GitIgnores
+from armarium.foundation.files.walk import Bounds
 from armarium.foundation.limits import Pulse
 
 

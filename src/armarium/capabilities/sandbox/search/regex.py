@@ -12,8 +12,8 @@ from typing import Any, cast
 
 import re2  # pyright: ignore[reportMissingTypeStubs] the package has no type information
 
-from armarium.capabilities.sandbox.errors import InvalidPattern
 from armarium.capabilities.sandbox.search.syntax import unbalanced_parenthesis
+from armarium.foundation.files.errors import InvalidPattern
 
 Find = Callable[[bytes | bytearray, int, int], int]
 """Start of the first match in [start, stop) of a buffer, or -1; the bytes around it count for `^`, `$` and `\\b`."""

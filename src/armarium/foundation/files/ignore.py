@@ -7,11 +7,14 @@ import re
 import stat
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any, cast
 
+import re2  # pyright: ignore[reportMissingTypeStubs] the package has no type information
 from pathspec import GitIgnoreSpec
 
-from armarium.capabilities.sandbox.errors import InvalidPattern
-from armarium.capabilities.sandbox.search.regex import RegexError
+from armarium.foundation.files.errors import InvalidPattern
+
+_RegexError = cast(type[Exception], cast(Any, re2).error)
 
 GITIGNORE = ".gitignore"
 
@@ -32,7 +35,7 @@ class _Rules:
             # RE2, because a .gitignore comes with the tree, and one line can keep a backtracking engine busy for hours.
             # In parts, because RE2 refuses to compile a set of several thousand patterns.
             self._specs = [GitIgnoreSpec.from_lines(part, backend="re2") for part in reversed(parts)]
-        except (re.error, RegexError) as error:
+        except (re.error, _RegexError) as error:
             raise ValueError(str(error)) from error
 
     @classmethod

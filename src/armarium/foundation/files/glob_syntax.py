@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from armarium.capabilities.sandbox.errors import InvalidPattern
+from armarium.foundation.files.errors import InvalidPattern
 
 _MAX_ALTERNATIVES = 1000
 _MAX_ITEMS = 200_000

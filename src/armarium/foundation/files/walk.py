@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Literal, NamedTuple, Protocol
 
-from armarium.capabilities.sandbox.search.ignore import GITIGNORE, GitIgnores, IgnoreRules
+from armarium.foundation.files.ignore import GITIGNORE, GitIgnores, IgnoreRules
 from armarium.foundation.limits import Pulse
 
 OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -12,8 +12,8 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from typing import Literal, Self
 
-from armarium.capabilities.sandbox.beneath import LeadsOutside, host_path, kernel_has_openat2, openat2, walk
-from armarium.capabilities.sandbox.errors import (
+from armarium.foundation.files.beneath import LeadsOutside, host_path, kernel_has_openat2, openat2, walk
+from armarium.foundation.files.errors import (
     InvalidPath,
     IsADirectory,
     NotADirectory,

@@ -10,8 +10,8 @@ import re
 from collections.abc import Callable
 from functools import cached_property
 
-from armarium.capabilities.sandbox.search.glob_syntax import Alternative, Segment, parse_glob
-from armarium.capabilities.sandbox.search.walk import Entries, Selection
+from armarium.foundation.files.glob_syntax import Alternative, Segment, parse_glob
+from armarium.foundation.files.walk import Entries, Selection
 
 _State = tuple[int, int]
 """Number of an alternative, and of the segment of it that the next name has to match."""

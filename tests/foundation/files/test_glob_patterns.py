@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from searching import CountingPulse, bounds, globbed, paths, plant
 
-from armarium.capabilities.sandbox.errors import InvalidPattern
-from armarium.capabilities.sandbox.search.glob_patterns import filter_selection, glob_selection
-from armarium.capabilities.sandbox.search.walk import Selection
 from armarium.foundation.errors import InvalidArgument
+from armarium.foundation.files.errors import InvalidPattern
+from armarium.foundation.files.glob_patterns import filter_selection, glob_selection
+from armarium.foundation.files.walk import Selection
 
 
 @dataclass

@@ -11,8 +11,8 @@ from typing import get_args
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from armarium.capabilities.sandbox.confine import READ_DIRECTORY, ConfinedRoot, Resolver, normalise
-from armarium.capabilities.sandbox.errors import InvalidPath, PathEscapesRoot
+from armarium.foundation.files.confine import READ_DIRECTORY, ConfinedRoot, Resolver, normalise
+from armarium.foundation.files.errors import InvalidPath, PathEscapesRoot
 
 # Few names, so that links, paths and entries meet each other often.
 NAMES = st.sampled_from(["a", "b", "c"])

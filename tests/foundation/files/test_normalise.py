@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from armarium.capabilities.sandbox.confine import normalise
-from armarium.capabilities.sandbox.errors import InvalidPath, PathEscapesRoot
+from armarium.foundation.files.confine import normalise
+from armarium.foundation.files.errors import InvalidPath, PathEscapesRoot
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ from typing import get_args
 
 import pytest
 
-from armarium.capabilities.sandbox.confine import ConfinedRoot, Resolver
-from armarium.capabilities.sandbox.errors import PathEscapesRoot
+from armarium.foundation.files.confine import ConfinedRoot, Resolver
+from armarium.foundation.files.errors import PathEscapesRoot
 
 CALLS = 8000  # for each of six combinations: 48,000 in all
 DEADLINE_S = 60

@@ -15,21 +15,15 @@ from typing import get_args
 
 import pytest
 
-from armarium.capabilities.sandbox import beneath, confine
-from armarium.capabilities.sandbox.confine import (
+from armarium.foundation.files import beneath, confine
+from armarium.foundation.files.confine import (
     ConfinedRoot,
     Resolver,
     normalise,
     open_child_directory,
     rename_noreplace,
 )
-from armarium.capabilities.sandbox.errors import (
-    InvalidPath,
-    IsADirectory,
-    NotADirectory,
-    NotARegularFile,
-    PathEscapesRoot,
-)
+from armarium.foundation.files.errors import InvalidPath, IsADirectory, NotADirectory, NotARegularFile, PathEscapesRoot
 
 SECRET = "the secret of the outside"
 
@@ -590,7 +584,7 @@ def test_what_the_system_hides_is_neither_opened_nor_described(base: Path, resol
     (base / "root/closed").chmod(0)
     probe = """
 import os, sys
-from armarium.capabilities.sandbox.confine import ConfinedRoot, READ_DIRECTORY
+from armarium.foundation.files.confine import ConfinedRoot, READ_DIRECTORY
 root = ConfinedRoot(sys.argv[1], resolver=sys.argv[2])
 os.setgroups([]); os.setgid(65534); os.setuid(65534)
 try:

@@ -1,0 +1,1 @@
+"""The corpus: one command turns a directory into cited answers."""

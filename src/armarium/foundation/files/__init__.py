@@ -1,0 +1,1 @@
+"""Files below one directory: opened without ever leaving it, walked, matched, ignored."""

@@ -1,0 +1,1 @@
+"""Text out of files, one module for each kind of format."""
