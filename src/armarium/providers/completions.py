@@ -1,0 +1,77 @@
+"""Chat answers from an endpoint that speaks as OpenAI's does: a conversation in, pieces of text out as they come."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from typing import Any, cast
+
+from armarium.providers.http import Json, ProviderClient
+from armarium.providers.interfaces import Message
+
+
+class HostedChat:
+    """A chat model behind HTTP; the vendors' own classes say what is particular to them."""
+
+    def __init__(self, client: ProviderClient, model: str, *, max_tokens_field: str = "max_tokens") -> None:
+        self.model = model
+        self._client = client
+        self._max_tokens_field = max_tokens_field
+
+    async def stream(
+        self, messages: Sequence[Message], *, max_tokens: int | None = None, temperature: float | None = None
+    ) -> AsyncGenerator[str]:
+        """The answer piece by piece; raises when it breaks off."""
+        body: Json = {
+            "model": self.model,
+            "messages": [
+                # Half surrogates cannot be sent, and a question may hold anything.
+                {"role": message.role, "content": message.content.encode("utf-8", "replace").decode()}
+                for message in messages
+            ],
+            "stream": True,
+        }
+        if max_tokens is not None:
+            body[self._max_tokens_field] = max_tokens
+        if temperature is not None:
+            body["temperature"] = temperature
+        async with aclosing(self._client.events("/chat/completions", body, is_last=_is_last)) as events:
+            async for event in events:
+                choice = _first_choice(event)
+                if choice.get("finish_reason") == "error":
+                    raise self._client.vendor.unavailable(
+                        f"{self._client.vendor.name} failed in the middle of its answer"
+                    )
+                if text := _text(choice):
+                    yield text
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._client.aclose()
+
+
+def _first_choice(event: Json) -> Json:
+    # The last event of some servers only tells the usage, and has no choice.
+    choices = event.get("choices")
+    if isinstance(choices, list) and choices and isinstance(choices[0], dict):
+        return cast("Json", choices[0])
+    return {}
+
+
+def _is_last(event: Json) -> bool:
+    return _first_choice(event).get("finish_reason") is not None
+
+
+def _text(choice: Json) -> str:
+    """The text of an event, or of a whole answer from a server that does not stream."""
+    message = choice.get("delta") or choice.get("message")
+    if not isinstance(message, dict):
+        return ""
+    content: object = cast("Json", message).get("content")
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        return ""
+    # Models that think send pieces of several kinds; only what is said belongs to the answer.
+    pieces = [cast("dict[str, Any]", piece) for piece in cast("list[object]", content) if isinstance(piece, dict)]
+    return "".join(str(piece.get("text") or "") for piece in pieces if piece.get("type") == "text")

@@ -1,0 +1,125 @@
+"""Embeddings from an endpoint that speaks as OpenAI's does: batches in, checked and normalised vectors out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+import anyio
+
+from armarium.providers.batches import BatchLimits, batches, sendable
+from armarium.providers.errors import ProviderError, ProviderFailed
+from armarium.providers.http import Json, ProviderClient
+
+if TYPE_CHECKING:
+    from armarium.providers.interfaces import Vectors
+
+_QUERY_DEADLINE_S = 15.0
+_PERHAPS_TOO_LARGE = (400, 413, 422)
+
+
+class HostedEmbedder:
+    """An embedder behind HTTP; the vendors' own classes say what is particular to them."""
+
+    def __init__(
+        self,
+        client: ProviderClient,
+        model: str,
+        limits: BatchLimits,
+        *,
+        dimensions: int | None = None,
+        extra: Mapping[str, Any] | None = None,
+        passage_prefix: str = "",
+        query_prefix: str = "",
+    ) -> None:
+        self.model = model
+        self.dimensions = dimensions
+        self._client = client
+        self._limits = limits
+        self._extra = extra or {}
+        self._passage_prefix = passage_prefix
+        self._query_prefix = query_prefix
+
+    async def embed(self, texts: Sequence[str]) -> Vectors:
+        """The vectors of passages, one row each, in their order; batches go out side by side."""
+        import numpy
+
+        if not texts:
+            return numpy.zeros((0, self.dimensions or 0), numpy.float32)
+        inputs = [sendable(self._passage_prefix + text, self._limits.tokens_per_text) for text in texts]
+        waiting = batches(inputs, self._limits)
+        answered: dict[int, Vectors] = {}
+        failure: ProviderError | None = None
+
+        async def work() -> None:
+            nonlocal failure
+            try:
+                # One generator for all workers: a batch is cut when somebody is free to send it.
+                for positions in waiting:
+                    answered[positions.start] = await self._embed_batch(inputs[positions.start : positions.stop])
+            except ProviderError as error:
+                failure = failure or error
+                group.cancel_scope.cancel()
+
+        async with anyio.create_task_group() as group:
+            for _ in range(self._client.concurrency):
+                group.start_soon(work)
+        if failure is not None:
+            raise failure
+        return numpy.concatenate([answered[start] for start in sorted(answered)])
+
+    async def embed_query(self, text: str) -> Vectors:
+        """The vector of a question, asked for ahead of passages."""
+        query = sendable(self._query_prefix + text, self._limits.tokens_per_text)
+        return (await self._request([query], urgent=True))[0]
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._client.aclose()
+
+    async def _embed_batch(self, inputs: Sequence[str]) -> Vectors:
+        import numpy
+
+        try:
+            return await self._request(inputs, urgent=False)
+        except ProviderFailed as error:
+            if len(inputs) == 1 or error.private.get("status") not in _PERHAPS_TOO_LARGE:
+                raise
+        # Tokens are only estimated, so a full batch may be over the limit; if it is something else, a half fails too.
+        half = len(inputs) // 2
+        return numpy.concatenate([await self._embed_batch(inputs[:half]), await self._embed_batch(inputs[half:])])
+
+    async def _request(self, inputs: Sequence[str], *, urgent: bool) -> Vectors:
+        body: Json = {"model": self.model, "input": list(inputs), **self._extra}
+        deadline_s = _QUERY_DEADLINE_S if urgent else None
+        answer = await self._client.post("/embeddings", body, urgent=urgent, deadline_s=deadline_s)
+        vectors = self._checked(answer.get("data"), len(inputs))
+        self.dimensions = vectors.shape[1]
+        return vectors
+
+    def _checked(self, rows: object, expected: int) -> Vectors:
+        """The rows in the order of their inputs, each of length 1; an answer that is anything else is refused."""
+        import numpy
+
+        unusable = self._client.vendor.unusable
+        if not isinstance(rows, list) or len(cast("list[object]", rows)) != expected:
+            raise unusable(f"it does not hold {expected} embeddings")
+        placed: dict[int, object] = {}
+        for position, row in enumerate(cast("list[object]", rows)):
+            fields = cast("Json", row) if isinstance(row, dict) else {}
+            index = fields.get("index", position)
+            placed[index if isinstance(index, int) else -1] = fields.get("embedding")
+        if placed.keys() != set(range(expected)):
+            raise unusable("its embeddings are not numbered as the inputs are")
+        try:
+            vectors = numpy.array([placed[position] for position in range(expected)], numpy.float64)
+        except (ValueError, TypeError) as failure:
+            raise unusable("its embeddings are not rows of numbers") from failure
+        if vectors.ndim != 2 or vectors.shape[1] != (self.dimensions or vectors.shape[1] or -1):
+            raise unusable(f"its embeddings do not have {self.dimensions or 'any'} dimensions")
+        with numpy.errstate(over="ignore"):
+            lengths = numpy.linalg.norm(vectors, axis=1, keepdims=True)
+        if not numpy.isfinite(lengths).all():
+            raise unusable("its embeddings hold numbers that are not finite")
+        lengths[lengths == 0] = 1.0
+        return (vectors / lengths).astype(numpy.float32)
