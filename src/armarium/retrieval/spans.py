@@ -61,6 +61,13 @@ def span_as_json(span: Span) -> dict[str, Any]:
             return {"kind": "time", "start_ms": start_ms, "end_ms": end_ms}
 
 
+def span_from_json(span: dict[str, Any]) -> Span:
+    """The span that `span_as_json` wrote."""
+    if span["kind"] == "page":
+        return Page(span["page"])
+    return Time(span["start_ms"], span["end_ms"]) if span["kind"] == "time" else Lines(span["start_line"], span["end_line"])
+
+
 def span_as_columns(span: Span) -> tuple[SpanKind, int, int]:
     """The span as a row keeps it: kind, start, end."""
     match span:

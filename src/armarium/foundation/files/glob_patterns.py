@@ -26,10 +26,33 @@ def glob_selection(pattern: str) -> Selection:
 
 def filter_selection(pattern: str) -> Selection:
     """What a file filter selects: without a "/" it speaks about names at any depth, otherwise about the path."""
+    return _Program(_of_filter(pattern)).start()
+
+
+def _of_filter(pattern: str) -> list[Alternative]:
     alternatives = parse_glob(pattern)
-    if "/" not in pattern:
-        alternatives = [Alternative((None, *alternative.segments)) for alternative in alternatives]
-    return _Program(alternatives).start()
+    if "/" in pattern:
+        return alternatives
+    return [Alternative((None, *alternative.segments)) for alternative in alternatives]
+
+
+def path_matcher(pattern: str) -> Callable[[str], bool]:
+    """Whether the path of a file fits a file filter; for paths that are known already and need no walk."""
+    directories: dict[str, Selection | None] = {"": filter_selection(pattern)}
+
+    def within(directory: str) -> Selection | None:
+        if directory not in directories:
+            above, _, name = directory.rpartition("/")
+            around = within(above)
+            directories[directory] = around.enter(name) if around else None
+        return directories[directory]
+
+    def fits(path: str) -> bool:
+        directory, _, name = path.rpartition("/")
+        selection = within(directory)
+        return isinstance(selection, _GlobSelection) and selection.takes(name)
+
+    return fits
 
 
 class _Program:
@@ -84,9 +107,14 @@ class _GlobSelection:
             if alternative.completed_after(index + 1):
                 (wanted_directories if alternative.only_directories else wanted).append(segment or _EVERY_NAME)
         self._choose = _chooser(wanted, wanted_directories)
+        self._named = _matcher(wanted)
 
     def choose(self, entries: Entries, directory: str, /) -> Entries:
         return self._choose(entries)
+
+    def takes(self, name: str) -> bool:
+        """Whether a file of that name in this directory is selected."""
+        return bool(self._named(name))
 
     def enter(self, name: str, /) -> Selection | None:
         moved = [state for matches, state in self._moves if matches(name)]
