@@ -1,0 +1,109 @@
+"""Extracts e-mail, single messages and mailboxes, as Markdown: who, what, when, the text, the names of attachments."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from email import message_from_bytes
+from email.header import decode_header, make_header
+from email.message import Message
+from itertools import islice
+
+from armarium.retrieval.extract.errors import ExtractFailed
+from armarium.retrieval.extract.html import render
+from armarium.retrieval.extract.limits import Limits
+from armarium.retrieval.passages import Extracted
+from armarium.retrieval.text import clean, decode
+
+_MAX_HEADER_CHARS = 4_096
+_HEADERS = ("From", "To", "Cc", "Date")
+_SEPARATOR = re.compile(rb"(?:\A|(?<=\n)\r?\n)From [^\n]*\n")
+_QUOTED_SEPARATOR = re.compile(rb"^>(>*From )", re.MULTILINE)
+
+
+def extract_message(data: bytes) -> Extracted:
+    """One message."""
+    message = message_from_bytes(data)
+    if not message.keys():
+        raise ExtractFailed("the file is not an e-mail message")
+    return Extracted(_as_text([_rendered(message)]), structure="markdown", title=_header(message, "Subject") or None)
+
+
+def extract_mailbox(data: bytes, limits: Limits) -> Extracted:
+    """All messages of a mailbox, each under its subject."""
+    messages = [_rendered(message_from_bytes(raw)) for raw in _messages(data, limits.max_messages)]
+    if not messages:
+        raise ExtractFailed("the file is not a mailbox")
+    return Extracted(_as_text(messages), structure="markdown")
+
+
+def _as_text(messages: list[str]) -> str:
+    return clean("\n\n".join(messages) + "\n")
+
+
+def _messages(data: bytes, most: int) -> Iterator[bytes]:
+    separators = list(islice(_SEPARATOR.finditer(data), most + 1))
+    ends = [following.start() for following in separators[1:]] + [len(data)]
+    for separator, end in zip(separators[:most], ends, strict=False):
+        yield _QUOTED_SEPARATOR.sub(rb"\1", data[separator.end() : end])
+
+
+def _header(message: Message, name: str) -> str:
+    raw = next((str(value) for key, value in message.raw_items() if key.lower() == name.lower()), "")
+    return _decoded_header(raw[:_MAX_HEADER_CHARS])
+
+
+def _decoded_header(raw: str) -> str:
+    # The standard library's newer parser of headers takes gigabytes for half a megabyte of subject; this one does not.
+    text = decode(raw.encode("utf-8", "surrogateescape"))  # a header of bytes comes as half surrogates
+    with suppress(ValueError, LookupError):  # of an encoding that does not exist, or bytes that are not in it
+        text = str(make_header(decode_header(text)))
+    return " ".join(clean(text).split())
+
+
+def _rendered(message: Message) -> str:
+    headers = [f"{name}: {value}" for name in _HEADERS if (value := _header(message, name))]
+    attachments = [
+        _file_name(part) or part.get_content_type()
+        for part in message.walk()
+        if not part.is_multipart() and _is_attachment(part)
+    ]
+    body = _body(message, "text/plain") or _body(message, "text/html")
+    blocks = [f"# {_header(message, 'Subject') or '(no subject)'}", "\n".join(headers), body]
+    if attachments:
+        blocks.append("Attachments: " + ", ".join(attachments))
+    return "\n\n".join(filter(None, blocks))
+
+
+def _file_name(part: Message) -> str:
+    if any(len(str(part.get(header, ""))) > _MAX_HEADER_CHARS for header in ("Content-Disposition", "Content-Type")):
+        return ""
+    try:
+        return _decoded_header(part.get_filename() or "")
+    except (ValueError, LookupError, TypeError):  # a name in a form of its own, and wrong in it
+        return ""
+
+
+def _is_attachment(part: Message) -> bool:
+    return bool(_file_name(part)) or part.get_content_disposition() == "attachment"
+
+
+def _body(message: Message, content_type: str) -> str:
+    """The texts of that type that are not attachments, one after another."""
+    texts: list[str] = []
+    for part in message.walk():
+        if part.get_content_type() == content_type and not part.is_multipart() and not _is_attachment(part):
+            payload = part.get_payload(decode=True)
+            text = _decoded(payload, part.get_content_charset()) if isinstance(payload, bytes) else ""
+            texts.append("\n".join(render(text).lines) if content_type == "text/html" else text.strip())
+    return "\n\n".join(filter(None, texts))
+
+
+def _decoded(payload: bytes, charset: str | None) -> str:
+    if charset and charset not in {"us-ascii", "utf-8"}:
+        try:
+            return clean(payload.decode(charset))
+        except (LookupError, ValueError):
+            pass  # what a message says about itself is often wrong
+    return decode(payload)

@@ -1,0 +1,86 @@
+"""Extracts PowerPoint presentations as Markdown, a page for each slide, with the speaker's notes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from xml.etree.ElementTree import Element
+
+from armarium.retrieval.extract.errors import ExtractFailed
+from armarium.retrieval.extract.limits import Limits
+from armarium.retrieval.extract.package import Package
+from armarium.retrieval.extract.paging import joined_pages
+from armarium.retrieval.passages import Extracted
+from armarium.retrieval.text import clean
+
+_A = "{http://schemas.openxmlformats.org/drawingml/2006/main}"
+_P = "{http://schemas.openxmlformats.org/presentationml/2006/main}"
+_R = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}"
+_TITLES = frozenset({"title", "ctrTitle"})
+_FURNITURE = frozenset({"sldNum", "dt", "ftr", "hdr"})
+
+
+def extract_slides(data: bytes, limits: Limits) -> Extracted:
+    """The slides in the order they are shown."""
+    package = Package(data, limits)
+    main = package.main_part()
+    related = package.related(main)
+    order = [slide.get(f"{_R}id", "") for slide in package.xml(main).iter(f"{_P}sldId")]
+    parts = [related[slide][1] for slide in order if slide in related][: limits.max_pages]
+    if not parts:
+        raise ExtractFailed("the presentation has no slides")
+    text, page_starts = joined_pages([clean(_slide(package, part)) for part in parts])
+    return Extracted(text, structure="markdown", title=package.title(), page_starts=page_starts)
+
+
+def _slide(package: Package, part: str) -> str:
+    titles: list[str] = []
+    body: list[str] = []
+    for kind, lines in _shapes(package.xml(part)):
+        if kind in _TITLES:
+            titles.append("# " + " ".join(" ".join(lines).split()))
+        else:
+            body.append("\n".join(lines))
+    notes_part = package.related_part(part, "notesSlide")
+    notes = (
+        [line for kind, lines in _shapes(package.xml(notes_part)) if kind == "body" for line in lines]
+        if notes_part
+        else []
+    )
+    if notes:
+        body.append("Notes:\n" + "\n".join(notes))
+    return "\n\n".join([*titles, *body])
+
+
+def _shapes(slide: Element) -> Iterator[tuple[str, list[str]]]:
+    """Kind of placeholder and lines of each shape that holds text, and of each table."""
+    for element in slide.iter():
+        if element.tag == f"{_P}sp":
+            placeholder = element.find(f"{_P}nvSpPr/{_P}nvPr/{_P}ph")
+            kind = "" if placeholder is None else placeholder.get("type", "body")
+            lines = [line for paragraph in element.iter(f"{_A}p") if (line := _line(paragraph, kind))]
+            if lines and kind not in _FURNITURE:
+                yield kind, lines
+        elif element.tag == f"{_A}tbl":
+            rows = [_row(row) for row in element.iter(f"{_A}tr")]
+            if any(rows):
+                yield "table", rows
+
+
+def _line(paragraph: Element, kind: str) -> str:
+    text = "".join(_characters(paragraph)).strip()
+    level = paragraph.find(f"{_A}pPr") if text and kind not in _TITLES else None
+    depth = level.get("lvl", "0") if level is not None else "0"
+    return f"{'  ' * min(int(depth), 8)}- {text}" if depth.isdecimal() and int(depth) else text
+
+
+def _characters(paragraph: Element) -> Iterator[str]:
+    for element in paragraph.iter():
+        if element.tag == f"{_A}t":
+            yield element.text or ""
+        elif element.tag == f"{_A}br":
+            yield " "
+
+
+def _row(row: Element) -> str:
+    cells = (" ".join("".join(_characters(cell)).split()) for cell in row.iter(f"{_A}tc"))
+    return " | ".join(cells).strip(" |")
