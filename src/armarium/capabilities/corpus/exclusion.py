@@ -1,0 +1,254 @@
+"""Decides what of a directory may never be indexed or shown: by the path, and by credentials in the content."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, cast
+
+import re2  # pyright: ignore[reportMissingTypeStubs] the package has no type information
+
+from armarium.capabilities.corpus.secret_patterns import GROUP_CHECKS, SecretRule, named_rules
+from armarium.foundation.errors import ConfigError
+from armarium.foundation.files.errors import InvalidPattern
+from armarium.foundation.files.ignore import IgnoreRules
+
+IGNORED_PATHS: tuple[str, ...] = (".git/", "node_modules/", "dist/", "build/", ".venv/")
+"""Always left out, unless the settings show one of them again: `!build/`."""
+
+STATE_PATHS: tuple[str, ...] = (".dir2mcp/",)
+"""The index itself, and the token to reach it. No setting shows them."""
+
+DEFAULT_PATH_EXCLUDES: tuple[str, ...] = (
+    "**/.git/**",
+    "**/node_modules/**",
+    "**/.dir2mcp/**",
+    "**/.env",
+    "**/.env.local",
+    "**/.env.production",
+    "**/*.pem",
+    "**/*.key",
+    "**/*.p12",
+    "**/*.pfx",
+    "**/*.jks",
+    "**/*.keystore",
+    "**/*.kdbx",
+    "**/*.ppk",
+    "**/id_rsa",
+    "**/id_dsa",
+    "**/id_ecdsa",
+    "**/id_ed25519",
+    "**/.ssh/**",
+    "**/.gnupg/**",
+    "**/.aws/credentials",
+    "**/.netrc",
+    "**/.pgpass",
+    "**/.git-credentials",
+    "**/.htpasswd",
+)
+
+_engine: Any = cast(Any, re2)._re2.RE2
+_UNANCHORED: Any = _engine.Anchor.UNANCHORED
+# Room for the automaton of all rules together. When it is used up, RE2 goes on more slowly, and finds the same.
+_AUTOMATON_BYTES = 64 * 1024 * 1024
+_MAX_MATCHES = 100
+_BYTE_ORDER_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+
+
+@dataclass(frozen=True, slots=True)
+class SecretMatch:
+    """That a credential is there and what kind it is; never what it is."""
+
+    rule: str
+    line: int
+    """Counted from 1."""
+
+
+class Exclusion:
+    """What the settings exclude, asked before every content goes into the index or out of it."""
+
+    def __init__(
+        self,
+        path_excludes: Sequence[str] = DEFAULT_PATH_EXCLUDES,
+        secret_patterns: Sequence[str] | None = None,
+        *,
+        state_paths: Sequence[str] = STATE_PATHS,
+    ) -> None:
+        """`secret_patterns` replace the default rules. Raise `ConfigError` naming a pattern that cannot be used."""
+        lines = _as_directories([*IGNORED_PATHS, *path_excludes, *state_paths])
+        try:
+            self._paths = IgnoreRules.from_lines(lines)
+        except InvalidPattern as error:
+            faulty = error.details.get("pattern")
+            raise ConfigError(
+                f"security.path_excludes has an invalid pattern: {faulty}", hint="patterns are written as in .gitignore"
+            ) from error
+        self.may_hide_entry = _entry_filter(lines)
+        """Of a name in a directory that is not excluded: False when no pattern can speak about it. Many times faster
+        than asking `excludes_entry`, and right for nearly every name."""
+        rules = [_CompiledRule(rule) for rule in named_rules(secret_patterns)]
+        self._all = _Gate(rules)
+        self._groups = [
+            _Gate([rule for rule in rules if not rule.is_checked]),
+            _Gate([rule for rule in rules if rule.is_checked]),
+        ]
+        """What looks like a token and is none is in one file of a hundred. There the rules that need a second look
+        are tried one by one, but the many others still together."""
+
+    def excludes_path(self, rel_path: str, *, is_directory: bool = False) -> bool:
+        """Whether the path, relative to the root, or any directory above it is excluded."""
+        return self._paths.hides(rel_path, is_directory)
+
+    def excludes_entry(self, rel_path: str, is_directory: bool) -> bool:
+        """Whether the entry itself is excluded, for a caller that came down through directories that are not."""
+        return self._paths.hides_entry(rel_path, is_directory)
+
+    def secrets_in(self, content: bytes | str) -> list[SecretMatch]:
+        """The credentials in a file's bytes, or in any text about to be shown, by line; the first hundred of them."""
+        text = _as_utf8(content)
+        found: list[SecretMatch] = []
+        for rule, begin in self._candidates(text):
+            line, counted_to = 1, 0
+            for start in islice(rule.matches(text, begin), _MAX_MATCHES):
+                line += text.count(b"\n", counted_to, start)
+                counted_to = start
+                found.append(SecretMatch(rule.name, line))
+        return sorted(found, key=lambda match: match.line)[:_MAX_MATCHES]
+
+    def holds_secret(self, content: bytes | str) -> bool:
+        """Whether there is any credential, for a caller that does not ask which."""
+        text = _as_utf8(content)
+        return any(True for rule, begin in self._candidates(text) for _ in rule.matches(text, begin))
+
+    def _candidates(self, text: bytes) -> Iterator[tuple[_CompiledRule, int]]:
+        """The rules that may match, and from where on."""
+        first = self._all.first(text, 0)
+        if first is None:
+            return
+        for group in self._groups:
+            begin = group.first(text, first)
+            if begin is not None:
+                yield from ((rule, begin) for rule in group.rules)
+
+
+class _CompiledRule:
+    """One rule, looked for on its own once a file is known to hold something."""
+
+    def __init__(self, rule: SecretRule) -> None:
+        self.name = rule.name
+        self.pattern = rule.pattern
+        self._regex = _compiled(rule.pattern)
+        names: dict[bytes, int] = dict(self._regex.NamedCapturingGroups())
+        self._checks: list[tuple[int, Callable[[str], bool]]] = [
+            (names[name.encode()], check) for name, check in GROUP_CHECKS.items() if name.encode() in names
+        ]
+
+    @property
+    def is_checked(self) -> bool:
+        """Whether a match alone does not tell."""
+        return bool(self._checks)
+
+    def matches(self, text: bytes, begin: int) -> Iterator[int]:
+        """Where the rule matches, from `begin` on."""
+        position = begin
+        while position <= len(text):
+            spans: list[tuple[int, int]] = self._regex.Match(_UNANCHORED, text, position, len(text))
+            start, end = spans[0]
+            if start < 0:
+                return
+            if self._holds(text, spans):
+                yield start
+            # A pattern from the settings may match nothing at all, and must not do so for ever.
+            position = max(end, start + 1)
+
+    def _holds(self, text: bytes, spans: list[tuple[int, int]]) -> bool:
+        for group, check in self._checks:
+            start, end = spans[group]
+            if start >= 0 and not check(text[start:end].decode("utf-8", "replace")):
+                return False
+        return True
+
+
+class _Gate:
+    """Several rules as one expression, so that text in which none of them matches is read once."""
+
+    def __init__(self, rules: Sequence[_CompiledRule]) -> None:
+        self.rules = rules
+        patterns = [rule.pattern for rule in rules]
+        together = _regex("|".join(f"(?:{pattern})" for pattern in patterns), capture=False)
+        # Too large an expression is not compiled, and a quotation left open would take in the rules behind it.
+        if not together.ok() or any(r"\Q" in pattern for pattern in patterns):
+            self._regexes = [_regex(pattern, capture=False) for pattern in patterns]
+        else:
+            self._regexes = [together] if rules else []
+
+    def first(self, text: bytes, begin: int) -> int | None:
+        """Where the first match of any rule begins."""
+        starts = [regex.Match(_UNANCHORED, text, begin, len(text))[0][0] for regex in self._regexes]
+        return min((start for start in starts if start >= 0), default=None)
+
+
+def _as_utf8(content: bytes | str) -> bytes:
+    if isinstance(content, str):
+        return content.encode("utf-8", "replace")
+    if content.startswith(_BYTE_ORDER_MARKS):
+        return content.decode("utf-16", "replace").encode("utf-8", "replace")
+    return content
+
+
+def _compiled(pattern: str) -> Any:
+    regex = _regex(pattern)
+    if not regex.ok():
+        reason = regex.error().decode("utf-8", "replace")
+        raise ConfigError(
+            f"security.secret_patterns has an invalid pattern: {pattern} ({reason})",
+            hint="patterns are regular expressions in RE2's syntax, which has no look-around and no back-references",
+            pattern=pattern,
+        )
+    return regex
+
+
+def _regex(pattern: str, *, capture: bool = True) -> Any:
+    options: Any = cast(Any, re2).Options()
+    options.log_errors = False
+    options.never_capture = not capture
+    options.max_mem = _AUTOMATON_BYTES
+    return _engine(pattern.encode("utf-8", "replace"), options)
+
+
+def _as_directories(lines: list[str]) -> list[str]:
+    """`a/**` written as `/a/`, which hides the same files without a look at each of them.
+
+    The two differ when a later line shows something below `a` again.
+    """
+    if any(line.startswith("!") for line in lines):
+        return lines
+    directories = [(line.removesuffix("/**"), line) for line in lines]
+    return [
+        line if body == line or body in ("", "**") else f"{body}/" if "/" in body else f"/{body}/"
+        for body, line in directories
+    ]
+
+
+def _entry_filter(lines: Sequence[str]) -> Callable[[str], bool]:
+    """What every name that a pattern could hide, in a directory no pattern hides, has in common.
+
+    Only the last name of a pattern is looked at. If it is plain text, or a star and plain text, comparing is enough.
+    """
+    names: set[str] = set()
+    suffixes: set[str] = set()
+    for line in lines:
+        if not line or line[0] in "#!":
+            continue
+        last = line.removesuffix("/").rpartition("/")[2]
+        suffix = last.removeprefix("*")
+        if not suffix or line != line.strip() or any(char in suffix for char in "*?[]\\"):
+            return lambda name: True
+        if suffix == last:
+            names.add(last)
+        else:
+            suffixes.add(suffix)
+    ends = tuple(suffixes)
+    return lambda name: name in names or name.endswith(ends)

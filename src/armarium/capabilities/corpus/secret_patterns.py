@@ -1,0 +1,133 @@
+"""Which texts are credentials: the default rules, and how a match is told from a name or a placeholder.
+
+A rule is one regular expression in RE2's syntax. What its groups of certain names took is looked at once more, because
+a regular expression cannot tell `token = parser.next_token_value` from a token: `value` must not be made of words,
+`password` not be a placeholder, `host` not be an example. Patterns from the settings may use the same names.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class SecretRule:
+    """A kind of credential, and what it looks like."""
+
+    name: str
+    pattern: str
+
+
+# A key, what may stand between it and its value in code, JSON, YAML or a shell, and the quote before the value.
+_IS = r"""["'\]]{0,2}\s{0,5}(?::=|=>|[:=])\s{0,5}["'`]?"""
+
+DEFAULT_RULES: tuple[SecretRule, ...] = (
+    SecretRule("aws-access-key-id", r"\b(?:AKIA|ASIA)[0-9A-Z]{16}"),
+    # The contract's rule takes any 40 characters anywhere, which are also every git commit and many import paths.
+    SecretRule(
+        "aws-secret", r"(?i)aws.{0,20}secret.{0,20}" + _IS + r"(?:[0-9a-zA-Z/+=]{40}|(?P<value>[0-9a-zA-Z/+=]{20,}))"
+    ),
+    SecretRule(
+        "credential",
+        r"(?i)(?:secret|password|passwd|credentials?|(?:access|api|auth|account|encryption|private|secret)[_-]?key)"
+        + _IS
+        + r"(?P<value>[0-9a-zA-Z/+=]{32,})",
+    ),
+    SecretRule(
+        "authorization",
+        r"""(?i)(?:authorization["']?\s*[:=]\s*["']?bearer\s+[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}"""
+        r"|(?:access|id|refresh)_token" + _IS + r"(?P<value>[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}))",
+    ),
+    SecretRule("jwt", r"\beyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{16,}"),
+    SecretRule("bearer", r"(?i)\bbearer\s+(?P<value>[A-Za-z0-9_.~+/-]{20,})"),
+    SecretRule("token", r"(?i)token" + _IS + r"(?P<value>[A-Za-z0-9_.-]{20,})"),
+    SecretRule("api-key", r"\b(?:sk_[a-z0-9]{32}|api_[A-Za-z0-9]{32})"),
+    SecretRule("github", r"\b(?:gh[opsur]_[A-Za-z0-9]{36}|github_pat_[A-Za-z0-9]{22}_[A-Za-z0-9]{59})"),
+    SecretRule("gitlab", r"\bglpat-(?P<value>[A-Za-z0-9_-]{20,})"),
+    SecretRule("slack", r"\b(?:xox[abeoprs]-(?:[0-9]-)?|xapp-[0-9]-)[A-Za-z0-9]{8,}-[A-Za-z0-9-]{8,}"),
+    SecretRule(
+        "slack-webhook", r"hooks\.slack\.com/(?:services|workflows|triggers)/T[A-Za-z0-9]{6,}/[A-Za-z0-9/]{12,}"
+    ),
+    SecretRule("stripe", r"\b(?:[rs]k_(?:live|test)_[A-Za-z0-9]{16,}|whsec_[A-Za-z0-9+/]{32,})"),
+    SecretRule("google-api-key", r"\bAIza[0-9A-Za-z_-]{35}"),
+    SecretRule("google-oauth", r"\b(?:ya29\.(?P<value>[0-9A-Za-z_-]{20,})|GOCSPX-[0-9A-Za-z_-]{28})"),
+    SecretRule("google-service-account", r'"private_key_id"\s*:\s*"[0-9a-f]{40}"'),
+    SecretRule("model-provider", r"\bsk-(?:[a-z]{2,8}-(?:[a-z]{0,8}[0-9]{1,2}-)?)?(?P<value>[A-Za-z0-9_-]{20,})"),
+    SecretRule("npm", r"\bnpm_[A-Za-z0-9]{36}\b"),
+    SecretRule("pypi", r"\bpypi-AgE[A-Za-z0-9_-]{50,}"),
+    SecretRule("hugging-face", r"\bhf_[A-Za-z0-9]{34}\b"),
+    SecretRule("sendgrid", r"\bSG\.[A-Za-z0-9_-]{22}\.[A-Za-z0-9_-]{43}"),
+    SecretRule("azure-storage", r"\b(?:Account|SharedAccess)Key=[A-Za-z0-9+/]{40,86}=="),
+    SecretRule(
+        "private-key",
+        # A header alone is also in every program that reads keys, so some of the key has to follow: after a line end
+        # as it is or as an escape, and whatever a comment or a quote puts in front of it.
+        r"-----BEGIN (?:[A-Z0-9]+ ){0,3}PRIVATE KEY(?: BLOCK)?-----(?:\\r)?(?:\\n|\s)"
+        r"""[\s>#*"'+\\]{0,40}(?:[A-Za-z0-9+/=]{16}|(?:Proc-Type|DEK-Info|Version|Comment|Hash): )""",
+    ),
+    SecretRule("putty-key", r"PuTTY-User-Key-File-[23]: "),
+    SecretRule(
+        "url-password",
+        r"""://[^\s/:@"'`<>\\]{0,64}:(?P<password>[^\s/:@"'`<>\\]{3,128})@(?P<host>[A-Za-z0-9.-]{1,253})""",
+    ),
+)
+
+
+def named_rules(patterns: Sequence[str] | None) -> tuple[SecretRule, ...]:
+    """The rules that the settings ask for: their own patterns instead of the defaults, known by their place."""
+    if patterns is None:
+        return DEFAULT_RULES
+    return tuple(SecretRule(f"pattern {number}", pattern) for number, pattern in enumerate(patterns, 1))
+
+
+_PLACEHOLDER = re.compile(
+    r"x{3,}|\*+|\.{3,}|(?:my|your|the|some|new|old|db|user|test|super)?[_-]*"
+    r"(?:pass(?:word|wd|phrase)?|passwort|pwd?|secret|token|(?:api)?[_-]*key|credentials?|value|here|string)"
+    r"|changeme|example|dummy|redacted|hidden|guest|admin|root|postgres|mysql|foo|bar|baz|user(?:name)?|test",
+    re.IGNORECASE,
+)
+_EXAMPLE_HOST = re.compile(
+    r"(?:.*\.)?example(?:\.(?:com|org|net|edu))?|.*\.(?:example|invalid|test)|host(?:name)?|server|domain(?:\.com)?"
+    r"|proxy|(?:my|your)[a-z-]*(?:\.com)?",
+    re.IGNORECASE,
+)
+_NOT_LITERAL = frozenset("{}$%<>[]()")
+_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+_UNSPEAKABLE = re.compile(r"[bcdfghjklmnpqrstvwxz]{5}", re.IGNORECASE)
+_LONGEST_WORD = 15
+_SHORTEST_WORDS = 3.0
+"""Words of code are longer than this on average; the runs of one case in random letters are shorter."""
+_MOST_DIGITS = 3
+_FEWEST_CHARACTERS = 6
+
+
+def is_made_up(value: str) -> bool:
+    """Whether a value was generated, rather than written by a person: not a name, a path, or a row of placeholders."""
+    if len(set(value.lower())) < _FEWEST_CHARACTERS or "xxxx" in value.lower():
+        return False
+    words: list[str] = _WORD.findall(value)
+    return (
+        sum(char.isdigit() for char in value) > _MOST_DIGITS
+        or sum(map(len, words)) < _SHORTEST_WORDS * max(1, len(words))
+        or any(len(word) > _LONGEST_WORD or _UNSPEAKABLE.search(word) for word in words)
+    )
+
+
+def is_real_password(password: str) -> bool:
+    """Whether what stands in a URL's password is one, and not where one would be written."""
+    return not _PLACEHOLDER.fullmatch(password) and not _NOT_LITERAL & set(password) and len(set(password.lower())) > 1
+
+
+def is_real_host(host: str) -> bool:
+    """Whether a host can exist: examples are written with names that cannot."""
+    return not _EXAMPLE_HOST.fullmatch(host)
+
+
+GROUP_CHECKS: Mapping[str, Callable[[str], bool]] = {
+    "value": is_made_up,
+    "password": is_real_password,
+    "host": is_real_host,
+}
+"""What must be true of the text a group of that name took, for the match to count."""
