@@ -13,6 +13,7 @@ from typing import Any
 
 from pydantic import create_model
 
+from armarium.capabilities.corpus.entry import DOOR as CORPUS
 from armarium.capabilities.sandbox.entry import DOOR as SANDBOX
 from armarium.capability import Capability, Door, Facilities
 from armarium.foundation.audit import AuditLog
@@ -24,17 +25,30 @@ from armarium.foundation.telemetry import Metrics, export_traces
 from armarium.surfaces.mcp.app import McpApp
 from armarium.surfaces.mcp.dispatch import Dispatcher
 from armarium.surfaces.mcp.gate import Gate
-from armarium.surfaces.mcp.server import McpServer, mcp_server
+from armarium.surfaces.mcp.server import McpServer, ServerIdentity, mcp_server
 from armarium.surfaces.mcp.sessions import Sessions
 
 _log = logging.getLogger(__name__)
 
-DOORS: tuple[Door, ...] = (SANDBOX,)
+DOORS: tuple[Door, ...] = (SANDBOX, CORPUS)
 """The capabilities there are."""
 
 _sections: dict[str, Any] = {door.name: (door.settings | None, None) for door in DOORS}
 Settings: type[CoreSettings] = create_model("Settings", __base__=CoreSettings, **_sections)
 """The settings of a whole server: the core's, and a section for each capability."""
+
+
+def installed(capability: str) -> bool:
+    """Whether the packages that a capability needs are there."""
+    return any(door.name == capability and door.is_installed for door in DOORS)
+
+
+@dataclass(frozen=True, slots=True)
+class OneEndpoint:
+    """Where every tool is served, and under what name."""
+
+    identity: ServerIdentity
+    path: str = "/mcp"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,19 +61,23 @@ class Armarium:
     metrics: Metrics
     events: Events
 
-    def mcp_server(self, capability: str | None = None) -> McpServer:
-        """What clients speak to: all tools, or one capability's."""
+    def mcp_server(self, capability: str | None = None, *, identity: ServerIdentity | None = None) -> McpServer:
+        """What clients speak to: all tools, or one capability's; as Armarium unless another identity is given."""
         chosen = [each for each in self.capabilities if capability in (None, each.name)]
         return mcp_server(
-            f"armarium-{capability}" if capability else "armarium",
+            identity
+            or ServerIdentity(
+                f"armarium-{capability}" if capability else "armarium",
+                "\n\n".join(each.instructions for each in chosen),
+            ),
             self.dispatcher,
             [tool for each in chosen for tool in each.tools],
-            "\n\n".join(each.instructions for each in chosen),
             traced=self.settings.telemetry.otlp_endpoint is not None,
         )
 
-    def http(self, authenticator: Authenticator) -> McpApp:
-        """The HTTP application: `/mcp` with every tool, `/mcp/<capability>` with one capability's."""
+    def http(self, authenticator: Authenticator, *, only: OneEndpoint | None = None) -> McpApp:
+        """The HTTP application: `/mcp` with every tool and `/mcp/<capability>` with one capability's, or only one
+        endpoint for a command with a name of its own."""
         server, sessions = self.settings.server, self.settings.sessions
         gate = Gate(
             authenticator,
@@ -68,8 +86,11 @@ class Armarium:
             max_body_bytes=server.max_body_bytes,
             metrics=self.metrics,
         )
-        paths: dict[str, McpServer] = {"/mcp": self.mcp_server()}
-        paths |= {f"/mcp/{each.name}": self.mcp_server(each.name) for each in self.capabilities}
+        if only is not None:
+            paths = {only.path: self.mcp_server(identity=only.identity)}
+        else:
+            paths = {"/mcp": self.mcp_server()}
+            paths |= {f"/mcp/{each.name}": self.mcp_server(each.name) for each in self.capabilities}
         open_sessions = Sessions(
             inactivity_timeout_s=sessions.inactivity_timeout,
             max_lifetime_s=sessions.max_lifetime,
@@ -80,19 +101,24 @@ class Armarium:
 
 
 @asynccontextmanager
-async def open_armarium(settings: CoreSettings, *, check_answers: bool = False) -> AsyncGenerator[Armarium]:
-    """Open every capability the settings ask for; close them in reverse."""
-    metrics, events = Metrics(), Events()
+async def open_armarium(
+    settings: CoreSettings, *, events: Events | None = None, check_answers: bool = False
+) -> AsyncGenerator[Armarium]:
+    """Open every capability the settings ask for; close them in reverse. Whoever wants to hear of the opening itself
+    subscribes to `events` before."""
+    metrics, events = Metrics(), events or Events()
+    sections = [(door, section) for door in DOORS if (section := getattr(settings, door.name, None)) is not None]
     private_paths = [path for path in (settings.state_path(), token_path(settings)) if path is not None]
+    private_paths += [path for door, section in sections for path in door.keeps(section)]
     facilities = Facilities(events, settings.state_path(), private_paths)
+    for door, _ in sections:
+        if not door.is_installed:
+            hint = f"pip install 'armarium[{door.name}]'"
+            raise ConfigError(f"the {door.name} needs packages that are not installed", hint=hint)
     async with AsyncExitStack() as parts:
         if settings.telemetry.otlp_endpoint:
             parts.callback(export_traces(settings.telemetry.otlp_endpoint, "armarium"))
-        capabilities = [
-            await parts.enter_async_context(door.open(section, facilities))
-            for door in DOORS
-            if (section := getattr(settings, door.name, None)) is not None
-        ]
+        capabilities = [await parts.enter_async_context(door.open(section, facilities)) for door, section in sections]
         if not capabilities:
             raise ConfigError(
                 "no capability is configured", hint=f"add a section: {', '.join(door.name for door in DOORS)}"

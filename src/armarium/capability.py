@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
@@ -52,3 +53,12 @@ class Door:
     open: Callable[[Any, Facilities], AbstractAsyncContextManager[Capability]]
     examine: Callable[[Any, Facilities], Iterable[Finding]] = lambda section, facilities: ()
     """What `armarium doctor` is told of the machine and of the section, which may be None; changes nothing."""
+    packages: Sequence[str] = ()
+    """Modules of the extra named like the capability; without them it cannot be opened."""
+    keeps: Callable[[Any], Sequence[Path]] = lambda section: ()
+    """Where the capability keeps what is its own, such as an index; no other capability may show it to a caller."""
+
+    @property
+    def is_installed(self) -> bool:
+        """Whether its packages are there."""
+        return all(find_spec(package) is not None for package in self.packages)

@@ -39,6 +39,14 @@ class InvalidArgument(ArmariumError):
     code = "INVALID_ARGUMENT"
 
 
+class MissingArgument(InvalidArgument):
+    """A required argument is absent. Contracts that tell it apart give it a code of their own."""
+
+
+class ArgumentOutOfRange(InvalidArgument):
+    """A number, a text or a list is smaller or larger than it may be."""
+
+
 class UnknownTool(ArmariumError):
     """No tool of that name is served here."""
 
@@ -61,3 +69,15 @@ class ConfigError(ArmariumError):
     """The settings cannot be used; the server does not start."""
 
     code = "CONFIG_INVALID"
+
+
+class BindFailed(ConfigError):
+    """The server cannot listen where it should."""
+
+    code = "BIND_FAILED"
+
+
+class TlsConfigInvalid(ConfigError):
+    """The certificate or its key cannot be used."""
+
+    code = "TLS_CONFIG_INVALID"

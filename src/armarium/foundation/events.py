@@ -25,6 +25,8 @@ class FileChanged:
     change: Literal["created", "modified", "removed"]
     is_directory: bool
     by: Principal
+    host_path: str | None = None
+    """Where it is on this machine, for listeners in this process; never for callers."""
 
 
 class Events:

@@ -8,13 +8,14 @@ from typing import Any
 
 import jsonschema_rs
 
-from armarium.foundation.errors import InvalidArgument
+from armarium.foundation.errors import ArgumentOutOfRange, InvalidArgument, MissingArgument
 
 JsonSchema = Mapping[str, Any]
 
 _TYPE_NAMES = {"string": "a string", "integer": "an integer", "number": "a number", "boolean": "true or false",
                "array": "a list", "object": "an object", "null": "null"}  # fmt: skip
 _LONGEST_ECHO = 60
+_RANGES = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "maxLength", "minItems", "maxItems"})
 
 
 class SchemaCheck:
@@ -25,11 +26,11 @@ class SchemaCheck:
         self._validator = jsonschema_rs.validator_for(dict(schema))
 
     def check(self, value: object) -> None:
-        """Raise `InvalidArgument` naming the field, if the value does not fit."""
+        """Raise `InvalidArgument` naming the field, if the value does not fit; its class says what kind of misfit."""
         if self._validator.is_valid(value):
             return
         error = next(iter(self._validator.iter_errors(value)))
-        raise InvalidArgument(self._in_words(error), field=_field_of(error) or None)
+        raise _kind_of(error)(self._in_words(error), field=_field_of(error) or None)
 
     def _in_words(self, error: jsonschema_rs.ValidationError) -> str:
         field = _field_of(error)
@@ -71,6 +72,12 @@ class SchemaCheck:
         what = self._schema.get("properties", {}).get(field, {}).get("title") or field
         supported = ", ".join(str(option) for option in error.kind.as_dict()["options"])
         return f"unsupported {what}: {_shortened(str(error.instance))}; supported: {supported}"
+
+
+def _kind_of(error: jsonschema_rs.ValidationError) -> type[InvalidArgument]:
+    if error.kind.name == "required":
+        return MissingArgument
+    return ArgumentOutOfRange if error.kind.name in _RANGES else InvalidArgument
 
 
 def _field_of(error: jsonschema_rs.ValidationError) -> str:

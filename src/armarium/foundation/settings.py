@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
@@ -15,7 +15,6 @@ from pydantic_core import ErrorDetails
 
 from armarium.foundation.errors import ConfigError
 
-_ENVIRONMENT_PREFIX = "ARMARIUM_"
 _NESTING = "__"
 _NOT_SETTINGS = frozenset({"ARMARIUM_TOKEN", "ARMARIUM_TRACEBACK"})
 """Variables of ours that commands and clients read themselves."""
@@ -32,11 +31,11 @@ class Section(BaseModel):
 def _seconds(value: object) -> object:
     if isinstance(value, str) and (match := re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhd])", value.strip())):
         return float(match[1]) * _UNITS_S[match[2]]
-    # YAML reads a bare `off` as false.
     return None if value == "off" or value is False else value
 
 
-def _written_duration(seconds: float | None) -> str:
+def written_duration(seconds: float | None) -> str:
+    """A duration as a settings file has it."""
     if seconds is None:
         return "off"
     for unit, size in reversed(_UNITS_S.items()):
@@ -49,7 +48,7 @@ def _written_duration(seconds: float | None) -> str:
 Duration = Annotated[
     Annotated[float, Field(gt=0)] | None,
     BeforeValidator(_seconds),
-    PlainSerializer(_written_duration),
+    PlainSerializer(written_duration),
     Field(json_schema_extra={"x-form": "a duration such as 90s, 30m, 24h, 7d, or off"}),
 ]
 
@@ -163,21 +162,53 @@ def load_settings(
 ) -> SettingsT:
     """Build `model` from defaults, file, `ARMARIUM_SECTION__NAME` variables and dotted flags; later ones win."""
     values = read_yaml(file) if file else {}
-    for variable, text in _variables_of_ours(environ or {}):
-        steps = variable.removeprefix(_ENVIRONMENT_PREFIX).lower().split(_NESTING)
+    values = overridden(model, values, environ or {}, flags or {})
+    return checked(model, values, source=str(file) if file else "the settings")
+
+
+def overridden(
+    model: type[BaseModel],
+    values: dict[str, Any],
+    environ: Mapping[str, str],
+    flags: Mapping[str, Any],
+    *,
+    prefix: str = "ARMARIUM_",
+    not_settings: Collection[str] = _NOT_SETTINGS,
+) -> dict[str, Any]:
+    """The values of a file with `PREFIX_SECTION__NAME` variables and dotted flags laid over them, not yet checked."""
+    for variable, text in _variables_of_ours(environ, prefix, not_settings):
+        steps = variable.removeprefix(prefix).lower().split(_NESTING)
         if len(steps) == 1 and steps[0] not in model.model_fields:
-            raise ConfigError(f"{variable} is not a setting", hint=_hint_for_variable(model, variable))
+            raise ConfigError(f"{variable} is not a setting", hint=_hint_for_variable(model, variable, prefix))
         _put(values, steps, _yaml_value(text, variable), source=variable)
-    for flag, value in (flags or {}).items():
+    for flag, value in flags.items():
         if value is not None:
             _put(values, flag.split("."), value, source=flag)
-    return checked(model, values, source=str(file) if file else "the settings")
+    return values
+
+
+class _Yaml(yaml.SafeLoader):
+    """YAML in which only `true` and `false` are truth values: `mode: off` is a word, and so is the country `no`."""
+
+
+_Yaml.yaml_implicit_resolvers = {
+    first: [(tag, form) for tag, form in known if tag != "tag:yaml.org,2002:bool"]
+    for first, known in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+_Yaml.add_implicit_resolver(  # pyright: ignore[reportUnknownMemberType] PyYAML has no types for it
+    "tag:yaml.org,2002:bool", re.compile(r"(true|True|TRUE|false|False|FALSE)\Z"), list("tTfF")
+)
+
+
+def parse_yaml(text: str) -> Any:
+    """What the text of a settings file holds."""
+    return yaml.load(text, _Yaml)  # noqa: S506 the loader is a safe one
 
 
 def read_yaml(file: Path) -> dict[str, Any]:
     """The mapping in a YAML file; an empty file is an empty mapping."""
     try:
-        content = yaml.safe_load(file.read_text(encoding="utf-8"))
+        content = parse_yaml(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"cannot read {file}: {error.strerror}", hint="check the path after --config") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -231,10 +262,12 @@ def _section_within(annotation: Any) -> type[BaseModel] | None:
     return next((found for part in get_args(annotation) if (found := _section_within(part))), None)
 
 
-def _variables_of_ours(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+def _variables_of_ours(
+    environ: Mapping[str, str], prefix: str, not_settings: Collection[str]
+) -> Iterator[tuple[str, str]]:
     in_cluster = "KUBERNETES_SERVICE_HOST" in environ
     for variable, text in environ.items():
-        if not variable.startswith(_ENVIRONMENT_PREFIX) or variable in _NOT_SETTINGS:
+        if not variable.startswith(prefix) or variable in not_settings:
             continue
         # A cluster with a service called `armarium` tells every process its address in variables that look like ours.
         if in_cluster and (_CLUSTER_NAME.fullmatch(variable) or text.startswith(("tcp://", "udp://", "sctp://"))):
@@ -242,14 +275,14 @@ def _variables_of_ours(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
         yield variable, text
 
 
-def _hint_for_variable(model: type[BaseModel], unknown: str) -> str:
+def _hint_for_variable(model: type[BaseModel], unknown: str, prefix: str) -> str:
     known = list(_variable_names(model))
-    wanted = unknown.removeprefix(_ENVIRONMENT_PREFIX)
+    wanted = unknown.removeprefix(prefix)
     # Mostly it is the section that was left out.
     near = [name for name in known if name.endswith(_NESTING + wanted)] or difflib.get_close_matches(wanted, known, n=1)
     if not near:
-        return "a name is ARMARIUM_, the section, two underscores, the setting"
-    return f"did you mean {_ENVIRONMENT_PREFIX}{near[0]}?"
+        return f"a name is {prefix}, the section, two underscores, the setting"
+    return f"did you mean {prefix}{near[0]}?"
 
 
 def _variable_names(model: type[BaseModel], section: str = "") -> Iterator[str]:
@@ -275,6 +308,6 @@ def _put(values: dict[str, Any], steps: list[str], value: Any, *, source: str) -
 
 def _yaml_value(text: str, variable: str) -> Any:
     try:
-        return yaml.safe_load(text)
+        return parse_yaml(text)
     except yaml.YAMLError as error:
         raise ConfigError(f"{variable} does not hold a valid value") from error

@@ -63,7 +63,7 @@ def log_as_json(level: str) -> None:
     handler.setFormatter(JsonLines())
     logging.basicConfig(handlers=[handler], level=level.upper(), force=True)
     # Their per-request chatter says less than our own line for the call.
-    for chatty in ("mcp", "uvicorn", "uvicorn.error", "uvicorn.access"):
+    for chatty in ("mcp", "uvicorn", "uvicorn.error", "uvicorn.access", "httpx2", "watchfiles"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
 
 

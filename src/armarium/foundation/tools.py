@@ -38,12 +38,23 @@ class Args(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
 
+def message_and_hint(error: ArmariumError) -> str:
+    """An error for whoever reads only text."""
+    return f"{error.message}\nhint: {error.hint}" if error.hint else error.message
+
+
 @dataclass(frozen=True, slots=True)
 class ErrorStyle:
-    """How a capability's contract wants its errors in `structuredContent`."""
+    """How a capability's contract wants its errors."""
 
     render: Callable[[ArmariumError], Json]
+    """The error in `structuredContent`."""
     schema: JsonSchema
+    text: Callable[[ArmariumError], str] = message_and_hint
+    translate: Callable[[ArmariumError], ArmariumError] = lambda error: error
+    """The contract's own error for one of everybody's, before it is told or recorded."""
+    in_output_schema: bool = True
+    """Whether output schemas offer the error as well; without, a client is told them as they are written."""
 
 
 def render_error(error: ArmariumError) -> Json:
@@ -112,10 +123,12 @@ class ToolSpec:
     errors: ErrorStyle = ERROR_ENVELOPE
 
     def advertised_output(self) -> Json | None:
-        """The output schema as clients are told it: an answer, or this capability's error."""
+        """The output schema as clients are told it: an answer or, unless its contract forbids, the error."""
         if self.output_schema is None:
             return None
         answer = dict(self.output_schema)
+        if not self.errors.in_output_schema:
+            return answer
         definitions = answer.pop("$defs", None)
         schema: Json = {"type": "object", "anyOf": [answer, dict(self.errors.schema)]}
         return schema | {"$defs": definitions} if definitions else schema

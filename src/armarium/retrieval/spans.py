@@ -65,7 +65,9 @@ def span_from_json(span: dict[str, Any]) -> Span:
     """The span that `span_as_json` wrote."""
     if span["kind"] == "page":
         return Page(span["page"])
-    return Time(span["start_ms"], span["end_ms"]) if span["kind"] == "time" else Lines(span["start_line"], span["end_line"])
+    if span["kind"] == "time":
+        return Time(span["start_ms"], span["end_ms"])
+    return Lines(span["start_line"], span["end_line"])
 
 
 def span_as_columns(span: Span) -> tuple[SpanKind, int, int]:

@@ -155,7 +155,7 @@ def test_a_taken_port_that_was_asked_for_is_an_error(armarium: CommandLine, take
     assert outcome.code == 2
     assert str(taken_port) in outcome.stderr
     assert "hint:" in outcome.stderr
-    assert outcome.json["error"]["code"] == "CONFIG_INVALID"
+    assert outcome.json["error"]["code"] == "BIND_FAILED"
 
 
 def test_when_the_usual_port_is_taken_and_none_was_asked_for_a_free_one_is_used(start: Start) -> None:

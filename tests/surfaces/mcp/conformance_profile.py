@@ -20,7 +20,7 @@ from armarium.foundation.tools import Args, Call, Json, ToolSpec, local_tool, re
 from armarium.surfaces.mcp.app import McpApp
 from armarium.surfaces.mcp.dispatch import Dispatcher
 from armarium.surfaces.mcp.gate import Gate
-from armarium.surfaces.mcp.server import McpServer, mcp_server
+from armarium.surfaces.mcp.server import McpServer, ServerIdentity, mcp_server
 from armarium.surfaces.mcp.serving import listen, serve_http
 from armarium.surfaces.mcp.sessions import Sessions
 
@@ -337,7 +337,7 @@ def conformance_app() -> McpApp:
     dispatcher = Dispatcher(
         [("conformance", tool) for tool in tools], metrics=metrics, audit=None, default_deadline_s=30
     )
-    server = mcp_server("armarium-conformance", dispatcher, tools, "For the conformance suite.")
+    server = mcp_server(ServerIdentity("armarium-conformance", "For the conformance suite."), dispatcher, tools)
     for add in (add_tools, add_prompts, add_resources, add_logging):
         add(server)
     gate = Gate(Authenticator((), open_to_anyone=True), loopback_only=True, max_body_bytes=1024 * 1024, metrics=metrics)

@@ -30,7 +30,7 @@ from armarium.foundation.tools import Args, Call, ToolSpec, local_tool
 from armarium.surfaces.mcp.app import McpApp
 from armarium.surfaces.mcp.dispatch import Dispatcher
 from armarium.surfaces.mcp.gate import Gate, PaymentCheck
-from armarium.surfaces.mcp.server import McpServer, mcp_server
+from armarium.surfaces.mcp.server import McpServer, ServerIdentity, mcp_server
 from armarium.surfaces.mcp.serving import listen, serve_http
 from armarium.surfaces.mcp.sessions import Sessions
 from armarium.surfaces.mcp.stdio import serve_stdio
@@ -296,9 +296,9 @@ def build(
         check_answers=True,
     )
     every_tool = [tool for tools in capabilities.values() for tool in tools]
-    servers = {"/mcp": mcp_server("armarium", dispatcher, every_tool, "Try echo first.", traced=traced)}
+    servers = {"/mcp": mcp_server(ServerIdentity("armarium", "Try echo first."), dispatcher, every_tool, traced=traced)}
     for name, tools in capabilities.items():
-        servers[f"/mcp/{name}"] = mcp_server(f"armarium-{name}", dispatcher, tools, f"Only {name}.")
+        servers[f"/mcp/{name}"] = mcp_server(ServerIdentity(f"armarium-{name}", f"Only {name}."), dispatcher, tools)
     gate = Gate(
         authenticator or Authenticator((ALICE, BOB)),
         allowed_origins=allowed_origins,

@@ -46,3 +46,19 @@ class FileFailed:
     rel_path: str
     code: str
     message: str
+
+
+@dataclass(frozen=True, slots=True)
+class IndexingFailed:
+    """Indexing cannot go on: the directory or the state is out of reach. What is indexed stays searchable."""
+
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingPaused:
+    """The embedding provider refuses; words are searchable, vectors wait."""
+
+    code: str
+    message: str

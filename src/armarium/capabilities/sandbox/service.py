@@ -23,6 +23,7 @@ from armarium.capabilities.sandbox.workers import Workers
 from armarium.capabilities.sandbox.writes import FileLocks, place_for_writing
 from armarium.foundation.errors import InvalidArgument
 from armarium.foundation.events import Events, FileChanged
+from armarium.foundation.files.confine import normalise
 from armarium.foundation.files.errors import FileError, NotADirectory
 from armarium.foundation.tools import Call, render_error
 
@@ -322,7 +323,8 @@ class Sandbox:
         is_directory: bool = False,
     ) -> None:
         with anyio.CancelScope(shield=True):  # it has happened, whether or not the caller still waits
-            await self._events.publish(FileChanged(root.ref(path), change, is_directory, call.principal))
+            host_path = os.path.join(root.confined.real_path, normalise(path))
+            await self._events.publish(FileChanged(root.ref(path), change, is_directory, call.principal, host_path))
 
 
 def _encoded(text: str, field: str) -> bytes:

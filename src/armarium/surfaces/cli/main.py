@@ -37,6 +37,9 @@ Port = Annotated[int | None, typer.Option(metavar="N", min=0, max=65535, help="P
 LogLevel = Annotated[
     Literal["debug", "info", "warning", "error"] | None, typer.Option(help="Lowest level written to standard error.")
 ]
+Index = Annotated[
+    bool, typer.Option("--index/--no-index", help="Index the directory, so that agents can search and ask it.")
+]
 Write = Annotated[bool, typer.Option("--write", help="Let agents change files. Without it they only read.")]
 
 
@@ -71,6 +74,7 @@ def armarium(
 def up(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="Directory to serve.", show_default=False)] = Path(),
     write: Write = False,
+    index: Index = True,
     port: Annotated[
         int | None,
         typer.Option(metavar="N", min=0, max=65535, help="Port to listen on. [default: 8091, or a free one]"),
@@ -94,7 +98,7 @@ def up(
     from armarium.surfaces.cli import starting
 
     flags = {"server.port": port, "server.host": host, "security.auth": auth, "telemetry.log_level": log_level}
-    settings = starting.directory_settings(directory, write=write, name=name, flags=flags)
+    settings = starting.directory_settings(directory, write=write, index=index, name=name, flags=flags)
     _until_interrupted(lambda: starting.up(settings, as_json=as_json))
 
 
@@ -128,6 +132,7 @@ def stdio(
     ] = None,
     config: Annotated[Path | None, typer.Option(metavar="FILE", help="YAML file of settings, instead of DIR.")] = None,
     write: Write = False,
+    index: Index = True,
     log_level: LogLevel = None,
 ) -> None:
     """Serve the client that started this process, over stdio.
@@ -138,7 +143,7 @@ def stdio(
 
     flags = {"telemetry.log_level": log_level}
     if config is None:
-        settings = starting.directory_settings(directory or Path(), write=write, flags=flags)
+        settings = starting.directory_settings(directory or Path(), write=write, index=index, flags=flags)
     elif directory is not None or write:
         raise Misuse("DIR and --write do not go with --config", hint="name directories in the file's sandbox.roots")
     else:
@@ -209,6 +214,30 @@ def doctor(config: ConfigFile = None, as_json: AsJson = False) -> None:
     show_findings(findings, as_json=as_json)
     if any(finding.state == "fail" for finding in findings):
         raise typer.Exit(FAILED)
+
+
+@app.command("eval")
+def evaluate(
+    dataset: Annotated[Path, typer.Argument(metavar="DATASET", help="Directory with the judged set.")],
+    index: Annotated[
+        Literal["auto", "text", "code"], typer.Option(help="Search it as prose or as code; auto looks at it.")
+    ] = "auto",
+    limit: Annotated[int | None, typer.Option(metavar="N", min=1, help="Only the first N questions.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Measure how well the search finds what people judged relevant.
+
+    \b
+    DATASET holds docs.jsonl (id, title, text), queries.jsonl (id, text) and qrels.tsv (query, document, grade).
+    Words alone, vectors alone and both together are told apart, by nDCG@10 and recall.
+
+    \b
+    armarium eval ./my-judged-set
+    armarium eval ./my-judged-set --index code --json
+    """
+    from armarium.surfaces.cli.evaluate import evaluate_set
+
+    evaluate_set(dataset, index=index, limit=limit, as_json=as_json)
 
 
 @config_app.callback(invoke_without_command=True)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 import resource
 import socket
+import ssl
 from collections.abc import Callable
 from contextlib import suppress
 
 import anyio
 
-from armarium.assembly import open_armarium, open_authenticator
+from armarium.assembly import OneEndpoint, open_armarium, open_authenticator
+from armarium.foundation.events import Events
 from armarium.foundation.identity import Authenticator
 from armarium.foundation.settings import CoreSettings
 from armarium.foundation.telemetry import log_as_json
@@ -29,6 +31,9 @@ def run_http(
     *,
     authenticator: Authenticator | None = None,
     listening: socket.socket | None = None,
+    only: OneEndpoint | None = None,
+    tls: ssl.SSLContext | None = None,
+    events: Events | None = None,
 ) -> None:
     """Serve over HTTP until SIGINT or SIGTERM, on the socket given or else where the settings say."""
     log_as_json(settings.telemetry.log_level)
@@ -38,13 +43,15 @@ def run_http(
     async def main() -> None:
         bound = listening or listen(settings.server.host, settings.server.port)
         host, port = bound.getsockname()[:2]
-        address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-        async with open_armarium(settings) as armarium:
+        scheme = "https" if tls else "http"
+        address = f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+        async with open_armarium(settings, events=events) as armarium:
             await serve_http(
-                armarium.http(callers),
+                armarium.http(callers, only=only),
                 bound,
                 grace_s=settings.server.shutdown_grace or 1,
                 on_ready=lambda: announce(address),
+                tls=tls,
             )
         _log.info("stopped")
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from armarium.assembly import Settings, open_authenticator, token_path
+from armarium.assembly import Settings, installed, open_authenticator, token_path
 from armarium.foundation.errors import ConfigError
 from armarium.foundation.identity import read_token
 from armarium.foundation.settings import CoreSettings, load_settings
@@ -29,13 +29,21 @@ TOKEN_VARIABLE = "ARMARIUM_TOKEN"  # noqa: S105 the name of a variable, not a se
 
 
 def directory_settings(
-    directory: Path, *, write: bool, name: str = "workspace", flags: Mapping[str, Any] | None = None
+    directory: Path,
+    *,
+    write: bool,
+    index: bool = True,
+    name: str = "workspace",
+    flags: Mapping[str, Any] | None = None,
 ) -> CoreSettings:
-    """The settings behind `up DIR` and `stdio DIR`: the sandbox over one directory."""
+    """The settings behind `up DIR` and `stdio DIR`: one directory, to work in and to ask."""
     given = dict(flags or {})
     path = os.path.abspath(directory.expanduser())
     root = {"name": name, "path": path, "allowed_tools": ["*"], "read_only": not write}
-    return load_settings(Settings, environ=os.environ, flags=given | {"sandbox.roots": [root]})
+    given["sandbox.roots"] = [root]
+    if index and installed("corpus"):
+        given["corpus.root"] = path
+    return load_settings(Settings, environ=os.environ, flags=given)
 
 
 def file_settings(config: Path | None, flags: Mapping[str, Any] | None = None) -> CoreSettings:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Collection, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import anyio
@@ -15,7 +15,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from armarium.foundation.telemetry import Metrics
-from armarium.surfaces.mcp.gate import Gate, Refused
+from armarium.surfaces.mcp.gate import AllowedOrigins, Gate, Refused
 from armarium.surfaces.mcp.http import McpEndpoint
 from armarium.surfaces.mcp.server import McpServer
 from armarium.surfaces.mcp.sessions import Sessions
@@ -61,7 +61,7 @@ class McpApp:
         await self._sessions.end_all()
 
 
-def _for_browsers(allowed_origins: Collection[str]) -> list[Middleware]:
+def _for_browsers(allowed_origins: AllowedOrigins) -> list[Middleware]:
     """What a browser wants to hear before it lets a page of an allowed origin call; the gate decides all the same."""
     if not allowed_origins:
         return []
@@ -70,7 +70,8 @@ def _for_browsers(allowed_origins: Collection[str]) -> list[Middleware]:
     return [
         Middleware(
             CORSMiddleware,
-            allow_origins=list(allowed_origins),
+            allow_origins=sorted(allowed_origins.exact),
+            allow_origin_regex=allowed_origins.pattern,
             allow_methods=methods,
             allow_headers=["*"],
             expose_headers=told,

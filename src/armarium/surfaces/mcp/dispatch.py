@@ -207,8 +207,9 @@ def _deadline(seconds: float | None) -> Generator[None]:
 
 
 def _failure(tool: ToolSpec, error: ArmariumError) -> _Outcome:
-    text = f"{error.message}\nhint: {error.hint}" if error.hint else error.message
-    return _Outcome({"content": [_text(text)], "structuredContent": tool.errors.render(error), "isError": True}, error)
+    told = tool.errors.translate(error)
+    content = [_text(tool.errors.text(told))]
+    return _Outcome({"content": content, "structuredContent": tool.errors.render(told), "isError": True}, told)
 
 
 def _text(text: str) -> Json:

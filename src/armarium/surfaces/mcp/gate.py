@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import logging
+import re
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -25,24 +26,36 @@ _BODY_SILENCE_S = 30.0
 _log = logging.getLogger(__name__)
 
 _DENIALS = frozenset({401, 402, 403, 413})
+_FORBIDDEN_ORIGIN = "FORBIDDEN_ORIGIN"
 
 
 class Refused(Exception):
     """The request goes no further."""
 
     def __init__(
-        self, status: int, message: str, headers: dict[str, str] | None = None, *, code: int = INVALID_REQUEST
+        self,
+        status: int,
+        message: str,
+        headers: dict[str, str] | None = None,
+        *,
+        code: int = INVALID_REQUEST,
+        reason: str | None = None,
     ) -> None:
         super().__init__(message)
         self.status = status
         self.message = message
         self.headers = headers or {}
         self.code = code
+        self.reason = reason
+        """Stable, for programs: JSON-RPC has one number for everything that is wrong with a request."""
 
     async def answer(self, send: Send) -> None:
         """Tell the client, in the form JSON-RPC has for a message that was never looked at."""
-        error = {"jsonrpc": "2.0", "id": None, "error": {"code": self.code, "message": self.message}}
-        await respond(send, self.status, orjson.dumps(error), self.headers)
+        error: Json = {"code": self.code, "message": self.message}
+        if self.reason is not None:
+            error["data"] = {"code": self.reason, "retryable": False}
+        message = {"jsonrpc": "2.0", "id": None, "error": error}
+        await respond(send, self.status, orjson.dumps(message), self.headers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +72,24 @@ PaymentCheck = Callable[[Caller, Json], Awaitable[None]]
 """Raises `Refused(402, …)` when the call in the message has its price and was not paid for."""
 
 
+class AllowedOrigins:
+    """Origins of browser pages that may call. `http://localhost:*` stands for every port, any other for itself."""
+
+    def __init__(self, origins: Iterable[str]) -> None:
+        listed = [origin.rstrip("/").lower() for origin in origins]
+        self.exact = frozenset(origin for origin in listed if not origin.endswith(":*"))
+        bases = [re.escape(origin.removesuffix(":*")) for origin in listed if origin.endswith(":*")]
+        self.pattern = rf"({'|'.join(bases)})(:[0-9]{{1,5}})?" if bases else None
+        """What those of every port look like; None if there are none."""
+
+    def __bool__(self) -> bool:
+        return bool(self.exact) or self.pattern is not None
+
+    def allow(self, origin: str) -> bool:
+        """Whether the origin, in lower case, may call."""
+        return origin in self.exact or (self.pattern is not None and re.fullmatch(self.pattern, origin) is not None)
+
+
 class Gate:
     """The checks every HTTP request passes, in this order."""
 
@@ -73,14 +104,14 @@ class Gate:
         payment: PaymentCheck | None = None,
     ) -> None:
         self._authenticator = authenticator
-        self._allowed_origins = frozenset(origin.rstrip("/").lower() for origin in allowed_origins)
+        self._allowed_origins = AllowedOrigins(allowed_origins)
         self._loopback_only = loopback_only
         self._max_body_bytes = max_body_bytes
         self._metrics = metrics
         self._payment = payment
 
     @property
-    def allowed_origins(self) -> frozenset[str]:
+    def allowed_origins(self) -> AllowedOrigins:
         """Origins of browser pages that may call, besides our own loopback addresses."""
         return self._allowed_origins
 
@@ -122,7 +153,10 @@ class Gate:
         if principal is None:
             problem = ', error="invalid_token"' if presented else ""
             raise Refused(
-                401, "a valid bearer key is required", {"www-authenticate": f'Bearer realm="armarium"{problem}'}
+                401,
+                "a valid bearer key is required",
+                {"www-authenticate": f'Bearer realm="armarium"{problem}'},
+                reason="UNAUTHORIZED",
             )
         return Caller(principal, "http", credential=presented)
 
@@ -130,16 +164,16 @@ class Gate:
         host = headers.get(b"host", b"").decode("latin-1").lower()
         # A page that rebinds its own name to 127.0.0.1 still sends that name as Host.
         if self._loopback_only and not _names_loopback(host):
-            raise Refused(403, "this server answers on loopback addresses only")
+            raise Refused(403, "this server answers on loopback addresses only", reason=_FORBIDDEN_ORIGIN)
         origin = headers.get(b"origin")
         if origin is None:
             return
         name = origin.decode("latin-1").rstrip("/").lower()
-        if name in self._allowed_origins:
+        if self._allowed_origins.allow(name):
             return
         if name in (f"http://{host}", f"https://{host}") and _names_loopback(host):
             return
-        raise Refused(403, "this origin is not allowed; add it to server.allowed_origins")
+        raise Refused(403, "this origin is not allowed; add it to `allowed_origins`", reason=_FORBIDDEN_ORIGIN)
 
     async def _read_body(self, headers: dict[bytes, bytes], receive: Receive) -> bytes:
         declared = headers.get(b"content-length", b"")

@@ -133,6 +133,7 @@ class McpEndpoint:
                 404,
                 f"the session has expired ({reason}); initialize again" if reason else "no such session",
                 {"x-mcp-session-expired": reason} if reason else None,
+                reason="SESSION_NOT_FOUND",
             )
         return session
 

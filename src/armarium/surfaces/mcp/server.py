@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any, cast
 
 import anyio
@@ -28,8 +29,18 @@ McpServer = Server[Any]
 _Context = ServerRequestContext[Any, Any]
 
 
+@dataclass(frozen=True, slots=True)
+class ServerIdentity:
+    """What a client is told about whom it speaks to."""
+
+    name: str
+    instructions: str
+    title: str = "Armarium"
+    version: str = __version__
+
+
 def mcp_server(
-    name: str, dispatcher: Dispatcher, tools: Sequence[ToolSpec], instructions: str, *, traced: bool = False
+    identity: ServerIdentity, dispatcher: Dispatcher, tools: Sequence[ToolSpec], *, traced: bool = False
 ) -> McpServer:
     """A server that lists `tools` and runs them through the dispatcher; `traced` if somebody collects the spans."""
     listing = types.ListToolsResult(tools=[_advertised(tool) for tool in tools])
@@ -52,10 +63,10 @@ def mcp_server(
         raise unknown
 
     server: McpServer = Server(
-        name,
-        version=__version__,
-        title="Armarium",
-        instructions=instructions,
+        identity.name,
+        version=identity.version,
+        title=identity.title,
+        instructions=identity.instructions,
         on_list_tools=list_tools,
         get_tool_input_schema={tool.name: tool.input_schema for tool in tools}.get,
     )

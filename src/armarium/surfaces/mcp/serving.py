@@ -6,13 +6,16 @@ import asyncio
 import contextlib
 import signal
 import socket
+import ssl
 from collections.abc import Callable, Generator
+from pathlib import Path
 
 import anyio
 import uvicorn
+from anyio.abc import TaskStatus
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from armarium.foundation.errors import ConfigError
+from armarium.foundation.errors import BindFailed, TlsConfigInvalid
 from armarium.surfaces.mcp.app import McpApp
 
 _MAX_HEAD_BYTES = 512 * 1024
@@ -22,7 +25,12 @@ _LAST_WORDS_S = 0.5
 
 
 async def serve_http(
-    app: McpApp, listening: socket.socket, *, grace_s: float, on_ready: Callable[[], None] = lambda: None
+    app: McpApp,
+    listening: socket.socket,
+    *,
+    grace_s: float,
+    on_ready: Callable[[], None] = lambda: None,
+    tls: ssl.SSLContext | None = None,
 ) -> None:
     """Serve until SIGINT or SIGTERM: then finish the calls in flight, for at most `grace_s` seconds, and return."""
     config = uvicorn.Config(
@@ -38,9 +46,13 @@ async def serve_http(
         timeout_keep_alive=_KEEP_ALIVE_S,
         timeout_graceful_shutdown=max(1, round(grace_s)),
     )
+    if tls is not None:
+        config.load()
+        config.ssl = tls
     server = _Server(config, on_ready)
     async with app.running(), anyio.create_task_group() as tasks:
-        tasks.start_soon(_stop_on_signal, server, app, grace_s)
+        # Whoever is told that the server is ready may at once ask it to stop.
+        await tasks.start(_stop_on_signal, server, app, grace_s)
         try:
             await server.serve(sockets=[listening])
         except anyio.get_cancelled_exc_class():
@@ -60,12 +72,31 @@ def listen(host: str, port: int) -> socket.socket:
         listening.bind((host, port))
     except OSError as error:
         listening.close()
-        raise ConfigError(
-            f"cannot listen on {host}:{port}: {error.strerror}", hint="choose another port with --port"
+        raise BindFailed(
+            f"cannot listen on {host}:{port}: {error.strerror}", hint="choose another address or port"
         ) from error
     listening.listen(2048)
     listening.setblocking(False)
     return listening
+
+
+def tls_context(certificate: Path, key: Path) -> ssl.SSLContext:
+    """What encrypts connections, from a certificate (with its chain) and its key, both PEM."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    for what, file in (("certificate", certificate), ("key", key)):
+        try:
+            file.open("rb").close()
+        except OSError as error:
+            raise TlsConfigInvalid(f"cannot read the TLS {what} {file}: {error.strerror}") from error
+    try:
+        # A key with a passphrase must not make OpenSSL ask for it on the terminal.
+        context.load_cert_chain(certificate, key, password="")
+    except (ssl.SSLError, ValueError) as error:
+        raise TlsConfigInvalid(
+            f"{certificate} and {key} are not a certificate and its key",
+            hint="both must be PEM, the key without a passphrase, and belong together",
+        ) from error
+    return context
 
 
 class _Server(uvicorn.Server):
@@ -140,8 +171,11 @@ class _Http(HttpToolsProtocol):
             self.send_400_response("The head of the request is too long, or took too long.")
 
 
-async def _stop_on_signal(server: _Server, app: McpApp, grace_s: float) -> None:
+async def _stop_on_signal(
+    server: _Server, app: McpApp, grace_s: float, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED
+) -> None:
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        task_status.started()
         async with anyio.create_task_group() as tasks:
             async for _ in signals:
                 # A second signal means that somebody is impatient.

@@ -1,0 +1,148 @@
+"""Gives passages their vectors, window by window, while the rest of the corpus is searched and indexed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping, Sequence
+
+import anyio
+from anyio.to_thread import run_sync
+
+from armarium.capabilities.corpus.index import CorpusIndex, packed, unpacked
+from armarium.capabilities.corpus.news import EmbeddingPaused
+from armarium.capabilities.corpus.progress import Progress
+from armarium.capabilities.corpus.storage import Pending, Storage
+from armarium.providers.errors import ProviderAuth, ProviderError
+from armarium.providers.interfaces import Embedder
+from armarium.retrieval.embedding import embedded_text
+from armarium.retrieval.passages import IndexKind
+
+_log = logging.getLogger(__name__)
+
+_WINDOW = 24
+_WINDOWS_AT_ONCE = 4
+_SAVE_EVERY_S = 60.0
+_FIRST_PAUSE_S = 2.0
+_LONGEST_PAUSE_S = 60.0
+
+
+class Embedding:
+    """The task that embeds whatever is stored without a vector."""
+
+    def __init__(
+        self, storage: Storage, index: CorpusIndex, embedders: Mapping[IndexKind, Embedder], progress: Progress
+    ) -> None:
+        self._storage = storage
+        self._index = index
+        self._embedders = embedders
+        self._progress = progress
+        self._more = asyncio.Event()
+        self._idle = False
+        self._saved_at = time.monotonic()
+
+    def wake(self) -> None:
+        """There may be passages without a vector. Called on the event loop."""
+        self._idle = False
+        self._more.set()
+
+    @property
+    def idle(self) -> bool:
+        """Whether every passage has its vector, or none can be had."""
+        return self._idle and not self._more.is_set()
+
+    async def run(self) -> None:
+        """Embed until cancelled."""
+        pause_s = _FIRST_PAUSE_S
+        while True:
+            await self._more.wait()
+            self._more.clear()
+            try:
+                await self._drain()
+                pause_s = _FIRST_PAUSE_S
+            except ProviderError as error:
+                _log.warning("embedding pauses", extra={"code": error.code, "reason": error.message})
+                self._progress.tell(EmbeddingPaused(error.code, error.message))
+                if not isinstance(error, ProviderAuth):
+                    await anyio.sleep(error.retry_after_s or pause_s)
+                    pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+                    self._more.set()
+                    continue
+            if not self._more.is_set():
+                await run_sync(self._index.save_vectors)
+                self._idle = True
+
+    async def _drain(self) -> None:
+        """Embed everything that waits, a few windows at a time."""
+        after = 0
+        failure: ProviderError | None = None
+        room = anyio.Semaphore(_WINDOWS_AT_ONCE)
+
+        async def embed(window: list[Pending]) -> None:
+            nonlocal failure
+            try:
+                await self._embed(window)
+            except ProviderError as error:
+                failure = failure or error
+            finally:
+                room.release()
+
+        async with anyio.create_task_group() as tasks:
+            while failure is None:
+                await room.acquire()
+                window = await run_sync(self._storage.pending_chunks, after, _WINDOW)
+                if not window:
+                    break
+                after = window[-1].chunk_id
+                tasks.start_soon(embed, window)
+        if failure is not None:
+            raise failure
+
+    async def _embed(self, window: Sequence[Pending]) -> None:
+        for kind, embedder in self._embedders.items():
+            passages = [passage for passage in window if passage.kind == kind]
+            if not passages:
+                continue
+            known = await run_sync(self._from_before, embedder.model, passages)
+            await self._embed_new(kind, embedder, [each for each in passages if each.chunk_id not in known])
+        if time.monotonic() - self._saved_at > _SAVE_EVERY_S:
+            self._saved_at = time.monotonic()
+            await run_sync(self._index.save_vectors)
+
+    def _from_before(self, model: str, passages: Sequence[Pending]) -> set[int]:
+        """Passages whose text was embedded before, here or in another file."""
+        found = {each.chunk_id: self._storage.embedding(model, each.text_hash) for each in passages}
+        vectors = {chunk_id: vector for chunk_id, vector in found.items() if vector is not None}
+        if vectors:
+            self._index.add_vectors(passages[0].kind, list(vectors), unpacked(list(vectors.values())))
+            self._storage.put_embeddings(model, (), vectors)
+            self._progress.count(embedded_ok=len(vectors))
+        return set(vectors)
+
+    async def _embed_new(self, kind: IndexKind, embedder: Embedder, passages: Sequence[Pending]) -> None:
+        if not passages:
+            return
+        try:
+            vectors = await embedder.embed([embedded_text(kind, each.context, each.text) for each in passages])
+        except ProviderError as error:
+            if error.retryable or isinstance(error, ProviderAuth):
+                raise
+            if len(passages) == 1:
+                # Nobody can embed this one; it is still found by its words.
+                await run_sync(self._storage.mark_unembeddable, [passages[0].chunk_id], error.message)
+                return
+            half = len(passages) // 2
+            await self._embed_new(kind, embedder, passages[:half])
+            await self._embed_new(kind, embedder, passages[half:])
+            return
+
+        def keep() -> None:
+            hashes = [each.text_hash for each in passages]
+            ids = [each.chunk_id for each in passages]
+            # Storage first: a crash in between leaves a vector to be read again, never one without its passage.
+            self._storage.put_embeddings(embedder.model, zip(hashes, packed(vectors), strict=True), ids)
+            self._index.add_vectors(kind, ids, vectors)
+            self._progress.count(embedded_ok=len(ids))
+
+        await run_sync(keep)

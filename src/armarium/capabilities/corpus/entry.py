@@ -1,0 +1,49 @@
+"""The way into the corpus. What it is made of is imported when it is opened: other servers do not wait for it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from armarium.capabilities.corpus.settings import STATE_DIRECTORY, CorpusSettings
+from armarium.capability import Capability, Door, Facilities, Finding
+
+_INSTRUCTIONS = (
+    "The corpus answers from an indexed directory. dir2mcp.search finds passages, dir2mcp.ask answers with citations "
+    "such as [path:L10-L42], dir2mcp.open_file shows the cited lines or page. Check citations before you rely on them."
+)
+
+
+@asynccontextmanager
+async def open_corpus(settings: CorpusSettings, facilities: Facilities) -> AsyncGenerator[Capability]:
+    """The capability, for as long as the block runs. It answers at once; the index grows behind it."""
+    from armarium.capabilities.corpus.life import open_service
+    from armarium.capabilities.corpus.tools import corpus_tools
+
+    async with open_service(settings, facilities.events, indexing="background") as corpus:
+        yield Capability("corpus", corpus_tools(corpus), _INSTRUCTIONS)
+
+
+def examine_corpus(section: CorpusSettings | None, facilities: Facilities) -> Iterable[Finding]:
+    """What `armarium doctor` is told."""
+    from armarium.capabilities.corpus.examine import examine
+
+    return examine(section, facilities)
+
+
+def kept_by_corpus(section: CorpusSettings) -> list[Path]:
+    """The state directory: the index, its token, and what providers answered."""
+    root = Path(os.path.abspath(os.path.expanduser(section.root)))
+    return [Path(section.state_dir).expanduser() if section.state_dir else root / STATE_DIRECTORY]
+
+
+DOOR = Door(
+    "corpus",
+    CorpusSettings,
+    open_corpus,
+    examine_corpus,
+    packages=("numpy", "onnxruntime", "tantivy", "tokenizers", "usearch", "watchfiles"),
+    keeps=kept_by_corpus,
+)

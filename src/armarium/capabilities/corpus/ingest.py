@@ -1,0 +1,306 @@
+"""Brings the index to where the directory is: what is new or changed is recorded, what is gone is buried."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import queue
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field
+
+from armarium.capabilities.corpus.discover import DiscoveryRules, Found, Unnameable, discover
+from armarium.capabilities.corpus.errors import CorpusError
+from armarium.capabilities.corpus.index import CorpusIndex
+from armarium.capabilities.corpus.news import IndexingFailed, Mode
+from armarium.capabilities.corpus.prepared import Finished, Outcome, Prepared, Refused, Unchanged, Vanished, Wanted
+from armarium.capabilities.corpus.preparers import Preparers
+from armarium.capabilities.corpus.progress import Progress
+from armarium.capabilities.corpus.rediscover import rediscover
+from armarium.capabilities.corpus.storage import Known, Recorded, Storage
+from armarium.foundation.errors import ArmariumError
+from armarium.foundation.files.confine import ConfinedRoot
+from armarium.foundation.files.ignore import GITIGNORE
+from armarium.foundation.limits import Pulse, Stopped
+
+_log = logging.getLogger(__name__)
+
+_DOCUMENTS_PER_TRANSACTION = 400
+_CHARS_PER_TRANSACTION = 4_000_000
+_TRANSACTION_S = 0.3
+_FIRST_COMMIT_S = 0.2
+_SLOWEST_COMMIT_S = 4.0
+_PATHS_BEFORE_A_SCAN = 500
+
+
+@dataclass(frozen=True, slots=True)
+class _Scan:
+    mode: Mode = "incremental"
+    again: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Refresh:
+    rel_paths: Collection[str]
+
+
+class Indexer:
+    """One thread that does one job after the other: whole scans, and single paths as they change."""
+
+    def __init__(
+        self,
+        root: ConfinedRoot,
+        rules: DiscoveryRules,
+        storage: Storage,
+        index: CorpusIndex,
+        preparers: Preparers,
+        progress: Progress,
+        on_recorded: Callable[[], None],
+    ) -> None:
+        self._root = root
+        self._rules = rules
+        self._storage = storage
+        self._index = index
+        self._preparers = preparers
+        self._progress = progress
+        self._on_recorded = on_recorded
+        self._jobs: queue.SimpleQueue[_Scan | _Refresh | None] = queue.SimpleQueue()
+        self._pulse = Pulse()
+        self._busy = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="corpus-index", daemon=True)
+        self._thread.start()
+
+    def scan(self, mode: Mode = "incremental", *, again: bool = False) -> None:
+        """Compare the whole directory with the index, soon; `again` prepares also what has not changed."""
+        self._take_on(_Scan(mode, again))
+
+    def refresh(self, rel_paths: Collection[str]) -> None:
+        """Look at these paths, soon: files or directories that appeared, changed or went away."""
+        self._take_on(_Refresh(rel_paths))
+
+    def _take_on(self, job: _Scan | _Refresh) -> None:
+        self._busy.set()
+        self._jobs.put(job)
+        self._progress.put(running=True)
+
+    @property
+    def busy(self) -> bool:
+        """Whether a job is under way or waiting."""
+        return self._busy.is_set()
+
+    def close(self) -> None:
+        """Stop at the next file; what was recorded by then stays."""
+        self._pulse.stop()
+        self._jobs.put(None)
+        self._preparers.close()
+        self._thread.join()
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            try:
+                self._do(job)
+            except Stopped:
+                return
+            except (CorpusError, sqlite3.Error, OSError) as error:
+                self._give_up(error)
+            except ArmariumError as error:
+                self._give_up(error)
+            except Exception as error:  # noqa: BLE001 the edge of the thread: nobody above it would hear
+                _log.exception("indexing failed")
+                self._give_up(error)
+            if self._jobs.empty():
+                self._busy.clear()
+                self._on_recorded()
+
+    def _give_up(self, error: Exception) -> None:
+        code = error.code if isinstance(error, ArmariumError) else "STORE_CORRUPT"
+        message = error.message if isinstance(error, ArmariumError) else _reason(error)
+        _log.error("indexing stopped", extra={"code": code, "reason": message})
+        self._progress.tell(IndexingFailed(code, message))
+
+    def _do(self, job: _Scan | _Refresh) -> None:
+        if isinstance(job, _Scan):
+            self._scan(job)
+        elif (
+            len(job.rel_paths) > _PATHS_BEFORE_A_SCAN
+            or self._rules.follow_symlinks
+            or any(path.endswith(GITIGNORE) for path in job.rel_paths)
+        ):
+            self._scan(_Scan())
+        else:
+            self._refresh(job.rel_paths)
+
+    def _scan(self, job: _Scan) -> None:
+        self._progress.begin(job.mode)
+        known = self._storage.known_documents()
+        seen: set[str] = set()
+        found = discover(self._root, self._rules, self._pulse, self._tell_unnameable)
+        wanted = self._changed(found, known, seen, again=job.again)
+        recording = _Recording(self._storage, self._index, self._progress, self._on_recorded, known)
+        for outcome in self._preparers.prepare(wanted):
+            self._pulse.beat(0)
+            recording.take(outcome)
+        self._pulse.beat(0)
+        for rel_path, document in known.items():
+            if (document.container or rel_path) not in seen:
+                recording.bury(rel_path)
+        recording.close()
+        self._progress.put(phase="embed", files_known=len(seen))
+
+    def _changed(
+        self, found: Iterator[Found], known: dict[str, Known], seen: set[str], *, again: bool
+    ) -> Iterator[Wanted]:
+        for each in found:
+            seen.add(each.rel_path)
+            before = known.get(each.rel_path)
+            if before and not again and (before.size_bytes, before.mtime_ns) == (each.size_bytes, each.mtime_ns):
+                self._progress.count(scanned=1, skipped=1)
+                continue
+            self._progress.count(scanned=1)
+            yield _wanted(each, None if again else before)
+
+    def _tell_unnameable(self, entry: Unnameable) -> None:
+        self._progress.count(scanned=1, skipped=1)
+        self._progress.file_failed(entry.shown_path, "INVALID_FIELD", entry.reason)
+
+    def _refresh(self, rel_paths: Collection[str]) -> None:
+        if os.fstat(self._root.fd).st_nlink == 0:
+            raise FileNotFoundError(errno.ENOENT, "the directory is gone")
+        recording = _Recording(self._storage, self._index, self._progress, self._on_recorded)
+        wanted: dict[str, Wanted] = {}
+        for rel_path in sorted(rel_paths):
+            there: set[str] = set()
+            for each in rediscover(self._root, self._rules, rel_path, self._pulse):
+                there.add(each.rel_path)
+                before = self._storage.known_document(each.rel_path)
+                if before is None or (before.size_bytes, before.mtime_ns) != (each.size_bytes, each.mtime_ns):
+                    wanted[each.rel_path] = _wanted(each, before)
+            for gone in [rel_path, *self._storage.paths_below(rel_path)]:
+                if gone not in there and gone.partition("!/")[0] not in there:
+                    recording.bury(gone)
+        for outcome in self._preparers.prepare(wanted.values()):
+            self._pulse.beat(0)
+            recording.take(outcome)
+        recording.close()
+
+
+@dataclass(slots=True)
+class _Recording:
+    """Takes outcomes as they come, and makes them true in transactions of a fair size: storage first, then words."""
+
+    storage: Storage
+    index: CorpusIndex
+    progress: Progress
+    on_recorded: Callable[[], None]
+    known: Collection[str] | None = None
+    """The documents there were when this began, where somebody looked."""
+    _waiting: list[Outcome] = field(default_factory=list[Outcome])
+    _chars: int = 0
+    _since: float = field(default_factory=time.monotonic)
+    _committed_at: float = field(default_factory=time.monotonic)
+    _commit_every_s: float = _FIRST_COMMIT_S
+    _members: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
+
+    def take(self, outcome: Outcome) -> None:
+        """Record it, now or with the ones that follow."""
+        self._waiting.append(outcome)
+        if isinstance(outcome, Prepared):
+            self._chars += sum(len(piece.text) for rep in outcome.representations for piece in rep.chunks)
+        if (
+            len(self._waiting) >= _DOCUMENTS_PER_TRANSACTION
+            or self._chars >= _CHARS_PER_TRANSACTION
+            or time.monotonic() - self._since >= _TRANSACTION_S
+        ):
+            self._flush()
+
+    def bury(self, rel_path: str) -> None:
+        """A document is gone."""
+        self._flush()
+        with self.storage.transaction():
+            gone = self.storage.bury(rel_path)
+        if gone is not None:
+            self.index.drop(gone)
+            self.progress.count(deleted=1, chunks_total=-len(gone.buried))
+
+    def close(self) -> None:
+        """Record the rest, and let all of it be found."""
+        self._flush()
+        self.index.commit_words()
+        self.on_recorded()
+
+    def _flush(self) -> None:
+        outcomes, self._waiting, self._chars = self._waiting, [], 0
+        self._since = time.monotonic()
+        if not outcomes:
+            return
+        with self.storage.transaction():
+            done = [(outcome, self._record(outcome)) for outcome in outcomes]
+        for outcome, recorded in done:
+            if isinstance(outcome, Prepared) and recorded is not None:
+                self.index.put(outcome, recorded)
+        now = time.monotonic()
+        if now - self._committed_at >= self._commit_every_s:
+            self.index.commit_words()
+            self._committed_at = time.monotonic()
+            self._commit_every_s = min(self._commit_every_s * 2, _SLOWEST_COMMIT_S)
+            self.on_recorded()
+        for gone in self._left_out(outcomes):
+            self.bury(gone)
+
+    def _record(self, outcome: Outcome) -> Recorded | None:
+        match outcome:
+            case Prepared():
+                recorded = self.storage.record(outcome, known=self.known is None or outcome.rel_path in self.known)
+                self._count(outcome, recorded)
+                if outcome.container:
+                    self._members.setdefault(outcome.container, set()).add(outcome.rel_path)
+                return recorded
+            case Unchanged():
+                known = self.storage.known_document(outcome.rel_path)
+                if known is not None:
+                    self.storage.touch(known, outcome.size_bytes, outcome.mtime_ns)
+                self.progress.count(skipped=1)
+            case Vanished():
+                gone = self.storage.bury(outcome.rel_path)
+                if gone is not None:
+                    self.index.drop(gone)
+            case Refused(shown_path, code, reason):
+                self.progress.file_failed(shown_path, code, reason)
+            case Finished():
+                pass
+        return None
+
+    def _count(self, prepared: Prepared, recorded: Recorded) -> None:
+        self.progress.count(
+            indexed=prepared.status == "ok",
+            skipped=prepared.status == "skipped",
+            errors=prepared.status == "error",
+            representations=recorded.representations,
+            chunks_total=len(recorded.added) - len(recorded.buried),
+        )
+        if prepared.error is not None:
+            code, _, message = prepared.error.partition(": ")
+            if prepared.status == "error" or code == "FORBIDDEN":
+                self.progress.file_failed(prepared.rel_path, code, message)
+
+    def _left_out(self, outcomes: Collection[Outcome]) -> list[str]:
+        """Members that an archive had before and has no more."""
+        gone: list[str] = []
+        for outcome in outcomes:
+            if isinstance(outcome, Prepared) and outcome.doc_type == "archive" and not outcome.container:
+                still = self._members.pop(outcome.rel_path, set())
+                gone += [path for path in self.storage.paths_below(outcome.rel_path) if path not in still]
+        return gone
+
+
+def _wanted(found: Found, before: Known | None) -> Wanted:
+    return Wanted(found.rel_path, before.content_hash if before else "", found.size_bytes, found.mtime_ns)
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, OSError):
+        return error.strerror or "the operating system refused"
+    return "the state directory cannot be written"

@@ -1,0 +1,171 @@
+"""Shows an exact slice of a document, so that a citation can be checked; what is excluded is never shown."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from armarium.capabilities.corpus.errors import (
+    CorpusError,
+    DocTypeUnsupported,
+    FileNotFound,
+    FileTooLarge,
+    Forbidden,
+    IndexNotReady,
+    InvalidRange,
+    PathOutsideRoot,
+)
+from armarium.capabilities.corpus.exclusion import Exclusion
+from armarium.capabilities.corpus.storage import Storage
+from armarium.foundation.files.confine import ConfinedRoot, normalise
+from armarium.foundation.files.errors import FileError, IsADirectory, PathEscapesRoot
+from armarium.retrieval.documents import HEAD_BYTES, Format, classify
+from armarium.retrieval.spans import Lines, Page, Span
+from armarium.retrieval.text import decode
+
+MEMBER_MARK = "!/"
+_WITHOUT_TEXT = frozenset({"image", "audio", "archive", "binary_ignored"})
+_OWN_LINES = frozenset({"code", "text", "md", "data", "html"})
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Which part of a document is wanted; nothing: its beginning."""
+
+    start_line: int | None = None
+    end_line: int | None = None
+    page: int | None = None
+    start_ms: int | None = None
+    end_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The part, as it is now."""
+
+    rel_path: str
+    doc_type: str
+    span: Span | None
+    content: str
+    truncated: bool
+
+
+class Opening:
+    """Opens documents of one corpus."""
+
+    def __init__(self, root: ConfinedRoot, storage: Storage, exclusion: Exclusion, max_bytes: int) -> None:
+        self._root = root
+        self._storage = storage
+        self._exclusion = exclusion
+        self._max_bytes = max_bytes
+
+    def open(self, rel_path: str, wanted: Slice, max_chars: int) -> Opened:
+        """The slice of the document; raises when there is none, or when it may not be shown."""
+        path = self._allowed(rel_path)
+        if wanted.page is None and (wanted.start_ms is not None or wanted.end_ms is not None):
+            raise DocTypeUnsupported(f"{path} has no transcript", hint="ask for lines instead")
+        found, data = (None, b"") if MEMBER_MARK in path else self._read(path)
+        if found is not None and found.doc_type in _WITHOUT_TEXT:
+            raise DocTypeUnsupported(f"{path} is not a document with text", hint="list_files tells the types")
+        if found is not None and _shows_itself(found) and wanted.page is None:
+            return self._lines(path, found.doc_type, self._shown(path, decode(data)), wanted, max_chars)
+        return self._extracted(path, found, wanted, max_chars)
+
+    def _allowed(self, rel_path: str) -> str:
+        try:
+            path = normalise(rel_path)
+        except PathEscapesRoot as error:
+            raise PathOutsideRoot("the path leads outside the indexed directory", private=error.private) from error
+        except FileError as error:
+            raise FileNotFound(error.message) from error
+        member = path.partition(MEMBER_MARK)[2]
+        if self._exclusion.excludes_path(path) or (member and self._exclusion.excludes_path(member)):
+            raise Forbidden(f"{path} is excluded by policy", hint="security.path_excludes decides")
+        return path
+
+    def _read(self, path: str) -> tuple[Format, bytes]:
+        try:
+            with self._root.opened_regular(path) as (fd, status), open(fd, "rb", closefd=False) as file:
+                located = self._root.locate(fd)
+                # A link must not show under another name what its own name hides.
+                if located != path and self._exclusion.excludes_path(located):
+                    raise Forbidden(f"{path} is excluded by policy")
+                head = file.read(HEAD_BYTES)
+                found = classify(path, head)
+                if found.doc_type in _OWN_LINES and status.st_size > self._max_bytes:
+                    raise FileTooLarge(f"{path} is too large to be shown", hint="ingest.max_file_mb sets the limit")
+                return found, head + file.read() if found.doc_type in _OWN_LINES else head
+        except PathEscapesRoot as error:
+            raise PathOutsideRoot("the path leads outside the indexed directory", private=error.private) from error
+        except IsADirectory as error:
+            raise FileNotFound(f"{path} is a directory", hint="list_files shows what is in it") from error
+        except CorpusError:
+            raise
+        except (FileError, OSError) as error:
+            raise FileNotFound(f"{path} not found", hint="list_files shows what there is") from error
+
+    def _shown(self, path: str, text: str) -> str:
+        secrets = self._exclusion.secrets_in(text)
+        if secrets:
+            raise Forbidden(f"{path} holds what looks like a credential ({secrets[0].rule})")
+        return text
+
+    def _extracted(self, path: str, found: Format | None, wanted: Slice, max_chars: int) -> Opened:
+        state = self._storage.document_state(path)
+        stored = self._storage.representation_text(path)
+        doc_type = found.doc_type if found is not None else (state[0] if state else "")
+        if stored is None:
+            raise self._why_there_is_no_text(path, state, found, wanted)
+        text, meta = stored
+        self._shown(path, text)
+        starts: list[int] | None = meta.get("page_starts")
+        if wanted.page is not None or (starts and wanted.start_line is None and wanted.end_line is None):
+            if not starts:
+                raise DocTypeUnsupported(f"{path} has no pages", hint="ask for lines instead")
+            return _page(path, doc_type, text, starts, wanted.page or 1, max_chars)
+        return self._lines(path, doc_type, text, wanted, max_chars)
+
+    def _why_there_is_no_text(
+        self, path: str, state: tuple[str, str, str | None] | None, found: Format | None, wanted: Slice
+    ) -> CorpusError:
+        if state is None and found is None:
+            return FileNotFound(f"{path} not found", hint="list_files shows what there is")
+        if state is None:
+            return IndexNotReady(f"{path} is not indexed yet", hint="try again in a moment")
+        _, status, error = state
+        if status != "ok" and error is not None and error.startswith("FORBIDDEN"):
+            return Forbidden(f"{path} is excluded by policy")
+        if wanted.page is not None:
+            return DocTypeUnsupported(f"{path} has no pages", hint="ask for lines instead")
+        return DocTypeUnsupported(f"no text could be read from {path}")
+
+    def _lines(self, path: str, doc_type: str, text: str, wanted: Slice, max_chars: int) -> Opened:
+        lines = text.split("\n")
+        if lines[-1] == "" and len(lines) > 1:
+            lines.pop()
+        first = wanted.start_line or 1
+        last = wanted.end_line or len(lines)
+        if wanted.end_line is not None and wanted.end_line < first:
+            raise InvalidRange("end_line is before start_line")
+        if first > len(lines):
+            raise InvalidRange(f"{path} has {len(lines)} lines", hint="ask for lines that exist")
+        chosen = lines[first - 1 : last]
+        content = "\n".join(chosen)
+        truncated = len(content) > max_chars
+        if truncated:
+            content = content[:max_chars]
+        shown = first + content.count("\n")
+        more = truncated or (wanted.end_line is None and shown < len(lines))
+        return Opened(path, doc_type, Lines(first, shown), content, more)
+
+
+def _shows_itself(found: Format) -> bool:
+    """Whether the file's own lines are what citations count; a notebook's are not."""
+    return found.doc_type in _OWN_LINES and found.name != "ipynb"
+
+
+def _page(path: str, doc_type: str, text: str, starts: list[int], number: int, max_chars: int) -> Opened:
+    if number > len(starts):
+        raise InvalidRange(f"{path} has {len(starts)} pages", hint="ask for a page that exists")
+    end = starts[number] if number < len(starts) else len(text)
+    content = text[starts[number - 1] : end].rstrip("\n")
+    return Opened(path, doc_type, Page(number), content[:max_chars], len(content) > max_chars)

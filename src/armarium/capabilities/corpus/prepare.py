@@ -1,0 +1,218 @@
+"""Makes one file ready for the index: read, classify, look for secrets, extract, cut."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from armarium.capabilities.corpus.archives import ArchiveLimits, Member, SkippedMember, members
+from armarium.capabilities.corpus.errors import CorpusError, ExtractFailed, FileTooLarge
+from armarium.capabilities.corpus.exclusion import Exclusion
+from armarium.capabilities.corpus.prepared import (
+    Finished,
+    Outcome,
+    Prepared,
+    PreparedChunk,
+    Refused,
+    Representation,
+    Status,
+    Unchanged,
+    Vanished,
+)
+from armarium.foundation.errors import ArmariumError
+from armarium.foundation.files.confine import ConfinedRoot
+from armarium.foundation.files.errors import FileError
+from armarium.retrieval.chunking.cut import chunk
+from armarium.retrieval.chunking.limits import ChunkLimits
+from armarium.retrieval.documents import HEAD_BYTES, Format, classify
+from armarium.retrieval.extract.formats import extract
+from armarium.retrieval.passages import Chunk, Extracted
+from armarium.retrieval.spans import span_as_columns
+
+_MEGABYTE = 1_000_000
+
+_STILL_DOCUMENTS = frozenset({FileTooLarge.code, ExtractFailed.code})
+"""Members that cannot be read are listed as such; those without a safe name have nothing to be listed under."""
+
+_NOT_READ_YET = {
+    "image": "DOC_TYPE_UNSUPPORTED: images are indexed once a provider that reads them is configured",
+    "audio": "DOC_TYPE_UNSUPPORTED: recordings are indexed once a provider that transcribes them is configured",
+    "binary_ignored": "BINARY_SKIPPED: not a kind of file that text can be read from",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Instructions:
+    """What a worker has to know."""
+
+    root: str
+    path_excludes: Sequence[str]
+    secret_patterns: Sequence[str]
+    chunk_limits: ChunkLimits = field(default_factory=ChunkLimits)
+    archives: Literal["off", "shallow", "deep"] = "deep"
+    pdf: bool = True
+    max_bytes: int = 20 * _MEGABYTE
+    max_bytes_by_type: Mapping[str, int] = field(default_factory=dict[str, int])
+
+    def limit(self, doc_type: str) -> int:
+        """Most bytes a file of that type may have."""
+        return self.max_bytes_by_type.get(doc_type, self.max_bytes)
+
+    def fingerprint(self) -> str:
+        """Changes whenever the same file could come out another way."""
+        return hashlib.sha256(repr((_VERSION, self)).encode()).hexdigest()[:16]
+
+
+_VERSION = 1
+"""Of extraction and chunking. A new number makes the next start prepare every file again."""
+
+
+class Preparation:
+    """Prepares files of one directory."""
+
+    def __init__(self, instructions: Instructions) -> None:
+        self._instructions = instructions
+        self._root = ConfinedRoot(instructions.root)
+        self._exclusion = Exclusion(instructions.path_excludes, instructions.secret_patterns)
+
+    def prepare(self, rel_path: str, known_hash: str = "") -> Iterator[Outcome]:
+        """What becomes of the file, and of its members if it is an archive; the last outcome is `Finished`."""
+        try:
+            yield from self._outcomes(rel_path, known_hash)
+        except (OSError, FileError):
+            yield Vanished(rel_path)
+        yield Finished(rel_path)
+
+    def _outcomes(self, rel_path: str, known_hash: str) -> Iterator[Outcome]:
+        with self._root.opened_regular(rel_path) as (fd, status), open(fd, "rb", closefd=False) as file:
+            head = file.read(HEAD_BYTES)
+            found = _File(rel_path, classify(rel_path, head), status.st_size, status.st_mtime_ns)
+            refusal = self._refusal(found)
+            if refusal is not None:
+                yield found.without_content(*refusal)
+                return
+            # One more byte than allowed tells a file that grew while it was read.
+            limit = self._instructions.limit(found.format.doc_type)
+            data = head + file.read(limit - len(head) + 1) if len(head) == HEAD_BYTES else head
+        if len(data) > limit:
+            yield found.without_content("skipped", _too_large(limit))
+            return
+        content_hash = hashlib.sha256(data).hexdigest()
+        if content_hash == known_hash:
+            yield Unchanged(rel_path, found.size_bytes, found.mtime_ns)
+        elif found.format.doc_type == "archive":
+            yield from self._archive(found, data, content_hash)
+        else:
+            yield self._document(found, data, content_hash)
+
+    def _refusal(self, found: _File) -> tuple[Status, str] | None:
+        """Why the content is not even read."""
+        doc_type = found.format.doc_type
+        if doc_type in _NOT_READ_YET:
+            return "skipped", _NOT_READ_YET[doc_type]
+        if doc_type == "pdf" and not self._instructions.pdf:
+            return "skipped", "DOC_TYPE_UNSUPPORTED: PDFs are left out by ingest.pdf.mode"
+        if doc_type == "archive" and self._instructions.archives == "off":
+            return "skipped", "DOC_TYPE_UNSUPPORTED: archives are left out by ingest.archives.mode"
+        limit = self._instructions.limit(doc_type)
+        return ("skipped", _too_large(limit)) if found.size_bytes > limit else None
+
+    def _archive(self, found: _File, data: bytes, content_hash: str) -> Iterator[Outcome]:
+        limits = ArchiveLimits(max_member_bytes=self._instructions.max_bytes)
+        error: str | None = None
+        mode = "deep" if self._instructions.archives == "deep" else "shallow"
+        try:
+            for member in members(data, limits, mode=mode, wanted=lambda path: not self._exclusion.excludes_path(path)):
+                yield self._member(found, member)
+        except CorpusError as failure:
+            error = f"{failure.code}: {failure.message}"
+        state: Status = "error" if error else "ok"
+        yield Prepared(
+            found.rel_path, "archive", found.size_bytes, found.mtime_ns, "" if error else content_hash, state, error
+        )
+
+    def _member(self, archive: _File, member: Member | SkippedMember) -> Prepared | Refused:
+        if isinstance(member, SkippedMember):
+            shown_path = f"{archive.rel_path}!/{member.shown_path}"
+            if member.code not in _STILL_DOCUMENTS:
+                return Refused(shown_path, member.code, member.reason)
+            unread = _File(shown_path, Format("binary_ignored", "unread"), 0, archive.mtime_ns, archive.rel_path)
+            return unread.without_content("skipped", f"{member.code}: {member.reason}")
+        rel_path = f"{archive.rel_path}!/{member.path}"
+        form = classify(rel_path, member.data[:HEAD_BYTES])
+        found = _File(rel_path, form, member.size_bytes, member.mtime_unix * 1_000_000_000, archive.rel_path)
+        refusal = self._refusal(found)
+        if refusal is not None:
+            return found.without_content(*refusal)
+        return self._document(found, member.data, hashlib.sha256(member.data).hexdigest())
+
+    def _document(self, found: _File, data: bytes, content_hash: str) -> Prepared:
+        try:
+            return self._extracted(found, extract(found.format, data), data, content_hash)
+        except ArmariumError as error:
+            return found.without_content("error", f"{error.code}: {error.message}")
+        except Exception as error:  # noqa: BLE001 one document, whatever it is made of, must not end the others
+            reason = f"{ExtractFailed.code}: the document cannot be cut into passages ({type(error).__name__})"
+            return found.without_content("error", reason)
+
+    def _extracted(self, found: _File, extracted: Extracted, data: bytes, content_hash: str) -> Prepared:
+        secrets = self._exclusion.secrets_in(extracted.text)
+        if not secrets and not extracted.is_file:
+            # What a page hides in its markup is not indexed, but whoever opens the file would see it.
+            secrets = self._exclusion.secrets_in(data)
+        if secrets:
+            first = secrets[0]
+            return found.without_content("skipped", f"FORBIDDEN: {first.rule} in line {first.line}")
+        return Prepared(
+            found.rel_path,
+            found.format.doc_type,
+            found.size_bytes,
+            found.mtime_ns,
+            content_hash,
+            "ok",
+            container=found.container,
+            representations=[self._representation(found, extracted)],
+        )
+
+    def _representation(self, found: _File, extracted: Extracted) -> Representation:
+        chunks = chunk(extracted, self._instructions.chunk_limits)
+        meta: dict[str, object] = {"format": found.format.name, "title": extracted.title}
+        if extracted.page_starts is not None:
+            meta["page_starts"] = list(extracted.page_starts)
+        own_lines = extracted.is_file or extracted.source_lines is not None
+        return Representation(
+            extracted.rep_type,
+            hashlib.sha256(f"{extracted.structure}\0{extracted.text}".encode()).hexdigest(),
+            [_prepared_chunk(each) for each in chunks],
+            meta,
+            # Members of archives cannot be opened again as files, so their text is kept, too.
+            None if own_lines and not found.container else extracted.text,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """A file about to be read."""
+
+    rel_path: str
+    format: Format
+    size_bytes: int
+    mtime_ns: int
+    container: str | None = None
+
+    def without_content(self, status: Status, error: str) -> Prepared:
+        """The file as the index knows it when nothing of it may or can be kept."""
+        doc_type = self.format.doc_type
+        return Prepared(self.rel_path, doc_type, self.size_bytes, self.mtime_ns, "", status, error, self.container)
+
+
+def _prepared_chunk(piece: Chunk) -> PreparedChunk:
+    digest = hashlib.blake2b(f"{piece.index_kind}\0{piece.context}\0{piece.text}".encode(), digest_size=16).digest()
+    kind, start, end = span_as_columns(piece.span)
+    return PreparedChunk(piece.text, piece.context, digest, piece.index_kind, kind, start, end)
+
+
+def _too_large(limit: int) -> str:
+    return f"FILE_TOO_LARGE: larger than {limit / _MEGABYTE:g} MB"

@@ -1,0 +1,191 @@
+"""The worker processes that read, extract and cut files: a file that crashes or hangs one costs that file, no more."""
+
+from __future__ import annotations
+
+import os
+import queue
+import select
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from itertools import islice
+from typing import Any
+
+from armarium.capabilities.corpus.errors import ExtractFailed
+from armarium.capabilities.corpus.prepare import Instructions
+from armarium.capabilities.corpus.prepare_worker import framed, unframed
+from armarium.capabilities.corpus.prepared import Finished, Outcome, Prepared, Wanted
+
+_BATCH = 32
+_BATCHES_AHEAD = 2
+_IDLE_S = 30.0
+
+
+class _Lost(Exception):
+    """The worker process is gone, or does not answer any more."""
+
+
+class Preparers:
+    """A pool of worker processes, started when there is work and ended when there has been none for a while."""
+
+    def __init__(self, instructions: Instructions, *, size: int, deadline_s: float) -> None:
+        self._instructions = instructions
+        self._deadline_s = deadline_s
+        self._jobs: queue.SimpleQueue[tuple[list[Wanted], queue.SimpleQueue[Outcome | None]] | None] = (
+            queue.SimpleQueue()
+        )
+        self._threads = [
+            threading.Thread(target=self._serve, name=f"corpus-prepare-{number}", daemon=True) for number in range(size)
+        ]
+        self._processes: set[_Process] = set()
+        self._closed = threading.Event()
+        for thread in self._threads:
+            thread.start()
+
+    def prepare(self, wanted: Iterable[Wanted]) -> Iterator[Outcome]:
+        """What becomes of each file, as the workers get to it. Each file ends with `Finished`."""
+        outcomes: queue.SimpleQueue[Outcome | None] = queue.SimpleQueue()
+        coming = iter(wanted)
+        under_way = 0
+        exhausted = False
+        while not self._closed.is_set():
+            while not exhausted and under_way < len(self._threads) * _BATCHES_AHEAD:
+                batch = list(islice(coming, _BATCH))
+                if not batch:
+                    exhausted = True
+                    break
+                self._jobs.put((batch, outcomes))
+                under_way += 1
+            if not under_way:
+                return
+            with suppress(queue.Empty):
+                outcome = outcomes.get(timeout=0.2)
+                if outcome is None:
+                    under_way -= 1
+                else:
+                    yield outcome
+
+    def close(self) -> None:
+        """End the processes, whatever they are doing."""
+        self._closed.set()
+        for process in list(self._processes):
+            process.kill()
+        for _ in self._threads:
+            self._jobs.put(None)
+        for thread in self._threads:
+            thread.join()
+
+    def _serve(self) -> None:
+        process: _Process | None = None
+        while True:
+            try:
+                job = self._jobs.get(timeout=_IDLE_S if process else None)
+            except queue.Empty:
+                job = None
+                if process is not None:
+                    process = self._end(process)
+                    continue
+            if job is None or self._closed.is_set():
+                self._end(process)
+                return
+            batch, outcomes = job
+            for wanted in batch:
+                if self._closed.is_set():
+                    break
+                try:
+                    if process is None:
+                        process = _Process(self._instructions)
+                        self._processes.add(process)
+                    for outcome in process.prepare(wanted, self._deadline_s):
+                        outcomes.put(outcome)
+                except _Lost as lost:
+                    process = self._end(process)
+                    if not self._closed.is_set():
+                        outcomes.put(_unreadable(wanted, str(lost)))
+                        outcomes.put(Finished(wanted.rel_path))
+            outcomes.put(None)
+
+    def _end(self, process: _Process | None) -> None:
+        if process is not None:
+            self._processes.discard(process)
+            process.kill()
+
+
+def _unreadable(wanted: Wanted, why: str) -> Prepared:
+    # With size and time: a file that kills the extractor is not tried again before it changes.
+    return Prepared(
+        wanted.rel_path,
+        "binary_ignored",
+        wanted.size_bytes,
+        wanted.mtime_ns,
+        "",
+        "error",
+        f"{ExtractFailed.code}: {why}",
+    )
+
+
+class _Process:
+    """One worker process and the pipe to it."""
+
+    def __init__(self, instructions: Instructions) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "armarium.capabilities.corpus.prepare_worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            # Libraries complain there about broken files, in words that may hold what is in them.
+            stderr=subprocess.DEVNULL,
+            # A terminal's Ctrl-C is for the server, which then ends its workers itself.
+            start_new_session=True,
+        )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._input = self._process.stdin
+        self._output = self._process.stdout.fileno()
+        self._send(instructions)
+
+    def prepare(self, wanted: Wanted, deadline_s: float) -> Iterator[Outcome]:
+        """The outcomes of one file; raises `_Lost` when the process ends or the time is up."""
+        self._send(wanted)
+        end = time.monotonic() + deadline_s
+        while True:
+            outcome = self._receive(end, deadline_s)
+            yield outcome
+            if isinstance(outcome, Finished):
+                return
+
+    def kill(self) -> None:
+        """End the process at once; it holds nothing that could be lost."""
+        self._process.kill()
+        self._process.wait()
+        with suppress(OSError):
+            self._input.close()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+
+    def _send(self, message: Any) -> None:
+        try:
+            self._input.write(framed(message))
+            self._input.flush()
+        except (OSError, ValueError) as error:
+            raise _Lost("the extractor ended") from error
+
+    def _receive(self, end: float, deadline_s: float) -> Outcome:
+        return unframed(lambda size: self._read(size, end, deadline_s))
+
+    def _read(self, size: int, end: float, deadline_s: float) -> bytes:
+        data = bytearray()
+        while len(data) < size:
+            try:
+                ready, _, _ = select.select([self._output], [], [], max(0.0, end - time.monotonic()))
+                if not ready:
+                    raise _Lost(f"extracting took longer than {deadline_s:g} seconds")
+                part = os.read(self._output, min(size - len(data), 1 << 20))
+            except (OSError, ValueError) as error:
+                raise _Lost("the extractor ended") from error
+            if not part:
+                raise _Lost("the extractor crashed on this file")
+            data += part
+        return bytes(data)

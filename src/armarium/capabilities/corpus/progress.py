@@ -1,0 +1,86 @@
+"""How far indexing is: counted by the threads that do it, told at a pace that people and logs can follow."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+from uuid import uuid4
+
+from armarium.capabilities.corpus.news import FileFailed, IndexProgress, Mode
+
+_PACE_S = 0.25
+_OF_THE_JOB = ("scanned", "indexed", "skipped", "deleted", "representations", "errors")
+_OF_THE_INDEX = ("chunks_total", "embedded_ok")
+
+
+class Progress:
+    """The counters of one job. Any thread may count; `tell` hands news on and may be called from any thread, too."""
+
+    def __init__(self, tell: Callable[[object], None]) -> None:
+        self.tell = tell
+        self._counts: Counter[str] = Counter()
+        self._state: dict[str, Any] = {
+            "job_id": _new_job(),
+            "running": False,
+            "mode": "incremental",
+            "phase": "idle",
+            "files_known": None,
+        }
+        self._lock = threading.Lock()
+        self._told_at = 0.0
+
+    @property
+    def now(self) -> IndexProgress:
+        """The counters as they are."""
+        with self._lock:
+            counts: dict[str, Any] = {name: self._counts[name] for name in (*_OF_THE_JOB, *_OF_THE_INDEX)}
+            return IndexProgress(**self._state, **counts)
+
+    @property
+    def running(self) -> bool:
+        """Whether a job is under way or about to be."""
+        return self._state["running"]
+
+    def begin(self, mode: Mode) -> None:
+        """A new job starts counting from nothing; what is of the whole index stays."""
+        with self._lock:
+            for name in _OF_THE_JOB:
+                self._counts[name] = 0
+        self.put(job_id=_new_job(), running=True, mode=mode, phase="scan", files_known=None)
+
+    def count(self, **more: int) -> None:
+        """Add to counters."""
+        with self._lock:
+            self._counts.update(more)
+        self._tell_sometimes()
+
+    def put(self, *, chunks_total: int | None = None, embedded_ok: int | None = None, **state: Any) -> None:
+        """Set what is not counted up; a change of phase is told at once."""
+        with self._lock:
+            if chunks_total is not None and embedded_ok is not None:
+                self._counts.update(chunks_total=chunks_total - self._counts["chunks_total"])
+                self._counts.update(embedded_ok=embedded_ok - self._counts["embedded_ok"])
+            turned = any(self._state[name] != state.get(name, self._state[name]) for name in ("phase", "running"))
+            self._state |= state
+        if turned:
+            self._told_at = time.monotonic()
+            self.tell(self.now)
+        else:
+            self._tell_sometimes()
+
+    def file_failed(self, rel_path: str, code: str, message: str) -> None:
+        """A document could not be indexed, or may not be."""
+        self.tell(FileFailed(rel_path, code, message))
+
+    def _tell_sometimes(self) -> None:
+        now = time.monotonic()
+        if now - self._told_at >= _PACE_S:
+            self._told_at = now
+            self.tell(self.now)
+
+
+def _new_job() -> str:
+    return f"job_{uuid4().hex[:12]}"

@@ -1,0 +1,153 @@
+"""Finds the passages that fit a query: by words and by meaning, within filters, the two put together."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from anyio.to_thread import run_sync
+
+from armarium.capabilities.corpus.errors import InvalidField
+from armarium.capabilities.corpus.index import CorpusIndex
+from armarium.capabilities.corpus.models import Models
+from armarium.capabilities.corpus.settings import CorpusSettings
+from armarium.capabilities.corpus.snippets import snippet
+from armarium.capabilities.corpus.storage import Storage, StoredChunk
+from armarium.foundation.files.errors import InvalidPattern
+from armarium.providers.errors import ProviderError
+from armarium.retrieval.duplicates import distinct
+from armarium.retrieval.hybrid import Question, Restriction, search
+from armarium.retrieval.passages import IndexKind
+from armarium.retrieval.rerank import reorder
+from armarium.retrieval.routing import IndexChoice, indexes_for
+
+if TYPE_CHECKING:
+    import numpy
+    from numpy.typing import NDArray
+
+_log = logging.getLogger(__name__)
+
+IndexUsed = Literal["text", "code", "both"]
+
+_READ = 120
+"""Passages that are read from storage: the most a call may ask for, and room for duplicates among them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """Which documents may be found."""
+
+    path_prefix: str | None = None
+    file_glob: str | None = None
+    doc_types: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A passage that was found."""
+
+    chunk: StoredChunk
+    score: float
+    snippet: str
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """What was found, best first."""
+
+    k: int
+    index_used: IndexUsed
+    hits: Sequence[Hit]
+
+
+class Searching:
+    """Searches one open index."""
+
+    def __init__(self, storage: Storage, index: CorpusIndex, models: Models, settings: CorpusSettings) -> None:
+        self._storage = storage
+        self._index = index
+        self._models = models
+        self._oversampling = settings.rag.oversample_factor
+        self._rerank = settings.rerank
+
+    async def search(self, query: str, k: int, choice: IndexChoice, filters: Filters) -> Results:
+        """The `k` best passages; fewer only where there are no more."""
+        kinds = self._kinds(query, choice, filters)
+        used: IndexUsed = "both" if len(kinds) == 2 else kinds[0]
+        only = await run_sync(self._restriction, filters)
+        question = await self._question(query, kinds)
+        chunks, scores = await run_sync(self._found, question, only)
+        if self._models.reranker is not None:
+            chunks, scores = await self._second_look(query, chunks, scores)
+        kept = distinct([chunk.text for chunk in chunks], k)
+        hits = [Hit(chunks[place], scores[place], snippet(query, chunks[place].text)) for place in kept]
+        return Results(k, used, hits)
+
+    def _kinds(self, query: str, choice: IndexChoice, filters: Filters) -> tuple[IndexKind, ...]:
+        counts = self._index.catalogue.chunks
+        return indexes_for(
+            query,
+            choice,
+            targets_code=bool(filters.doc_types) and set(filters.doc_types) == {"code"},
+            available=[kind for kind in counts if counts[kind]],
+        )
+
+    def _restriction(self, filters: Filters) -> Restriction | None:
+        try:
+            documents = self._index.catalogue.documents(filters.path_prefix, filters.file_glob, filters.doc_types)
+        except InvalidPattern as error:
+            raise InvalidField(error.message, hint=error.hint) from error
+        if documents is None:
+            return None
+        return Restriction(documents, self._index.catalogue.chunks_of(documents))
+
+    async def _question(self, query: str, kinds: tuple[IndexKind, ...]) -> Question:
+        """The query with its vectors; when nobody can embed it now, words have to do."""
+        vectors: dict[IndexKind, NDArray[numpy.float32]] = {}
+        known = 1.0
+        same = self._models.embedders["text"] is self._models.embedders["code"]
+        try:
+            for kind in kinds:
+                if kind in self._index.vectors and len(self._index.vectors[kind]):
+                    vectors[kind] = (
+                        next(iter(vectors.values()))
+                        if vectors and same
+                        else await self._models.embedders[kind].embed_query(query)
+                    )
+            if vectors and self._models.local is not None:
+                known = await self._models.local.knows(query)
+        except ProviderError as error:
+            _log.warning("searching by words alone", extra={"code": error.code, "reason": error.message})
+        return Question(query, kinds, vectors, known, comparable=same)
+
+    def _found(self, question: Question, only: Restriction | None) -> tuple[list[StoredChunk], list[float]]:
+        ranking = search(
+            self._index.words,
+            self._index.vectors,
+            question,
+            only=only,
+            alive=self._index.catalogue.alive,
+            oversampling=self._oversampling,
+        )
+        best: list[int] = ranking.ids[:_READ].tolist()
+        best_scores: list[float] = ranking.scores[:_READ].tolist()
+        stored = self._storage.chunks(best)
+        found = [(stored[each], score) for each, score in zip(best, best_scores, strict=True) if each in stored]
+        return [chunk for chunk, _ in found], [score for _, score in found]
+
+    async def _second_look(
+        self, query: str, chunks: list[StoredChunk], scores: list[float]
+    ) -> tuple[list[StoredChunk], list[float]]:
+        assert self._models.reranker is not None
+        order = await reorder(
+            self._models.reranker,
+            query,
+            [chunk.text for chunk in chunks],
+            most=self._rerank.candidates,
+            timeout_s=self._rerank.timeout_s,
+        )
+        return [chunks[place] for place in order.places], [
+            order.scores.get(place, scores[place]) for place in order.places
+        ]

@@ -1,0 +1,163 @@
+-- name: get_setting
+SELECT value FROM settings WHERE key = ?;
+
+-- name: put_setting
+INSERT INTO settings (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value;
+
+-- name: known_documents
+-- What a scan compares the directory with.
+SELECT rel_path, doc_id, size_bytes, mtime_ns, content_hash, status, container FROM documents WHERE deleted = 0;
+
+-- name: known_document
+SELECT rel_path, doc_id, size_bytes, mtime_ns, content_hash, status, container FROM documents
+WHERE rel_path = ? AND deleted = 0;
+
+-- name: documents_below
+-- A directory that went away takes everything below it along; `_` and `%` in its name mean themselves.
+SELECT rel_path FROM documents WHERE deleted = 0 AND (substr(rel_path, 1, length(:prefix)) = :prefix);
+
+-- name: members_of
+SELECT rel_path FROM documents WHERE container = ? AND deleted = 0;
+
+-- name: put_document
+INSERT INTO documents (rel_path, source_type, doc_type, size_bytes, mtime_unix, mtime_ns, content_hash, status, error, container)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (rel_path) DO UPDATE SET
+    source_type = excluded.source_type, doc_type = excluded.doc_type, size_bytes = excluded.size_bytes,
+    mtime_unix = excluded.mtime_unix, mtime_ns = excluded.mtime_ns, content_hash = excluded.content_hash,
+    status = excluded.status, error = excluded.error, container = excluded.container, deleted = 0
+RETURNING doc_id;
+
+-- name: touch_document
+-- The file was written again with the same content.
+UPDATE documents SET size_bytes = ?, mtime_unix = ?, mtime_ns = ? WHERE doc_id = ?;
+
+-- name: bury_document
+UPDATE documents SET deleted = 1 WHERE rel_path = ? AND deleted = 0 RETURNING doc_id;
+
+-- name: live_representations
+SELECT rep_id, rep_type, rep_hash FROM representations WHERE doc_id = ? AND deleted = 0;
+
+-- name: put_representation
+INSERT INTO representations (doc_id, rep_type, rep_hash, created_unix, meta_json, content)
+VALUES (?, ?, ?, ?, ?, ?) RETURNING rep_id;
+
+-- name: bury_representation
+UPDATE representations SET deleted = 1 WHERE rep_id = ?;
+
+-- name: live_chunks_of
+SELECT chunk_id, text_hash FROM chunks WHERE rep_id = ? AND deleted = 0;
+
+-- name: put_chunk
+INSERT INTO chunks (chunk_id, rep_id, ordinal, text, context, text_hash, tokens_est, index_kind, embedding_status)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'pending');
+
+-- name: move_chunk
+-- The same passage in a new version of its document.
+UPDATE chunks SET rep_id = ?, ordinal = ? WHERE chunk_id = ?;
+
+-- name: bury_chunk
+UPDATE chunks SET deleted = 1 WHERE chunk_id = ?;
+
+-- name: put_span
+INSERT INTO spans (chunk_id, span_kind, start, "end", extra_json) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (chunk_id) DO UPDATE SET span_kind = excluded.span_kind, start = excluded.start, "end" = excluded."end";
+
+-- name: representation_text
+SELECT r.content, r.meta_json FROM representations r JOIN documents d USING (doc_id)
+WHERE d.rel_path = ? AND d.deleted = 0 AND r.deleted = 0 AND r.content IS NOT NULL;
+
+-- name: document_state
+SELECT doc_type, status, error FROM documents WHERE rel_path = ? AND deleted = 0;
+
+-- name: all_documents
+-- For the catalogue that answers filters from memory.
+SELECT doc_id, rel_path, doc_type FROM documents WHERE deleted = 0;
+
+-- name: all_chunks
+SELECT c.chunk_id, r.doc_id, c.index_kind = 'code' FROM chunks c JOIN representations r USING (rep_id)
+WHERE c.deleted = 0 ORDER BY c.chunk_id;
+
+-- name: list_documents
+SELECT rel_path, doc_type, size_bytes, mtime_unix, status, deleted FROM documents
+WHERE deleted = 0 AND substr(rel_path, 1, length(:prefix)) = :prefix ORDER BY rel_path LIMIT :limit OFFSET :offset;
+
+-- name: count_documents
+SELECT count(*) FROM documents WHERE deleted = 0 AND substr(rel_path, 1, length(:prefix)) = :prefix;
+
+-- name: paths_below
+SELECT rel_path, doc_type, size_bytes, mtime_unix, status, deleted FROM documents
+WHERE deleted = 0 AND substr(rel_path, 1, length(:prefix)) = :prefix ORDER BY rel_path;
+
+-- name: passages_after
+-- What the words index does not have yet.
+SELECT c.chunk_id, r.doc_id, c.index_kind, d.rel_path, json_extract(r.meta_json, '$.title'), c.context, c.text
+FROM chunks c JOIN representations r USING (rep_id) JOIN documents d USING (doc_id)
+WHERE c.chunk_id > ? AND c.deleted = 0 ORDER BY c.chunk_id LIMIT ?;
+
+-- name: pending_chunks
+SELECT chunk_id, index_kind, context, text, text_hash FROM chunks
+WHERE embedding_status = 'pending' AND deleted = 0 AND chunk_id > ? ORDER BY chunk_id LIMIT ?;
+
+-- name: embedding
+SELECT vector FROM embeddings WHERE model = ? AND text_hash = ?;
+
+-- name: put_embedding
+INSERT INTO embeddings (model, text_hash, vector) VALUES (?, ?, ?) ON CONFLICT DO NOTHING;
+
+-- name: mark_embedded
+UPDATE chunks SET embedding_status = 'ok', embedding_error = NULL WHERE chunk_id = ?;
+
+-- name: mark_unembeddable
+UPDATE chunks SET embedding_status = 'error', embedding_error = ? WHERE chunk_id = ?;
+
+-- name: retry_unembeddable
+-- A new start is a new chance for what a provider refused.
+UPDATE chunks SET embedding_status = 'pending' WHERE embedding_status = 'error' AND deleted = 0;
+
+-- name: embedded_chunks
+SELECT chunk_id FROM chunks WHERE embedding_status = 'ok' AND deleted = 0 AND index_kind = ? ORDER BY chunk_id;
+
+-- name: vectors_of
+SELECT c.chunk_id, e.vector FROM chunks c JOIN embeddings e ON e.model = :model AND e.text_hash = c.text_hash
+WHERE c.embedding_status = 'ok' AND c.deleted = 0 AND c.index_kind = :kind ORDER BY c.chunk_id;
+
+-- name: counts
+SELECT
+    (SELECT count(*) FROM documents WHERE deleted = 0),
+    (SELECT count(*) FROM representations WHERE deleted = 0),
+    (SELECT count(*) FROM chunks WHERE deleted = 0),
+    (SELECT count(*) FROM chunks WHERE deleted = 0 AND embedding_status = 'ok'),
+    (SELECT count(*) FROM documents WHERE deleted = 0 AND status = 'error');
+
+-- name: doc_counts
+SELECT doc_type, count(*) FROM documents WHERE deleted = 0 GROUP BY doc_type ORDER BY doc_type;
+
+-- name: dead_chunks
+SELECT (SELECT count(*) FROM chunks WHERE deleted = 1), (SELECT count(*) FROM chunks);
+
+-- name: purge_spans
+DELETE FROM spans WHERE chunk_id IN (SELECT chunk_id FROM chunks WHERE deleted = 1);
+
+-- name: purge_chunks
+DELETE FROM chunks WHERE deleted = 1;
+
+-- name: purge_representations
+DELETE FROM representations WHERE deleted = 1 AND rep_id NOT IN (SELECT rep_id FROM chunks);
+
+-- name: purge_documents
+DELETE FROM documents WHERE deleted = 1 AND doc_id NOT IN (SELECT doc_id FROM representations);
+
+-- name: purge_embeddings
+-- What no passage needs any more, and what another model made.
+DELETE FROM embeddings WHERE text_hash NOT IN (SELECT text_hash FROM chunks WHERE deleted = 0);
+
+-- name: drop_other_models
+DELETE FROM embeddings WHERE model NOT IN (SELECT value FROM settings WHERE key IN ('embed_text_model', 'embed_code_model'));
+
+-- name: chunks_by_id
+SELECT c.chunk_id, d.rel_path, d.doc_type, r.rep_type, c.text, c.context, c.text_hash, s.span_kind, s.start, s."end"
+FROM json_each(?) wanted
+JOIN chunks c ON c.chunk_id = wanted.value
+JOIN representations r USING (rep_id) JOIN documents d USING (doc_id) JOIN spans s USING (chunk_id)
+WHERE c.deleted = 0 AND d.deleted = 0;

@@ -1,0 +1,63 @@
+-- The truth of a corpus: words and vectors beside it can be lost and are made again from here.
+
+CREATE TABLE documents (
+    doc_id INTEGER PRIMARY KEY,
+    rel_path TEXT NOT NULL UNIQUE,
+    source_type TEXT NOT NULL,           -- file | archive_member
+    doc_type TEXT NOT NULL,
+    size_bytes INTEGER NOT NULL,
+    mtime_unix INTEGER NOT NULL,
+    mtime_ns INTEGER NOT NULL,           -- the whole time, by which an unchanged file is known
+    content_hash TEXT NOT NULL,          -- empty where the content is not kept: an excluded or failed file
+    status TEXT NOT NULL,                -- ok | skipped | error
+    error TEXT,
+    container TEXT,                      -- the archive a member is in
+    deleted INTEGER NOT NULL DEFAULT 0
+);
+CREATE INDEX documents_by_container ON documents (container) WHERE container IS NOT NULL;
+
+CREATE TABLE representations (
+    rep_id INTEGER PRIMARY KEY,
+    doc_id INTEGER NOT NULL REFERENCES documents,
+    rep_type TEXT NOT NULL,
+    rep_hash TEXT NOT NULL,
+    created_unix INTEGER NOT NULL,
+    meta_json TEXT NOT NULL,
+    content BLOB,                        -- the text, zlib-compressed, where the file itself is not text
+    deleted INTEGER NOT NULL DEFAULT 0
+);
+CREATE INDEX representations_by_document ON representations (doc_id);
+
+CREATE TABLE chunks (
+    chunk_id INTEGER PRIMARY KEY,        -- the label in words and vectors; never used twice
+    rep_id INTEGER NOT NULL REFERENCES representations,
+    ordinal INTEGER NOT NULL,
+    text TEXT NOT NULL,
+    context TEXT NOT NULL,
+    text_hash BLOB NOT NULL,             -- of context and text, which are embedded together
+    tokens_est INTEGER NOT NULL,
+    index_kind TEXT NOT NULL,            -- text | code
+    embedding_status TEXT NOT NULL,      -- ok | pending | error
+    embedding_error TEXT,
+    deleted INTEGER NOT NULL DEFAULT 0
+);
+CREATE INDEX chunks_by_representation ON chunks (rep_id);
+CREATE INDEX chunks_to_embed ON chunks (chunk_id) WHERE embedding_status = 'pending' AND deleted = 0;
+
+CREATE TABLE spans (
+    chunk_id INTEGER PRIMARY KEY REFERENCES chunks,
+    span_kind TEXT NOT NULL,             -- lines | page | time
+    start INTEGER NOT NULL,
+    "end" INTEGER NOT NULL,
+    extra_json TEXT
+);
+
+-- Vectors by what they are of: a text that comes back, in this file or another, is not embedded again.
+CREATE TABLE embeddings (
+    model TEXT NOT NULL,
+    text_hash BLOB NOT NULL,
+    vector BLOB NOT NULL,                -- float16, little-endian
+    PRIMARY KEY (model, text_hash)
+) WITHOUT ROWID;
+
+CREATE TABLE settings (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;

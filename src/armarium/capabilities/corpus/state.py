@@ -1,0 +1,134 @@
+"""The state directory: who may write to it, what is in it, and the summary that other programs read."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from pathlib import Path
+from typing import IO, Any, Self
+
+import orjson
+
+from armarium.capabilities.corpus.errors import IndexLocked, IndexNotReady, RootInaccessible, StoreCorrupt
+from armarium.capabilities.corpus.index import KINDS, WORDS_DIRECTORY, vector_file
+from armarium.capabilities.corpus.settings import STATE_DIRECTORY
+from armarium.foundation.files.replace import replace_file
+
+META_FILE = "meta.sqlite"
+SUMMARY_FILE = "corpus.json"
+LOCK_FILE = "locks/index.lock"
+
+_PRIVATE = 0o700
+
+
+def root_directory(root: str) -> Path:
+    """The directory to index; raises when it cannot be listed."""
+    path = Path(os.path.abspath(os.path.expanduser(root)))
+    try:
+        with os.scandir(path) as entries:
+            next(entries, None)
+    except OSError as error:
+        raise RootInaccessible(
+            f"cannot read {path}: {error.strerror}", hint="name a directory that exists and that you may list"
+        ) from error
+    return path
+
+
+def state_directory(root: Path, state_dir: str | None) -> Path:
+    """Where the state of a directory is kept."""
+    return Path(os.path.abspath(os.path.expanduser(state_dir))) if state_dir else root / STATE_DIRECTORY
+
+
+def prepare_directory(state_dir: Path) -> None:
+    """Make the directory, for this user alone."""
+    try:
+        state_dir.mkdir(parents=True, exist_ok=True, mode=_PRIVATE)
+        (state_dir / LOCK_FILE).parent.mkdir(exist_ok=True, mode=_PRIVATE)
+    except OSError as error:
+        raise StoreCorrupt(
+            f"cannot write the state directory: {error.strerror}", hint="choose another one with --state-dir"
+        ) from error
+
+
+class IndexingLock:
+    """The right to write the index, which one process at a time has. It ends with the process at the latest."""
+
+    def __init__(self, state_dir: Path) -> None:
+        self._path = state_dir / LOCK_FILE
+        self._file: IO[str] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    @property
+    def held(self) -> bool:
+        """Whether this process has the right."""
+        return self._file is not None
+
+    def take(self) -> bool:
+        """Have it from now on, unless another process has it."""
+        file = open(self._path, "a")  # noqa: SIM115 open for as long as the lock is held
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            file.close()
+            return False
+        self._file = file
+        return True
+
+    def insist(self) -> None:
+        """Have it, or raise."""
+        if not self.take():
+            raise IndexLocked("another process is indexing this directory", hint="use that server, or stop it first")
+
+
+def is_being_indexed(state_dir: Path) -> bool:
+    """Whether a process holds the lock."""
+    try:
+        with open(state_dir / LOCK_FILE) as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    return False
+
+
+def forget_indexes(state_dir: Path) -> None:
+    """Remove what is made from `meta.sqlite`."""
+    shutil.rmtree(state_dir / WORDS_DIRECTORY, ignore_errors=True)
+    for kind in KINDS:
+        (state_dir / vector_file(kind)).unlink(missing_ok=True)
+
+
+def forget_everything(state_dir: Path) -> None:
+    """Remove the index and what it was made from; token and settings stay."""
+    forget_indexes(state_dir)
+    for suffix in ("", "-wal", "-shm"):
+        (state_dir / f"{META_FILE}{suffix}").unlink(missing_ok=True)
+
+
+def write_summary(state_dir: Path, summary: dict[str, Any]) -> None:
+    """Replace `corpus.json`."""
+    replace_file(state_dir / SUMMARY_FILE, orjson.dumps(summary, option=orjson.OPT_INDENT_2), mode=0o644)
+
+
+def read_status(state_dir: Path) -> dict[str, Any]:
+    """`corpus.json`, and whether the numbers in it are still moving."""
+    try:
+        summary: dict[str, Any] = orjson.loads((state_dir / SUMMARY_FILE).read_bytes())
+    except FileNotFoundError as error:
+        raise IndexNotReady("there is no index here", hint="run: dir2mcp up") from error
+    except (OSError, orjson.JSONDecodeError) as error:
+        raise StoreCorrupt("corpus.json cannot be read", hint="run: dir2mcp reindex") from error
+    serving = is_being_indexed(state_dir)
+    if not serving:
+        # The process that wrote it ended without a chance to say so.
+        summary["indexing"]["running"] = False
+    return summary | {"serving": serving}

@@ -1,0 +1,43 @@
+"""Finds passages that say the same as one before them: copies, and copies with a few words changed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+_SHINGLE_WORDS: Final = 3
+_SAME_ABOVE: Final = 0.8
+_WORD = re.compile(r"\w+")
+
+
+def distinct(texts: Sequence[str], most: int) -> list[int]:
+    """The places of the first `most` texts that are not near-duplicates of one listed before."""
+    kept: list[int] = []
+    seen: list[frozenset[int]] = []
+    for place, text in enumerate(texts):
+        if len(kept) == most:
+            break
+        shingles = _shingles(text)
+        if any(_alike(shingles, other) for other in seen):
+            continue
+        kept.append(place)
+        seen.append(shingles)
+    return kept
+
+
+def _shingles(text: str) -> frozenset[int]:
+    """The runs of three words in a text; a text too short for one is its own only run."""
+    words = _WORD.findall(text.lower())
+    if len(words) < _SHINGLE_WORDS:
+        return frozenset([hash(" ".join(words) or text.strip())])
+    return frozenset(map(hash, zip(words, words[1:], words[2:], strict=False)))
+
+
+def _alike(one: frozenset[int], other: frozenset[int]) -> bool:
+    smaller, larger = sorted((len(one), len(other)))
+    # They cannot share more than the smaller has, which spares most comparisons.
+    if smaller < _SAME_ABOVE * larger:
+        return False
+    shared = len(one & other)
+    return shared >= _SAME_ABOVE * (smaller + larger - shared)

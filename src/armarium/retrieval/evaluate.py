@@ -1,0 +1,207 @@
+"""Measures how well words, vectors and both together find what people judged relevant."""
+
+from __future__ import annotations
+
+import json
+import math
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import anyio.to_thread
+
+from armarium.foundation.errors import ArmariumError
+from armarium.providers.interfaces import Embedder
+from armarium.retrieval.embedding import embedded_text
+from armarium.retrieval.fusion import CANDIDATES
+from armarium.retrieval.hybrid import question, search
+from armarium.retrieval.lexical import WordIndex, WordPassage
+from armarium.retrieval.passages import IndexKind
+from armarium.retrieval.routing import looks_like_code
+from armarium.retrieval.vectors import VectorIndex
+
+if TYPE_CHECKING:
+    import numpy
+    from numpy.typing import NDArray
+
+_EMBEDDED_AT_ONCE: Final = 64
+_SAMPLED_DOCUMENTS: Final = 100
+
+Means = Literal["words", "vectors", "hybrid"]
+Progress = Callable[[str, int, int], None]
+"""Told what is being done, how much of it is done, and how much there is."""
+
+
+class UnreadableSet(ArmariumError):
+    """A directory that is not a judged set."""
+
+    code = "EVAL_SET_UNREADABLE"
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedDocument:
+    """A document of a judged set."""
+
+    id: str
+    title: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedSet:
+    """Documents, questions, and how relevant people found a document to a question."""
+
+    name: str
+    documents: Sequence[JudgedDocument]
+    queries: Sequence[tuple[str, str]]
+    """Id and text of each question for which something is relevant."""
+    grades: Mapping[str, Mapping[str, int]]
+    """For each question, the documents that were judged, with 0 for what is not relevant."""
+
+    @property
+    def kind(self) -> IndexKind:
+        """The index that such documents belong to, by what most of them look like."""
+        sample = self.documents[:_SAMPLED_DOCUMENTS]
+        return "code" if sum(looks_like_code(each.text) for each in sample) * 2 > len(sample) else "text"
+
+
+@dataclass(frozen=True, slots=True)
+class Measures:
+    """How good rankings are, on average over the questions, 0 to 1."""
+
+    ndcg_10: float
+    """What the first ten are worth, discounted by rank, of what the best ten would be; a grade is its own gain."""
+    recall_10: float
+    recall_100: float
+    mrr_10: float
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """What was measured on a set."""
+
+    name: str
+    index: IndexKind
+    documents: int
+    queries: int
+    measures: Mapping[Means, Measures]
+
+
+def read_judged_set(directory: Path, *, limit: int | None = None) -> JudgedSet:
+    """Read `docs.jsonl` (id, title, text), `queries.jsonl` (id, text) and `qrels.tsv` (query, document, grade)."""
+    try:
+        documents = [
+            JudgedDocument(str(row["id"]), str(row.get("title") or ""), str(row["text"]))
+            for row in _json_lines(directory / "docs.jsonl")
+        ]
+        grades: dict[str, dict[str, int]] = {}
+        for line in (directory / "qrels.tsv").read_text(encoding="utf-8").splitlines():
+            if line.strip():
+                query, document, grade = line.split("\t")
+                grades.setdefault(query, {})[document] = int(grade)
+        queries = [(str(row["id"]), str(row["text"])) for row in _json_lines(directory / "queries.jsonl")]
+    except FileNotFoundError as error:
+        missing = Path(error.filename).name
+        raise UnreadableSet(
+            f"{directory.name} has no {missing}", hint="a set is docs.jsonl, queries.jsonl and qrels.tsv"
+        ) from None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UnreadableSet(f"{directory.name} cannot be read: {error}") from error
+    judged = [(name, text) for name, text in queries if any(grade > 0 for grade in grades.get(name, {}).values())]
+    if not documents or not judged:
+        raise UnreadableSet(f"{directory.name} has no question for which a document was judged relevant")
+    return JudgedSet(directory.resolve().name, documents, judged[:limit], grades)
+
+
+async def evaluate(
+    judged: JudgedSet, embedder: Embedder, *, kind: IndexKind | None = None, progress: Progress | None = None
+) -> Evaluation:
+    """Index the set with the product's own parts and ask every question by words, by vectors and by both."""
+    kind = kind or judged.kind
+    vectors = await _vectors(judged, kind, embedder, progress)
+    with tempfile.TemporaryDirectory(prefix="armarium-eval-") as directory:
+        words = await anyio.to_thread.run_sync(_word_index, judged, kind, Path(directory) / "words")
+        try:
+            rankings = await _rankings(judged, kind, words, vectors, embedder, progress)
+        finally:
+            words.close()
+    grades = [judged.grades[name] for name, _ in judged.queries]
+    measures: dict[Means, Measures] = {means: measured(ranked, grades) for means, ranked in rankings.items()}
+    return Evaluation(judged.name, kind, len(judged.documents), len(judged.queries), measures)
+
+
+def measured(rankings: Sequence[Sequence[str]], grades: Sequence[Mapping[str, int]]) -> Measures:
+    """The measures of rankings, each of document ids and best first, against the grades of their questions."""
+    each = [_of_one(ranking, judged) for ranking, judged in zip(rankings, grades, strict=True)]
+    return Measures(*(sum(column) / len(each) for column in zip(*each, strict=True)))
+
+
+def _of_one(ranking: Sequence[str], grades: Mapping[str, int]) -> tuple[float, float, float, float]:
+    gains = [max(0, grades.get(document, 0)) for document in ranking[:100]]
+    ideal = sorted((grade for grade in grades.values() if grade > 0), reverse=True)
+    first = next((place for place, gain in enumerate(gains[:10], 1) if gain), None)
+    return (
+        _discounted(gains[:10]) / _discounted(ideal[:10]),
+        sum(gain > 0 for gain in gains[:10]) / len(ideal),
+        sum(gain > 0 for gain in gains) / len(ideal),
+        1 / first if first else 0.0,
+    )
+
+
+def _discounted(gains: Sequence[int]) -> float:
+    return sum(gain / math.log2(place + 1) for place, gain in enumerate(gains, 1))
+
+
+async def _vectors(judged: JudgedSet, kind: IndexKind, embedder: Embedder, progress: Progress | None) -> VectorIndex:
+    import numpy
+
+    texts = [embedded_text(kind, document.title, document.text) for document in judged.documents]
+    index: VectorIndex | None = None
+    for start in range(0, len(texts), _EMBEDDED_AT_ONCE):
+        rows = await embedder.embed(texts[start : start + _EMBEDDED_AT_ONCE])
+        index = index or VectorIndex(rows.shape[1])
+        ids = numpy.arange(start, start + len(rows), dtype=numpy.int64)
+        await anyio.to_thread.run_sync(index.add, ids, rows)
+        if progress:
+            progress("documents", start + len(rows), len(texts))
+    assert index is not None  # A set has documents.
+    return index
+
+
+def _word_index(judged: JudgedSet, kind: IndexKind, directory: Path) -> WordIndex:
+    index = WordIndex.open(directory)
+    index.add(
+        WordPassage(number, number, kind, document.title, "", document.text)
+        for number, document in enumerate(judged.documents)
+    )
+    index.commit()
+    return index
+
+
+async def _rankings(
+    judged: JudgedSet,
+    kind: IndexKind,
+    words: WordIndex,
+    vectors: VectorIndex,
+    embedder: Embedder,
+    progress: Progress | None,
+) -> dict[Means, list[list[str]]]:
+    rankings: dict[Means, list[list[str]]] = {"words": [], "vectors": [], "hybrid": []}
+
+    def named(places: NDArray[numpy.int64]) -> list[str]:
+        return [judged.documents[int(place)].id for place in places[:100]]
+
+    for number, (_, text) in enumerate(judged.queries, 1):
+        asked = await question(text, (kind,), {kind: embedder})
+        rankings["words"].append(named(words.search(text, CANDIDATES, kind=kind).ids))
+        rankings["vectors"].append(named(vectors.search(asked.vectors[kind], CANDIDATES).ids))
+        rankings["hybrid"].append(named(search(words, {kind: vectors}, asked).ids))
+        if progress:
+            progress("questions", number, len(judged.queries))
+    return rankings
+
+
+def _json_lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]

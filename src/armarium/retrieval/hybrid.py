@@ -1,0 +1,116 @@
+"""One search over words and vectors: asks both, in every index the query is for, and merges the answers."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+from armarium.providers.interfaces import Embedder
+from armarium.retrieval.fusion import CANDIDATES, Found, Ranking, fuse, vector_weight
+from armarium.retrieval.lexical import WordIndex
+from armarium.retrieval.passages import IndexKind
+from armarium.retrieval.routing import names_something
+from armarium.retrieval.vectors import VectorIndex
+
+if TYPE_CHECKING:
+    import numpy
+    from numpy.typing import NDArray
+
+    from armarium.retrieval.vectors import Alive, Ids
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is asked, and what the embedder made of it."""
+
+    text: str
+    kinds: tuple[IndexKind, ...]
+    vectors: Mapping[IndexKind, NDArray[numpy.float32]]
+    """The question's vector for each index. Where there is none, words alone decide."""
+    known: float = 1.0
+    """How far the embedder knows the question's language, 0 to 1."""
+    comparable: bool = True
+    """Whether the vectors of all kinds come from one model."""
+
+
+@runtime_checkable
+class KnowsLanguages(Protocol):
+    """An embedder that was not taught every language, and can say so."""
+
+    async def knows(self, text: str) -> float:
+        """How far the vector of this text can be trusted, 0 to 1."""
+        ...
+
+
+async def question(text: str, kinds: tuple[IndexKind, ...], embedders: Mapping[IndexKind, Embedder]) -> Question:
+    """The question with its vectors, one from each embedder of the indexes it is for."""
+    models: dict[str, NDArray[numpy.float32]] = {}
+    known = 1.0
+    for embedder in (embedders[kind] for kind in kinds if kind in embedders):
+        if embedder.model in models:
+            continue
+        models[embedder.model] = (await embedder.embed_query(text)).reshape(-1)
+        if isinstance(embedder, KnowsLanguages):
+            known = min(known, await embedder.knows(text))
+    vectors: dict[IndexKind, NDArray[numpy.float32]] = {
+        kind: models[embedders[kind].model] for kind in kinds if kind in embedders
+    }
+    return Question(text, kinds, vectors, known, comparable=len(models) < 2)
+
+
+@dataclass(frozen=True, slots=True)
+class Restriction:
+    """The documents that may be answered, and the passages they consist of."""
+
+    documents: Collection[int]
+    chunks: Ids
+
+
+def search(
+    words: WordIndex,
+    vectors: Mapping[IndexKind, VectorIndex],
+    question: Question,
+    *,
+    candidates: int = CANDIDATES,
+    only: Restriction | None = None,
+    alive: Alive | None = None,
+    oversampling: int = 5,
+) -> Ranking:
+    """The best passages, at least `candidates` of them where there are so many, of `only` and `alive` ones.
+
+    Blocks for milliseconds: call it in a worker thread.
+    """
+    found: list[Found] = []
+    for kind in question.kinds:
+        by_words = words.search(question.text, candidates, kind=kind, documents=only.documents if only else None)
+        by_vectors = _nearest(
+            vectors.get(kind),
+            question.vectors.get(kind),
+            candidates,
+            only.chunks if only else None,
+            alive,
+            oversampling,
+        )
+        weight = vector_weight(kind, known=question.known, names_something=names_something(question.text))
+        # Words of what is gone stay in their index until its next commit.
+        living = slice(None) if alive is None else alive(by_words.ids)
+        found.append(Found(Ranking(by_words.ids[living], by_words.scores[living]), by_vectors, weight))
+    passages = len(only.chunks) if only else len(words)
+    return fuse(found, passages=passages, comparable=question.comparable)
+
+
+def _nearest(
+    index: VectorIndex | None,
+    vector: NDArray[numpy.float32] | None,
+    candidates: int,
+    among: Ids | None,
+    alive: Alive | None,
+    oversampling: int,
+) -> Ranking:
+    import numpy
+
+    if index is None or vector is None:
+        return Ranking(numpy.empty(0, numpy.int64), numpy.empty(0, numpy.float32))
+    hits = index.search(vector, candidates, among=among, alive=alive, oversampling=oversampling)
+    return Ranking(hits.ids, hits.scores)

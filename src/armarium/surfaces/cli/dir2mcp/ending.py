@@ -1,0 +1,60 @@
+"""How a command ends: exit codes with the meaning the contract gives them, and what is said about an error."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from typing import cast
+
+from armarium.foundation.errors import ArmariumError
+
+OK = 0
+FAILED = 1
+CONFIG_INVALID = 2
+ROOT_INACCESSIBLE = 3
+BIND_FAILED = 4
+INDEX_UNUSABLE = 5
+INGESTION_FAILED = 6
+INTERRUPTED = 130
+
+_BY_CODE = {
+    "USAGE": CONFIG_INVALID,
+    "CONFIG_INVALID": CONFIG_INVALID,
+    "TLS_CONFIG_INVALID": CONFIG_INVALID,
+    "ROOT_INACCESSIBLE": ROOT_INACCESSIBLE,
+    "BIND_FAILED": BIND_FAILED,
+    "STORE_CORRUPT": INDEX_UNUSABLE,
+    "INDEX_VERSION_MISMATCH": INDEX_UNUSABLE,
+    "INDEX_LOCKED": INDEX_UNUSABLE,
+    "INGESTION_FAILED": INGESTION_FAILED,
+}
+_STORAGE_TROUBLES = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO}
+
+
+class IngestionFailed(ArmariumError):
+    """Indexing could not go on: the directory or the state is out of reach."""
+
+    code = "INGESTION_FAILED"
+
+
+def exit_code(error: ArmariumError) -> int:
+    """What the contract's table has for an error."""
+    return _BY_CODE.get(error.code, FAILED)
+
+
+def error_lines(error: ArmariumError) -> Iterator[str]:
+    """The error for a person: what happened, then what to do."""
+    yield f"ERROR: {error.code}: {error.message}"
+    yield from (error.hint or "").splitlines()
+
+
+def cause(error: BaseException) -> BaseException:
+    """What went wrong behind an error that only gathers others; storage that refuses is an error of ours."""
+    if isinstance(error, BaseExceptionGroup):
+        inner = [cause(each) for each in cast(BaseExceptionGroup[BaseException], error).exceptions]
+        return next((each for each in inner if isinstance(each, ArmariumError)), inner[0])
+    if isinstance(error, OSError) and error.errno in _STORAGE_TROUBLES:
+        return IngestionFailed(
+            f"the state cannot be written: {error.strerror}", hint="make room, or choose another --state-dir"
+        )
+    return error

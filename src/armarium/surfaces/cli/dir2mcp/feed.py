@@ -1,0 +1,77 @@
+"""Hands the corpus's news to a report; how to connect always comes before how indexing goes."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from typing import Any
+
+import anyio
+
+from armarium.capabilities.corpus.news import EmbeddingPaused, FileFailed, IndexingFailed, IndexLoaded, IndexProgress
+from armarium.foundation.events import Events
+from armarium.surfaces.cli.dir2mcp.connection import Connection
+from armarium.surfaces.cli.dir2mcp.ending import IngestionFailed
+from armarium.surfaces.cli.dir2mcp.reports import Report
+
+
+def interrupt_ourselves() -> None:
+    """End as if somebody had pressed Ctrl-C: calls finish, state is saved."""
+    signal.raise_signal(signal.SIGINT)
+
+
+class Feed:
+    """Listens to the news from the moment it is made, and tells it once it is open."""
+
+    def __init__(
+        self, events: Events, report: Report, *, connects: bool, on_failure: Callable[[], None] = interrupt_ourselves
+    ) -> None:
+        self._report = report
+        self._waiting: list[Callable[[], None]] | None = [] if connects else None
+        self._on_failure = on_failure
+        self._loaded = False
+        self.failure: IngestionFailed | None = None
+        """Why indexing could not go on, if it could not."""
+        self.at_rest = anyio.Event()
+        """Set once a job was told to be over."""
+        events.subscribe(IndexLoaded, self._index_loaded)
+        events.subscribe(IndexProgress, self._progress)
+        events.subscribe(FileFailed, self._file_failed)
+        events.subscribe(EmbeddingPaused, self._embedding_paused)
+        events.subscribe(IndexingFailed, self._indexing_failed)
+
+    def connected(self, connection: Connection, facts: dict[str, Any]) -> None:
+        """The server answers."""
+        self._report.connected(connection, facts)
+        waiting, self._waiting = self._waiting or [], None
+        for tell in waiting:
+            tell()
+
+    def _soon(self, tell: Callable[[], None]) -> None:
+        if self._waiting is None:
+            tell()
+        else:
+            self._waiting.append(tell)
+
+    async def _index_loaded(self, news: IndexLoaded) -> None:
+        self._loaded = True
+        self._soon(lambda: self._report.index_loaded(news))
+
+    async def _progress(self, news: IndexProgress) -> None:
+        if not self._loaded:
+            return  # there is nothing to tell before that
+        self._soon(lambda: self._report.progress(news))
+        if not news.running:
+            self.at_rest.set()
+
+    async def _file_failed(self, news: FileFailed) -> None:
+        self._soon(lambda: self._report.file_failed(news))
+
+    async def _embedding_paused(self, news: EmbeddingPaused) -> None:
+        self._soon(lambda: self._report.embedding_paused(news))
+
+    async def _indexing_failed(self, news: IndexingFailed) -> None:
+        self.failure = IngestionFailed(
+            f"indexing cannot go on: {news.code}: {news.message}", hint="mend that and run: dir2mcp up"
+        )
+        self._soon(self._on_failure)

@@ -1,0 +1,32 @@
+"""`dir2mcp status`: what is on disk, and whether somebody is at work on it."""
+
+from __future__ import annotations
+
+from armarium.capabilities.corpus.state import read_status, root_directory, state_directory
+from armarium.surfaces.cli.dir2mcp.loading import Where
+from armarium.surfaces.cli.dir2mcp.manner import Manner
+from armarium.surfaces.cli.output import show, show_json
+
+
+def status(where: Where, manner: Manner) -> None:
+    """What `corpus.json` says, and whether somebody is at work on it."""
+    root = root_directory(str(where.directory))
+    state_dir = state_directory(root, str(where.state_dir) if where.state_dir else None)
+    found = read_status(state_dir)
+    if manner.as_json:
+        show_json(found | {"state_dir": str(state_dir)})
+        return
+    counts = found["indexing"]
+    if not manner.quiet:
+        working = "indexing" if counts["running"] else "up to date" if found["serving"] else "no server running"
+        show(f"Index: {state_dir}  ({working})")
+        show(f"Root: {found['root']}")
+        documents = " ".join(f"{kind}={count}" for kind, count in found["profile"]["doc_counts"].items())
+        show(f"Documents: {documents or 'none'}")
+        models = found["models"]
+        show(f"Models: text={models['embed_text']} code={models['embed_code']} chat={models['chat']}")
+    show(
+        f"Progress: scanned={counts['scanned']} indexed={counts['indexed']} skipped={counts['skipped']}"
+        f" deleted={counts['deleted']} reps={counts['representations']} chunks={counts['chunks_total']}"
+        f" embedded={counts['embedded_ok']} errors={counts['errors']}"
+    )

@@ -1,0 +1,173 @@
+"""Where keys are looked for, in which order, and that nobody else can read them."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Generator
+from pathlib import Path
+
+import keyring
+import pytest
+from keyring.backend import KeyringBackend
+from keyring.backends import null
+from keyring.errors import KeyringLocked
+
+from armarium.capabilities.corpus.secrets import (
+    KeychainEntry,
+    Provider,
+    SecretSources,
+    Source,
+    keychain_available,
+    read_secret_file,
+    write_secret_file,
+)
+from armarium.foundation.errors import ConfigError
+
+NAME = "MISTRAL_API_KEY"
+
+
+class Keychain(KeyringBackend):
+    """A keychain in memory."""
+
+    priority = 1
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.entries: dict[tuple[str, str], str] = {}
+        self.asked = 0
+        self.locked = False
+
+    def get_password(self, service: str, username: str) -> str | None:
+        self.asked += 1
+        if self.locked:
+            raise KeyringLocked
+        return self.entries.get((service, username))
+
+    def set_password(self, service: str, username: str, password: str) -> None:
+        if self.locked:
+            raise KeyringLocked
+        self.entries[service, username] = password
+
+
+@pytest.fixture
+def keychain() -> Generator[Keychain]:
+    before = keyring.get_keyring()
+    made = Keychain()
+    keyring.set_keyring(made)
+    yield made
+    keyring.set_keyring(before)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "state" / "secret.env"
+
+
+def sources(environ: dict[str, str], file: Path, provider: Provider = "auto") -> SecretSources:
+    return SecretSources(environ, file, provider=provider, entry=KeychainEntry("dir2mcp", "me"))
+
+
+def found(sources: SecretSources, *, ask_keychain: bool = True) -> tuple[str, str] | None:
+    secret = sources.find(NAME, ask_keychain=ask_keychain)
+    return (secret.source, secret.value) if secret else None
+
+
+def test_the_environment_comes_first_then_the_keychain_then_the_file_then_the_person(
+    keychain: Keychain, file: Path
+) -> None:
+    environ = {NAME: "of the environment"}
+    places = sources(environ, file)
+    places.keep(NAME, "of the person", "session")
+    assert found(sources({}, file)) is None
+    places.keep(NAME, "of the file", "file")
+    keychain.entries["dir2mcp", f"me:{NAME}"] = "of the keychain"
+    assert found(places) == ("env", "of the environment")
+    del environ[NAME]
+    assert found(places) == ("keychain", "of the keychain")
+    keychain.entries.clear()
+    assert found(places) == ("file", "of the file")
+    file.unlink()
+    assert found(places) == ("session", "of the person")
+
+
+@pytest.mark.parametrize(
+    ("provider", "source"),
+    [("auto", "keychain"), ("keychain", "keychain"), ("file", "file"), ("env", None), ("session", None)],
+)
+def test_only_the_provider_that_was_chosen_is_asked(
+    keychain: Keychain, file: Path, provider: Provider, source: Source | None
+) -> None:
+    keychain.entries["dir2mcp", f"me:{NAME}"] = "k"
+    write_secret_file(file, NAME, "f")
+    secret = found(sources({}, file, provider))
+    assert (secret[0] if secret else None) == source
+
+
+def test_a_keychain_nobody_named_is_left_alone_unless_the_key_is_needed(keychain: Keychain, file: Path) -> None:
+    assert found(sources({}, file), ask_keychain=False) is None
+    assert keychain.asked == 0
+
+
+def test_a_locked_keychain_counts_as_none_and_cannot_keep_a_key(keychain: Keychain, file: Path) -> None:
+    keychain.locked = True
+    assert found(sources({}, file)) is None
+    with pytest.raises(ConfigError):
+        sources({}, file).keep(NAME, "x", "keychain")
+
+
+def test_a_key_kept_in_the_keychain_is_found_there(keychain: Keychain, file: Path) -> None:
+    sources({}, file).keep(NAME, "kept", "keychain")
+    assert found(sources({}, file, "keychain")) == ("keychain", "kept")
+    assert not file.exists()
+
+
+def test_without_a_keychain_keeping_a_key_there_is_an_error_that_says_what_to_do(file: Path) -> None:
+    before = keyring.get_keyring()
+    keyring.set_keyring(null.Keyring())
+    try:
+        assert not keychain_available()
+        with pytest.raises(ConfigError) as refused:
+            sources({}, file).keep(NAME, "x", "keychain")
+        assert refused.value.hint
+    finally:
+        keyring.set_keyring(before)
+
+
+def test_a_file_of_secrets_is_private_and_keeps_what_else_is_in_it(file: Path) -> None:
+    write_secret_file(file, "OTHER", "1")
+    write_secret_file(file, NAME, "old")
+    write_secret_file(file, NAME, "new=with=equals")
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
+    assert read_secret_file(file) == {"OTHER": "1", NAME: "new=with=equals"}
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o644])
+def test_a_file_of_secrets_that_others_can_read_is_refused(file: Path, mode: int) -> None:
+    write_secret_file(file, NAME, "canary")
+    file.chmod(mode)
+    with pytest.raises(ConfigError) as refused:
+        sources({}, file).find(NAME)
+    assert "chmod 600" in str(refused.value.hint)
+    assert "canary" not in refused.value.message
+
+
+def test_a_file_of_secrets_may_have_comments_quotes_and_exports(file: Path) -> None:
+    file.parent.mkdir()
+    file.write_text("# keys\n\nexport A='1 2'\nB = \"3\"\nnot an assignment\nC=\n")
+    file.chmod(0o600)
+    assert read_secret_file(file) == {"A": "1 2", "B": "3", "C": ""}
+
+
+def test_a_file_of_secrets_that_is_no_text_is_an_error(file: Path) -> None:
+    file.parent.mkdir()
+    file.write_bytes(b"\xff\xfe\x00")
+    file.chmod(0o600)
+    with pytest.raises(ConfigError):
+        read_secret_file(file)
+
+
+def test_a_secret_does_not_show_its_value() -> None:
+    secret = SecretSources({NAME: "canary"}, Path("nowhere")).find(NAME)
+    assert secret is not None
+    assert "canary" not in repr(secret)

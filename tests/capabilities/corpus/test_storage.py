@@ -1,0 +1,167 @@
+"""`meta.sqlite`: what is recorded together is true together, and passages that stay keep their id."""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import replace
+from hashlib import blake2b
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from armarium.capabilities.corpus.errors import IndexVersionMismatch, StoreCorrupt
+from armarium.capabilities.corpus.prepared import Prepared, PreparedChunk, Representation
+from armarium.capabilities.corpus.storage import Storage
+from armarium.foundation.sql import queries
+from armarium.retrieval.spans import Lines
+
+
+@pytest.fixture
+def storage(tmp_path: Path):
+    opened = Storage(tmp_path / "meta.sqlite")
+    yield opened
+    opened.close()
+
+
+def passage(text: str, line: int = 1) -> PreparedChunk:
+    digest = blake2b(text.encode(), digest_size=16).digest()
+    return PreparedChunk(text, "", digest, "text", "lines", line, line)
+
+
+def document(rel_path: str, *texts: str, **facts: object) -> Prepared:
+    chunks = [passage(text, line) for line, text in enumerate(texts, 1)]
+    representation = Representation("raw_text", "\0".join(texts), chunks, {"title": None})
+    prepared = Prepared(rel_path, "md", 10, 5_000_000_000, "hash", "ok", representations=[representation])
+    return replace(prepared, **facts)
+
+
+def record(storage: Storage, prepared: Prepared):
+    with storage.transaction():
+        return storage.record(prepared)
+
+
+def test_every_statement_fits_the_schema(storage: Storage) -> None:
+    connection = sqlite3.connect(storage._path)
+    for name, statement in queries("armarium.capabilities.corpus.sql").items():
+        holes = {"prefix": "", "limit": 1, "offset": 0, "model": "", "kind": ""}
+        parameters = holes if ":" in statement.split("--")[-1] else [None] * statement.count("?")
+        connection.execute(f"EXPLAIN {statement}", parameters), name
+
+
+def test_a_passage_that_stays_keeps_its_id_and_moves_to_its_new_line(storage: Storage) -> None:
+    first = record(storage, document("a.md", "one", "two"))
+    second = record(storage, document("a.md", "new", "one", "two", content_hash="other"))
+    assert [chunk_id for chunk_id, _ in first.added] == [1, 2]
+    assert [(chunk_id, chunk.text) for chunk_id, chunk in second.added] == [(3, "new")]
+    assert second.buried == []
+    assert {each.text: each.span for each in storage.chunks([1, 2, 3]).values()} == {
+        "new": Lines(1, 1),
+        "one": Lines(2, 2),
+        "two": Lines(3, 3),
+    }
+
+
+def test_a_passage_that_is_gone_is_not_found_any_more(storage: Storage) -> None:
+    record(storage, document("a.md", "one", "two"))
+    assert record(storage, document("a.md", "two")).buried == [1]
+    assert set(storage.chunks([1, 2])) == {2}
+
+
+def test_an_unchanged_representation_is_left_alone(storage: Storage) -> None:
+    record(storage, document("a.md", "one"))
+    again = record(storage, document("a.md", "one", mtime_ns=9_000_000_000))
+    assert (again.added, again.buried, again.representations) == ([], [], 0)
+
+
+def test_a_buried_document_takes_its_passages_along_and_may_come_back(storage: Storage) -> None:
+    record(storage, document("a.md", "one"))
+    with storage.transaction():
+        gone = storage.bury("a.md")
+    assert gone is not None
+    assert gone.buried == [1]
+    assert storage.counts()[:3] == (0, 0, 0)
+    assert [chunk_id for chunk_id, _ in record(storage, document("a.md", "one")).added] == [2]
+    assert storage.counts()[:3] == (1, 1, 1)
+
+
+def test_what_fails_within_a_transaction_leaves_nothing_behind(storage: Storage) -> None:
+    def fail_after_recording() -> None:
+        with storage.transaction():
+            storage.record(document("a.md", "one"))
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail_after_recording()
+    assert storage.counts().documents == 0
+    assert [chunk_id for chunk_id, _ in record(storage, document("b.md", "two")).added] == [1]
+
+
+def test_ids_are_never_used_twice_even_by_another_process(storage: Storage, tmp_path: Path) -> None:
+    record(storage, document("a.md", "one", "two"))
+    record(storage, document("a.md"))
+    storage.close()
+    reopened = Storage(tmp_path / "meta.sqlite")
+    assert [chunk_id for chunk_id, _ in record(reopened, document("b.md", "three")).added] == [3]
+    reopened.close()
+
+
+def test_a_vector_is_kept_by_the_text_it_is_of(storage: Storage) -> None:
+    record(storage, document("a.md", "same"))
+    (pending,) = storage.pending_chunks(0, 10)
+    storage.put_embeddings("model", [(pending.text_hash, b"vector")], [pending.chunk_id])
+    record(storage, document("b.md", "same"))
+    (other,) = storage.pending_chunks(0, 10)
+    assert storage.embedding("model", other.text_hash) == b"vector"
+    assert storage.embedding("another model", other.text_hash) is None
+
+
+def test_a_directory_with_wildcards_in_its_name_buries_only_itself(storage: Storage) -> None:
+    for path in ("a_b/x.md", "axb/x.md", "a%/x.md"):
+        record(storage, document(path, path))
+    assert storage.paths_below("a_b") == ["a_b/x.md"]
+    assert storage.paths_below("a%") == ["a%/x.md"]
+
+
+def test_another_format_says_what_to_run(storage: Storage, tmp_path: Path) -> None:
+    storage.put_setting("index_format_version", "0")
+    storage.close()
+    with pytest.raises(IndexVersionMismatch) as refused:
+        Storage(tmp_path / "meta.sqlite")
+    assert "dir2mcp reindex" in (refused.value.hint or "")
+
+
+def test_a_file_that_is_no_database_is_corrupt(tmp_path: Path) -> None:
+    (tmp_path / "meta.sqlite").write_bytes(b"not a database" * 100)
+    with pytest.raises(StoreCorrupt):
+        Storage(tmp_path / "meta.sqlite")
+
+
+def test_purging_forgets_what_is_deleted_and_keeps_the_rest(storage: Storage) -> None:
+    record(storage, document("a.md", "one", "two"))
+    record(storage, document("a.md", "two"))
+    assert storage.dead_share() == 0.5
+    storage.purge()
+    assert storage.dead_share() == 0.0
+    assert set(storage.chunks([1, 2])) == {2}
+
+
+@given(versions=st.lists(st.lists(st.sampled_from("abcde"), max_size=6), max_size=6))
+def test_whatever_versions_a_document_goes_through_its_last_one_is_what_is_found(
+    versions: list[list[str]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    storage = Storage(tmp_path_factory.mktemp("state") / "meta.sqlite")
+    seen: set[int] = set()
+    try:
+        for texts in versions:
+            added = {chunk_id for chunk_id, _ in record(storage, document("a.md", *texts)).added}
+            assert not added & seen
+            seen |= added
+            found = storage.chunks(list(seen)).values()
+            assert sorted(each.text for each in found) == sorted(texts)
+            assert {(each.text, each.span) for each in found} == {
+                (text, Lines(line, line)) for line, text in enumerate(texts, 1)
+            }
+    finally:
+        storage.close()

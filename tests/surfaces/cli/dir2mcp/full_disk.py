@@ -1,0 +1,17 @@
+"""Runs `dir2mcp …` on a machine whose disk is full as soon as indexing begins."""
+
+from __future__ import annotations
+
+import errno
+import sys
+
+from armarium.capabilities.corpus.ingest import Indexer
+from armarium.surfaces.cli.dir2mcp.main import run
+
+
+def no_room(self: Indexer, job: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+Indexer._do = no_room  # pyright: ignore[reportPrivateUsage] the only way to a full disk
+sys.exit(run(sys.argv[1:]))
