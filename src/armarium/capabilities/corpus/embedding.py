@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 import time
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import anyio
 from anyio.to_thread import run_sync
 
+from armarium.capabilities.corpus.errors import IndexVersionMismatch
 from armarium.capabilities.corpus.index import CorpusIndex, packed, unpacked
 from armarium.capabilities.corpus.news import EmbeddingPaused
 from armarium.capabilities.corpus.progress import Progress
@@ -19,6 +22,9 @@ from armarium.providers.interfaces import Embedder
 from armarium.retrieval.embedding import embedded_text
 from armarium.retrieval.passages import IndexKind
 
+if TYPE_CHECKING:
+    from armarium.providers.interfaces import Vectors
+
 _log = logging.getLogger(__name__)
 
 _WINDOW = 24
@@ -26,6 +32,8 @@ _WINDOWS_AT_ONCE = 4
 _SAVE_EVERY_S = 60.0
 _FIRST_PAUSE_S = 2.0
 _LONGEST_PAUSE_S = 60.0
+_UNUSABLE_ANSWER = 200
+_REFUSED_TEXT = (400, 413, 422)
 
 
 class Embedding:
@@ -39,6 +47,7 @@ class Embedding:
         self._embedders = embedders
         self._progress = progress
         self._more = asyncio.Event()
+        self._keeping = threading.Lock()
         self._idle = False
         self._saved_at = time.monotonic()
 
@@ -61,11 +70,12 @@ class Embedding:
             try:
                 await self._drain()
                 pause_s = _FIRST_PAUSE_S
-            except ProviderError as error:
+            except (ProviderError, IndexVersionMismatch) as error:
                 _log.warning("embedding pauses", extra={"code": error.code, "reason": error.message})
                 self._progress.tell(EmbeddingPaused(error.code, error.message))
-                if not isinstance(error, ProviderAuth):
-                    await anyio.sleep(error.retry_after_s or pause_s)
+                if error.retryable:
+                    asked_to_wait_s = error.retry_after_s if isinstance(error, ProviderError) else None
+                    await anyio.sleep(asked_to_wait_s or pause_s)
                     pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
                     self._more.set()
                     continue
@@ -76,14 +86,14 @@ class Embedding:
     async def _drain(self) -> None:
         """Embed everything that waits, a few windows at a time."""
         after = 0
-        failure: ProviderError | None = None
+        failure: ProviderError | IndexVersionMismatch | None = None
         room = anyio.Semaphore(_WINDOWS_AT_ONCE)
 
         async def embed(window: list[Pending]) -> None:
             nonlocal failure
             try:
                 await self._embed(window)
-            except ProviderError as error:
+            except (ProviderError, IndexVersionMismatch) as error:
                 failure = failure or error
             finally:
                 room.release()
@@ -105,7 +115,11 @@ class Embedding:
             if not passages:
                 continue
             known = await run_sync(self._from_before, embedder.model, passages)
-            await self._embed_new(kind, embedder, [each for each in passages if each.chunk_id not in known])
+            same: dict[bytes, list[Pending]] = {}
+            for passage in passages:
+                if passage.chunk_id not in known:
+                    same.setdefault(passage.text_hash, []).append(passage)
+            await self._embed_new(kind, embedder, list(same.values()))
         if time.monotonic() - self._saved_at > _SAVE_EVERY_S:
             self._saved_at = time.monotonic()
             await run_sync(self._index.save_vectors)
@@ -115,34 +129,53 @@ class Embedding:
         found = {each.chunk_id: self._storage.embedding(model, each.text_hash) for each in passages}
         vectors = {chunk_id: vector for chunk_id, vector in found.items() if vector is not None}
         if vectors:
-            self._index.add_vectors(passages[0].kind, list(vectors), unpacked(list(vectors.values())))
-            self._storage.put_embeddings(model, (), vectors)
+            with self._keeping:
+                self._index.add_vectors(passages[0].kind, list(vectors), unpacked(list(vectors.values())))
+                self._storage.put_embeddings(model, (), vectors)
             self._progress.count(embedded_ok=len(vectors))
         return set(vectors)
 
-    async def _embed_new(self, kind: IndexKind, embedder: Embedder, passages: Sequence[Pending]) -> None:
-        if not passages:
+    async def _embed_new(self, kind: IndexKind, embedder: Embedder, same: Sequence[Sequence[Pending]]) -> None:
+        """Embed texts that were never embedded, each with all the passages that have it."""
+        if not same:
             return
         try:
-            vectors = await embedder.embed([embedded_text(kind, each.context, each.text) for each in passages])
+            vectors = await embedder.embed([embedded_text(kind, each[0].context, each[0].text) for each in same])
         except ProviderError as error:
-            if error.retryable or isinstance(error, ProviderAuth):
+            if not _blames_a_text(error):
                 raise
-            if len(passages) == 1:
+            if len(same) == 1:
                 # Nobody can embed this one; it is still found by its words.
-                await run_sync(self._storage.mark_unembeddable, [passages[0].chunk_id], error.message)
+                ids = [passage.chunk_id for passage in same[0]]
+                await run_sync(self._storage.mark_unembeddable, ids, error.message)
                 return
-            half = len(passages) // 2
-            await self._embed_new(kind, embedder, passages[:half])
-            await self._embed_new(kind, embedder, passages[half:])
+            half = len(same) // 2
+            await self._embed_new(kind, embedder, same[:half])
+            await self._embed_new(kind, embedder, same[half:])
             return
+        await run_sync(self._keep, kind, embedder.model, same, vectors)
 
-        def keep() -> None:
-            hashes = [each.text_hash for each in passages]
-            ids = [each.chunk_id for each in passages]
+    def _keep(self, kind: IndexKind, model: str, same: Sequence[Sequence[Pending]], vectors: Vectors) -> None:
+        import numpy
+
+        hashes = [each[0].text_hash for each in same]
+        ids = [passage.chunk_id for each in same for passage in each]
+        # The first vectors decide how long all are, so only one window at a time.
+        with self._keeping:
+            known = self._index.vectors.get(kind)
+            if known is not None and known.dimensions != vectors.shape[1]:
+                raise IndexVersionMismatch(
+                    f"{model} gives vectors of {vectors.shape[1]} numbers, those of the index have {known.dimensions}",
+                    hint="run: dir2mcp reindex",
+                )
             # Storage first: a crash in between leaves a vector to be read again, never one without its passage.
-            self._storage.put_embeddings(embedder.model, zip(hashes, packed(vectors), strict=True), ids)
-            self._index.add_vectors(kind, ids, vectors)
-            self._progress.count(embedded_ok=len(ids))
+            self._storage.put_embeddings(model, zip(hashes, packed(vectors), strict=True), ids)
+            self._index.add_vectors(kind, ids, numpy.repeat(vectors, [len(each) for each in same], axis=0))
+        self._progress.count(embedded_ok=len(ids))
 
-        await run_sync(keep)
+
+def _blames_a_text(error: ProviderError) -> bool:
+    """Whether other texts may do better: not where the key, the account or the address is what is wrong."""
+    if error.retryable or isinstance(error, ProviderAuth):
+        return False
+    return error.private.get("status", _UNUSABLE_ANSWER) in (_UNUSABLE_ANSWER, *_REFUSED_TEXT)

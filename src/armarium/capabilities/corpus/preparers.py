@@ -28,6 +28,10 @@ class _Lost(Exception):
     """The worker process is gone, or does not answer any more."""
 
 
+class _NotStarted(_Lost):
+    """There is no worker process, whatever the file is."""
+
+
 class Preparers:
     """A pool of worker processes, started when there is work and ended when there has been none for a while."""
 
@@ -72,7 +76,8 @@ class Preparers:
         """End the processes, whatever they are doing."""
         self._closed.set()
         for process in list(self._processes):
-            process.kill()
+            # Its thread sees it end, and clears up after it.
+            process.interrupt()
         for _ in self._threads:
             self._jobs.put(None)
         for thread in self._threads:
@@ -95,18 +100,44 @@ class Preparers:
             for wanted in batch:
                 if self._closed.is_set():
                     break
-                try:
-                    if process is None:
-                        process = _Process(self._instructions)
-                        self._processes.add(process)
-                    for outcome in process.prepare(wanted, self._deadline_s):
-                        outcomes.put(outcome)
-                except _Lost as lost:
-                    process = self._end(process)
-                    if not self._closed.is_set():
-                        outcomes.put(_unreadable(wanted, str(lost)))
-                        outcomes.put(Finished(wanted.rel_path))
+                process = self._prepare(process, wanted, outcomes)
             outcomes.put(None)
+
+    def _prepare(
+        self, process: _Process | None, wanted: Wanted, outcomes: queue.SimpleQueue[Outcome | None]
+    ) -> _Process | None:
+        """Let a worker prepare one file; returns the one for the next."""
+        try:
+            process = self._with_file(process, wanted)
+            for outcome in process.outcomes(self._deadline_s):
+                outcomes.put(outcome)
+        except _Lost as lost:
+            self._end(process)
+            if not self._closed.is_set():
+                outcomes.put(_unreadable(wanted, str(lost), again=isinstance(lost, _NotStarted)))
+                outcomes.put(Finished(wanted.rel_path))
+            return None
+        return process
+
+    def _with_file(self, process: _Process | None, wanted: Wanted) -> _Process:
+        """A worker that was handed the file: the one there is, or a new one if that died since its last file."""
+        if process is not None:
+            try:
+                process.send(wanted)
+            except _Lost:
+                self._end(process)
+            else:
+                return process
+        process = _Process(self._instructions)
+        self._processes.add(process)
+        try:
+            if self._closed.is_set():
+                raise _NotStarted("there is no more work to do")
+            process.send(wanted)
+        except _Lost:
+            self._end(process)
+            raise
+        return process
 
     def _end(self, process: _Process | None) -> None:
         if process is not None:
@@ -114,47 +145,51 @@ class Preparers:
             process.kill()
 
 
-def _unreadable(wanted: Wanted, why: str) -> Prepared:
+def _unreadable(wanted: Wanted, why: str, *, again: bool) -> Prepared:
     # With size and time: a file that kills the extractor is not tried again before it changes.
-    return Prepared(
-        wanted.rel_path,
-        "binary_ignored",
-        wanted.size_bytes,
-        wanted.mtime_ns,
-        "",
-        "error",
-        f"{ExtractFailed.code}: {why}",
-    )
+    size_bytes, mtime_ns = (0, 0) if again else (wanted.size_bytes, wanted.mtime_ns)
+    error = f"{ExtractFailed.code}: {why}"
+    return Prepared(wanted.rel_path, "binary_ignored", size_bytes, mtime_ns, "", "error", error)
 
 
 class _Process:
     """One worker process and the pipe to it."""
 
     def __init__(self, instructions: Instructions) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "armarium.capabilities.corpus.prepare_worker"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            # Libraries complain there about broken files, in words that may hold what is in them.
-            stderr=subprocess.DEVNULL,
-            # A terminal's Ctrl-C is for the server, which then ends its workers itself.
-            start_new_session=True,
-        )
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "armarium.capabilities.corpus.prepare_worker"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                # Libraries complain there about broken files, in words that may hold what is in them.
+                stderr=subprocess.DEVNULL,
+                # A terminal's Ctrl-C is for the server, which then ends its workers itself.
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise _NotStarted("the extractor could not be started") from error
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._input = self._process.stdin
         self._output = self._process.stdout.fileno()
-        self._send(instructions)
+        try:
+            self.send(instructions)
+        except _Lost as lost:
+            self.kill()
+            raise _NotStarted("the extractor could not be started") from lost
 
-    def prepare(self, wanted: Wanted, deadline_s: float) -> Iterator[Outcome]:
-        """The outcomes of one file; raises `_Lost` when the process ends or the time is up."""
-        self._send(wanted)
+    def outcomes(self, deadline_s: float) -> Iterator[Outcome]:
+        """What becomes of the file that was sent; raises `_Lost` when the process ends or the time is up."""
         end = time.monotonic() + deadline_s
         while True:
             outcome = self._receive(end, deadline_s)
             yield outcome
             if isinstance(outcome, Finished):
                 return
+
+    def interrupt(self) -> None:
+        """End the process from another thread than the one that listens to it."""
+        self._process.kill()
 
     def kill(self) -> None:
         """End the process at once; it holds nothing that could be lost."""
@@ -165,7 +200,8 @@ class _Process:
         if self._process.stdout is not None:
             self._process.stdout.close()
 
-    def _send(self, message: Any) -> None:
+    def send(self, message: Any) -> None:
+        """Hand something to the process; raises `_Lost` when it is gone."""
         try:
             self._input.write(framed(message))
             self._input.flush()

@@ -45,6 +45,9 @@ def prepare_directory(state_dir: Path) -> None:
     try:
         state_dir.mkdir(parents=True, exist_ok=True, mode=_PRIVATE)
         (state_dir / LOCK_FILE).parent.mkdir(exist_ok=True, mode=_PRIVATE)
+        # Whoever commits the directory does not mean its index.
+        if not (state_dir / ".gitignore").exists():
+            (state_dir / ".gitignore").write_text("*\n")
     except OSError as error:
         raise StoreCorrupt(
             f"cannot write the state directory: {error.strerror}", hint="choose another one with --state-dir"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import logging
 import os
@@ -16,8 +17,10 @@ from typing import Any
 
 from armarium.assembly import Settings, installed, open_authenticator, token_path
 from armarium.foundation.errors import ConfigError
+from armarium.foundation.events import Events
 from armarium.foundation.identity import read_token
 from armarium.foundation.settings import CoreSettings, load_settings
+from armarium.surfaces.cli.dir2mcp.watching import progress_on_stderr
 from armarium.surfaces.cli.locations import CONFIG_FILE, given_file
 from armarium.surfaces.cli.output import say, show_json
 from armarium.surfaces.cli.running import run_http, run_stdio
@@ -41,8 +44,14 @@ def directory_settings(
     path = os.path.abspath(directory.expanduser())
     root = {"name": name, "path": path, "allowed_tools": ["*"], "read_only": not write}
     given["sandbox.roots"] = [root]
-    if index and installed("corpus"):
-        given["corpus.root"] = path
+    settings = load_settings(Settings, environ=os.environ, flags=given)
+    if not index or not installed("corpus"):
+        return settings
+    given["corpus.root"] = path
+    if not os.access(path, os.W_OK):
+        # A directory that may not be written is indexed all the same; the index is then kept with our own state.
+        name_of_path = hashlib.sha256(os.fsencode(path)).hexdigest()[:16]
+        given["corpus.state_dir"] = str(settings.state_path() / "corpora" / name_of_path)
     return load_settings(Settings, environ=os.environ, flags=given)
 
 
@@ -61,6 +70,8 @@ def up(settings: CoreSettings, *, as_json: bool) -> None:
     """Serve one directory until Ctrl-C, and say how to connect to it."""
     callers = open_authenticator(settings)
     listening = _listen_somewhere(settings)
+    events = Events()
+    progress = None if as_json else progress_on_stderr(events)
 
     def announce(address: str) -> None:
         connection = _Connection(settings, address)
@@ -69,8 +80,14 @@ def up(settings: CoreSettings, *, as_json: bool) -> None:
             show_json(connection.as_json() | {"root": root.name, "directory": root.path, "read_only": root.read_only})
             return
         _tell(connection, f"{root.path} ({'read-only' if root.read_only else 'read and write'}) as {root.name!r}")
+        if progress is not None:
+            progress.begin()
 
-    run_http(settings, announce, authenticator=callers, listening=listening)
+    try:
+        run_http(settings, announce, authenticator=callers, listening=listening, events=events)
+    finally:
+        if progress is not None:
+            progress.end()
 
 
 def serve(settings: CoreSettings, config: Path, *, as_json: bool) -> None:

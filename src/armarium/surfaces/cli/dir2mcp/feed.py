@@ -43,6 +43,10 @@ class Feed:
     def connected(self, connection: Connection, facts: dict[str, Any]) -> None:
         """The server answers."""
         self._report.connected(connection, facts)
+        self.open()
+
+    def open(self) -> None:
+        """Tell what was heard so far, and from now on everything at once."""
         waiting, self._waiting = self._waiting or [], None
         for tell in waiting:
             tell()

@@ -1,0 +1,55 @@
+"""How indexing goes, for the person who ran `armarium up`: the same display, on standard error."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+
+from armarium.foundation.events import Events
+from armarium.surfaces.cli.dir2mcp.feed import Feed
+from armarium.surfaces.cli.dir2mcp.reports import PlainReport, Report
+from armarium.surfaces.cli.output import say
+
+
+@dataclass(frozen=True, slots=True)
+class Watching:
+    """Progress that is heard from the start and shown once the person knows how to connect."""
+
+    feed: Feed
+    report: Report
+
+    def begin(self) -> None:
+        """Show it from now on."""
+        self.feed.open()
+
+    def end(self) -> None:
+        """Leave the terminal as it was."""
+        self.report.close()
+
+
+class _Talk:
+    """Lines on standard error."""
+
+    def line(self, text: str = "") -> None:
+        say(text)
+
+    def close(self) -> None:
+        """Everything was said at once."""
+
+
+def progress_on_stderr(events: Events) -> Watching:
+    """Hear the news of the corpus. That indexing stops does not stop the server: the other tools still work."""
+    report = _report()
+    feed = Feed(events, report, connects=True, on_failure=lambda: say("indexing stopped; what is indexed can be asked"))
+    return Watching(feed, report)
+
+
+def _report() -> Report:
+    if not sys.stderr.isatty():
+        return PlainReport(out=_Talk())
+    # Only a terminal needs them, and they take a while to import.
+    from rich.console import Console
+
+    from armarium.surfaces.cli.dir2mcp.live import LiveReport
+
+    return LiveReport(Console(stderr=True))

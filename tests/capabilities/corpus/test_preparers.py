@@ -1,0 +1,178 @@
+"""The workers that read files: one that crashes, hangs or cannot start costs a file, never the others."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import struct
+import sys
+import termios
+import threading
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from armarium.capabilities.corpus import preparers as module
+from armarium.capabilities.corpus.prepare import Instructions
+from armarium.capabilities.corpus.prepared import Finished, Outcome, Prepared, Vanished, Wanted
+from armarium.capabilities.corpus.preparers import Preparers
+
+DEADLINE_S = 30.0
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    for name in ("a", "b", "c"):
+        (tmp_path / f"{name}.md").write_text(f"# {name}\n\nText of {name}.\n")
+    return tmp_path
+
+
+@contextmanager
+def workers(root: Path, *, size: int = 1, deadline_s: float = DEADLINE_S) -> Generator[Preparers]:
+    opened = Preparers(Instructions(str(root), (), ()), size=size, deadline_s=deadline_s)
+    try:
+        yield opened
+    finally:
+        opened.close()
+
+
+def prepare(pool: Preparers, *rel_paths: str) -> list[Outcome]:
+    return list(pool.prepare(Wanted(path, "", 7, 8) for path in rel_paths))
+
+
+def documents(outcomes: list[Outcome]) -> dict[str, str]:
+    return {each.rel_path: each.error or each.status for each in outcomes if isinstance(each, Prepared)}
+
+
+def finished(outcomes: list[Outcome]) -> list[str]:
+    return sorted(each.rel_path for each in outcomes if isinstance(each, Finished))
+
+
+def worker_pids() -> list[int]:
+    """The worker processes of this process."""
+    found: list[int] = []
+    for entry in Path("/proc").iterdir():
+        try:
+            parent = entry.joinpath("stat").read_text().rpartition(")")[2].split()[1]
+            if int(parent) == os.getpid() and b"prepare_worker" in entry.joinpath("cmdline").read_bytes():
+                found.append(int(entry.name))
+        except (OSError, ValueError, IndexError):
+            continue
+    return found
+
+
+def wait_until(reached: Callable[[], bool]) -> None:
+    end = time.monotonic() + DEADLINE_S
+    while not reached():
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+def has_unread_input(pid: int) -> bool:
+    """Whether something was sent to a worker that it has not read."""
+    pipe = os.open(f"/proc/{pid}/fd/0", os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        (size,) = struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, b"\0" * 4))
+        return size > 0
+    finally:
+        os.close(pipe)
+
+
+@contextmanager
+def stuck_on(pool: Preparers, *rel_paths: str) -> Generator[tuple[int, list[Outcome]]]:
+    """A worker that was handed the first of the files and does nothing; the outcomes are there after the block."""
+    (pid,) = worker_pids()
+    os.kill(pid, signal.SIGSTOP)
+    outcomes: list[Outcome] = []
+    thread = threading.Thread(target=lambda: outcomes.extend(prepare(pool, *rel_paths)))
+    thread.start()
+    wait_until(lambda: has_unread_input(pid))
+    yield pid, outcomes
+    thread.join(DEADLINE_S)
+    assert not thread.is_alive()
+
+
+def test_every_file_comes_back_and_ends_with_finished(root: Path) -> None:
+    names = [f"{number}.md" for number in range(80)]
+    for name in names:
+        (root / name).write_text(f"Text of {name}.\n")
+    with workers(root, size=2) as pool:
+        outcomes = prepare(pool, *names, "missing.md")
+    assert documents(outcomes) == dict.fromkeys(names, "ok")
+    assert [each.rel_path for each in outcomes if isinstance(each, Vanished)] == ["missing.md"]
+    assert finished(outcomes) == sorted([*names, "missing.md"])
+    assert worker_pids() == []
+
+
+def test_a_worker_that_died_between_files_is_replaced_and_no_file_is_blamed(root: Path) -> None:
+    with workers(root) as pool:
+        assert documents(prepare(pool, "a.md")) == {"a.md": "ok"}
+        (pid,) = worker_pids()
+        os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z")
+        outcomes = prepare(pool, "b.md", "c.md")
+    assert documents(outcomes) == {"b.md": "ok", "c.md": "ok"}
+    assert finished(outcomes) == ["b.md", "c.md"]
+
+
+def test_a_file_on_which_the_worker_dies_is_an_error_and_the_next_goes_on(root: Path) -> None:
+    with workers(root) as pool:
+        prepare(pool, "a.md")
+        with stuck_on(pool, "b.md", "c.md") as (pid, outcomes):
+            os.kill(pid, signal.SIGKILL)
+    assert documents(outcomes) == {"b.md": "EXTRACT_FAILED: the extractor crashed on this file", "c.md": "ok"}
+    assert finished(outcomes) == ["b.md", "c.md"]
+    # With size and time as they were found, it is not tried again before it changes.
+    (failed,) = [each for each in outcomes if isinstance(each, Prepared) and each.status == "error"]
+    assert (failed.size_bytes, failed.mtime_ns, failed.content_hash) == (7, 8, "")
+
+
+def test_a_file_that_takes_too_long_is_an_error_and_the_next_goes_on(root: Path) -> None:
+    with workers(root, deadline_s=3.0) as pool:
+        prepare(pool, "a.md")
+        with stuck_on(pool, "b.md", "c.md") as (pid, outcomes):
+            pass
+    assert documents(outcomes) == {"b.md": "EXTRACT_FAILED: extracting took longer than 3 seconds", "c.md": "ok"}
+    assert not Path(f"/proc/{pid}").exists()
+
+
+def test_closing_ends_a_worker_whatever_it_does_and_blames_no_file(root: Path) -> None:
+    with workers(root) as pool:
+        prepare(pool, "a.md")
+        with stuck_on(pool, "b.md", "c.md") as (pid, outcomes):
+            pool.close()
+            assert not Path(f"/proc/{pid}").exists()
+    assert outcomes == []
+
+
+def test_workers_that_have_nothing_to_do_end_and_come_back(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_IDLE_S", 0.05)
+    with workers(root) as pool:
+        assert documents(prepare(pool, "a.md")) == {"a.md": "ok"}
+        wait_until(lambda: worker_pids() == [])
+        assert documents(prepare(pool, "b.md")) == {"b.md": "ok"}
+
+
+def test_no_worker_is_started_before_there_is_work(root: Path) -> None:
+    with workers(root, size=3) as pool:
+        assert prepare(pool) == []
+        assert worker_pids() == []
+
+
+def test_a_worker_that_cannot_be_started_costs_the_file_this_time_only(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with workers(root) as pool:
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "executable", str(root / "no-such-python"))
+            outcomes = prepare(pool, "a.md")
+        assert documents(outcomes) == {"a.md": "EXTRACT_FAILED: the extractor could not be started"}
+        assert finished(outcomes) == ["a.md"]
+        # Without size and time the next scan finds it changed, and tries again.
+        (failed,) = [each for each in outcomes if isinstance(each, Prepared)]
+        assert (failed.size_bytes, failed.mtime_ns) != (7, 8)
+        assert documents(prepare(pool, "a.md")) == {"a.md": "ok"}
