@@ -165,3 +165,14 @@ def test_whatever_versions_a_document_goes_through_its_last_one_is_what_is_found
             }
     finally:
         storage.close()
+
+
+def test_a_process_that_takes_over_goes_on_where_the_other_ended(storage: Storage, tmp_path: Path) -> None:
+    waiting = Storage(tmp_path / "meta.sqlite")
+    before = waiting.version()
+    record(storage, document("a.md", "one", "two"))
+    assert waiting.version() != before
+    storage.close()
+    waiting.take_over()
+    assert [chunk_id for chunk_id, _ in record(waiting, document("b.md", "three")).added] == [3]
+    waiting.close()

@@ -218,6 +218,7 @@ class _Running:
 
     async def _lead(self, corpus: Corpus) -> None:
         """Keep the index up to date, and answer from it."""
+        self._storage.take_over()
         index = await run_sync(self._load)
         self._answer_from(index)
         try:
@@ -315,16 +316,16 @@ class _Running:
         while True:
             await anyio.sleep(_LOOK_S)
             complete = not indexer.busy and embedding.idle
-            if complete and self._progress.running:
+            turned = complete == self._progress.running
+            if turned and complete:
                 await run_sync(self._storage.put_setting, "prepared_as", prepared_as)
                 self._progress.put(running=False, phase="idle")
                 self._indexed.set()
-                written_at = 0.0
-            elif not complete and self._indexed.is_set():
-                self._indexed.clear()
+            elif turned:
                 self._progress.put(running=True)
-                written_at = 0.0
-            if anyio.current_time() - written_at >= (_SUMMARY_EVERY_S if not complete else float("inf")):
+            if not complete:
+                self._indexed.clear()
+            if turned or (not complete and anyio.current_time() - written_at >= _SUMMARY_EVERY_S):
                 written_at = anyio.current_time()
                 await run_sync(write_summary, self._state_dir, corpus.summary())
 

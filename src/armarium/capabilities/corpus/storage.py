@@ -201,6 +201,11 @@ class Storage:
                 for key, value in new.items():
                     self._write("put_setting", (key, value))
 
+    def take_over(self) -> None:
+        """From here on this process writes; another may have done so until now."""
+        with self._writing:
+            self._next_chunk_id = int(self.setting("next_chunk_id") or 1)
+
     def version(self) -> int:
         """A number that changes whenever another process changed something."""
         with self._writing:
