@@ -44,11 +44,15 @@ def pdf() -> bytes:
     canvas = Canvas(target, pagesize=A4)
     canvas.drawString(60, 760, "The aqueduct crosses the valley on forty arches.")
     canvas.showPage()
-    left = ["Left column first:", "granite blocks were", "hauled by oxen from", "the northern quarry", "every spring."]
-    right = ["Right column next:", "mortar was mixed with", "volcanic ash so that", "it hardens under", "water."]
+    left = ["Granite blocks were hauled by oxen from", "the northern quarry every spring."] + [
+        f"The oxen of team {number} rested at milestone" for number in range(20)
+    ]
+    right = ["The mortar was mixed with volcanic ash", "so that it hardens under water."] + [
+        f"Barrel {number} of ash came over the harbour" for number in range(20)
+    ]
     for row, (first, second) in enumerate(zip(left, right, strict=True)):
         canvas.drawString(60, 740 - 14 * row, first)
-        canvas.drawString(330, 740 - 14 * row, second)
+        canvas.drawString(320, 740 - 14 * row, second)
     canvas.showPage()
     canvas.drawString(60, 760, "Maintenance crews walk the channel each autumn.")
     canvas.showPage()
@@ -71,8 +75,8 @@ def presentation() -> bytes:
 def word() -> bytes:
     document = docx.Document()
     document.add_heading("Beekeeping", level=1)
-    for number in range(12):
-        document.add_paragraph(f"Entry {number}: the hive stood still.")
+    for number in range(60):
+        document.add_paragraph(f"Entry {number}: the hive stood still while it rained on the orchard.")
     document.add_heading("Swarms", level=2)
     document.add_paragraph("A swarm is caught in a straw skep at noon.")
     return saved(document.save)
@@ -153,7 +157,7 @@ FILES: dict[str, Callable[[], bytes]] = {
         {
             "inner/wool.md": "# Wool\n\nFleeces are graded by staple length.\n",
             "inner/page.html": HTML.replace("Zanzibar clove", "Marrakech saffron").replace("wharf", "rooftop"),
-            "inner/aqueduct.pdf": pdf().replace(b"aqueduct", b"aqueduct"),
+            "inner/aqueduct.pdf": pdf(),
             "nested.zip": zipped({"deep.txt": "Tweed is woven on Harris.\n"}),
         }
     ),
@@ -208,7 +212,7 @@ async def test_a_pdf_is_found_and_opened_by_its_pages(corpus: ToolClient, query:
 async def test_the_columns_of_a_page_are_read_one_after_the_other(corpus: ToolClient) -> None:
     content = (await answer(corpus, "open_file", rel_path="aqueduct.pdf", page=2))["content"]
     words = " ".join(content.split())
-    assert "granite blocks were hauled by oxen from the northern quarry every spring." in words
+    assert "Granite blocks were hauled by oxen from the northern quarry every spring." in words
     assert "mortar was mixed with volcanic ash so that it hardens under water." in words
 
 
@@ -256,7 +260,7 @@ async def test_what_a_document_says_is_found_and_its_lines_hold_the_snippet(
 
 async def test_a_word_document_is_cited_by_the_lines_of_its_text(corpus: ToolClient) -> None:
     best = await found_in(corpus, "bees.docx", "swarm caught in a straw skep")
-    assert best["span"]["start_line"] > 12
+    assert best["span"]["start_line"] > 60
     opened = await answer(corpus, "open_file", rel_path="bees.docx", start_line=1, end_line=1)
     assert opened["content"] == "# Beekeeping"
     assert (await refusal(corpus, "open_file", rel_path="bees.docx", page=1))["code"] == "DOC_TYPE_UNSUPPORTED"

@@ -22,6 +22,10 @@ from corpus_calls import (
     write_lighthouse,
 )
 
+from armarium.capabilities.corpus.errors import IndexVersionMismatch
+from armarium.capabilities.corpus.models import choose_models
+from armarium.capabilities.corpus.settings import CorpusSettings
+from armarium.foundation.errors import ConfigError
 from emulators import (
     CohereEmulator,
     Fault,
@@ -327,3 +331,48 @@ def test_another_embedding_model_needs_a_reindex_which_then_works(tmp_path: Path
             with serving(directory) as process:
                 counts = process.wait_until_indexed()
             assert counts["embedded_ok"] == counts["chunks_total"] > 0
+
+
+LOCAL = "granite-embedding-30m-english-int8"
+
+
+def chosen(built_with: str | None, **sections: Any) -> str | None:
+    """Who embeds, where an index was built with a model."""
+    settings = CorpusSettings.model_validate(sections)
+    return choose_models(settings, {"text": built_with, "code": None}).embedders["text"].model
+
+
+@pytest.mark.parametrize(
+    ("built_with", "sections", "model"),
+    [
+        (None, {}, LOCAL),
+        (None, {"mistral": {"api_key": ""}}, LOCAL),
+        (None, {"mistral": {"api_key": KEY}}, "mistral-embed"),
+        (LOCAL, {"mistral": {"api_key": KEY}}, LOCAL),
+        ("mistral-embed", {"mistral": {"api_key": KEY}}, "mistral-embed"),
+        ("nomic", {"openai": {"embed_text_model": "nomic"}, "mistral": {"api_key": KEY}}, "nomic"),
+    ],
+)
+def test_auto_embeds_with_what_the_index_was_built_with(
+    built_with: str | None, sections: dict[str, Any], model: str
+) -> None:
+    assert chosen(built_with, **sections) == model
+
+
+@pytest.mark.parametrize("sections", [{}, {"mistral": {"api_key": KEY}}, {"embedding": {"provider": "local"}}])
+def test_an_index_of_a_model_that_nobody_offers_needs_a_reindex_not_a_key(sections: dict[str, Any]) -> None:
+    with pytest.raises(IndexVersionMismatch) as told:
+        chosen("a-model-of-last-year", **sections)
+    assert told.value.hint == "run: dir2mcp reindex"
+
+
+@pytest.mark.parametrize("sections", [{"embedding": {"provider": "mistral"}}, {"chat": {"provider": "mistral"}}])
+def test_a_provider_asked_for_by_name_needs_its_key(sections: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="MISTRAL_API_KEY"):
+        chosen(None, **sections)
+
+
+def test_an_openai_compatible_endpoint_needs_the_names_of_its_models() -> None:
+    for section in ("embedding", "chat"):
+        with pytest.raises(ConfigError, match="openai"):
+            chosen(None, **{section: {"provider": "openai"}})

@@ -125,3 +125,20 @@ async def test_what_is_unchanged_since_the_last_start_is_not_read_again(tmp_path
     with CorpusProcess(tmp_path) as process:
         counts = process.wait_until_indexed()
     assert (counts["scanned"], counts["indexed"], counts["skipped"]) == (2, 1, 1)
+
+
+async def test_a_start_forgets_what_was_deleted_once_it_is_most_of_the_index(tmp_path: Path) -> None:
+    for version in ("first", "second", "third"):
+        for number in range(5):
+            (tmp_path / f"{number}.md").write_text(f"The {version} text of page {number} is about {version} things.\n")
+        with CorpusProcess(tmp_path) as process:
+            process.wait_until_indexed()
+    database = sqlite3.connect(tmp_path / ".dir2mcp/meta.sqlite")
+    assert database.execute("SELECT count(*) FROM chunks WHERE deleted = 1").fetchone() == (10,)
+    with CorpusProcess(tmp_path) as process:
+        process.wait_until_indexed()
+        async with connected(process.url, key=process.token) as client:
+            assert sorted(await paths_found(client, "third")) == [f"{number}.md" for number in range(5)]
+    assert database.execute("SELECT count(*), sum(deleted) FROM chunks").fetchone() == (5, 0)
+    assert database.execute("SELECT count(*) FROM embeddings").fetchone() == (5,)
+    database.close()

@@ -176,3 +176,18 @@ def test_a_worker_that_cannot_be_started_costs_the_file_this_time_only(
         (failed,) = [each for each in outcomes if isinstance(each, Prepared)]
         assert (failed.size_bytes, failed.mtime_ns) != (7, 8)
         assert documents(prepare(pool, "a.md")) == {"a.md": "ok"}
+
+
+def test_a_page_whose_words_move_to_other_lines_is_recorded_anew(root: Path) -> None:
+    page = root / "page.html"
+    seen: list[tuple[str, int]] = []
+    with workers(root) as pool:
+        for markup in ("", "<script>\n\n\n</script>\n"):
+            page.write_text(f"<html><body>\n{markup}<p>The same words.</p>\n</body></html>\n")
+            (prepared,) = [each for each in prepare(pool, "page.html") if isinstance(each, Prepared)]
+            (representation,) = prepared.representations
+            (passage,) = representation.chunks
+            seen.append((representation.rep_hash, passage.start))
+    (first_hash, first_line), (second_hash, second_line) = seen
+    assert first_line < second_line
+    assert first_hash != second_hash, "or the storage would keep the old lines"

@@ -15,11 +15,18 @@ from typing import Any
 import anyio
 import numpy
 import pytest
-from corpus_calls import WITHOUT_WATCHING, answer, hits, rows, run_dir2mcp, stored_settings, write_lighthouse
+from corpus_calls import WITHOUT_WATCHING, answer, hits, refusal, rows, run_dir2mcp, stored_settings, write_lighthouse
 from usearch.index import Index
 
 from armarium.capabilities.corpus.errors import IndexLocked, IndexNotReady, StoreCorrupt
-from armarium.capabilities.corpus.state import IndexingLock, is_being_indexed, prepare_directory, read_status
+from armarium.capabilities.corpus.exclusion import Exclusion
+from armarium.capabilities.corpus.state import (
+    IndexingLock,
+    is_being_indexed,
+    prepare_directory,
+    read_status,
+    state_paths,
+)
 from support.client import connected
 from support.corpus import CorpusProcess
 
@@ -195,6 +202,37 @@ async def test_the_state_can_be_kept_elsewhere(tmp_path: Path) -> None:
     assert (elsewhere / "meta.sqlite").exists()
     status = run_dir2mcp("status", tmp_path / "root", "--state-dir", str(elsewhere), "--json")
     assert json.loads(status.stdout)["indexing"]["indexed"] == 3
+
+
+@pytest.mark.parametrize("name", ["kept", "deep/kept", "[a] *odd* name!", "#kept", "!kept", "back\\slash", ".dir2mcp"])
+def test_the_state_is_excluded_whatever_it_is_called_and_nothing_else(tmp_path: Path, name: str) -> None:
+    exclusion = Exclusion((), state_paths=state_paths(tmp_path, tmp_path / name))
+    assert exclusion.excludes_path(f"{name}/secret.token")
+    assert exclusion.excludes_path(".dir2mcp/secret.token")
+    assert exclusion.excludes_path(".dir2mcp.yaml")
+    assert not exclusion.excludes_path(f"other/{name}.md")
+    assert not exclusion.excludes_path("a name/secret.md")
+
+
+def test_a_state_outside_the_root_excludes_nothing_in_it(tmp_path: Path) -> None:
+    exclusion = Exclusion((), state_paths=state_paths(tmp_path / "root", tmp_path / "kept"))
+    assert not exclusion.excludes_path("kept/notes.md")
+
+
+async def test_neither_the_state_nor_the_settings_can_be_read_through_the_server(tmp_path: Path) -> None:
+    root, state = tmp_path / "root", tmp_path / "root/kept"
+    write_lighthouse(root)
+    (root / ".dir2mcp.yaml").write_text("version: 1\nopenai:\n  api_key: plainly-written\n")
+    unhidden = WITHOUT_WATCHING | {"DIR2MCP_INGEST__GITIGNORE": "false"}
+    with CorpusProcess(root, "--state-dir", str(state), environ=unhidden) as process:
+        process.wait_until_indexed()
+        async with connected(
+            process.url, key=process.token, never_said=[process.token or "", "plainly-written"]
+        ) as client:
+            listed = (await answer(client, "list_files"))["files"]
+            assert [file["rel_path"] for file in listed] == ["handbook.md", "lamp.py", "notes.txt"]
+            for path in ("kept/secret.token", "kept/.dir2mcp.yaml.snapshot", ".dir2mcp.yaml"):
+                assert (await refusal(client, "open_file", rel_path=path))["code"] == "FORBIDDEN"
 
 
 async def test_what_is_deleted_stays_as_a_tombstone_and_is_never_found(ended: Path) -> None:

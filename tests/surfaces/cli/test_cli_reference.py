@@ -47,17 +47,28 @@ def test_a_page_that_is_stale_or_missing_is_named(tmp_path: Path) -> None:
 
 def test_every_tool_is_described_with_arguments_and_answer(made: dict[str, str]) -> None:
     described = made["tools.md"]
-    assert described.count("\n### ") == 16
+    assert described.count("\n### ") == 21
     section = described[described.index("### grep") : described.index("### glob")]
     assert "| `context_lines` | integer, 0 to 1000 | `0` |" in section
     assert "| `matches[].line_number` | integer | yes |" in section
 
 
+def test_of_a_span_only_the_kind_is_sure_because_it_has_several_forms(made: dict[str, str]) -> None:
+    section = made["tools.md"].partition("### dir2mcp.search")[2]
+    assert "| `hits[].span.kind` | `lines` or `page` or `time` | yes |" in section
+    assert "| `hits[].span.page` | integer |  |" in section
+
+
 def test_every_setting_has_its_default_and_its_meaning(made: dict[str, str]) -> None:
     assert "| `inactivity_timeout` | a duration such as 90s, 30m, 24h, 7d, or off | `24h` |" in made["settings.md"]
     assert "## `sandbox.roots[]`" in made["settings.md"]
-    flat = made["settings.md"].partition("# The file of `mcp-filesystem`")[2]
+    flat, _, dir2mcp = (
+        made["settings.md"].partition("# The file of `mcp-filesystem`")[2].partition("# The file `.dir2mcp.yaml`")
+    )
     assert "| `enabled` | true or false | `false` |" in flat
+    assert "| `session_max_lifetime` | a duration such as 30m, 24h or 1h30m, or 0 for no limit | `0` |" in dir2mcp
+    assert "## `rag`" not in dir2mcp, "sections of the corpus are described where the corpus is"
+    assert made["settings.md"].count("- '**/id_rsa'") == 1, "a long list is told once"
     rows = [line for line in made["settings.md"].splitlines() if line.startswith("| `")]
     assert [row for row in rows if row.endswith("|  |")] == []
 
@@ -68,11 +79,21 @@ def test_every_error_has_a_meaning_and_no_code_is_told_twice_in_a_section(made: 
         assert all(len(row[1]) > 5 for row in rows)
         assert len({row[0] for row in rows}) == len(rows)
     assert "| `PATH_ESCAPES_ROOT` |" in made["errors.md"]
+    for owner, code in {"corpus": "INDEX_LOCKED", "models": "MISTRAL_AUTH", "retrieval": "EVAL_SET_UNREADABLE"}.items():
+        section = made["errors.md"].partition(f"\n## {owner}\n")[2].partition("\n## ")[0]
+        assert f"| `{code}` |" in section
 
 
-def test_every_command_and_both_executables_are_described(made: dict[str, str]) -> None:
-    for heading in ("armarium up", "armarium config print", "armarium install", "mcp-filesystem"):
+def test_every_command_and_every_executable_is_described(made: dict[str, str]) -> None:
+    for heading in ("armarium up", "armarium config print", "armarium install", "mcp-filesystem", "dir2mcp ask"):
         assert f"\n## {heading}\n" in made["cli.md"]
+
+
+def test_options_that_all_commands_take_are_described_once(made: dict[str, str]) -> None:
+    dir2mcp = made["cli.md"].partition("\n## dir2mcp\n")[2]
+    assert dir2mcp.count("| `--state-dir PATH` |") == 1
+    section = dir2mcp.partition("\n## dir2mcp reindex\n")[2].partition("\n## ")[0]
+    assert "It takes the options of `dir2mcp`, too." in section
 
 
 @pytest.mark.parametrize(
@@ -85,6 +106,8 @@ def test_every_command_and_both_executables_are_described(made: dict[str, str]) 
         ({"type": "integer", "maximum": 7}, "integer, at most 7"),
         ({"type": "number", "exclusiveMinimum": 0}, "number, more than 0"),
         ({"enum": ["a", "b"]}, "one of `a`, `b`"),
+        ({"type": "object", "additionalProperties": {"type": "number"}}, "numbers by name"),
+        ({"type": "object", "additionalProperties": False}, "object"),
         ({"$ref": "#/$defs/Thing"}, "object"),
         ({}, "any JSON"),
     ],

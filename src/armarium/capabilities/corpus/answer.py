@@ -110,7 +110,8 @@ class _Checking:
         rest = _CITATION.sub(self._checked, self._held).rstrip()
         if not self._removed:
             return rest
-        return f"{rest}\n\n({self._removed} citation{'s'[: self._removed > 1]} that named no passage found: removed.)"
+        citations = "1 citation" if self._removed == 1 else f"{self._removed} citations"
+        return f"{rest}\n\n({citations} that named no passage found: removed.)"
 
     def _checked(self, match: re.Match[str]) -> str:
         space, inside = match[0].partition("[")[0], match[0].strip()[1:-1]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from armarium.capabilities.corpus.catalogue import Catalogue
+from armarium.capabilities.corpus.errors import IndexNotReady
 from armarium.capabilities.corpus.prepared import Prepared, PreparedChunk
 from armarium.capabilities.corpus.storage import Passage, Recorded, Storage
 from armarium.retrieval.errors import TornIndex
@@ -40,28 +41,35 @@ def vector_file(kind: IndexKind) -> str:
 class CorpusIndex:
     """What a search looks into. It is made of the storage alone, and can always be made again."""
 
-    def __init__(self, state_dir: Path, storage: Storage, dimensions: Mapping[IndexKind, int | None]) -> None:
+    def __init__(
+        self,
+        state_dir: Path,
+        storage: Storage,
+        dimensions: Mapping[IndexKind, int | None],
+        *,
+        writing: bool = True,
+    ) -> None:
+        """`writing` is for the one process that holds the right to; others leave what is on disk as it is."""
         self._state_dir = state_dir
         self._storage = storage
         self._dimensions = dict(dimensions)
+        self._writing = writing
         self._unsaved: set[IndexKind] = set()
         self._uncommitted: int | None = None
         self.catalogue = Catalogue()
         self.words = self._open_words()
         self.vectors: dict[IndexKind, VectorIndex] = {}
 
-    def load(self, models: Mapping[IndexKind, str], *, writing: bool = True) -> None:
-        """Bring catalogue, words and vectors to where the storage is; what is on disk only where we write it."""
+    def load(self, models: Mapping[IndexKind, str]) -> None:
+        """Bring catalogue, words and vectors to where the storage is."""
         self.catalogue.load(self._storage.all_documents(), self._storage.all_chunks())
-        if writing:
+        if self._writing:
             self._catch_up_words()
         for kind in KINDS:
             dimensions = self._dimensions[kind]
             if dimensions is not None:
                 self.vectors[kind] = self._open_vectors(kind, dimensions)
                 self._catch_up_vectors(kind, models[kind])
-        if not writing:
-            self._unsaved.clear()
 
     def close(self) -> None:
         """Keep what is not on disk yet."""
@@ -76,6 +84,8 @@ class CorpusIndex:
         try:
             return WordIndex.open(directory)
         except TornIndex as error:
+            if not self._writing:
+                raise IndexNotReady("the index is being built", hint="try again in a moment") from error
             _log.warning("the words index is built anew", extra={"reason": error.message})
             shutil.rmtree(directory, ignore_errors=True)
             self._storage.put_setting("words_up_to", "0")
@@ -138,6 +148,8 @@ class CorpusIndex:
 
     def save_vectors(self) -> None:
         """Write the vectors that changed to their files."""
+        if not self._writing:
+            return
         for kind in sorted(self._unsaved):
             self.vectors[kind].save(self._state_dir / vector_file(kind))
         self._unsaved.clear()

@@ -15,7 +15,7 @@ from anyio.to_thread import run_sync
 
 from armarium.capabilities.corpus.discover import DiscoveryRules
 from armarium.capabilities.corpus.embedding import Embedding
-from armarium.capabilities.corpus.errors import CorpusError, IndexVersionMismatch, StoreCorrupt
+from armarium.capabilities.corpus.errors import CorpusError, IndexNotReady, IndexVersionMismatch, StoreCorrupt
 from armarium.capabilities.corpus.exclusion import Exclusion
 from armarium.capabilities.corpus.index import KINDS, CorpusIndex
 from armarium.capabilities.corpus.ingest import Indexer
@@ -34,8 +34,10 @@ from armarium.capabilities.corpus.state import (
     forget_everything,
     forget_indexes,
     prepare_directory,
+    read_status,
     root_directory,
     state_directory,
+    state_paths,
     write_summary,
 )
 from armarium.capabilities.corpus.storage import Storage
@@ -55,6 +57,7 @@ _MEGABYTE = 1_000_000
 _SUMMARY_EVERY_S = 2.0
 _LOOK_S = 0.05
 _FOLLOW_S = 1.0
+_DEAD_SHARE = 0.5
 
 
 @asynccontextmanager
@@ -69,7 +72,8 @@ async def open_service(settings: CorpusSettings, events: Events, *, indexing: In
             lock.insist()
         elif indexing == "background" and not lock.take():
             _log.warning("another process indexes this directory; answering from its index until it ends")
-        exclusion = Exclusion(settings.path_excludes, settings.secret_patterns)
+        own = state_paths(root, state_dir)
+        exclusion = Exclusion(settings.path_excludes, settings.secret_patterns, state_paths=own)
         storage, models = _open_storage(settings, state_dir, anew=indexing == "full")
         parts.callback(storage.close)
         parts.push_async_callback(models.aclose)
@@ -207,14 +211,25 @@ class _Running:
         """Answer from an index that is not ours to write, as it is now; return when it has become ours."""
         while True:
             version = self._storage.version()
-            index = await run_sync(self._load)
-            self._answer_from(index)
+            try:
+                self._answer_from(await run_sync(self._load))
+            except IndexNotReady:
+                # The other process is just making it.
+                await anyio.sleep(_FOLLOW_S)
+                continue
             self._indexed.set()
+            self._progress.put(running=await run_sync(self._is_indexed_by_another))
             while self._storage.version() == version:
                 await anyio.sleep(_FOLLOW_S)
                 if self._indexing == "background" and self._lock.take():
                     self._indexed.clear()
                     return
+
+    def _is_indexed_by_another(self) -> bool:
+        try:
+            return read_status(self._state_dir)["indexing"]["running"]
+        except CorpusError:
+            return False
 
     async def _lead(self, corpus: Corpus) -> None:
         """Keep the index up to date, and answer from it."""
@@ -233,11 +248,20 @@ class _Running:
             self._answering = self._loop.create_future()
         self._answering.set_result(searching)
 
+    def _tidy(self) -> None:
+        """Forget what is deleted once it is more than what is left, and make the indexes anew without it."""
+        if self._storage.dead_share() > _DEAD_SHARE:
+            self._storage.purge()
+            forget_indexes(self._state_dir)
+            self._storage.put_setting("words_up_to", "0")
+
     def _load(self) -> CorpusIndex:
+        if self._lock.held:
+            self._tidy()
         dimensions: dict[IndexKind, int | None] = {kind: self._dimensions(kind) for kind in KINDS}
-        index = CorpusIndex(self._state_dir, self._storage, dimensions)
+        index = CorpusIndex(self._state_dir, self._storage, dimensions, writing=self._lock.held)
         models: dict[IndexKind, str] = {kind: self._models.embedders[kind].model for kind in KINDS}
-        index.load(models, writing=self._lock.held)
+        index.load(models)
         counts = self._storage.counts()
         self._progress.put(chunks_total=counts.chunks, embedded_ok=counts.embedded)
         self._progress.tell(
@@ -297,6 +321,7 @@ class _Running:
             root=str(self._root),
             path_excludes=settings.path_excludes,
             secret_patterns=settings.secret_patterns,
+            state_paths=state_paths(self._root, self._state_dir),
             chunk_limits=ChunkLimits(
                 max_chars=settings.chunking.max_chars,
                 overlap_chars=settings.chunking.overlap_chars,

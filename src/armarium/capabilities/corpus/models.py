@@ -18,6 +18,7 @@ from armarium.providers.interfaces import Chat, Embedder, Reranker
 from armarium.providers.local.embedder import LocalEmbedder
 from armarium.providers.mistral import MistralChat, MistralEmbedder, mistral_client
 from armarium.providers.openai import OpenAIChat, OpenAIEmbedder, openai_client
+from armarium.providers.vendors import MISTRAL, OPENAI, Vendor
 from armarium.retrieval.passages import IndexKind
 
 Provider = Literal["local", "mistral", "openai"]
@@ -36,6 +37,8 @@ class Models:
 
     embedders: Mapping[IndexKind, Embedder]
     chat: Chat | None
+    chat_vendor: Vendor | None
+    """Who answers, for the errors that are told in their name."""
     reranker: Reranker | None
     local: LocalEmbedder | None
     """The local embedder, when it is the one: it can also tell which languages it knows."""
@@ -58,17 +61,21 @@ def choose_models(settings: CorpusSettings, built_with: Mapping[IndexKind, str |
                 hint="run: dir2mcp reindex",
             )
     local = embedders["text"]
-    return Models(embedders, vendors.chat(), _reranker(settings), local if isinstance(local, LocalEmbedder) else None)
+    chat, vendor = vendors.chat()
+    return Models(embedders, chat, vendor, _reranker(settings), local if isinstance(local, LocalEmbedder) else None)
 
 
 def _embedding_provider(settings: CorpusSettings, built_with: str | None) -> Provider:
     asked = settings.embedding.provider
     if asked != "auto":
         return asked
-    if built_with is not None:
-        if built_with == LocalEmbedder.model:
-            return "local"
-        return "openai" if built_with == settings.openai.embed_text_model else "mistral"
+    owners: dict[str | None, Provider] = {
+        settings.openai.embed_text_model: "openai",
+        settings.mistral.embed_text_model: "mistral",
+        LocalEmbedder.model: "local",
+    }
+    if built_with is not None and built_with in owners:
+        return owners[built_with]
     return "mistral" if _key(settings.mistral.api_key) else "local"
 
 
@@ -95,29 +102,32 @@ class _Vendors:
         same = openai.embed_code_model in (None, openai.embed_text_model)
         return {"text": text, "code": text if same else OpenAIEmbedder(self._openai, openai.embed_code_model or "")}
 
-    def chat(self) -> Chat | None:
+    def chat(self) -> tuple[Chat, Vendor] | tuple[None, None]:
         provider = self._settings.chat.provider
         if provider == "auto":
             named = "openai" if self._settings.openai.chat_model else "none"
             provider = "mistral" if _key(self._settings.mistral.api_key) else named
         if provider == "none" or not self._settings.rag.generate_answer:
-            return None
+            return None, None
         if provider == "mistral":
-            return MistralChat(self._mistral, self._settings.mistral.chat_model)
+            return MistralChat(self._mistral, self._settings.mistral.chat_model), MISTRAL
         if self._settings.openai.chat_model is None:
             raise ConfigError("chat.provider is openai, but openai.chat_model is not set")
-        return OpenAIChat(self._openai, self._settings.openai.chat_model)
+        return OpenAIChat(self._openai, self._settings.openai.chat_model), OPENAI
 
     @cached_property
     def _mistral(self) -> ProviderClient:
         key = _key(self._settings.mistral.api_key)
         if key is None:
             raise MissingKey("MISTRAL_API_KEY")
-        return mistral_client(key, base_url=self._settings.mistral.base_url)
+        rate = self._settings.embedding.requests_per_minute
+        return mistral_client(key, base_url=self._settings.mistral.base_url, requests_per_minute=rate)
 
     @cached_property
     def _openai(self) -> ProviderClient:
-        return openai_client(self._settings.openai.base_url, _key(self._settings.openai.api_key))
+        rate = self._settings.embedding.requests_per_minute
+        key = _key(self._settings.openai.api_key)
+        return openai_client(self._settings.openai.base_url, key, requests_per_minute=rate)
 
 
 def _reranker(settings: CorpusSettings) -> Reranker | None:

@@ -63,7 +63,7 @@ class Opening:
         path = self._allowed(rel_path)
         if wanted.page is None and (wanted.start_ms is not None or wanted.end_ms is not None):
             raise DocTypeUnsupported(f"{path} has no transcript", hint="ask for lines instead")
-        found, data = (None, b"") if MEMBER_MARK in path else self._read(path)
+        found, data = self._read_unless_member(path)
         if found is not None and found.doc_type in _WITHOUT_TEXT:
             raise DocTypeUnsupported(f"{path} is not a document with text", hint="list_files tells the types")
         if found is not None and _shows_itself(found) and wanted.page is None:
@@ -81,6 +81,15 @@ class Opening:
         if self._exclusion.excludes_path(path) or (member and self._exclusion.excludes_path(member)):
             raise Forbidden(f"{path} is excluded by policy", hint="security.path_excludes decides")
         return path
+
+    def _read_unless_member(self, path: str) -> tuple[Format | None, bytes]:
+        try:
+            return self._read(path)
+        except FileNotFound:
+            # A directory may be called what an archive's members are marked with, so the files are asked first.
+            if MEMBER_MARK in path:
+                return None, b""
+            raise
 
     def _read(self, path: str) -> tuple[Format, bytes]:
         try:

@@ -9,7 +9,7 @@ from typing import Literal
 
 from armarium.capabilities.corpus.archives import ArchiveLimits, Member, SkippedMember, members
 from armarium.capabilities.corpus.errors import CorpusError, ExtractFailed, FileTooLarge
-from armarium.capabilities.corpus.exclusion import Exclusion
+from armarium.capabilities.corpus.exclusion import STATE_PATHS, Exclusion
 from armarium.capabilities.corpus.prepared import (
     Finished,
     Outcome,
@@ -50,6 +50,7 @@ class Instructions:
     root: str
     path_excludes: Sequence[str]
     secret_patterns: Sequence[str]
+    state_paths: Sequence[str] = STATE_PATHS
     chunk_limits: ChunkLimits = field(default_factory=ChunkLimits)
     archives: Literal["off", "shallow", "deep"] = "deep"
     pdf: bool = True
@@ -75,7 +76,9 @@ class Preparation:
     def __init__(self, instructions: Instructions) -> None:
         self._instructions = instructions
         self._root = ConfinedRoot(instructions.root)
-        self._exclusion = Exclusion(instructions.path_excludes, instructions.secret_patterns)
+        self._exclusion = Exclusion(
+            instructions.path_excludes, instructions.secret_patterns, state_paths=instructions.state_paths
+        )
 
     def prepare(self, rel_path: str, known_hash: str = "") -> Iterator[Outcome]:
         """What becomes of the file, and of its members if it is an archive; the last outcome is `Finished`."""

@@ -76,7 +76,7 @@ class Searching:
         """The `k` best passages; fewer only where there are no more."""
         kinds = self._kinds(query, choice, filters)
         used: IndexUsed = "both" if len(kinds) == 2 else kinds[0]
-        only = await run_sync(self._restriction, filters)
+        only = await run_sync(self._restriction, filters) if filters != Filters() else None
         question = await self._question(query, kinds)
         chunks, scores = await run_sync(self._found, question, only)
         if self._models.reranker is not None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import anyio
 from anyio.to_thread import run_sync
 
 from armarium.capabilities.corpus.answer import Answer, extractive, generated
@@ -107,7 +108,16 @@ class Corpus:
             if on_text is not None:
                 on_text(answer.text)
             return answer
-        return await generated(self._models.chat, rag.system_prompt, question, passages, rag.max_context_chars, on_text)
+        patience_s = self._settings.chat.timeout_s
+        try:
+            with anyio.fail_after(patience_s):
+                return await generated(
+                    self._models.chat, rag.system_prompt, question, passages, rag.max_context_chars, on_text
+                )
+        except TimeoutError:
+            assert self._models.chat_vendor is not None
+            vendor = self._models.chat_vendor
+            raise vendor.unavailable(f"{vendor.name} took longer than {patience_s:g} seconds to answer") from None
 
     async def open_file(self, rel_path: str, wanted: Slice, max_chars: int) -> Opened:
         """An exact slice of a document, as it is now."""

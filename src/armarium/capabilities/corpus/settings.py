@@ -64,6 +64,8 @@ class EmbeddingSettings(Section):
     provider: Literal["auto", "local", "mistral", "openai"] = "auto"
     """`auto`: what the index was built with; for a new one Mistral when a key is configured, otherwise `local`, which
     needs neither key nor network."""
+    requests_per_minute: float | None = Field(default=None, gt=0)
+    """How often a hosted provider may be asked, whatever it would allow."""
 
 
 class ChatSettings(Section):

@@ -5,12 +5,14 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import time
 from pathlib import Path
 from typing import IO, Any, Self
 
 import orjson
 
 from armarium.capabilities.corpus.errors import IndexLocked, IndexNotReady, RootInaccessible, StoreCorrupt
+from armarium.capabilities.corpus.exclusion import STATE_PATHS
 from armarium.capabilities.corpus.index import KINDS, WORDS_DIRECTORY, vector_file
 from armarium.capabilities.corpus.settings import STATE_DIRECTORY
 from armarium.foundation.files.replace import replace_file
@@ -20,6 +22,7 @@ SUMMARY_FILE = "corpus.json"
 LOCK_FILE = "locks/index.lock"
 
 _PRIVATE = 0o700
+_PATIENCE_S = 0.5
 
 
 def root_directory(root: str) -> Path:
@@ -38,6 +41,16 @@ def root_directory(root: str) -> Path:
 def state_directory(root: Path, state_dir: str | None) -> Path:
     """Where the state of a directory is kept."""
     return Path(os.path.abspath(os.path.expanduser(state_dir))) if state_dir else root / STATE_DIRECTORY
+
+
+def state_paths(root: Path, state_dir: Path) -> tuple[str, ...]:
+    """Patterns of what holds the state or a key, wherever in the root it is: neither indexed nor shown."""
+    inside = state_dir.relative_to(root).as_posix() if state_dir.is_relative_to(root) else STATE_DIRECTORY
+    return (*STATE_PATHS, f"{STATE_DIRECTORY}.yaml", f"/{_literally(inside)}/")
+
+
+def _literally(path: str) -> str:
+    return "".join(f"\\{each}" if each in "\\*?[]! #" else each for each in path)
 
 
 def prepare_directory(state_dir: Path) -> None:
@@ -87,7 +100,12 @@ class IndexingLock:
 
     def insist(self) -> None:
         """Have it, or raise."""
-        if not self.take():
+        end = time.monotonic() + _PATIENCE_S
+        while not self.take():
+            # Somebody may only be looking whether there is a server, which is over in a moment.
+            if time.monotonic() < end:
+                time.sleep(_PATIENCE_S / 20)
+                continue
             raise IndexLocked("another process is indexing this directory", hint="use that server, or stop it first")
 
 
@@ -126,12 +144,11 @@ def read_status(state_dir: Path) -> dict[str, Any]:
     """`corpus.json`, and whether the numbers in it are still moving."""
     try:
         summary: dict[str, Any] = orjson.loads((state_dir / SUMMARY_FILE).read_bytes())
+        serving = is_being_indexed(state_dir)
+        # What is not being indexed was left by a process that may have ended without a chance to say so.
+        summary["indexing"]["running"] = bool(summary["indexing"]["running"]) and serving
     except FileNotFoundError as error:
         raise IndexNotReady("there is no index here", hint="run: dir2mcp up") from error
-    except (OSError, orjson.JSONDecodeError) as error:
+    except (OSError, orjson.JSONDecodeError, KeyError, TypeError) as error:
         raise StoreCorrupt("corpus.json cannot be read", hint="run: dir2mcp reindex") from error
-    serving = is_being_indexed(state_dir)
-    if not serving:
-        # The process that wrote it ended without a chance to say so.
-        summary["indexing"]["running"] = False
     return summary | {"serving": serving}

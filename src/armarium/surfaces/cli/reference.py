@@ -15,23 +15,28 @@ from typing import Any
 
 import anyio
 import typer
+import yaml
 from pydantic import BaseModel
 
 from armarium.assembly import Settings, open_armarium
 from armarium.foundation.errors import ArmariumError
 from armarium.foundation.tools import ERROR_ENVELOPE, ToolSpec
 from armarium.surfaces.cli import filesystem
+from armarium.surfaces.cli.dir2mcp.main import app as dir2mcp_app
+from armarium.surfaces.cli.dir2mcp.settings import CORPUS_SECTIONS, Dir2McpSettings
 from armarium.surfaces.cli.main import app
 from armarium.surfaces.cli.output import FAILED, OK, say
-from armarium.surfaces.cli.schema_tables import Schema, answer_fields, fields_of, nested_objects
+from armarium.surfaces.cli.schema_tables import Schema, answer_fields, definitions_of, fields_of, nested_objects
 
 DIRECTORY = Path("docs/reference")
 _BANNER = "<!-- Generated from the code by `make docs`. Change the code, not this page. -->"
 _TOOLS_INTRODUCTION = """\
 # Tools
 
-An answer is an object in `structuredContent`, and the same JSON as text; `read_file` gives the content as one text and
-the rest as JSON in a second. When a call fails, `isError` is true and `structuredContent` is `{"error": {…}}` with:
+An answer is an object in `structuredContent`. The text of a tool of the sandbox is the same JSON, except that
+`read_file` gives the content as one text and the rest as JSON in a second; the text of a tool of the corpus is for
+reading. When a call fails, `isError` is true and `structuredContent` is `{"error": {…}}` with the fields below; the
+corpus has the first three, and says its hint in the text.
 """
 _SETTINGS_INTRODUCTION = """\
 # Settings
@@ -39,6 +44,14 @@ _SETTINGS_INTRODUCTION = """\
 `armarium serve --config armarium.yaml` reads one YAML file. A flag wins over the environment, the environment over the
 file, the file over the defaults. `ARMARIUM_SERVER__PORT=9000` is `server.port: 9000`: the prefix, the section, two
 underscores, the setting. `armarium config print` shows what is in effect.
+"""
+_DIR2MCP_INTRODUCTION = """\
+# The file `.dir2mcp.yaml`
+
+`dir2mcp` reads `./.dir2mcp.yaml`, or the one in the directory it serves. The order is flags, environment
+(`DIR2MCP_SERVER__LISTEN=127.0.0.1:8087`), file, defaults; `${NAME}` in a value is the variable of that name.
+`dir2mcp config print` shows what is in effect. These sections are those of `corpus` above, without `corpus.` in front:
+SECTIONS.
 """
 _ERRORS_INTRODUCTION = """\
 # Errors
@@ -50,9 +63,13 @@ _COMMANDS_INTRODUCTION = """\
 # Commands
 
 Data goes to standard output and talk to standard error. Exit codes: 0 it worked, 1 it failed, 2 the command line or the
-settings are wrong, 130 interrupted.
+settings are wrong, 130 interrupted. `dir2mcp` has some more, and names them.
 """
-_PACKAGES_WITH_ERRORS = ("armarium.foundation", "armarium.capabilities", "armarium.surfaces.cli")
+_PACKAGES_WITH_ERRORS = tuple(
+    f"armarium.{package}" for package in ("foundation", "capabilities", "retrieval", "providers", "surfaces.cli")
+)
+_LONGEST_DEFAULT = 120
+"""What is longer stands below the table."""
 
 
 def main() -> None:
@@ -114,7 +131,12 @@ def _served_tools() -> list[tuple[str, ToolSpec]]:
     async def ask() -> list[tuple[str, ToolSpec]]:
         with tempfile.TemporaryDirectory() as directory:
             roots = [{"name": "workspace", "path": directory, "allowed_tools": ["*"]}]
-            wanted = {"state_dir": f"{directory}/state", "audit": {"enabled": False}, "sandbox": {"roots": roots}}
+            wanted = {
+                "state_dir": f"{directory}/state",
+                "audit": {"enabled": False},
+                "sandbox": {"roots": roots},
+                "corpus": {"root": directory, "ingest": {"watch": False}},
+            }
             async with open_armarium(Settings.model_validate(wanted)) as armarium:
                 return armarium.dispatcher.tools
 
@@ -125,18 +147,19 @@ def _tool(tool: ToolSpec) -> Generator[str]:
     yield from ("", f"### {tool.name}", "", tool.description, "")
     yield f"*{_traits(tool)}*"
     yield ""
-    definitions = tool.input_schema.get("$defs", {})
     arguments = [
         (f"`{f.name}`", f.type, "required" if f.required else _value(f.default), f.description)
-        for f in fields_of(tool.input_schema, definitions)
+        for f in fields_of(tool.input_schema, definitions_of(tool.input_schema))
     ]
-    if arguments:
+    if not arguments:
+        yield from ("It takes no arguments.", "")
+    elif any(meaning for *_, meaning in arguments):
         yield from _table(("argument", "type", "default", "meaning"), arguments)
     else:
-        yield from ("It takes no arguments.", "")
+        yield from _table(("argument", "type", "default"), [row[:-1] for row in arguments])
     if tool.output_schema is not None:
-        fields = answer_fields(tool.output_schema, tool.output_schema.get("$defs", {}))
-        rows = {name: (f"`{name}`", kind, _yes(always)) for name, kind, always in fields}.values()
+        fields = answer_fields(tool.output_schema, definitions_of(tool.output_schema))
+        rows = [(f"`{name}`", kind, _yes(always)) for name, kind, always in fields]
         yield from _table(("answer", "type", "always there"), rows)
 
 
@@ -152,39 +175,73 @@ def _traits(tool: ToolSpec) -> str:
 
 def _settings() -> Generator[str]:
     yield _SETTINGS_INTRODUCTION
-    yield from _model("armarium.yaml", Settings)
+    told: dict[str, str] = {}
+    yield from _model("armarium.yaml", Settings, told)
     yield from ("# The file of `mcp-filesystem`", "")
     yield from ("`mcp-filesystem --config FILE` reads a flat file of its own.", "")
-    yield from _model("mcp-filesystem.yaml", filesystem.FilesystemSettings)
+    yield from _model("mcp-filesystem.yaml", filesystem.FilesystemSettings, told)
+    sections = ", ".join(f"`{name}`" for name in CORPUS_SECTIONS)
+    yield _DIR2MCP_INTRODUCTION.replace("SECTIONS", sections)
+    defaults = Dir2McpSettings().model_dump(mode="json")
+    yield from _model(".dir2mcp.yaml", Dir2McpSettings, told, defaults, without=CORPUS_SECTIONS)
 
 
-def _model(title: str, model: type[BaseModel]) -> Generator[str]:
+def _model(
+    title: str,
+    model: type[BaseModel],
+    told: dict[str, str],
+    defaults: Schema | None = None,
+    *,
+    without: Sequence[str] = (),
+) -> Generator[str]:
     schema = model.model_json_schema()
-    yield from _section(title, schema, schema.get("$defs", {}), None, path="")
+    properties = {name: node for name, node in schema["properties"].items() if name not in without}
+    yield from _section(title, schema | {"properties": properties}, definitions_of(schema), defaults, told, path="")
 
 
 def _section(
-    title: str, schema: Schema, definitions: Schema, defaults: Schema | None, *, path: str, about: str = ""
+    title: str,
+    schema: Schema,
+    definitions: Schema,
+    defaults: Schema | None,
+    told: dict[str, str],
+    *,
+    path: str,
+    about: str = "",
 ) -> Generator[str]:
-    """One object of the settings as a table, and then the objects within it."""
+    """One object of the settings as a table, and then the objects within it. Long lists are `told` once on the page."""
     yield from (f"## {title}", "")
     if path:
         yield from (" ".join(str(about or schema.get("description", "")).split()), "")
     rows: list[tuple[str, ...]] = []
+    long: list[str] = []
     within: list[str] = []
     for field in fields_of(schema, definitions, defaults):
         objects = list(nested_objects(field.schema, definitions))
         if not objects or any(is_list for _, is_list in objects):
             default = "required" if field.required else _value(field.default)
+            listed = _as_yaml_list(field.default)
+            if listed in told:
+                default = f"that of `{told[listed]}`"
+            elif len(listed) > _LONGEST_DEFAULT:
+                told[listed] = f"{path}{field.name}"
+                default = "below"
+                long += ("", f"`{path}{field.name}`, unless set:", "", "```yaml", listed, "```", "")
             rows.append((f"`{field.name}`", field.type, default, field.description))
         for inner, is_list in objects:
             name = f"{path}{field.name}{'[]' if is_list else ''}"
             # A list is described where it is listed, its items by what they are.
             given, about = (None, "") if is_list else (field.default, field.description)
-            within += _section(f"`{name}`", inner, definitions, given, path=f"{name}.", about=about)
+            within += _section(f"`{name}`", inner, definitions, given, told, path=f"{name}.", about=about)
     if rows:
         yield from _table(("setting", "type", "default", "meaning"), rows)
+    yield from long
     yield from within
+
+
+def _as_yaml_list(default: Any) -> str:
+    """A list as a file of settings would hold it; of anything else, nothing."""
+    return yaml.safe_dump(default, width=1000).rstrip() if isinstance(default, list) and default else ""
 
 
 def _errors() -> Generator[str]:
@@ -204,7 +261,7 @@ def _error_classes() -> dict[str, list[type[ArmariumError]]]:
         for module in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}."):
             importlib.import_module(module.name)
     found: dict[str, list[type[ArmariumError]]] = {}
-    for cls in sorted(_descendants(ArmariumError), key=lambda cls: (cls.__module__, cls.code)):
+    for cls in sorted(_descendants(ArmariumError), key=lambda cls: cls.code):
         if "code" in vars(cls) and cls.__module__.startswith(_PACKAGES_WITH_ERRORS):
             found.setdefault(_owner(cls.__module__), []).append(cls)
     return dict(sorted(found.items(), key=lambda item: (item[0] != "everywhere", item[0] == "command line", item[0])))
@@ -212,7 +269,9 @@ def _error_classes() -> dict[str, list[type[ArmariumError]]]:
 
 def _owner(module: str) -> str:
     _, layer, part, *_ = module.split(".")
-    return {"foundation": "everywhere", "surfaces": "command line"}.get(layer, part)
+    if layer == "capabilities":
+        return part
+    return {"foundation": "everywhere", "surfaces": "command line", "providers": "models"}.get(layer, layer)
 
 
 def _descendants(base: type[ArmariumError]) -> Iterable[type[ArmariumError]]:
@@ -231,18 +290,25 @@ def _commands() -> Generator[str]:
         for action in parser._actions  # pyright: ignore[reportPrivateUsage] argparse lists them nowhere else
     ]
     yield from _table(("option", "meaning"), rows)
+    yield from _command(typer.main.get_command(dir2mcp_app), "dir2mcp", None)
 
 
-def _command(command: Any, path: str, parent: typer.Context | None) -> Generator[str]:
+def _command(
+    command: Any, path: str, parent: typer.Context | None, told: frozenset[tuple[str, str]] = frozenset()
+) -> Generator[str]:
+    """One command and those below it; what all of them take is `told` at the top only."""
     context = typer.Context(command, info_name=path.rpartition(" ")[2], parent=parent)
     yield from (f"## {path}", "")
     yield from _help(command.help or "")
     records = (parameter.get_help_record(context) for parameter in command.get_params(context))
-    rows = [(f"`{option}`", meaning) for option, meaning in filter(None, records) if option != "--help"]
+    options = [record for record in records if record is not None and record[0] != "--help"]
+    rows = [(f"`{option}`", meaning) for option, meaning in options if (option, meaning) not in told]
     if rows:
         yield from _table(("option", "meaning"), rows)
+    if len(rows) < len(options):
+        yield from (f"It takes the options of `{path.partition(' ')[0]}`, too.", "")
     for name, below in getattr(command, "commands", {}).items():
-        yield from _command(below, f"{path} {name}", context)
+        yield from _command(below, f"{path} {name}", context, told | frozenset(options))
 
 
 def _help(text: str) -> Generator[str]:
@@ -271,7 +337,8 @@ def _value(default: Any) -> str:
         return ""
     if isinstance(default, bool):
         return f"`{str(default).lower()}`"
-    return f"`{default}`" if default != "" else '`""`'
+    written = str(default).replace("\n", "\\n")
+    return f"`{written}`" if default != "" else '`""`'
 
 
 if __name__ == "__main__":

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections import Counter
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import chain
+from typing import Any, cast
 
 from pydantic import TypeAdapter
 
@@ -27,6 +29,11 @@ class Field:
     """None when there is none."""
     description: str
     schema: Schema
+
+
+def definitions_of(schema: Schema) -> Schema:
+    """The named parts of a schema, under the name that its draft has for them."""
+    return schema.get("$defs") or schema.get("definitions") or {}
 
 
 def fields_of(schema: Schema, definitions: Schema, defaults: Schema | None = None) -> Generator[Field]:
@@ -54,11 +61,23 @@ def answer_fields(
         there = always and field.required
         path = f"{prefix}{field.name}"
         yield path, field.type, there
-        forms = list(nested_objects(field.schema, definitions))
-        for inner, is_list in forms:
-            # Where an item has one of several forms, no field of it is sure.
-            sure = there and len(forms) == 1
-            yield from answer_fields(inner, definitions, f"{path}[]." if is_list else f"{path}.", always=sure)
+        yield from _fields_of_any(
+            [
+                list(answer_fields(inner, definitions, f"{path}[]." if is_list else f"{path}.", always=there))
+                for inner, is_list in nested_objects(field.schema, definitions)
+            ]
+        )
+
+
+def _fields_of_any(forms: Sequence[Sequence[tuple[str, str, bool]]]) -> Generator[tuple[str, str, bool]]:
+    """The fields of an object that has one of several forms: only what all of them have is sure to be there."""
+    types: dict[str, list[str]] = {}
+    sure: Counter[str] = Counter()
+    for name, kind, always in chain.from_iterable(forms):
+        types.setdefault(name, []).append(kind)
+        sure[name] += always
+    for name, kinds in types.items():
+        yield name, " or ".join(dict.fromkeys(kinds)), sure[name] == len(forms)
 
 
 def nested_objects(node: Schema, definitions: Schema) -> Generator[tuple[Schema, bool]]:
@@ -67,8 +86,12 @@ def nested_objects(node: Schema, definitions: Schema) -> Generator[tuple[Schema,
         if option.get("type") == "array":
             for inner, _ in nested_objects(option.get("items", {}), definitions):
                 yield inner, True
-        elif "properties" in (resolved := _resolved(option, definitions)):
+            continue
+        resolved = _resolved(option, definitions)
+        if "properties" in resolved:
             yield resolved, False
+        for form in resolved.get("oneOf", ()):
+            yield from nested_objects(form, definitions)
 
 
 def type_in_words(node: Schema, definitions: Schema) -> str:
@@ -92,6 +115,8 @@ def _one_type(node: Schema, definitions: Schema) -> str:
     match resolved.get("type"):
         case "array":
             return f"list of {_plural(type_in_words(resolved.get('items', {}), definitions))}"
+        case "object" if isinstance(values := resolved.get("additionalProperties"), Mapping):
+            return f"{_plural(type_in_words(cast(Schema, values), definitions))} by name"
         case "boolean":
             return "true or false"
         case "integer" | "number" as kind:
