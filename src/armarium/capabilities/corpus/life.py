@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import anyio
 from anyio.to_thread import run_sync
@@ -80,12 +80,24 @@ async def open_service(settings: CorpusSettings, events: Events, *, indexing: In
         confined = parts.enter_context(ConfinedRoot(str(root)))
         running = _Running(settings, root, state_dir, confined, exclusion, storage, models, events, indexing, lock)
         corpus = running.corpus()
+        async with _beside(running.run, corpus):
+            yield corpus
+
+
+@asynccontextmanager
+async def _beside(work: Callable[[Corpus], Coroutine[Any, Any, None]], corpus: Corpus) -> AsyncGenerator[None]:
+    """Let work go on while the block runs. What the block raises stays what it is, not a group of one."""
+    try:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(running.run, corpus)
+            tasks.start_soon(work, corpus)
             try:
-                yield corpus
+                yield
             finally:
                 tasks.cancel_scope.cancel()
+    except BaseExceptionGroup as group:
+        if len(group.exceptions) == 1:
+            raise group.exceptions[0] from None
+        raise
 
 
 def _open_storage(settings: CorpusSettings, state_dir: Path, *, anew: bool) -> tuple[Storage, Models]:
@@ -101,6 +113,7 @@ def _open_storage(settings: CorpusSettings, state_dir: Path, *, anew: bool) -> t
     try:
         if anew:
             storage.forget_documents()
+            storage.note({f"embed_{kind}_dim": "" for kind in KINDS})
             forget_indexes(state_dir)
         built_with: Mapping[IndexKind, str | None] = {
             "text": None if anew else storage.setting("embed_text_model"),

@@ -16,8 +16,8 @@ from armarium.providers.cohere import CohereReranker, cohere_client
 from armarium.providers.http import ProviderClient
 from armarium.providers.interfaces import Chat, Embedder, Reranker
 from armarium.providers.local.embedder import LocalEmbedder
-from armarium.providers.mistral import MistralChat, MistralEmbedder, mistral_client
-from armarium.providers.openai import OpenAIChat, OpenAIEmbedder, openai_client
+from armarium.providers.mistral import MistralChat, MistralEmbedder
+from armarium.providers.openai import OpenAIChat, OpenAIEmbedder
 from armarium.providers.vendors import MISTRAL, OPENAI, Vendor
 from armarium.retrieval.passages import IndexKind
 
@@ -121,13 +121,13 @@ class _Vendors:
         if key is None:
             raise MissingKey("MISTRAL_API_KEY")
         rate = self._settings.embedding.requests_per_minute
-        return mistral_client(key, base_url=self._settings.mistral.base_url, requests_per_minute=rate)
+        return ProviderClient(MISTRAL, key, base_url=self._settings.mistral.base_url, requests_per_minute=rate)
 
     @cached_property
     def _openai(self) -> ProviderClient:
         rate = self._settings.embedding.requests_per_minute
         key = _key(self._settings.openai.api_key)
-        return openai_client(self._settings.openai.base_url, key, requests_per_minute=rate)
+        return ProviderClient(OPENAI, key, base_url=self._settings.openai.base_url, requests_per_minute=rate)
 
 
 def _reranker(settings: CorpusSettings) -> Reranker | None:
