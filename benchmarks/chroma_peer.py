@@ -44,7 +44,7 @@ def main() -> None:
         started = time.perf_counter()
         passages: list[tuple[str, str]] = []
         size = int(passage_characters)
-        for path in sorted(Path(directory).rglob("*.*")):
+        for path in sorted(Path(directory).rglob("note_*")):
             text = path.read_text()
             passages += [(f"{path}:{start}", text[start : start + size]) for start in range(0, len(text), size)]
         for start in range(0, len(passages), PASSAGES_AT_ONCE):

@@ -15,15 +15,15 @@ import anyio
 import numpy
 from numpy.typing import NDArray
 
-from armarium.capabilities.corpus.discover import DiscoveryRules
-from armarium.capabilities.corpus.exclusion import Exclusion
+from armarium.capabilities.corpus.files.discover import DiscoveryRules
+from armarium.capabilities.corpus.files.exclusion import Exclusion
 from armarium.capabilities.corpus.index import CorpusIndex
-from armarium.capabilities.corpus.ingest import Indexer
+from armarium.capabilities.corpus.ingest.indexer import Indexer
+from armarium.capabilities.corpus.ingest.prepare import Instructions
+from armarium.capabilities.corpus.ingest.preparers import Preparers
+from armarium.capabilities.corpus.ingest.progress import Progress
 from armarium.capabilities.corpus.life import open_service
 from armarium.capabilities.corpus.news import IndexingFailed
-from armarium.capabilities.corpus.prepare import Instructions
-from armarium.capabilities.corpus.preparers import Preparers
-from armarium.capabilities.corpus.progress import Progress
 from armarium.capabilities.corpus.settings import CorpusSettings
 from armarium.capabilities.corpus.state import META_FILE, prepare_directory
 from armarium.capabilities.corpus.storage import Storage

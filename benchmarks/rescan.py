@@ -13,8 +13,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from armarium.capabilities.corpus.discover import DiscoveryRules, discover
-from armarium.capabilities.corpus.exclusion import Exclusion
+from armarium.capabilities.corpus.files.discover import DiscoveryRules, discover
+from armarium.capabilities.corpus.files.exclusion import Exclusion
 from armarium.foundation.files.confine import ConfinedRoot
 from armarium.foundation.limits import Pulse
 from measure import best_of, best_of_each, compared, report

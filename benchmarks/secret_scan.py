@@ -14,8 +14,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from armarium.capabilities.corpus.exclusion import Exclusion
-from armarium.capabilities.corpus.secret_patterns import DEFAULT_RULES
+from armarium.capabilities.corpus.files.exclusion import Exclusion
+from armarium.capabilities.corpus.files.secret_patterns import DEFAULT_RULES
 from measure import best_of_each, compared, report
 
 RUNS = 3

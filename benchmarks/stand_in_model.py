@@ -9,12 +9,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy
 import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 from tokenizers import BertWordPieceTokenizer
+from tokenizers.processors import TemplateProcessing
 
 LAYERS, WIDTH, INNER, HEADS = 6, 384, 1536, 12
 VOCABULARY = 30_522
@@ -40,9 +42,7 @@ def write_stand_in(directory: Path, texts: Iterable[str], seed: int) -> None:
     onnx.save(_Graph(seed, known).model(), str(directory / "onnx" / "model.onnx"))
 
 
-def _wrapped_in_marks(tokenizer: BertWordPieceTokenizer) -> object:
-    from tokenizers.processors import TemplateProcessing
-
+def _wrapped_in_marks(tokenizer: BertWordPieceTokenizer) -> TemplateProcessing:
     marks = [(mark, tokenizer.token_to_id(mark)) for mark in ("[CLS]", "[SEP]")]
     return TemplateProcessing(single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B [SEP]", special_tokens=marks)
 
@@ -91,7 +91,9 @@ class _Graph:
         inner = self._linear(hidden, WIDTH, INNER)
         # The Gaussian unit by its definition, which runtimes recognise.
         scaled = self._node("Erf", self._node("Mul", inner, self._given(numpy.float32(0.5**0.5))))
-        share = self._node("Mul", self._node("Add", scaled, self._given(numpy.float32(1))), self._given(numpy.float32(0.5)))
+        share = self._node(
+            "Mul", self._node("Add", scaled, self._given(numpy.float32(1))), self._given(numpy.float32(0.5))
+        )
         return self._normed(self._node("Add", hidden, self._linear(self._node("Mul", inner, share), INNER, WIDTH)))
 
     def _attention(self, hidden: str, mask: str) -> str:
@@ -112,7 +114,7 @@ class _Graph:
         ones, zeros = self._given(numpy.ones(WIDTH, numpy.float32)), self._given(numpy.zeros(WIDTH, numpy.float32))
         return self._node("LayerNormalization", hidden, ones, zeros, axis=-1, epsilon=EPSILON)
 
-    def _node(self, kind: str, *inputs: str, **attributes: object) -> str:
+    def _node(self, kind: str, *inputs: str, **attributes: Any) -> str:
         name = f"value_{len(self._nodes)}"
         self._nodes.append(helper.make_node(kind, list(inputs), [name], **attributes))
         return name

@@ -19,7 +19,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from armarium.capabilities.corpus.archives import (
+from armarium.capabilities.corpus.errors import ExtractFailed, FileNotFound, FileTooLarge
+from armarium.capabilities.corpus.files.archives import (
     ArchiveLimits,
     ArchiveMode,
     Member,
@@ -28,7 +29,6 @@ from armarium.capabilities.corpus.archives import (
     member_content,
     members,
 )
-from armarium.capabilities.corpus.errors import ExtractFailed, FileNotFound, FileTooLarge
 
 LIMITS = ArchiveLimits()
 Files = dict[str, bytes]

@@ -38,8 +38,8 @@ async def test_the_five_core_tools_are_listed_with_the_schemas_of_the_contract(c
     for name in ("search", "ask", "open_file", "list_files", "stats"):
         tool = listed[f"dir2mcp.{name}"]
         assert tool.description
-        assert tool.input_schema == getattr(schemas, f"{name.upper()}_INPUT")
-        assert tool.output_schema == getattr(schemas, f"{name.upper()}_OUTPUT")
+        assert tool.input_schema == schemas.INPUT[name]
+        assert tool.output_schema == schemas.OUTPUT[name]
 
 
 def contract_schemas() -> list[Json]:
@@ -53,8 +53,8 @@ def contract_schemas() -> list[Json]:
 
 def test_the_schemas_are_the_contracts_word_for_word() -> None:
     ours: list[Json] = [schemas.SPAN, schemas.HIT]
-    for name in ("SEARCH", "ASK", "OPEN_FILE", "LIST_FILES", "STATS"):
-        ours += [getattr(schemas, f"{name}_INPUT"), getattr(schemas, f"{name}_OUTPUT")]
+    for name in ("search", "ask", "open_file", "list_files", "stats"):
+        ours += [schemas.INPUT[name], schemas.OUTPUT[name]]
     for written, served in zip(contract_schemas(), ours, strict=False):
         assert {name: part for name, part in served.items() if name != "definitions"} == written
 

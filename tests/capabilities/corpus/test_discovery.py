@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from armarium.capabilities.corpus.discover import DiscoveryRules, SizeLimits, Unnameable, discover
-from armarium.capabilities.corpus.exclusion import Exclusion
+from armarium.capabilities.corpus.files.discover import DiscoveryRules, SizeLimits, Unnameable, discover
+from armarium.capabilities.corpus.files.exclusion import Exclusion
 from armarium.foundation.files.confine import ConfinedRoot
 from armarium.foundation.limits import Pulse, Stopped
 

@@ -13,12 +13,12 @@ import anyio.lowlevel
 import numpy
 import pytest
 
-from armarium.capabilities.corpus import embedding
-from armarium.capabilities.corpus.embedding import Embedding
 from armarium.capabilities.corpus.index import CorpusIndex
+from armarium.capabilities.corpus.ingest import embedding
+from armarium.capabilities.corpus.ingest.embedding import Embedding
+from armarium.capabilities.corpus.ingest.prepared import Prepared, PreparedChunk, Representation
+from armarium.capabilities.corpus.ingest.progress import Progress
 from armarium.capabilities.corpus.news import EmbeddingPaused
-from armarium.capabilities.corpus.prepared import Prepared, PreparedChunk, Representation
-from armarium.capabilities.corpus.progress import Progress
 from armarium.capabilities.corpus.storage import Storage
 from armarium.providers.errors import (
     MistralAuth,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from armarium.capabilities.corpus.exclusion import DEFAULT_PATH_EXCLUDES, Exclusion, SecretMatch
+from armarium.capabilities.corpus.files.exclusion import DEFAULT_PATH_EXCLUDES, Exclusion, SecretMatch
 from armarium.foundation.errors import ConfigError
 
 KEY_ID = "AKIA" + "2E0A8F3B244C9986"

@@ -16,10 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from armarium.capabilities.corpus import preparers as module
-from armarium.capabilities.corpus.prepare import Instructions
-from armarium.capabilities.corpus.prepared import Finished, Outcome, Prepared, Vanished, Wanted
-from armarium.capabilities.corpus.preparers import Preparers
+from armarium.capabilities.corpus.ingest import preparers as module
+from armarium.capabilities.corpus.ingest.prepare import Instructions
+from armarium.capabilities.corpus.ingest.prepared import Finished, Outcome, Prepared, Vanished, Wanted
+from armarium.capabilities.corpus.ingest.preparers import Preparers
 
 DEADLINE_S = 30.0
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from armarium.capabilities.corpus.exclusion import Exclusion
-from armarium.capabilities.corpus.secret_patterns import DEFAULT_RULES, is_made_up, is_real_host, is_real_password
+from armarium.capabilities.corpus.files.exclusion import Exclusion
+from armarium.capabilities.corpus.files.secret_patterns import DEFAULT_RULES, is_made_up, is_real_host, is_real_password
 
 SAMPLES = Path(__file__).parent / "secret_corpus"
 CUT = "¦"

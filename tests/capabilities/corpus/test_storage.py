@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from armarium.capabilities.corpus.errors import IndexVersionMismatch, StoreCorrupt
-from armarium.capabilities.corpus.prepared import Prepared, PreparedChunk, Representation
+from armarium.capabilities.corpus.ingest.prepared import Prepared, PreparedChunk, Representation
 from armarium.capabilities.corpus.storage import Storage
 from armarium.foundation.sql import queries
 from armarium.retrieval.spans import Lines

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from armarium.capabilities.corpus.catalogue import Catalogue
 from armarium.capabilities.corpus.errors import IndexNotReady
-from armarium.capabilities.corpus.prepared import Prepared, PreparedChunk
+from armarium.capabilities.corpus.ingest.prepared import Prepared, PreparedChunk
 from armarium.capabilities.corpus.storage import Passage, Recorded, Storage
 from armarium.retrieval.errors import TornIndex
 from armarium.retrieval.lexical import WordIndex, WordPassage

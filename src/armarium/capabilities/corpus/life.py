@@ -13,18 +13,19 @@ from typing import Any, Literal
 import anyio
 from anyio.to_thread import run_sync
 
-from armarium.capabilities.corpus.discover import DiscoveryRules
-from armarium.capabilities.corpus.embedding import Embedding
 from armarium.capabilities.corpus.errors import CorpusError, IndexNotReady, IndexVersionMismatch, StoreCorrupt
-from armarium.capabilities.corpus.exclusion import Exclusion
+from armarium.capabilities.corpus.files.discover import DiscoveryRules
+from armarium.capabilities.corpus.files.exclusion import Exclusion
+from armarium.capabilities.corpus.files.watch import watch
 from armarium.capabilities.corpus.index import KINDS, CorpusIndex
-from armarium.capabilities.corpus.ingest import Indexer
+from armarium.capabilities.corpus.ingest.embedding import Embedding
+from armarium.capabilities.corpus.ingest.indexer import Indexer
+from armarium.capabilities.corpus.ingest.prepare import Instructions
+from armarium.capabilities.corpus.ingest.preparers import Preparers
+from armarium.capabilities.corpus.ingest.progress import Progress
 from armarium.capabilities.corpus.models import Models, choose_models
 from armarium.capabilities.corpus.news import IndexingFailed, IndexLoaded, Mode
 from armarium.capabilities.corpus.opening import Opening
-from armarium.capabilities.corpus.prepare import Instructions
-from armarium.capabilities.corpus.preparers import Preparers
-from armarium.capabilities.corpus.progress import Progress
 from armarium.capabilities.corpus.searching import Searching
 from armarium.capabilities.corpus.service import Corpus
 from armarium.capabilities.corpus.settings import CorpusSettings
@@ -41,7 +42,6 @@ from armarium.capabilities.corpus.state import (
     write_summary,
 )
 from armarium.capabilities.corpus.storage import Storage
-from armarium.capabilities.corpus.watch import watch
 from armarium.foundation.events import Events, FileChanged
 from armarium.foundation.files.confine import ConfinedRoot
 from armarium.retrieval.chunking.limits import ChunkLimits

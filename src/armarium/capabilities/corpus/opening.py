@@ -14,7 +14,7 @@ from armarium.capabilities.corpus.errors import (
     InvalidRange,
     PathOutsideRoot,
 )
-from armarium.capabilities.corpus.exclusion import Exclusion
+from armarium.capabilities.corpus.files.exclusion import Exclusion
 from armarium.capabilities.corpus.storage import Storage
 from armarium.foundation.files.confine import ConfinedRoot, normalise
 from armarium.foundation.files.errors import FileError, IsADirectory, PathEscapesRoot

@@ -53,8 +53,8 @@ _FILTERS: Json = {
     "doc_types": {"type": "array", "items": _STRING},
 }
 
-SEARCH_INPUT = _object({"query": _TEXT, "k": _K, "index": _INDEX, **_FILTERS}, ["query"])
-SEARCH_OUTPUT = _object(
+_SEARCH_INPUT = _object({"query": _TEXT, "k": _K, "index": _INDEX, **_FILTERS}, ["query"])
+_SEARCH_OUTPUT = _object(
     {
         "query": _STRING,
         "k": _INTEGER,
@@ -66,7 +66,7 @@ SEARCH_OUTPUT = _object(
     definitions=_SPAN_AND_HIT,
 )
 
-ASK_INPUT = _object(
+_ASK_INPUT = _object(
     {
         "question": _TEXT,
         "k": _K,
@@ -80,7 +80,7 @@ _CITATION = _object(
     {"chunk_id": _INTEGER, "rel_path": _STRING, "span": {"$ref": "#/definitions/Span"}},
     ["chunk_id", "rel_path", "span"],
 )
-ASK_OUTPUT = _object(
+_ASK_OUTPUT = _object(
     {
         "question": _STRING,
         "answer": _STRING,
@@ -92,7 +92,7 @@ ASK_OUTPUT = _object(
     definitions=_SPAN_AND_HIT,
 )
 
-OPEN_FILE_INPUT = _object(
+_OPEN_FILE_INPUT = _object(
     {
         "rel_path": _TEXT,
         "start_line": {"type": "integer", "minimum": 1},
@@ -104,7 +104,7 @@ OPEN_FILE_INPUT = _object(
     },
     ["rel_path"],
 )
-OPEN_FILE_OUTPUT = _object(
+_OPEN_FILE_OUTPUT = _object(
     {
         "rel_path": _STRING,
         "doc_type": _STRING,
@@ -116,7 +116,7 @@ OPEN_FILE_OUTPUT = _object(
     definitions={"Span": SPAN},
 )
 
-LIST_FILES_INPUT = _object(
+_LIST_FILES_INPUT = _object(
     {
         "path_prefix": _STRING,
         "glob": _STRING,
@@ -135,7 +135,7 @@ _LISTED_FILE = _object(
     },
     ["rel_path", "doc_type", "size_bytes", "mtime_unix", "status", "deleted"],
 )
-LIST_FILES_OUTPUT = _object(
+_LIST_FILES_OUTPUT = _object(
     {
         "limit": _INTEGER,
         "offset": _INTEGER,
@@ -145,7 +145,7 @@ LIST_FILES_OUTPUT = _object(
     ["limit", "offset", "total", "files"],
 )
 
-STATS_INPUT: Json = {"type": "object", "additionalProperties": False}
+_STATS_INPUT: Json = {"type": "object", "additionalProperties": False}
 _COUNTS = [
     "scanned",
     "indexed",
@@ -176,7 +176,7 @@ _MODELS = _object(
     },
     ["embed_text", "embed_code", "ocr", "stt_provider", "stt_model", "chat"],
 )
-STATS_OUTPUT = _object(
+_STATS_OUTPUT = _object(
     {
         "root": _STRING,
         "state_dir": _STRING,
@@ -186,3 +186,18 @@ STATS_OUTPUT = _object(
     },
     ["root", "state_dir", "protocol_version", "indexing", "models"],
 )
+
+INPUT: dict[str, Json] = {
+    "search": _SEARCH_INPUT,
+    "ask": _ASK_INPUT,
+    "open_file": _OPEN_FILE_INPUT,
+    "list_files": _LIST_FILES_INPUT,
+    "stats": _STATS_INPUT,
+}
+OUTPUT: dict[str, Json] = {
+    "search": _SEARCH_OUTPUT,
+    "ask": _ASK_OUTPUT,
+    "open_file": _OPEN_FILE_OUTPUT,
+    "list_files": _LIST_FILES_OUTPUT,
+    "stats": _STATS_OUTPUT,
+}

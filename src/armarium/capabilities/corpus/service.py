@@ -12,9 +12,9 @@ from anyio.to_thread import run_sync
 
 from armarium.capabilities.corpus.answer import Answer, extractive, generated
 from armarium.capabilities.corpus.errors import InvalidField
+from armarium.capabilities.corpus.ingest.progress import Progress
 from armarium.capabilities.corpus.models import Models
 from armarium.capabilities.corpus.opening import Opened, Opening, Slice
-from armarium.capabilities.corpus.progress import Progress
 from armarium.capabilities.corpus.searching import Filters, Results, Searching
 from armarium.capabilities.corpus.settings import CorpusSettings
 from armarium.capabilities.corpus.storage import PROTOCOL_VERSION, Storage, StoredChunk

@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, PlainSerializer, SecretStr
 
-from armarium.capabilities.corpus.exclusion import DEFAULT_PATH_EXCLUDES
-from armarium.capabilities.corpus.secret_patterns import DEFAULT_RULES
+from armarium.capabilities.corpus.files.exclusion import DEFAULT_PATH_EXCLUDES
+from armarium.capabilities.corpus.files.secret_patterns import DEFAULT_RULES
 from armarium.foundation.settings import Section
 
 STATE_DIRECTORY = ".dir2mcp"

@@ -12,7 +12,7 @@ from typing import IO, Any, Self
 import orjson
 
 from armarium.capabilities.corpus.errors import IndexLocked, IndexNotReady, RootInaccessible, StoreCorrupt
-from armarium.capabilities.corpus.exclusion import STATE_PATHS
+from armarium.capabilities.corpus.files.exclusion import STATE_PATHS
 from armarium.capabilities.corpus.index import KINDS, WORDS_DIRECTORY, vector_file
 from armarium.capabilities.corpus.settings import STATE_DIRECTORY
 from armarium.foundation.files.replace import replace_file

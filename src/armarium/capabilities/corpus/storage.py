@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from armarium.capabilities.corpus.errors import IndexVersionMismatch, StoreCorrupt
-from armarium.capabilities.corpus.prepared import Prepared, PreparedChunk, Representation
+from armarium.capabilities.corpus.ingest.prepared import Prepared, PreparedChunk, Representation
 from armarium.foundation.sql import queries
 from armarium.retrieval.passages import IndexKind
 from armarium.retrieval.spans import Span, span_from_columns

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any, Literal
 
 from armarium.capabilities.corpus import schemas
@@ -12,6 +13,8 @@ from armarium.capabilities.corpus.service import Asked, Corpus
 from armarium.foundation.errors import ArgumentOutOfRange, ArmariumError, InvalidArgument, MissingArgument
 from armarium.foundation.tools import Args, Call, ErrorStyle, Json, ToolSpec, local_tool, message_and_hint
 from armarium.retrieval.spans import citation, span_as_json, span_from_json
+
+AsText = Callable[[Json], list[str]]
 
 
 class FilterArgs(Args):
@@ -112,58 +115,29 @@ def corpus_tools(corpus: Corpus) -> list[ToolSpec]:
         """Tell how far indexing is, how much is indexed, and which models are used."""
         return corpus.stats()
 
-    traits: dict[str, Any] = {
-        "read_only": True,
-        "idempotent": True,
-        "errors": CORPUS_ERRORS,
-        "subject": ("", "rel_path"),
-    }
+    def tool(
+        function: Callable[[Call, Any], Awaitable[Json]], title: str, text: Callable[[Json], list[str]]
+    ) -> ToolSpec:
+        name = function.__name__
+        return local_tool(
+            f"dir2mcp.{name}",
+            function,
+            title=title,
+            input_schema=schemas.INPUT[name],
+            output_schema=schemas.OUTPUT[name],
+            text=text,
+            read_only=True,
+            idempotent=True,
+            errors=CORPUS_ERRORS,
+            subject=("", "rel_path"),
+        )
+
     return [
-        local_tool(
-            "dir2mcp.search",
-            search,
-            title="Search the directory",
-            input_schema=schemas.SEARCH_INPUT,
-            output_schema=schemas.SEARCH_OUTPUT,
-            text=_search_text,
-            **traits,
-        ),
-        local_tool(
-            "dir2mcp.ask",
-            ask,
-            title="Ask the directory",
-            input_schema=schemas.ASK_INPUT,
-            output_schema=schemas.ASK_OUTPUT,
-            text=_ask_text,
-            **traits,
-        ),
-        local_tool(
-            "dir2mcp.open_file",
-            open_file,
-            title="Open a slice of a file",
-            input_schema=schemas.OPEN_FILE_INPUT,
-            output_schema=schemas.OPEN_FILE_OUTPUT,
-            text=_open_file_text,
-            **traits,
-        ),
-        local_tool(
-            "dir2mcp.list_files",
-            list_files,
-            title="List the indexed files",
-            input_schema=schemas.LIST_FILES_INPUT,
-            output_schema=schemas.LIST_FILES_OUTPUT,
-            text=_list_files_text,
-            **traits,
-        ),
-        local_tool(
-            "dir2mcp.stats",
-            stats,
-            title="Index status",
-            input_schema=schemas.STATS_INPUT,
-            output_schema=schemas.STATS_OUTPUT,
-            text=_stats_text,
-            **traits,
-        ),
+        tool(search, "Search the directory", _search_text),
+        tool(ask, "Ask the directory", _ask_text),
+        tool(open_file, "Open a slice of a file", _open_file_text),
+        tool(list_files, "List the indexed files", _list_files_text),
+        tool(stats, "Index status", _stats_text),
     ]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import sys
 
-from armarium.capabilities.corpus.ingest import Indexer
+from armarium.capabilities.corpus.ingest.indexer import Indexer
 from armarium.surfaces.cli.dir2mcp.main import run
 
 

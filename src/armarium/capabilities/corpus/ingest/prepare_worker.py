@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from armarium.capabilities.corpus.prepare import Preparation
+from armarium.capabilities.corpus.ingest.prepare import Preparation
 
 _LENGTH = struct.Struct("<Q")
 _MEMORY_BYTES = 4 * 1024**3

@@ -15,9 +15,9 @@ from itertools import islice
 from typing import Any
 
 from armarium.capabilities.corpus.errors import ExtractFailed
-from armarium.capabilities.corpus.prepare import Instructions
-from armarium.capabilities.corpus.prepare_worker import framed, unframed
-from armarium.capabilities.corpus.prepared import Finished, Outcome, Prepared, Wanted
+from armarium.capabilities.corpus.ingest.prepare import Instructions
+from armarium.capabilities.corpus.ingest.prepare_worker import framed, unframed
+from armarium.capabilities.corpus.ingest.prepared import Finished, Outcome, Prepared, Wanted
 
 _BATCH = 32
 _BATCHES_AHEAD = 2
@@ -158,7 +158,7 @@ class _Process:
     def __init__(self, instructions: Instructions) -> None:
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "armarium.capabilities.corpus.prepare_worker"],
+                [sys.executable, "-m", "armarium.capabilities.corpus.ingest.prepare_worker"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 # Libraries complain there about broken files, in words that may hold what is in them.

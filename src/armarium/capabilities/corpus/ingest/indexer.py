@@ -12,14 +12,22 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 
-from armarium.capabilities.corpus.discover import DiscoveryRules, Found, Unnameable, discover
 from armarium.capabilities.corpus.errors import CorpusError
+from armarium.capabilities.corpus.files.discover import DiscoveryRules, Found, Unnameable, discover
+from armarium.capabilities.corpus.files.rediscover import rediscover
 from armarium.capabilities.corpus.index import CorpusIndex
+from armarium.capabilities.corpus.ingest.prepared import (
+    Finished,
+    Outcome,
+    Prepared,
+    Refused,
+    Unchanged,
+    Vanished,
+    Wanted,
+)
+from armarium.capabilities.corpus.ingest.preparers import Preparers
+from armarium.capabilities.corpus.ingest.progress import Progress
 from armarium.capabilities.corpus.news import IndexingFailed, Mode
-from armarium.capabilities.corpus.prepared import Finished, Outcome, Prepared, Refused, Unchanged, Vanished, Wanted
-from armarium.capabilities.corpus.preparers import Preparers
-from armarium.capabilities.corpus.progress import Progress
-from armarium.capabilities.corpus.rediscover import rediscover
 from armarium.capabilities.corpus.storage import Known, Recorded, Storage
 from armarium.foundation.errors import ArmariumError
 from armarium.foundation.files.confine import ConfinedRoot

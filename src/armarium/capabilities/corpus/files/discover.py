@@ -16,8 +16,8 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from armarium.capabilities.corpus.exclusion import Exclusion
-from armarium.capabilities.corpus.paths import ARCHIVE_MARK, is_storable, printable
+from armarium.capabilities.corpus.files.exclusion import Exclusion
+from armarium.capabilities.corpus.files.paths import ARCHIVE_MARK, is_storable, printable
 from armarium.foundation.files.confine import ConfinedRoot
 from armarium.foundation.files.errors import FileError
 from armarium.foundation.files.ignore import GitIgnores

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import re2  # pyright: ignore[reportMissingTypeStubs] the package has no type information
 
-from armarium.capabilities.corpus.secret_patterns import GROUP_CHECKS, SecretRule, named_rules
+from armarium.capabilities.corpus.files.secret_patterns import GROUP_CHECKS, SecretRule, named_rules
 from armarium.foundation.errors import ConfigError
 from armarium.foundation.files.errors import InvalidPattern
 from armarium.foundation.files.ignore import IgnoreRules

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import anyio
 
-from armarium.capabilities.corpus.exclusion import Exclusion
+from armarium.capabilities.corpus.files.exclusion import Exclusion
 
 _log = logging.getLogger(__name__)
 

@@ -14,8 +14,8 @@ from anyio.to_thread import run_sync
 
 from armarium.capabilities.corpus.errors import IndexVersionMismatch
 from armarium.capabilities.corpus.index import CorpusIndex, packed, unpacked
+from armarium.capabilities.corpus.ingest.progress import Progress
 from armarium.capabilities.corpus.news import EmbeddingPaused
-from armarium.capabilities.corpus.progress import Progress
 from armarium.capabilities.corpus.storage import Pending, Storage
 from armarium.providers.errors import ProviderAuth, ProviderError
 from armarium.providers.interfaces import Embedder

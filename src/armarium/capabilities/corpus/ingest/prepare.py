@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from armarium.capabilities.corpus.archives import ArchiveLimits, Member, SkippedMember, members
 from armarium.capabilities.corpus.errors import CorpusError, ExtractFailed, FileTooLarge
-from armarium.capabilities.corpus.exclusion import STATE_PATHS, Exclusion
-from armarium.capabilities.corpus.prepared import (
+from armarium.capabilities.corpus.files.archives import ArchiveLimits, Member, SkippedMember, members
+from armarium.capabilities.corpus.files.exclusion import STATE_PATHS, Exclusion
+from armarium.capabilities.corpus.ingest.prepared import (
     Finished,
     Outcome,
     Prepared,
@@ -30,6 +30,7 @@ from armarium.retrieval.documents import HEAD_BYTES, Format, classify
 from armarium.retrieval.extract.formats import extract
 from armarium.retrieval.passages import Chunk, Extracted
 from armarium.retrieval.spans import span_as_columns
+from armarium.retrieval.text import decode
 
 _MEGABYTE = 1_000_000
 
@@ -66,7 +67,7 @@ class Instructions:
         return hashlib.sha256(repr((_VERSION, self)).encode()).hexdigest()[:16]
 
 
-_VERSION = 1
+_VERSION = 2
 """Of extraction and chunking. A new number makes the next start prepare every file again."""
 
 
@@ -176,22 +177,27 @@ class Preparation:
             content_hash,
             "ok",
             container=found.container,
-            representations=[self._representation(found, extracted)],
+            representations=[self._representation(found, extracted, data)],
         )
 
-    def _representation(self, found: _File, extracted: Extracted) -> Representation:
+    def _representation(self, found: _File, extracted: Extracted, data: bytes) -> Representation:
         chunks = chunk(extracted, self._instructions.chunk_limits)
         meta: dict[str, object] = {"format": found.format.name, "title": extracted.title}
         if extracted.page_starts is not None:
             meta["page_starts"] = list(extracted.page_starts)
-        own_lines = extracted.is_file or extracted.source_lines is not None
+        content = extracted.text
+        if extracted.is_file or extracted.source_lines is not None:
+            # Citations count the file's own lines. A member of an archive cannot be opened again as a file, so those
+            # are kept; they, not the text made of them.
+            content = decode(data) if found.container else None
+        # With the lines: markup that grows between the same words moves what is cited.
+        places = f"{extracted.structure}\0{extracted.source_lines}\0{extracted.page_starts}"
         return Representation(
             extracted.rep_type,
-            hashlib.sha256(f"{extracted.structure}\0{extracted.text}".encode()).hexdigest(),
+            hashlib.sha256(f"{places}\0{extracted.text}".encode()).hexdigest(),
             [_prepared_chunk(each) for each in chunks],
             meta,
-            # Members of archives cannot be opened again as files, so their text is kept, too.
-            None if own_lines and not found.container else extracted.text,
+            content,
         )
 
 

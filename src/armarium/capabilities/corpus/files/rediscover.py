@@ -6,7 +6,7 @@ import os
 import stat
 from collections.abc import Iterator
 
-from armarium.capabilities.corpus.discover import DiscoveryRules, Found, discover_below, is_storable
+from armarium.capabilities.corpus.files.discover import DiscoveryRules, Found, discover_below, is_storable
 from armarium.foundation.files.confine import ConfinedRoot
 from armarium.foundation.files.errors import FileError
 from armarium.foundation.files.ignore import GitIgnores

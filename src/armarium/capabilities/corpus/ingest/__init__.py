@@ -1,0 +1,1 @@
+"""From files to the index: prepared in worker processes, recorded, embedded."""
