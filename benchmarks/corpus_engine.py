@@ -19,7 +19,7 @@ from armarium.capabilities.corpus.files.discover import DiscoveryRules
 from armarium.capabilities.corpus.files.exclusion import Exclusion
 from armarium.capabilities.corpus.index import CorpusIndex
 from armarium.capabilities.corpus.ingest.indexer import Indexer
-from armarium.capabilities.corpus.ingest.prepare import Instructions
+from armarium.capabilities.corpus.ingest.instructions import Instructions
 from armarium.capabilities.corpus.ingest.preparers import Preparers
 from armarium.capabilities.corpus.ingest.progress import Progress
 from armarium.capabilities.corpus.life import open_service

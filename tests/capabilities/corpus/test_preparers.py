@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from armarium.capabilities.corpus.ingest import preparers as module
-from armarium.capabilities.corpus.ingest.prepare import Instructions
+from armarium.capabilities.corpus.ingest.instructions import Instructions
 from armarium.capabilities.corpus.ingest.prepared import Finished, Outcome, Prepared, Vanished, Wanted
 from armarium.capabilities.corpus.ingest.preparers import Preparers
 

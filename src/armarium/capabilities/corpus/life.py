@@ -20,7 +20,7 @@ from armarium.capabilities.corpus.files.watch import watch
 from armarium.capabilities.corpus.index import KINDS, CorpusIndex
 from armarium.capabilities.corpus.ingest.embedding import Embedding
 from armarium.capabilities.corpus.ingest.indexer import Indexer
-from armarium.capabilities.corpus.ingest.prepare import Instructions
+from armarium.capabilities.corpus.ingest.instructions import Instructions
 from armarium.capabilities.corpus.ingest.preparers import Preparers
 from armarium.capabilities.corpus.ingest.progress import Progress
 from armarium.capabilities.corpus.models import Models, choose_models

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Literal
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 from armarium.capabilities.corpus.errors import CorpusError, ExtractFailed, FileTooLarge
 from armarium.capabilities.corpus.files.archives import ArchiveLimits, Member, SkippedMember, members
-from armarium.capabilities.corpus.files.exclusion import STATE_PATHS, Exclusion
+from armarium.capabilities.corpus.files.exclusion import Exclusion
+from armarium.capabilities.corpus.ingest.instructions import MEGABYTE, Instructions
 from armarium.capabilities.corpus.ingest.prepared import (
     Finished,
     Outcome,
@@ -25,14 +25,11 @@ from armarium.foundation.errors import ArmariumError
 from armarium.foundation.files.confine import ConfinedRoot
 from armarium.foundation.files.errors import FileError
 from armarium.retrieval.chunking.cut import chunk
-from armarium.retrieval.chunking.limits import ChunkLimits
 from armarium.retrieval.documents import HEAD_BYTES, Format, classify
 from armarium.retrieval.extract.formats import extract
 from armarium.retrieval.passages import Chunk, Extracted
 from armarium.retrieval.spans import span_as_columns
 from armarium.retrieval.text import decode
-
-_MEGABYTE = 1_000_000
 
 _STILL_DOCUMENTS = frozenset({FileTooLarge.code, ExtractFailed.code})
 """Members that cannot be read are listed as such; those without a safe name have nothing to be listed under."""
@@ -42,33 +39,6 @@ _NOT_READ_YET = {
     "audio": "DOC_TYPE_UNSUPPORTED: recordings are indexed once a provider that transcribes them is configured",
     "binary_ignored": "BINARY_SKIPPED: not a kind of file that text can be read from",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Instructions:
-    """What a worker has to know."""
-
-    root: str
-    path_excludes: Sequence[str]
-    secret_patterns: Sequence[str]
-    state_paths: Sequence[str] = STATE_PATHS
-    chunk_limits: ChunkLimits = field(default_factory=ChunkLimits)
-    archives: Literal["off", "shallow", "deep"] = "deep"
-    pdf: bool = True
-    max_bytes: int = 20 * _MEGABYTE
-    max_bytes_by_type: Mapping[str, int] = field(default_factory=dict[str, int])
-
-    def limit(self, doc_type: str) -> int:
-        """Most bytes a file of that type may have."""
-        return self.max_bytes_by_type.get(doc_type, self.max_bytes)
-
-    def fingerprint(self) -> str:
-        """Changes whenever the same file could come out another way."""
-        return hashlib.sha256(repr((_VERSION, self)).encode()).hexdigest()[:16]
-
-
-_VERSION = 2
-"""Of extraction and chunking. A new number makes the next start prepare every file again."""
 
 
 class Preparation:
@@ -224,4 +194,4 @@ def _prepared_chunk(piece: Chunk) -> PreparedChunk:
 
 
 def _too_large(limit: int) -> str:
-    return f"FILE_TOO_LARGE: larger than {limit / _MEGABYTE:g} MB"
+    return f"FILE_TOO_LARGE: larger than {limit / MEGABYTE:g} MB"

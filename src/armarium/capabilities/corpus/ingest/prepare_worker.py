@@ -3,31 +3,14 @@
 from __future__ import annotations
 
 import os
-import pickle
 import resource
-import struct
 import sys
-from collections.abc import Callable
-from typing import Any
 
+from armarium.capabilities.corpus.ingest.frames import framed, unframed
 from armarium.capabilities.corpus.ingest.prepare import Preparation
 
-_LENGTH = struct.Struct("<Q")
 _MEMORY_BYTES = 4 * 1024**3
 _POLITENESS = 5
-
-
-def framed(message: Any) -> bytes:
-    """A message as it goes through a pipe: its length, then itself."""
-    body = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
-    return _LENGTH.pack(len(body)) + body
-
-
-def unframed(read: Callable[[int], bytes]) -> Any:
-    """The next message; `read` gives exactly as many bytes as it is asked for, or raises."""
-    (length,) = _LENGTH.unpack(read(_LENGTH.size))
-    # Both ends of the pipe are this program.
-    return pickle.loads(read(length))  # noqa: S301
 
 
 def main() -> None:

@@ -15,8 +15,8 @@ from itertools import islice
 from typing import Any
 
 from armarium.capabilities.corpus.errors import ExtractFailed
-from armarium.capabilities.corpus.ingest.prepare import Instructions
-from armarium.capabilities.corpus.ingest.prepare_worker import framed, unframed
+from armarium.capabilities.corpus.ingest.frames import framed, unframed
+from armarium.capabilities.corpus.ingest.instructions import Instructions
 from armarium.capabilities.corpus.ingest.prepared import Finished, Outcome, Prepared, Wanted
 
 _BATCH = 32
