@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from itertools import islice
@@ -20,7 +21,8 @@ from armarium.capabilities.corpus.ingest.instructions import Instructions
 from armarium.capabilities.corpus.ingest.prepared import Finished, Outcome, Prepared, Wanted
 
 _BATCH = 32
-_BATCHES_AHEAD = 2
+_BATCHES_AHEAD = 4
+_READ_BYTES = 1 << 18
 _IDLE_S = 30.0
 
 
@@ -97,33 +99,35 @@ class Preparers:
                 self._end(process)
                 return
             batch, outcomes = job
-            for wanted in batch:
-                if self._closed.is_set():
-                    break
-                process = self._prepare(process, wanted, outcomes)
+            process = self._prepare(process, deque(batch), outcomes)
             outcomes.put(None)
 
     def _prepare(
-        self, process: _Process | None, wanted: Wanted, outcomes: queue.SimpleQueue[Outcome | None]
+        self, process: _Process | None, waiting: deque[Wanted], outcomes: queue.SimpleQueue[Outcome | None]
     ) -> _Process | None:
-        """Let a worker prepare one file; returns the one for the next."""
-        try:
-            process = self._with_file(process, wanted)
-            for outcome in process.outcomes(self._deadline_s):
-                outcomes.put(outcome)
-        except _Lost as lost:
-            self._end(process)
-            if not self._closed.is_set():
-                outcomes.put(_unreadable(wanted, str(lost), again=isinstance(lost, _NotStarted)))
-                outcomes.put(Finished(wanted.rel_path))
-            return None
+        """Let a worker prepare the files, in order; returns the one for the next batch."""
+        while waiting and not self._closed.is_set():
+            try:
+                # All at once: a worker that had to wait for each file to be taken would wait most of the time.
+                process = self._with_files(process, waiting)
+                while waiting:
+                    for outcome in process.outcomes(self._deadline_s):
+                        outcomes.put(outcome)
+                    waiting.popleft()
+            except _Lost as lost:
+                self._end(process)
+                process = None
+                if not self._closed.is_set():
+                    fatal = waiting.popleft()
+                    outcomes.put(_unreadable(fatal, str(lost), again=isinstance(lost, _NotStarted)))
+                    outcomes.put(Finished(fatal.rel_path))
         return process
 
-    def _with_file(self, process: _Process | None, wanted: Wanted) -> _Process:
-        """A worker that was handed the file: the one there is, or a new one if that died since its last file."""
+    def _with_files(self, process: _Process | None, waiting: Iterable[Wanted]) -> _Process:
+        """A worker that was handed the files: the one there is, or a new one if that died since its last file."""
         if process is not None:
             try:
-                process.send(wanted)
+                process.send(*waiting)
             except _Lost:
                 self._end(process)
             else:
@@ -133,7 +137,7 @@ class Preparers:
         try:
             if self._closed.is_set():
                 raise _NotStarted("there is no more work to do")
-            process.send(wanted)
+            process.send(*waiting)
         except _Lost:
             self._end(process)
             raise
@@ -172,6 +176,7 @@ class _Process:
         assert self._process.stdout is not None
         self._input = self._process.stdin
         self._output = self._process.stdout.fileno()
+        self._received = bytearray()
         try:
             self.send(instructions)
         except _Lost as lost:
@@ -200,10 +205,10 @@ class _Process:
         if self._process.stdout is not None:
             self._process.stdout.close()
 
-    def send(self, message: Any) -> None:
+    def send(self, *messages: Any) -> None:
         """Hand something to the process; raises `_Lost` when it is gone."""
         try:
-            self._input.write(framed(message))
+            self._input.write(b"".join(map(framed, messages)))
             self._input.flush()
         except (OSError, ValueError) as error:
             raise _Lost("the extractor ended") from error
@@ -212,16 +217,17 @@ class _Process:
         return unframed(lambda size: self._read(size, end, deadline_s))
 
     def _read(self, size: int, end: float, deadline_s: float) -> bytes:
-        data = bytearray()
-        while len(data) < size:
+        while len(self._received) < size:
             try:
                 ready, _, _ = select.select([self._output], [], [], max(0.0, end - time.monotonic()))
                 if not ready:
                     raise _Lost(f"extracting took longer than {deadline_s:g} seconds")
-                part = os.read(self._output, min(size - len(data), 1 << 20))
+                part = os.read(self._output, _READ_BYTES)
             except (OSError, ValueError) as error:
                 raise _Lost("the extractor ended") from error
             if not part:
                 raise _Lost("the extractor crashed on this file")
-            data += part
-        return bytes(data)
+            self._received += part
+        data = bytes(self._received[:size])
+        del self._received[:size]
+        return data
