@@ -10,11 +10,13 @@ _SHINGLE_WORDS: Final = 3
 _SAME_ABOVE: Final = 0.8
 _WORD = re.compile(r"\w+")
 
+_Shingles = set[tuple[str, ...]]
+
 
 def distinct(texts: Sequence[str], most: int) -> list[int]:
     """The places of the first `most` texts that are not near-duplicates of one listed before."""
     kept: list[int] = []
-    seen: list[frozenset[int]] = []
+    seen: list[_Shingles] = []
     for place, text in enumerate(texts):
         if len(kept) == most:
             break
@@ -26,15 +28,15 @@ def distinct(texts: Sequence[str], most: int) -> list[int]:
     return kept
 
 
-def _shingles(text: str) -> frozenset[int]:
+def _shingles(text: str) -> _Shingles:
     """The runs of three words in a text; a text too short for one is its own only run."""
     words = _WORD.findall(text.lower())
     if len(words) < _SHINGLE_WORDS:
-        return frozenset([hash(" ".join(words) or text.strip())])
-    return frozenset(map(hash, zip(words, words[1:], words[2:], strict=False)))
+        return {tuple(words) or (text.strip(),)}
+    return set(zip(words, words[1:], words[2:], strict=False))
 
 
-def _alike(one: frozenset[int], other: frozenset[int]) -> bool:
+def _alike(one: _Shingles, other: _Shingles) -> bool:
     smaller, larger = sorted((len(one), len(other)))
     # They cannot share more than the smaller has, which spares most comparisons.
     if smaller < _SAME_ABOVE * larger:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from anyio.to_thread import run_sync
 
@@ -17,15 +17,12 @@ from armarium.capabilities.corpus.snippets import snippet
 from armarium.capabilities.corpus.storage import Storage, StoredChunk
 from armarium.foundation.files.errors import InvalidPattern
 from armarium.providers.errors import ProviderError
+from armarium.providers.interfaces import Embedder
 from armarium.retrieval.duplicates import distinct
-from armarium.retrieval.hybrid import Question, Restriction, search
+from armarium.retrieval.hybrid import Question, Restriction, question, search
 from armarium.retrieval.passages import IndexKind
 from armarium.retrieval.rerank import reorder
 from armarium.retrieval.routing import IndexChoice, indexes_for
-
-if TYPE_CHECKING:
-    import numpy
-    from numpy.typing import NDArray
 
 _log = logging.getLogger(__name__)
 
@@ -77,13 +74,12 @@ class Searching:
         kinds = self._kinds(query, choice, filters)
         used: IndexUsed = "both" if len(kinds) == 2 else kinds[0]
         only = await run_sync(self._restriction, filters) if filters != Filters() else None
-        question = await self._question(query, kinds)
-        chunks, scores = await run_sync(self._found, question, only)
-        if self._models.reranker is not None:
-            chunks, scores = await self._second_look(query, chunks, scores)
-        kept = distinct([chunk.text for chunk in chunks], k)
-        hits = [Hit(chunks[place], scores[place], snippet(query, chunks[place].text)) for place in kept]
-        return Results(k, used, hits)
+        asked = await self._question(query, kinds)
+        if self._models.reranker is None:
+            return Results(k, used, await run_sync(self._hits, asked, only, k))
+        chunks, scores = await run_sync(self._found, asked, only, _READ)
+        chunks, scores = await self._second_look(query, chunks, scores)
+        return Results(k, used, _best_of(query, chunks, scores, k))
 
     def _kinds(self, query: str, choice: IndexChoice, filters: Filters) -> tuple[IndexKind, ...]:
         counts = self._index.catalogue.chunks
@@ -105,34 +101,36 @@ class Searching:
 
     async def _question(self, query: str, kinds: tuple[IndexKind, ...]) -> Question:
         """The query with its vectors; when nobody can embed it now, words have to do."""
-        vectors: dict[IndexKind, NDArray[numpy.float32]] = {}
-        known = 1.0
-        same = self._models.embedders["text"] is self._models.embedders["code"]
+        vectors = self._index.vectors
+        embedders: dict[IndexKind, Embedder] = {
+            kind: self._models.embedders[kind] for kind in kinds if kind in vectors and len(vectors[kind])
+        }
         try:
-            for kind in kinds:
-                if kind in self._index.vectors and len(self._index.vectors[kind]):
-                    vectors[kind] = (
-                        next(iter(vectors.values()))
-                        if vectors and same
-                        else await self._models.embedders[kind].embed_query(query)
-                    )
-            if vectors and self._models.local is not None:
-                known = await self._models.local.knows(query)
+            return await question(query, kinds, embedders)
         except ProviderError as error:
             _log.warning("searching by words alone", extra={"code": error.code, "reason": error.message})
-        return Question(query, kinds, vectors, known, comparable=same)
+            return Question(query, kinds, {})
 
-    def _found(self, question: Question, only: Restriction | None) -> tuple[list[StoredChunk], list[float]]:
+    def _hits(self, asked: Question, only: Restriction | None, k: int) -> list[Hit]:
+        """The best passages, duplicates left out; more are read only where there are many of those."""
+        for most in (2 * k + 10, _READ):
+            chunks, scores = self._found(asked, only, most)
+            hits = _best_of(asked.text, chunks, scores, k)
+            if len(hits) == k or len(chunks) < most:
+                break
+        return hits
+
+    def _found(self, asked: Question, only: Restriction | None, most: int) -> tuple[list[StoredChunk], list[float]]:
         ranking = search(
             self._index.words,
             self._index.vectors,
-            question,
+            asked,
             only=only,
             alive=self._index.catalogue.alive,
             oversampling=self._oversampling,
         )
-        best: list[int] = ranking.ids[:_READ].tolist()
-        best_scores: list[float] = ranking.scores[:_READ].tolist()
+        best: list[int] = ranking.ids[:most].tolist()
+        best_scores: list[float] = ranking.scores[:most].tolist()
         stored = self._storage.chunks(best)
         found = [(stored[each], score) for each, score in zip(best, best_scores, strict=True) if each in stored]
         return [chunk for chunk, _ in found], [score for _, score in found]
@@ -151,3 +149,8 @@ class Searching:
         return [chunks[place] for place in order.places], [
             order.scores.get(place, scores[place]) for place in order.places
         ]
+
+
+def _best_of(query: str, chunks: Sequence[StoredChunk], scores: Sequence[float], k: int) -> list[Hit]:
+    kept = distinct([chunk.text for chunk in chunks], k)
+    return [Hit(chunks[place], scores[place], snippet(query, chunks[place].text)) for place in kept]

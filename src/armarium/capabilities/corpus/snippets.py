@@ -3,37 +3,49 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 _LONGEST = 600
-_WORD = re.compile(r"\w{2,}")
 _STEM_CHARS = 5
-# A line, or a sentence of it, or a stretch of words: prose is often written with a whole paragraph on one line.
-_UNIT = re.compile(r"[^\n]{0,200}?(?:\n|[.!?]\s+(?=\S)|[。！？]|$)|[^\n]{1,200}(?<=\s)|[^\n]{1,200}")
+_WORD = re.compile(r"\w{2,}")
+_SENTENCE_BEGINS = re.compile(r"\n|[.!?]\s+(?=\S)|[。！？]")
+_FARTHEST_BEFORE = 200
 
 
 def snippet(query: str, text: str) -> str:
     """The passage, or as much of it as fits, from where most of the query's words come together."""
     if len(text) <= _LONGEST:
         return text
-    asked = _stems(query)
-    units = [unit.span() for unit in _UNIT.finditer(text) if unit[0].strip()]
-    held = [asked & _stems(text[start:end]) for start, end in units]
+    words = _words_beginning_as(frozenset(word.lower()[:_STEM_CHARS] for word in _WORD.findall(query)))
+    found = [(hit.start(), hit[0][:_STEM_CHARS].lower()) for hit in words.finditer(text)] if words else []
+    return _cut(text, _beginning(text, _densest(found)))
+
+
+@lru_cache(maxsize=64)
+def _words_beginning_as(stems: frozenset[str]) -> re.Pattern[str] | None:
+    if not stems:
+        return None
+    return re.compile(rf"\b(?:{'|'.join(map(re.escape, sorted(stems)))})\w*", re.IGNORECASE)
+
+
+def _densest(found: list[tuple[int, str]]) -> int:
+    """Where the stretch begins that holds most different words of the query."""
     best, most = 0, 0
-    for first, (start, _) in enumerate(units):
-        together: set[str] = set()
-        for (_, end), stems in zip(units[first:], held[first:], strict=True):
-            if end - start > _LONGEST:
-                break
-            together |= stems
-        # Of equals the one that begins with a word of the query, so that what was asked for is read first.
-        worth = 2 * len(together) + bool(held[first])
-        if worth > most:
-            best, most = start, worth
-    return _cut(text, best)
+    for first, (start, _) in enumerate(found):
+        end = start + _LONGEST - _FARTHEST_BEFORE
+        together = len({stem for place, stem in found[first:] if place < end})
+        if together > most:
+            best, most = start, together
+    return best
 
 
-def _stems(text: str) -> set[str]:
-    return {word.lower()[:_STEM_CHARS] for word in _WORD.findall(text)}
+def _beginning(text: str, place: int) -> int:
+    """The beginning of the line or sentence around a place, or of the word where that is too far before it."""
+    since = max(0, place - _FARTHEST_BEFORE)
+    begins = [match.end() for match in _SENTENCE_BEGINS.finditer(text, since, place)]
+    if begins:
+        return begins[-1]
+    return 0 if since == 0 else place
 
 
 def _cut(text: str, start: int) -> str:
