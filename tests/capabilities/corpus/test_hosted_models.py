@@ -376,3 +376,14 @@ def test_an_openai_compatible_endpoint_needs_the_names_of_its_models() -> None:
     for section in ("embedding", "chat"):
         with pytest.raises(ConfigError, match="openai"):
             chosen(None, **{section: {"provider": "openai"}})
+
+
+def test_a_reindex_whose_provider_refuses_says_so_and_fails(tmp_path: Path) -> None:
+    directory = configured(tmp_path / "root")
+    with MistralEmulator("another key") as mistral:
+        asked = {"version": 1, "mistral": mistral_at(mistral), "embedding": {"provider": "mistral"}}
+        (directory / ".dir2mcp.yaml").write_text(yaml.safe_dump(asked))
+        done = run_dir2mcp("reindex", directory, environ=WITH_KEY)
+    assert done.returncode == 1
+    assert "ERROR: INDEX_INCOMPLETE: " in done.stderr
+    assert "MISTRAL_AUTH" in done.stderr

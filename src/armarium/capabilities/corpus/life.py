@@ -219,6 +219,8 @@ class _Running:
                 self._answering.set_exception(error)
                 self._answering.exception()  # whoever asks is told; nobody need ask
                 self._progress.tell(IndexingFailed(error.code, error.message))
+                # Whoever waits for the end has it.
+                self._indexed.set()
 
     async def _follow(self) -> None:
         """Answer from an index that is not ours to write, as it is now; return when it has become ours."""

@@ -17,6 +17,7 @@ from armarium.capabilities.corpus.tools import ask_as_json
 from armarium.foundation.events import Events
 from armarium.foundation.telemetry import log_as_json
 from armarium.retrieval.spans import citation, span_from_json
+from armarium.surfaces.cli.dir2mcp.ending import IndexIncomplete
 from armarium.surfaces.cli.dir2mcp.feed import Feed
 from armarium.surfaces.cli.dir2mcp.loading import Loaded, Where, load, prepare_state
 from armarium.surfaces.cli.dir2mcp.manner import Manner
@@ -120,6 +121,13 @@ def reindex(where: Where, manner: Manner) -> None:
             # The last news may still be on its way.
             with anyio.move_on_after(_LAST_NEWS_S):
                 await feed.at_rest.wait()
+            counts = corpus.stats()["indexing"]
+            missing = counts["chunks_total"] - counts["embedded_ok"]
+            if missing and feed.failure is None:
+                raise IndexIncomplete(
+                    f"{missing} passages could not be embedded; they are found by their words alone",
+                    hint="mend what the provider said and run: dir2mcp up",
+                )
 
     try:
         anyio.run(build, backend_options={"use_uvloop": True})

@@ -37,6 +37,12 @@ class IngestionFailed(ArmariumError):
     code = "INGESTION_FAILED"
 
 
+class IndexIncomplete(ArmariumError):
+    """The index was built, and some of it has no vectors because the provider refused."""
+
+    code, retryable = "INDEX_INCOMPLETE", True
+
+
 def exit_code(error: ArmariumError) -> int:
     """What the contract's table has for an error."""
     return _BY_CODE.get(error.code, FAILED)
