@@ -42,6 +42,8 @@ class SchemaCheck:
                 return f"`{_joined(field, str(missing))}` is required"
             case "additionalProperties":
                 return self._unknown_argument(error)
+            case "falseSchema":
+                return f"unknown argument `{_shortened(field)}`"
             case "type":
                 return f"{subject} must be {_expected_types(error)}, not {_type_of(error.instance)}"
             case "enum":

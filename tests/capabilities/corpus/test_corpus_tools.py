@@ -269,3 +269,22 @@ async def test_no_path_leads_outside(corpus: ToolClient, hostile: str) -> None:
     error = await refusal(corpus, "open_file", rel_path=hostile)
     assert error["code"] in ("PATH_OUTSIDE_ROOT", "FILE_NOT_FOUND")
     assert "root:" not in error["message"]
+
+
+@pytest.mark.parametrize("filters", [{"file_glob": "**/*.py"}, {"path_prefix": "src/"}, {"doc_types": ["code"]}])
+async def test_auto_looks_where_the_filters_leave_something(corpus: ToolClient, filters: Json) -> None:
+    found = await answer(corpus, "search", query="turn the lens once", **filters)
+    assert found["index_used"] == "code"
+    assert found["hits"][0]["rel_path"] == "src/lamp.py"
+
+
+async def test_auto_looks_into_both_when_the_filter_names_code_and_prose(corpus: ToolClient) -> None:
+    found = await answer(corpus, "search", query="lens turns", doc_types=["code", "md"])
+    assert found["index_used"] == "both"
+
+
+async def test_an_answer_has_no_sentence_without_a_word_of_the_question(corpus: ToolClient) -> None:
+    asked = await answer(corpus, "ask", question="What does the supply boat bring?")
+    lines = asked["answer"].splitlines()[1:]
+    assert "oil and bread" in lines[0] or any("oil and bread" in line for line in lines)
+    assert all(any(word in line.lower() for word in ("supply", "boat", "bring")) for line in lines)

@@ -310,7 +310,7 @@ async def test_a_broken_document_is_an_error_of_its_own(
     told = served.wait_for("file_error", lambda data: data["rel_path"] == rel_path)
     assert told["level"] == "warn"
     assert told["data"]["code"] == "EXTRACT_FAILED"
-    assert (await refusal(corpus, "open_file", rel_path=rel_path))["code"] == "DOC_TYPE_UNSUPPORTED"
+    assert (await refusal(corpus, "open_file", rel_path=rel_path))["code"] == "EXTRACT_FAILED"
 
 
 async def test_only_what_is_broken_is_counted_as_an_error(corpus: ToolClient) -> None:

@@ -171,3 +171,15 @@ async def test_open_file_stays_inside_and_small(hostile: CorpusProcess, path: st
 async def test_a_member_of_an_archive_is_opened_by_lines(hostile: CorpusProcess) -> None:
     opened = await call(hostile, "open_file", rel_path="notes.tar.gz!/notes/plum.md", start_line=1, end_line=1)
     assert opened["content"] == "Plums in a tarball."
+
+
+def test_nothing_in_the_directory_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("types", "queue", "zlib", "logging", "orjson", "re2", "numpy", "armarium"):
+        (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / 'was-run')!r}, 'w').close()\nraise SystemExit(3)\n")
+    (tmp_path / "a.md").write_text("Quinces are yellow.\n")
+    monkeypatch.chdir(tmp_path)
+    with CorpusProcess(tmp_path) as process:
+        counts = process.wait_until_indexed()
+    assert counts["errors"] == 0
+    assert counts["indexed"] == 9
+    assert not (tmp_path / "was-run").exists()

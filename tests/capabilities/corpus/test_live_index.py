@@ -97,8 +97,9 @@ async def test_a_file_written_again_with_the_same_content_is_left_alone(live: Co
     (live.directory / "marker.md").write_text("A marker that comes after it.\n")
     async with connected(live.url, key=live.token) as client:
         await until_found(client, "marker", ["marker.md"])
-    live.wait_for("scan_progress", lambda data: not data["running"], since=seen)
+    counts = live.wait_for("scan_progress", lambda data: not data["running"], since=seen)["data"]
     assert embeddings(live) == before + 1
+    assert counts["embedded_ok"] == counts["chunks_total"] == 3
 
 
 async def test_what_a_new_gitignore_hides_disappears(live: CorpusProcess) -> None:

@@ -99,6 +99,20 @@ class Catalogue:
         chosen[ids[ids < len(chosen) - 1]] = True
         return numpy.flatnonzero(chosen[document_of]).astype(numpy.int64)
 
+    def kinds(self) -> set[IndexKind]:
+        """Which kinds of passages there are at all."""
+        return {kind for kind, count in self.chunks.items() if count}
+
+    def kinds_of(self, chunks: Ids) -> set[IndexKind]:
+        """Which kinds of passages there are among these."""
+        code = self._is_code[chunks]
+        found: set[IndexKind] = set()
+        if code.any():
+            found.add("code")
+        if not code.all():
+            found.add("text")
+        return found
+
     def _reserve(self, chunk_id: int) -> None:
         size = len(self._document_of)
         if chunk_id < size:

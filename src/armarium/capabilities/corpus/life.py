@@ -44,6 +44,7 @@ from armarium.capabilities.corpus.state import (
 from armarium.capabilities.corpus.storage import Storage
 from armarium.foundation.events import Events, FileChanged
 from armarium.foundation.files.confine import ConfinedRoot
+from armarium.foundation.memory import give_memory_back
 from armarium.retrieval.chunking.limits import ChunkLimits
 from armarium.retrieval.passages import IndexKind
 
@@ -278,6 +279,7 @@ class _Running:
         models: dict[IndexKind, str] = {kind: self._models.embedders[kind].model for kind in KINDS}
         index.load(models)
         counts = self._storage.counts()
+        give_memory_back()
         self._progress.put(chunks_total=counts.chunks, embedded_ok=counts.embedded)
         self._progress.tell(
             IndexLoaded(str(self._state_dir), self._mode, counts.documents, counts.chunks, counts.embedded)
@@ -359,7 +361,9 @@ class _Running:
             turned = complete == self._progress.running
             if turned and complete:
                 await run_sync(self._storage.put_setting, "prepared_as", prepared_as)
-                self._progress.put(running=False, phase="idle")
+                counts = await run_sync(self._storage.counts)
+                await run_sync(give_memory_back)
+                self._progress.put(running=False, phase="idle", chunks_total=counts.chunks, embedded_ok=counts.embedded)
                 self._indexed.set()
             elif turned:
                 self._progress.put(running=True)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from armarium.capabilities.corpus.errors import (
+    BinarySkipped,
     CorpusError,
     DocTypeUnsupported,
+    ExtractFailed,
     FileNotFound,
     FileTooLarge,
     Forbidden,
@@ -23,7 +25,7 @@ from armarium.retrieval.spans import Lines, Page, Span
 from armarium.retrieval.text import decode
 
 MEMBER_MARK = "!/"
-_WITHOUT_TEXT = frozenset({"image", "audio", "archive", "binary_ignored"})
+_WITHOUT_TEXT = frozenset({"image", "audio", "archive"})
 _OWN_LINES = frozenset({"code", "text", "md", "data", "html"})
 
 
@@ -64,6 +66,8 @@ class Opening:
         if wanted.page is None and (wanted.start_ms is not None or wanted.end_ms is not None):
             raise DocTypeUnsupported(f"{path} has no transcript", hint="ask for lines instead")
         found, data = self._read_unless_member(path)
+        if found is not None and found.doc_type == "binary_ignored":
+            raise BinarySkipped(f"{path} is binary; there is no text in it to show")
         if found is not None and found.doc_type in _WITHOUT_TEXT:
             raise DocTypeUnsupported(f"{path} is not a document with text", hint="list_files tells the types")
         if found is not None and _shows_itself(found) and wanted.page is None:
@@ -71,6 +75,9 @@ class Opening:
         return self._extracted(path, found, wanted, max_chars)
 
     def _allowed(self, rel_path: str) -> str:
+        inside = rel_path.partition(MEMBER_MARK)[2]
+        if rel_path.startswith("/") or ".." in inside.split("/"):
+            raise PathOutsideRoot("the path is not relative to the indexed directory", private={"attempted": rel_path})
         try:
             path = normalise(rel_path)
         except PathEscapesRoot as error:
@@ -106,7 +113,7 @@ class Opening:
         except PathEscapesRoot as error:
             raise PathOutsideRoot("the path leads outside the indexed directory", private=error.private) from error
         except IsADirectory as error:
-            raise FileNotFound(f"{path} is a directory", hint="list_files shows what is in it") from error
+            raise FileNotFound(f"{path or '.'} is a directory", hint="list_files shows what is in it") from error
         except CorpusError:
             raise
         except (FileError, OSError) as error:
@@ -143,6 +150,9 @@ class Opening:
         _, status, error = state
         if status != "ok" and error is not None and error.startswith("FORBIDDEN"):
             return Forbidden(f"{path} is excluded by policy")
+        for told in (ExtractFailed, FileTooLarge, BinarySkipped):
+            if error is not None and error.startswith(told.code):
+                return told(f"{path}: {error.partition(': ')[2]}")
         if wanted.page is not None:
             return DocTypeUnsupported(f"{path} has no pages", hint="ask for lines instead")
         return DocTypeUnsupported(f"no text could be read from {path}")

@@ -71,9 +71,9 @@ class Searching:
 
     async def search(self, query: str, k: int, choice: IndexChoice, filters: Filters) -> Results:
         """The `k` best passages; fewer only where there are no more."""
-        kinds = self._kinds(query, choice, filters)
-        used: IndexUsed = "both" if len(kinds) == 2 else kinds[0]
         only = await run_sync(self._restriction, filters) if filters != Filters() else None
+        kinds = self._kinds(query, choice, filters, only)
+        used: IndexUsed = "both" if len(kinds) == 2 else kinds[0]
         asked = await self._question(query, kinds)
         if self._models.reranker is None:
             return Results(k, used, await run_sync(self._hits, asked, only, k))
@@ -81,14 +81,15 @@ class Searching:
         chunks, scores = await self._second_look(query, chunks, scores)
         return Results(k, used, _best_of(query, chunks, scores, k))
 
-    def _kinds(self, query: str, choice: IndexChoice, filters: Filters) -> tuple[IndexKind, ...]:
-        counts = self._index.catalogue.chunks
-        return indexes_for(
-            query,
-            choice,
-            targets_code=bool(filters.doc_types) and set(filters.doc_types) == {"code"},
-            available=[kind for kind in counts if counts[kind]],
-        )
+    def _kinds(
+        self, query: str, choice: IndexChoice, filters: Filters, only: Restriction | None
+    ) -> tuple[IndexKind, ...]:
+        """The indexes to search; `auto` never one in which the filters leave nothing."""
+        catalogue = self._index.catalogue
+        available = catalogue.kinds_of(only.chunks) if only else catalogue.kinds()
+        if choice == "auto" and len(available) == 2 and "code" in filters.doc_types:
+            return ("text", "code") if set(filters.doc_types) > {"code"} else ("code",)
+        return indexes_for(query, choice, targets_code=available == {"code"}, available=available)
 
     def _restriction(self, filters: Filters) -> Restriction | None:
         try:

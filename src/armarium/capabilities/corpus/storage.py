@@ -108,6 +108,8 @@ class Storage:
         self._open_readers: list[sqlite3.Connection] = []
         self._new_chunks: list[tuple[Any, ...]] = []
         self._new_spans: list[tuple[Any, ...]] = []
+        # The text of every document is in it, and in the log that SQLite makes with the same permissions.
+        path.touch(mode=0o600)
         self._writer = _connected(path)
         try:
             self._writer.execute("PRAGMA journal_mode = WAL")

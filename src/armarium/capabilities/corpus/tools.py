@@ -185,7 +185,8 @@ def _hits(results: Results) -> list[Json]:
 def _search_text(answer: Json) -> list[str]:
     if not answer["hits"]:
         return [f"Nothing found for: {answer['query']}{_partial(answer)}"]
-    lines = [f"{len(answer['hits'])} hits for: {answer['query']} (index: {answer['index_used']}){_partial(answer)}"]
+    count = "1 hit" if len(answer["hits"]) == 1 else f"{len(answer['hits'])} hits"
+    lines = [f"{count} for: {answer['query']} (index: {answer['index_used']}){_partial(answer)}"]
     return ["\n\n".join([*lines, *_hit_texts(answer)])]
 
 

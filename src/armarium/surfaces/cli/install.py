@@ -101,7 +101,7 @@ def _started(directory: Path, config: Path | None, *, write: bool) -> StartedSer
 def _own_command() -> list[str]:
     """This very program, in a form that works from any directory and without our environment."""
     beside = Path(sys.executable).with_name("armarium")
-    return [str(beside)] if os.access(beside, os.X_OK) else [sys.executable, "-m", "armarium.surfaces.cli.main"]
+    return [str(beside)] if os.access(beside, os.X_OK) else [sys.executable, "-P", "-m", "armarium.surfaces.cli.main"]
 
 
 def plan(client_name: str, server: StartedServer | RunningServer, *, name: str, scope: Scope | None) -> Plan:

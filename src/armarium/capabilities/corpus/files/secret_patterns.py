@@ -76,10 +76,13 @@ DEFAULT_RULES: tuple[SecretRule, ...] = (
 
 
 def named_rules(patterns: Sequence[str] | None) -> tuple[SecretRule, ...]:
-    """The rules that the settings ask for: their own patterns instead of the defaults, known by their place."""
+    """The rules that the settings ask for. One of the defaults keeps its name, others are known by their place."""
     if patterns is None:
         return DEFAULT_RULES
-    return tuple(SecretRule(f"pattern {number}", pattern) for number, pattern in enumerate(patterns, 1))
+    names = {rule.pattern: rule.name for rule in DEFAULT_RULES}
+    return tuple(
+        SecretRule(names.get(pattern, f"pattern {number}"), pattern) for number, pattern in enumerate(patterns, 1)
+    )
 
 
 _PLACEHOLDER = re.compile(

@@ -7,6 +7,9 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
+READY = "ready"
+"""What a worker says before it takes its first file."""
+
 _LENGTH = struct.Struct("<Q")
 
 

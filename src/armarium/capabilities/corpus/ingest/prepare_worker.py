@@ -6,7 +6,7 @@ import os
 import resource
 import sys
 
-from armarium.capabilities.corpus.ingest.frames import framed, unframed
+from armarium.capabilities.corpus.ingest.frames import READY, framed, unframed
 from armarium.capabilities.corpus.ingest.prepare import Preparation
 
 _MEMORY_BYTES = 4 * 1024**3
@@ -29,6 +29,9 @@ def main() -> None:
         return data
 
     preparation = Preparation(unframed(read))
+    # Whoever hears this knows that what goes wrong from here on is the fault of a file.
+    sink.write(framed(READY))
+    sink.flush()
     while True:
         wanted = unframed(read)
         for outcome in preparation.prepare(wanted.rel_path, wanted.known_hash):

@@ -23,6 +23,8 @@ from armarium.capabilities.corpus.ingest.prepared import Finished, Outcome, Prep
 _BATCH = 32
 _BATCHES_AHEAD = 4
 _READ_BYTES = 1 << 18
+_START_DEADLINE_S = 60.0
+_MOST_FAILED_STARTS = 3
 _IDLE_S = 30.0
 
 
@@ -162,7 +164,8 @@ class _Process:
     def __init__(self, instructions: Instructions) -> None:
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "armarium.capabilities.corpus.ingest.prepare_worker"],
+                # -P: the current directory may be the one that is indexed, and nothing in it is ours to run.
+                [sys.executable, "-P", "-m", "armarium.capabilities.corpus.ingest.prepare_worker"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 # Libraries complain there about broken files, in words that may hold what is in them.
@@ -179,6 +182,7 @@ class _Process:
         self._received = bytearray()
         try:
             self.send(instructions)
+            self._receive(time.monotonic() + _START_DEADLINE_S, _START_DEADLINE_S)
         except _Lost as lost:
             self.kill()
             raise _NotStarted("the extractor could not be started") from lost
