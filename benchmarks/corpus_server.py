@@ -162,6 +162,14 @@ class _Client:
         self._connection.close()
 
     def _post(self, message: Mapping[str, Any]) -> tuple[http.client.HTTPResponse, bytes]:
+        try:
+            return self._exchanged(message)
+        except (BrokenPipeError, http.client.RemoteDisconnected):
+            # A connection that nobody used while the index was built has been closed; the next request opens another.
+            self._connection.close()
+            return self._exchanged(message)
+
+    def _exchanged(self, message: Mapping[str, Any]) -> tuple[http.client.HTTPResponse, bytes]:
         self._connection.request("POST", self._path, json.dumps(message), self._headers)
         answer = self._connection.getresponse()
         return answer, answer.read()
