@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from armarium.capabilities.corpus.errors import ExtractFailed
 from armarium.capabilities.corpus.ingest import preparers as module
 from armarium.capabilities.corpus.ingest.instructions import Instructions
 from armarium.capabilities.corpus.ingest.prepared import Finished, Outcome, Prepared, Vanished, Wanted
@@ -191,3 +192,19 @@ def test_a_page_whose_words_move_to_other_lines_is_recorded_anew(root: Path) -> 
     (first_hash, first_line), (second_hash, second_line) = seen
     assert first_line < second_line
     assert first_hash != second_hash, "or the storage would keep the old lines"
+
+
+def test_a_set_up_in_which_no_worker_starts_is_not_told_as_the_fault_of_every_file(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", str(root / "no-such-python"))
+    with workers(root) as pool, pytest.raises(ExtractFailed, match="no worker process can be started"):
+        prepare(pool, *(f"{number}.md" for number in range(100)))
+
+
+def test_a_worker_that_dies_before_it_is_ready_is_not_the_fault_of_a_file(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    with workers(root) as pool:
+        assert documents(prepare(pool, "a.md")) == {"a.md": "EXTRACT_FAILED: the extractor could not be started"}

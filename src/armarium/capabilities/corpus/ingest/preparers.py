@@ -50,6 +50,8 @@ class Preparers:
         ]
         self._processes: set[_Process] = set()
         self._closed = threading.Event()
+        self._failed_starts = 0
+        """In a row. A set-up that is broken must not be told as a fault of ten thousand files."""
         for thread in self._threads:
             thread.start()
 
@@ -70,6 +72,8 @@ class Preparers:
             if not under_way:
                 return
             with suppress(queue.Empty):
+                if self._failed_starts > _MOST_FAILED_STARTS:
+                    raise ExtractFailed("no worker process can be started", hint="armarium doctor looks at the set-up")
                 outcome = outcomes.get(timeout=0.2)
                 if outcome is None:
                     under_way -= 1
@@ -116,9 +120,11 @@ class Preparers:
                     for outcome in process.outcomes(self._deadline_s):
                         outcomes.put(outcome)
                     waiting.popleft()
+                self._failed_starts = 0
             except _Lost as lost:
                 self._end(process)
                 process = None
+                self._failed_starts += isinstance(lost, _NotStarted)
                 if not self._closed.is_set():
                     fatal = waiting.popleft()
                     outcomes.put(_unreadable(fatal, str(lost), again=isinstance(lost, _NotStarted)))
