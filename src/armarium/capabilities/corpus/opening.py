@@ -17,6 +17,7 @@ from armarium.capabilities.corpus.errors import (
     PathOutsideRoot,
 )
 from armarium.capabilities.corpus.files.exclusion import Exclusion
+from armarium.capabilities.corpus.files.paths import ARCHIVE_MARK
 from armarium.capabilities.corpus.storage import Storage
 from armarium.foundation.files.confine import ConfinedRoot, normalise
 from armarium.foundation.files.errors import FileError, IsADirectory, PathEscapesRoot
@@ -24,7 +25,7 @@ from armarium.retrieval.documents import HEAD_BYTES, Format, classify
 from armarium.retrieval.spans import Lines, Page, Span
 from armarium.retrieval.text import decode
 
-MEMBER_MARK = "!/"
+MEMBER_MARK = f"{ARCHIVE_MARK}/"
 _WITHOUT_TEXT = frozenset({"image", "audio", "archive"})
 _OWN_LINES = frozenset({"code", "text", "md", "data", "html"})
 

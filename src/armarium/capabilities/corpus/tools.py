@@ -192,7 +192,7 @@ def _search_text(answer: Json) -> list[str]:
 
 def _ask_text(answer: Json) -> list[str]:
     if "answer" in answer:
-        return [answer["answer"]]
+        return [answer["answer"] + _partial(answer)]
     return ["\n\n".join(_hit_texts(answer)) or f"Nothing found for: {answer['question']}{_partial(answer)}"]
 
 

@@ -125,7 +125,7 @@ class McpEndpoint:
     async def _session(self, headers: dict[str, str], caller: Caller) -> Session:
         session_id = headers.get("mcp-session-id")
         if session_id is None:
-            raise Refused(400, "Mcp-Session-Id is missing; initialize first")
+            raise Refused(400, "Mcp-Session-Id is missing; initialize first", reason="SESSION_NOT_FOUND")
         session = await self._sessions.find(session_id, self._server, caller.principal)
         if session is None:
             reason = self._sessions.why_gone(session_id, self._server, caller.principal)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections import OrderedDict
@@ -22,6 +23,8 @@ from armarium.foundation.identity import Principal
 from armarium.foundation.telemetry import Metrics
 from armarium.foundation.tools import Json
 from armarium.surfaces.mcp.server import McpServer
+
+_log = logging.getLogger(__name__)
 
 Expiry = Literal["inactivity", "max-lifetime"]
 
@@ -212,6 +215,7 @@ class Sessions:
         self._expired[session.id] = reason, session.server, session.owner
         while len(self._expired) > _REMEMBERED_EXPIRIES:
             self._expired.popitem(last=False)
+        _log.info("session expired", extra={"session": session.id, "reason": reason})
         await self.end(session)
 
 
