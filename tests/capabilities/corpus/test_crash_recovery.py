@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import sqlite3
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,13 @@ def passages(state_dir: Path) -> set[Passage]:
         )
     finally:
         database.close()
+
+
+def embeddings(state_dir: Path) -> int:
+    """How many texts were ever embedded."""
+    with closing(sqlite3.connect(state_dir / "meta.sqlite")) as database:
+        count: tuple[int] = database.execute("SELECT count(*) FROM embeddings").fetchone()
+        return count[0]
 
 
 async def best_hits(process: CorpusProcess) -> list[set[tuple[str, int]]]:
@@ -96,7 +104,7 @@ async def test_words_and_vectors_that_are_lost_or_torn_are_made_again(tmp_path: 
         process.wait_until_indexed()
         expected = await best_hits(process)
     state = tmp_path / "files/.dir2mcp"
-    embedded = sqlite3.connect(state / "meta.sqlite").execute("SELECT count(*) FROM embeddings").fetchone()
+    embedded = embeddings(state)
     torn = [state / "vectors_text.hnsw", *(file for file in (state / "words").iterdir() if file.is_file())]
     for file in torn:
         if damage == "removed":
@@ -109,4 +117,4 @@ async def test_words_and_vectors_that_are_lost_or_torn_are_made_again(tmp_path: 
         process.wait_until_indexed()
         assert await best_hits(process) == expected
     # Made again from what is stored, not by asking the model again.
-    assert sqlite3.connect(state / "meta.sqlite").execute("SELECT count(*) FROM embeddings").fetchone() == embedded
+    assert embeddings(state) == embedded

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import tempfile
@@ -186,6 +187,7 @@ def test_a_deleted_root_is_an_error_and_not_an_empty_corpus(top: Path) -> None:
 
 def test_a_stopped_discovery_ends_at_once_and_leaves_no_descriptor_open(top: Path) -> None:
     plant(top, "a/b/c/d.md", "z/y.md")
+    gc.collect()  # what other tests left to be closed is closed now
     before = set(os.listdir("/proc/self/fd"))
     with ConfinedRoot(str(top)) as root:
         pulse = Pulse()
@@ -194,7 +196,7 @@ def test_a_stopped_discovery_ends_at_once_and_leaves_no_descriptor_open(top: Pat
         pulse.stop()
         with pytest.raises(Stopped):
             list(walking)
-    assert set(os.listdir("/proc/self/fd")) == before
+    assert set(os.listdir("/proc/self/fd")) <= before
 
 
 def test_size_limits_differ_by_type() -> None:

@@ -47,7 +47,8 @@ def test_every_statement_fits_the_schema(storage: Storage) -> None:
     for name, statement in queries("armarium.capabilities.corpus.sql").items():
         holes = {"prefix": "", "limit": 1, "offset": 0, "model": "", "kind": ""}
         parameters = holes if ":" in statement.split("--")[-1] else [None] * statement.count("?")
-        connection.execute(f"EXPLAIN {statement}", parameters), name
+        assert connection.execute(f"EXPLAIN {statement}", parameters) is not None, name
+    connection.close()
 
 
 def test_a_passage_that_stays_keeps_its_id_and_moves_to_its_new_line(storage: Storage) -> None:

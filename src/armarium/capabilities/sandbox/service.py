@@ -23,7 +23,6 @@ from armarium.capabilities.sandbox.workers import Workers
 from armarium.capabilities.sandbox.writes import FileLocks, place_for_writing
 from armarium.foundation.errors import InvalidArgument
 from armarium.foundation.events import Events, FileChanged
-from armarium.foundation.files.confine import normalise
 from armarium.foundation.files.errors import FileError, NotADirectory
 from armarium.foundation.tools import Call, render_error
 
@@ -323,8 +322,9 @@ class Sandbox:
         is_directory: bool = False,
     ) -> None:
         with anyio.CancelScope(shield=True):  # it has happened, whether or not the caller still waits
-            host_path = os.path.join(root.confined.real_path, normalise(path))
-            await self._events.publish(FileChanged(root.ref(path), change, is_directory, call.principal, host_path))
+            ref = root.ref(path)
+            host_path = f"{root.confined.real_path}/{ref.path.lstrip('/')}"
+            await self._events.publish(FileChanged(ref, change, is_directory, call.principal, host_path))
 
 
 def _encoded(text: str, field: str) -> bytes:
