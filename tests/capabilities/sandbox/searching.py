@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import time
 from collections.abc import Iterator
@@ -35,7 +34,6 @@ def opened(directory: Path) -> Iterator[int]:
     """A descriptor of the directory; afterwards no other descriptor may be left."""
     fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        gc.collect()  # what other tests left to be closed is closed now, and its number not taken again meanwhile
         before = set(os.listdir("/proc/self/fd"))
         yield fd
         assert set(os.listdir("/proc/self/fd")) <= before, "a descriptor was left open"
