@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import shutil
 import tempfile
@@ -17,6 +16,7 @@ from armarium.capabilities.corpus.files.discover import DiscoveryRules, SizeLimi
 from armarium.capabilities.corpus.files.exclusion import Exclusion
 from armarium.foundation.files.confine import ConfinedRoot
 from armarium.foundation.limits import Pulse, Stopped
+from support.descriptors import none_left_open
 
 
 @pytest.fixture
@@ -187,16 +187,13 @@ def test_a_deleted_root_is_an_error_and_not_an_empty_corpus(top: Path) -> None:
 
 def test_a_stopped_discovery_ends_at_once_and_leaves_no_descriptor_open(top: Path) -> None:
     plant(top, "a/b/c/d.md", "z/y.md")
-    gc.collect()  # what other tests left to be closed is closed now
-    before = set(os.listdir("/proc/self/fd"))
-    with ConfinedRoot(str(top)) as root:
+    with none_left_open(top), ConfinedRoot(str(top)) as root:
         pulse = Pulse()
         walking: Iterator[object] = discover(root, DiscoveryRules(Exclusion()), pulse)
         next(walking)
         pulse.stop()
         with pytest.raises(Stopped):
             list(walking)
-    assert set(os.listdir("/proc/self/fd")) <= before
 
 
 def test_size_limits_differ_by_type() -> None:

@@ -13,6 +13,7 @@ from armarium.capabilities.sandbox.search.grep import GrepResult, Query, grep
 from armarium.foundation.files.ignore import GitIgnores, IgnoreRules
 from armarium.foundation.files.walk import Bounds, EntryKind
 from armarium.foundation.limits import Pulse
+from support.descriptors import none_left_open
 
 FAR = 60.0
 
@@ -34,9 +35,8 @@ def opened(directory: Path) -> Iterator[int]:
     """A descriptor of the directory; afterwards no other descriptor may be left."""
     fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        before = set(os.listdir("/proc/self/fd"))
-        yield fd
-        assert set(os.listdir("/proc/self/fd")) <= before, "a descriptor was left open"
+        with none_left_open(directory):
+            yield fd
     finally:
         os.close(fd)
 

@@ -24,6 +24,7 @@ from armarium.foundation.files.confine import (
     rename_noreplace,
 )
 from armarium.foundation.files.errors import InvalidPath, IsADirectory, NotADirectory, NotARegularFile, PathEscapesRoot
+from support.descriptors import none_left_open
 
 SECRET = "the secret of the outside"
 
@@ -43,10 +44,8 @@ def base(tmp_path: Path) -> Path:
 
 @pytest.fixture(params=get_args(Resolver))
 def root(base: Path, request: pytest.FixtureRequest) -> Iterator[ConfinedRoot]:
-    with ConfinedRoot(str(base / "root"), resolver=request.param) as confined:
-        before = set(os.listdir("/proc/self/fd"))
+    with ConfinedRoot(str(base / "root"), resolver=request.param) as confined, none_left_open(base):
         yield confined
-        assert set(os.listdir("/proc/self/fd")) == before, "a descriptor was leaked"
 
 
 def read(root: ConfinedRoot, path: str) -> str:
