@@ -210,3 +210,26 @@ def test_whatever_the_passages_hold_each_quoted_line_ends_in_the_citation_of_one
     ends = {citation(found.rel_path, found.span) for found in answer.cited}
     for line in answer.text.split("\n")[1:]:
         assert any(line.endswith(end) for end in ends), line
+
+
+def test_a_row_of_a_table_is_quoted_as_its_cells() -> None:
+    table = "| signal | every |\n|:---|---:|\n| horn | 30 s |\n| bell | 5 s |\n"
+    answer = extractive("How often does the horn sound?", [passage(1, "signals.md", table, Lines(1, 4))])
+    assert "- horn · 30 s [signals.md:L1-L4]" in answer.text
+    assert "---" not in answer.text
+
+
+def test_a_drawing_is_no_sentence() -> None:
+    drawing = "The horn stands here.\n\n+------+     +------+\n| horn |---->| pump |\n+------+     +------+\n"
+    answer = extractive("horn", [passage(1, "plan.md", drawing, Lines(1, 5))])
+    assert answer.text.splitlines()[1:] == ["- The horn stands here. [plan.md:L1-L5]"]
+
+
+def test_a_short_command_goes_with_its_sentence_and_a_long_listing_with_none() -> None:
+    text = (
+        "Sound the horn by hand:\n\n```sh\nhorn --once\n```\n\nThe horn in full:\n\n"
+        "~~~\nhorn = 1\nhorn = 2\nhorn = 3\n~~~\n"
+    )
+    answer = extractive("horn", [passage(1, "use.md", text, Lines(1, 12))])
+    assert "- Sound the horn by hand: `horn --once` [use.md:L1-L12]" in answer.text
+    assert "horn = 2" not in answer.text

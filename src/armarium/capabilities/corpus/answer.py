@@ -32,11 +32,15 @@ _LONGEST_CITATION = 1000
 _SENTENCE_END = re.compile(r"(?<=[.!?。！？])\s+|\n{2,}|\n(?=\s*(?:[-*#>|]|\d+[.)]))")
 _WORD = re.compile(r"\w+")
 _HEADING = re.compile(r"#{1,6}\s")
+_CODE_BLOCK = re.compile(r"\s*^[ \t]*(```|~~~)[^\n]*\n?(.*?)(?:^[ \t]*\1[^\n]*$|\Z)", re.MULTILINE | re.DOTALL)
+_TABLE_ROW = re.compile(r"\|.*\|")
 _STEM_CHARS = 6
 _MOST_SENTENCES = 5
 _SENTENCES_PER_PASSAGE = 2
 _LONGEST_SENTENCE = 400
+_LEAST_SPOKEN = 0.6
 _CODE_LINES = 8
+_QUOTED_LINES = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,9 +207,29 @@ def _sentences(passage: StoredChunk) -> list[str]:
     if passage.doc_type == "code":
         lines = [line for line in passage.text.splitlines() if line.strip()][:_CODE_LINES]
         return ["`" + _uncited(" ".join(" ".join(lines).split()))[:_LONGEST_SENTENCE] + "`"] if lines else []
-    sentences = (_uncited(" ".join(part.split())) for part in _SENTENCE_END.split(passage.text))
-    spoken = (sentence for sentence in sentences if len(sentence) > 2 and not _HEADING.match(sentence))
-    return [sentence[:_LONGEST_SENTENCE] for sentence in spoken]
+    prose = _CODE_BLOCK.sub(_quoted, passage.text)
+    parts = (_uncited(" ".join(part.split())) for part in _SENTENCE_END.split(prose))
+    sentences = (_cells(part) if _TABLE_ROW.fullmatch(part) else part for part in parts)
+    return [sentence[:_LONGEST_SENTENCE] for sentence in sentences if _is_spoken(sentence)]
+
+
+def _quoted(block: re.Match[str]) -> str:
+    """A command or two go with the sentence that announces them; more than that is no sentence."""
+    lines = [line.strip() for line in block[2].splitlines() if line.strip()]
+    return f" `{' ; '.join(lines)}`\n\n" if 0 < len(lines) <= _QUOTED_LINES else "\n\n"
+
+
+def _cells(row: str) -> str:
+    """A row of a table as one reads it aloud; the line below its head becomes nothing."""
+    cells = (cell.strip() for cell in row.strip("|").split("|"))
+    return " · ".join(cell for cell in cells if cell.strip(":-"))
+
+
+def _is_spoken(text: str) -> bool:
+    """Whether it is words: no heading, no rule, no drawing made of characters."""
+    signs = [character for character in text if not character.isspace()]
+    words = sum(character.isalnum() for character in signs)
+    return len(signs) > 2 and words >= _LEAST_SPOKEN * len(signs) and not _HEADING.match(text)
 
 
 def _uncited(text: str) -> str:
