@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from armarium.foundation.memory import give_memory_back
 from armarium.providers.local.errors import LocalModelMissing
 from armarium.providers.local.pack import INSTALL_HINT, load_pack
 from armarium.providers.local.weights import constants
@@ -62,6 +63,8 @@ class Encoder:
         self._session = runtime.InferenceSession(
             (_BESIDE / "graph.onnx").read_bytes(), options, providers=["CPUExecutionProvider"]
         )
+        # What it took to make the constants was several times their size.
+        give_memory_back()
 
     def vector(self, text: str) -> NDArray[np.float32]:
         """The normalised vector of a text, of its first 512 tokens if it has more."""
