@@ -110,7 +110,7 @@ async def open_armarium(
     sections = [(door, section) for door in DOORS if (section := getattr(settings, door.name, None)) is not None]
     private_paths = [path for path in (settings.state_path(), token_path(settings)) if path is not None]
     private_paths += [path for door, section in sections for path in door.keeps(section)]
-    facilities = Facilities(events, settings.state_path(), private_paths)
+    facilities = Facilities(events, settings.state_path(), metrics, private_paths)
     for door, _ in sections:
         if not door.is_installed:
             hint = f"pip install 'armarium[{door.name}]'"

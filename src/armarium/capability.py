@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
 from armarium.foundation.events import Events
 from armarium.foundation.settings import Section
+from armarium.foundation.telemetry import Metrics
 from armarium.foundation.tools import ToolSpec
 
 
@@ -20,6 +21,8 @@ class Facilities:
 
     events: Events
     state_dir: Path
+    metrics: Metrics = field(default_factory=Metrics)
+    """Where its own counters go, to be scraped with the server's."""
     private_paths: Sequence[Path] = ()
     """The server's own: the state directory, the token. No capability may show them to a caller."""
 

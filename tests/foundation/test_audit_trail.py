@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import stat
 import threading
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -177,3 +178,13 @@ def test_a_disk_that_takes_no_more_is_logged_and_stops_nobody(file: Path, caplog
     audit.close()
     other.close()
     assert [record.records for record in caplog.records] == [1]
+
+
+def test_a_trail_from_before_costs_were_noted_is_read_and_gone_on_with(file: Path) -> None:
+    write(file, RECORD)
+    with closing(sqlite3.connect(file)) as connection, connection:
+        connection.execute("ALTER TABLE calls DROP COLUMN cost")
+    assert [record for _, record in read_records(file, AuditFilter(), last=10)] == [RECORD]
+    charged = replace(RECORD, call_id="c2", cost=0.25)
+    write(file, charged)
+    assert [record for _, record in read_records(file, AuditFilter(), last=10)] == [RECORD, charged]

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 from armarium.foundation.errors import ConfigError
 
@@ -39,7 +40,8 @@ CREATE TABLE IF NOT EXISTS calls (
     duration_ms REAL NOT NULL,
     request_bytes INTEGER NOT NULL,
     response_bytes INTEGER NOT NULL,
-    arguments TEXT NOT NULL
+    arguments TEXT NOT NULL,
+    cost REAL NOT NULL DEFAULT 0
 );
 CREATE INDEX IF NOT EXISTS calls_by_time ON calls (at);
 CREATE INDEX IF NOT EXISTS calls_by_tool ON calls (tool, id);
@@ -67,6 +69,8 @@ class CallRecord:
     request_bytes: int
     response_bytes: int
     arguments: str
+    cost: float = 0.0
+    """What the caller was charged."""
 
 
 _COLUMNS = tuple(column.name for column in fields(CallRecord))
@@ -184,10 +188,10 @@ def read_records(file: Path, wanted: AuditFilter, *, last: int) -> list[tuple[in
     condition, values = wanted.where()
     with closing(_open_for_reading(file)) as connection:
         rows = connection.execute(
-            f"SELECT id, {', '.join(_COLUMNS)} FROM calls WHERE {condition} ORDER BY id DESC LIMIT ?",  # noqa: S608 our own names
+            f"SELECT {_chosen(connection)} FROM calls WHERE {condition} ORDER BY id DESC LIMIT ?",  # noqa: S608 our own names
             (*values, last),
         ).fetchall()
-    return [(row[0], CallRecord(*row[1:])) for row in reversed(rows)]
+    return [_numbered(row) for row in reversed(rows)]
 
 
 def follow_records(
@@ -198,12 +202,25 @@ def follow_records(
     with closing(_open_for_reading(file)) as connection:
         while True:
             for row in connection.execute(
-                f"SELECT id, {', '.join(_COLUMNS)} FROM calls WHERE id > ? AND {condition} ORDER BY id",  # noqa: S608 our own names
+                f"SELECT {_chosen(connection)} FROM calls WHERE id > ? AND {condition} ORDER BY id",  # noqa: S608 our own names
                 (after, *values),
             ).fetchall():
-                after = row[0]
-                yield row[0], CallRecord(*row[1:])
+                after, record = _numbered(row)
+                yield after, record
             time.sleep(poll_s)
+
+
+def _chosen(connection: sqlite3.Connection) -> str:
+    """The columns of a record; a trail that an older server wrote has no costs."""
+    return ", ".join(("id", *_COLUMNS[: _COLUMNS.index("cost")], "cost" if _has_costs(connection) else "0.0"))
+
+
+def _numbered(row: tuple[Any, ...]) -> tuple[int, CallRecord]:
+    return row[0], CallRecord(*row[1:])
+
+
+def _has_costs(connection: sqlite3.Connection) -> bool:
+    return any(column[1] == "cost" for column in connection.execute("PRAGMA table_info(calls)"))
 
 
 def _open_for_writing(file: Path) -> sqlite3.Connection:
@@ -217,6 +234,8 @@ def _open_for_writing(file: Path) -> sqlite3.Connection:
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = NORMAL")
             connection.executescript(_SCHEMA)
+            if not _has_costs(connection):
+                connection.execute("ALTER TABLE calls ADD COLUMN cost REAL NOT NULL DEFAULT 0")
             undo.pop_all()
             return connection
     except (OSError, sqlite3.Error) as error:

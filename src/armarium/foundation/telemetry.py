@@ -71,29 +71,28 @@ class Metrics:
     """The counters behind /metrics; each server has its own registry."""
 
     def __init__(self) -> None:
-        self._registry = CollectorRegistry()
-        self.calls = Counter(
-            "armarium_calls", "Tool calls.", ["capability", "tool", "outcome"], registry=self._registry
-        )
+        self.registry = CollectorRegistry()
+        """Where a capability adds metrics of its own."""
+        self.calls = Counter("armarium_calls", "Tool calls.", ["capability", "tool", "outcome"], registry=self.registry)
         self.errors = Counter(
-            "armarium_errors", "Failed calls by code.", ["capability", "code"], registry=self._registry
+            "armarium_errors", "Failed calls by code.", ["capability", "code"], registry=self.registry
         )
         self.duration = Histogram(
             "armarium_call_duration_seconds",
             "How long tool calls took.",
             ["capability", "tool"],
             buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300),
-            registry=self._registry,
+            registry=self.registry,
         )
-        self.in_flight = Gauge("armarium_calls_in_flight", "Calls being worked on.", registry=self._registry)
-        self.sessions = Gauge("armarium_sessions", "Open MCP sessions.", registry=self._registry)
+        self.in_flight = Gauge("armarium_calls_in_flight", "Calls being worked on.", registry=self.registry)
+        self.sessions = Gauge("armarium_sessions", "Open MCP sessions.", registry=self.registry)
         self.refused = Counter(
-            "armarium_requests_refused", "Requests the gate turned away.", ["status"], registry=self._registry
+            "armarium_requests_refused", "Requests the gate turned away.", ["status"], registry=self.registry
         )
 
     def exposition(self) -> bytes:
         """The text Prometheus scrapes."""
-        return generate_latest(self._registry)
+        return generate_latest(self.registry)
 
 
 def export_traces(endpoint: str, service: str) -> Callable[[], None]:
