@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -24,10 +24,18 @@ class Colours(Section):
         depth: int = 1
 
 
+class Ledger(Section):
+    """A section that only its file may fill."""
+
+    from_file_only: ClassVar[bool] = True
+    ink: str = "blue"
+
+
 class Settings(CoreSettings):
-    """The core's settings and one more section."""
+    """The core's settings and two more sections."""
 
     colours: Colours | None = None
+    ledger: Ledger | None = None
 
 
 def loaded(yaml: str = "", tmp_path: Path | None = None, **sources: Any) -> Settings:
@@ -168,3 +176,10 @@ def test_state_lives_where_the_settings_say_or_else_where_the_desktop_says(
     assert loaded(flags={"state_dir": "~/mine"}).state_path() == tmp_path / "mine"
     assert loaded().audit_file() == tmp_path / "xdg/armarium/audit.sqlite"
     assert loaded(flags={"audit.file": "~/trail.db"}).audit_file() == tmp_path / "trail.db"
+
+
+def test_a_section_may_refuse_the_environment_but_not_its_file(tmp_path: Path) -> None:
+    assert loaded("ledger: {ink: red}", tmp_path).ledger == Ledger(ink="red")
+    for variable in ("ARMARIUM_LEDGER__INK", "ARMARIUM_LEDGER"):
+        mistake = complaint(environ={variable: "red"})
+        assert "takes nothing from the environment" in mistake.message

@@ -82,6 +82,12 @@ def test_a_mistake_is_told_in_words_with_its_field(arguments: dict[str, Any], me
     assert mistake.details["field"] == field
 
 
+def test_an_argument_that_is_missing_is_named_although_it_has_no_field() -> None:
+    assert complaint({}).details["argument"] == "path"
+    assert complaint({"path": 1}).details["argument"] is None
+    assert complaint({"path": "a", "where": {}}).details["argument"] is None
+
+
 @pytest.mark.parametrize("value", [None, [], "text", 7])
 def test_what_are_no_arguments_at_all_is_told_so(value: object) -> None:
     assert complaint(value).message.startswith("the arguments must be an object, not ")

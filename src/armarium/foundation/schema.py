@@ -30,7 +30,7 @@ class SchemaCheck:
         if self._validator.is_valid(value):
             return
         error = next(iter(self._validator.iter_errors(value)))
-        raise _kind_of(error)(self._in_words(error), field=_field_of(error) or None)
+        raise _kind_of(error)(self._in_words(error), field=_field_of(error) or None, argument=_absent_argument(error))
 
     def _in_words(self, error: jsonschema_rs.ValidationError) -> str:
         field = _field_of(error)
@@ -84,6 +84,13 @@ def _kind_of(error: jsonschema_rs.ValidationError) -> type[InvalidArgument]:
 
 def _field_of(error: jsonschema_rs.ValidationError) -> str:
     return ".".join(str(step) for step in error.instance_path)
+
+
+def _absent_argument(error: jsonschema_rs.ValidationError) -> str | None:
+    """The argument that is missing: it has no place in the value, so no field tells it."""
+    if error.kind.name != "required" or error.instance_path:
+        return None
+    return str(error.kind.as_dict()["property"])
 
 
 def _joined(parent: str, name: str) -> str:

@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
@@ -24,6 +24,9 @@ _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 class Section(BaseModel):
     """A part of the settings. Field docstrings become the reference page."""
+
+    from_file_only: ClassVar[bool] = False
+    """Whether variables of the environment may not speak for this section."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
@@ -180,6 +183,11 @@ def overridden(
         steps = variable.removeprefix(prefix).lower().split(_NESTING)
         if len(steps) == 1 and steps[0] not in model.model_fields:
             raise ConfigError(f"{variable} is not a setting", hint=_hint_for_variable(model, variable, prefix))
+        if (section := _section_named(model, steps[0])) is not None and section.from_file_only:
+            raise ConfigError(
+                f"{variable}: the section `{steps[0]}` takes nothing from the environment",
+                hint="write it into the file of settings",
+            )
         _put(values, steps, _yaml_value(text, variable), source=variable)
     for flag, value in flags.items():
         if value is not None:
@@ -256,6 +264,12 @@ def _setting_names(model: type[BaseModel], path: list[int | str]) -> list[str]:
     return [field.alias or name for name, field in model.model_fields.items()]
 
 
+def _section_named(model: type[BaseModel], name: str) -> type[Section] | None:
+    field = model.model_fields.get(name)
+    section = _section_within(field.annotation) if field else None
+    return section if section is not None and issubclass(section, Section) else None
+
+
 def _section_within(annotation: Any) -> type[BaseModel] | None:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
@@ -292,7 +306,7 @@ def _variable_names(model: type[BaseModel], section: str = "") -> Iterator[str]:
         inner = None if get_origin(field.annotation) is tuple else _section_within(field.annotation)
         if inner is None:
             yield variable
-        else:
+        elif not getattr(inner, "from_file_only", False):
             yield from _variable_names(inner, variable + _NESTING)
 
 
