@@ -26,7 +26,7 @@ from armarium.capabilities.corpus.life import open_service
 from armarium.capabilities.corpus.news import IndexingFailed
 from armarium.capabilities.corpus.settings import CorpusSettings
 from armarium.capabilities.corpus.state import META_FILE, prepare_directory
-from armarium.capabilities.corpus.storage import Storage
+from armarium.capabilities.corpus.storage.storage import Storage
 from armarium.foundation.events import Events
 from armarium.foundation.files.confine import ConfinedRoot
 from armarium.providers.local.embedder import LocalEmbedder
@@ -64,7 +64,8 @@ class WordsEngine:
             self._index,
             Preparers(instructions, size=workers, deadline_s=FILE_DEADLINE_S),
             self._progress,
-            on_recorded=self._recorded,
+            on_recorded=lambda: None,
+            on_turn=self._turned,
         )
 
     def scan(self) -> int:
@@ -89,7 +90,7 @@ class WordsEngine:
         self._index.close()
         self._storage.close()
 
-    def _recorded(self) -> None:
+    def _turned(self) -> None:
         with self._at_rest:
             self._at_rest.notify_all()
 

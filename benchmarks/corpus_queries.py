@@ -19,7 +19,7 @@ import numpy
 from armarium.capabilities.corpus.index import unpacked, vector_file
 from armarium.capabilities.corpus.settings import ChunkingSettings, CorpusSettings
 from armarium.capabilities.corpus.state import META_FILE, state_directory
-from armarium.capabilities.corpus.storage import Storage
+from armarium.capabilities.corpus.storage.storage import Storage
 from armarium.providers.local.embedder import LocalEmbedder
 from armarium.retrieval.vectors import VectorIndex
 from corpus_engine import CheapVectors, index_with
@@ -105,7 +105,7 @@ def compared_with_scan(root: Path, questions: list[str]) -> dict[str, Any]:
     """The index's answers against those of a scan of the very same vectors; its graph alone, too, whatever its size."""
     state_dir = state_directory(root, None)
     storage = Storage(state_dir / META_FILE)
-    stored = storage.vectors(LocalEmbedder.model, "text")
+    stored = storage.embeddings.of_chunks(LocalEmbedder.model, "text")
     ids = numpy.array([chunk_id for chunk_id, _ in stored], numpy.int64)
     matrix = unpacked([vector for _, vector in stored])
     storage.close()

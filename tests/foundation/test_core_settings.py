@@ -183,3 +183,10 @@ def test_a_section_may_refuse_the_environment_but_not_its_file(tmp_path: Path) -
     for variable in ("ARMARIUM_LEDGER__INK", "ARMARIUM_LEDGER"):
         mistake = complaint(environ={variable: "red"})
         assert "takes nothing from the environment" in mistake.message
+
+
+def test_a_section_with_nothing_below_its_name_has_its_defaults(tmp_path: Path) -> None:
+    settings = loaded("server:\nledger:\n  # ink: red\n", tmp_path)
+    assert settings.server == CoreSettings().server
+    assert settings.ledger == Ledger()
+    assert settings.colours is None

@@ -231,10 +231,20 @@ def read_yaml(file: Path) -> dict[str, Any]:
 def checked(model: type[SettingsT], values: Mapping[str, Any], *, source: str) -> SettingsT:
     """Build `model`, turning the first mistake into a sentence that names the setting."""
     try:
-        return model.model_validate(values)
+        return model.model_validate(_with_empty_sections(model, values))
     except ValidationError as error:
         first = error.errors()[0]
         raise ConfigError(f"{source}: {_in_words(first)}", hint=_hint(model, first)) from error
+
+
+def _with_empty_sections(model: type[BaseModel], values: Mapping[str, Any]) -> dict[str, Any]:
+    """A section whose name stands there with nothing below it, as when all of it is commented out, has its defaults."""
+    filled = dict(values)
+    for name, value in values.items():
+        section = _section_named(model, name)
+        if section is not None and (value is None or isinstance(value, Mapping)):
+            filled[name] = _with_empty_sections(section, value or {})  # pyright: ignore[reportUnknownArgumentType] any YAML
+    return filled
 
 
 def _in_words(error: ErrorDetails) -> str:
@@ -266,7 +276,9 @@ def _setting_names(model: type[BaseModel], path: list[int | str]) -> list[str]:
 
 def _section_named(model: type[BaseModel], name: str) -> type[Section] | None:
     field = model.model_fields.get(name)
-    section = _section_within(field.annotation) if field else None
+    if field is None or get_origin(field.annotation) is tuple:
+        return None
+    section = _section_within(field.annotation)
     return section if section is not None and issubclass(section, Section) else None
 
 

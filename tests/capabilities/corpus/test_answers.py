@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from armarium.capabilities.corpus.answer import Answer, extractive, generated
-from armarium.capabilities.corpus.storage import StoredChunk
+from armarium.capabilities.corpus.storage.passages import StoredChunk
 from armarium.providers.interfaces import Message
 from armarium.retrieval.spans import Lines, Page, Span, Time, citation
 

@@ -12,6 +12,7 @@ import anyio
 import anyio.lowlevel
 import numpy
 import pytest
+from anyio.to_thread import run_sync
 
 from armarium.capabilities.corpus.index import CorpusIndex
 from armarium.capabilities.corpus.ingest import embedding
@@ -19,7 +20,7 @@ from armarium.capabilities.corpus.ingest.embedding import Embedding
 from armarium.capabilities.corpus.ingest.prepared import Prepared, PreparedChunk, Representation
 from armarium.capabilities.corpus.ingest.progress import Progress
 from armarium.capabilities.corpus.news import EmbeddingPaused
-from armarium.capabilities.corpus.storage import Storage
+from armarium.capabilities.corpus.storage.storage import Storage
 from armarium.providers.errors import (
     MistralAuth,
     MistralFailed,
@@ -75,7 +76,11 @@ class Bench:
         self.index.load({"text": text.model, "code": embedders["code"].model})
         self.news: list[Any] = []
         self.progress = Progress(self.news.append)
-        self.task = Embedding(self.storage, self.index, embedders, self.progress)
+        self.turns: list[bool] = []
+        self.task = Embedding(self.storage, self.index, embedders, self.progress, on_turn=self.turned)
+
+    def turned(self) -> None:
+        self.turns.append(self.task.idle)
 
     def record(self, rel_path: str, *texts: str, kind: IndexKind = "text") -> list[int]:
         chunks = [
@@ -85,13 +90,13 @@ class Bench:
         prepared = Prepared(
             rel_path, "md", 1, 1, "hash", "ok", representations=[Representation("raw_text", rel_path, chunks)]
         )
-        with self.storage.transaction():
-            recorded = self.storage.record(prepared)
+        with self.storage.documents.changing() as changes:
+            recorded = changes.record(prepared)
         self.index.put(prepared, recorded)
         return [chunk_id for chunk_id, _ in recorded.added]
 
     def statuses(self) -> dict[str, str]:
-        database = self.storage._writer  # the state as it is, without a way around it
+        database = self.storage._database._writer  # the state as it is, without a way around it
         return dict(database.execute("SELECT text, embedding_status FROM chunks"))
 
     def has_vectors(self, kind: IndexKind, chunk_ids: list[int]) -> bool:
@@ -228,7 +233,7 @@ async def test_vectors_of_another_length_than_the_indexs_are_not_taken_in(tmp_pa
         await bench.until_idle()
         assert bench.pauses == ["INDEX_VERSION_MISMATCH"]
         assert set(bench.statuses().values()) == {"pending"}
-        assert bench.storage.embedding("fake", blake2b(b"one", digest_size=16).digest()) is None
+        assert bench.storage.embeddings.of_text("fake", blake2b(b"one", digest_size=16).digest()) is None
 
 
 async def test_more_passages_that_come_while_it_works_are_embedded_too(tmp_path: Path) -> None:
@@ -240,4 +245,20 @@ async def test_more_passages_that_come_while_it_works_are_embedded_too(tmp_path:
             await anyio.lowlevel.checkpoint()
         await bench.until_idle()
         assert len(bench.statuses()) == 30
+        assert set(bench.statuses().values()) == {"ok"}
+
+
+async def test_whoever_listens_hears_that_there_is_work_whatever_thread_it_comes_from_and_that_it_is_done(
+    tmp_path: Path,
+) -> None:
+    bench = Bench(tmp_path, FakeEmbedder())
+    assert not bench.task.idle
+    async with running(bench):
+        await bench.until_idle()
+        assert (bench.turns[0], bench.turns[-1]) == (False, True)
+        bench.record("a.md", "one")
+        await run_sync(bench.task.wake)
+        assert False in bench.turns[1:]
+        await bench.until_idle()
+        assert bench.turns[-1]
         assert set(bench.statuses().values()) == {"ok"}

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from armarium.capabilities.corpus.errors import IndexVersionMismatch, StoreCorrupt
 from armarium.capabilities.corpus.ingest.prepared import Prepared, PreparedChunk, Representation
-from armarium.capabilities.corpus.storage import Storage
+from armarium.capabilities.corpus.storage.database import SQL
+from armarium.capabilities.corpus.storage.storage import Storage
 from armarium.foundation.sql import queries
 from armarium.retrieval.spans import Lines
 
@@ -38,13 +39,13 @@ def document(rel_path: str, *texts: str, **facts: object) -> Prepared:
 
 
 def record(storage: Storage, prepared: Prepared):
-    with storage.transaction():
-        return storage.record(prepared)
+    with storage.documents.changing() as changes:
+        return changes.record(prepared)
 
 
-def test_every_statement_fits_the_schema(storage: Storage) -> None:
-    connection = sqlite3.connect(storage._path)
-    for name, statement in queries("armarium.capabilities.corpus.sql").items():
+def test_every_statement_fits_the_schema(storage: Storage, tmp_path: Path) -> None:
+    connection = sqlite3.connect(tmp_path / "meta.sqlite")
+    for name, statement in queries(SQL).items():
         holes = {"prefix": "", "limit": 1, "offset": 0, "model": "", "kind": ""}
         parameters = holes if ":" in statement.split("--")[-1] else [None] * statement.count("?")
         assert connection.execute(f"EXPLAIN {statement}", parameters) is not None, name
@@ -57,7 +58,7 @@ def test_a_passage_that_stays_keeps_its_id_and_moves_to_its_new_line(storage: St
     assert [chunk_id for chunk_id, _ in first.added] == [1, 2]
     assert [(chunk_id, chunk.text) for chunk_id, chunk in second.added] == [(3, "new")]
     assert second.buried == []
-    assert {each.text: each.span for each in storage.chunks([1, 2, 3]).values()} == {
+    assert {each.text: each.span for each in storage.passages.by_id([1, 2, 3]).values()} == {
         "new": Lines(1, 1),
         "one": Lines(2, 2),
         "two": Lines(3, 3),
@@ -67,7 +68,7 @@ def test_a_passage_that_stays_keeps_its_id_and_moves_to_its_new_line(storage: St
 def test_a_passage_that_is_gone_is_not_found_any_more(storage: Storage) -> None:
     record(storage, document("a.md", "one", "two"))
     assert record(storage, document("a.md", "two")).buried == [1]
-    assert set(storage.chunks([1, 2])) == {2}
+    assert set(storage.passages.by_id([1, 2])) == {2}
 
 
 def test_an_unchanged_representation_is_left_alone(storage: Storage) -> None:
@@ -78,8 +79,8 @@ def test_an_unchanged_representation_is_left_alone(storage: Storage) -> None:
 
 def test_a_buried_document_takes_its_passages_along_and_may_come_back(storage: Storage) -> None:
     record(storage, document("a.md", "one"))
-    with storage.transaction():
-        gone = storage.bury("a.md")
+    with storage.documents.changing() as changes:
+        gone = changes.bury("a.md")
     assert gone is not None
     assert gone.buried == [1]
     assert storage.counts()[:3] == (0, 0, 0)
@@ -89,8 +90,8 @@ def test_a_buried_document_takes_its_passages_along_and_may_come_back(storage: S
 
 def test_what_fails_within_a_transaction_leaves_nothing_behind(storage: Storage) -> None:
     def fail_after_recording() -> None:
-        with storage.transaction():
-            storage.record(document("a.md", "one"))
+        with storage.documents.changing() as changes:
+            changes.record(document("a.md", "one"))
             raise RuntimeError
 
     with pytest.raises(RuntimeError):
@@ -110,23 +111,23 @@ def test_ids_are_never_used_twice_even_by_another_process(storage: Storage, tmp_
 
 def test_a_vector_is_kept_by_the_text_it_is_of(storage: Storage) -> None:
     record(storage, document("a.md", "same"))
-    (pending,) = storage.pending_chunks(0, 10)
-    storage.put_embeddings("model", [(pending.text_hash, b"vector")], [pending.chunk_id])
+    (pending,) = storage.embeddings.pending(0, 10)
+    storage.embeddings.put("model", [(pending.text_hash, b"vector")], [pending.chunk_id])
     record(storage, document("b.md", "same"))
-    (other,) = storage.pending_chunks(0, 10)
-    assert storage.embedding("model", other.text_hash) == b"vector"
-    assert storage.embedding("another model", other.text_hash) is None
+    (other,) = storage.embeddings.pending(0, 10)
+    assert storage.embeddings.of_text("model", other.text_hash) == b"vector"
+    assert storage.embeddings.of_text("another model", other.text_hash) is None
 
 
 def test_a_directory_with_wildcards_in_its_name_buries_only_itself(storage: Storage) -> None:
     for path in ("a_b/x.md", "axb/x.md", "a%/x.md"):
         record(storage, document(path, path))
-    assert storage.paths_below("a_b") == ["a_b/x.md"]
-    assert storage.paths_below("a%") == ["a%/x.md"]
+    assert storage.documents.paths_below("a_b") == ["a_b/x.md"]
+    assert storage.documents.paths_below("a%") == ["a%/x.md"]
 
 
 def test_another_format_says_what_to_run(storage: Storage, tmp_path: Path) -> None:
-    storage.put_setting("index_format_version", "0")
+    storage.notes.put("index_format_version", "0")
     storage.close()
     with pytest.raises(IndexVersionMismatch) as refused:
         Storage(tmp_path / "meta.sqlite")
@@ -145,7 +146,7 @@ def test_purging_forgets_what_is_deleted_and_keeps_the_rest(storage: Storage) ->
     assert storage.dead_share() == 0.5
     storage.purge()
     assert storage.dead_share() == 0.0
-    assert set(storage.chunks([1, 2])) == {2}
+    assert set(storage.passages.by_id([1, 2])) == {2}
 
 
 @given(versions=st.lists(st.lists(st.sampled_from("abcde"), max_size=6), max_size=6))
@@ -159,7 +160,7 @@ def test_whatever_versions_a_document_goes_through_its_last_one_is_what_is_found
             added = {chunk_id for chunk_id, _ in record(storage, document("a.md", *texts)).added}
             assert not added & seen
             seen |= added
-            found = storage.chunks(list(seen)).values()
+            found = storage.passages.by_id(list(seen)).values()
             assert sorted(each.text for each in found) == sorted(texts)
             assert {(each.text, each.span) for each in found} == {
                 (text, Lines(line, line)) for line, text in enumerate(texts, 1)
@@ -174,6 +175,5 @@ def test_a_process_that_takes_over_goes_on_where_the_other_ended(storage: Storag
     record(storage, document("a.md", "one", "two"))
     assert waiting.version() != before
     storage.close()
-    waiting.take_over()
     assert [chunk_id for chunk_id, _ in record(waiting, document("b.md", "three")).added] == [3]
     waiting.close()

@@ -1,39 +1,18 @@
-"""The commands as a user has them: installed, in a process of their own, with a home that belongs to the test."""
+"""The `armarium` command as a user has it: installed, in a process of its own, with a home that is the test's."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Generator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from command_line import Command, CommandLine, InThisProcess
 
+from armarium.surfaces.cli.main import run
+from support.command_fixtures import as_the_user, environ, home, project
+from support.command_line import Command, CommandLine, InThisProcess
 
-@pytest.fixture
-def home(tmp_path: Path) -> Path:
-    """An empty home directory."""
-    directory = tmp_path / "home"
-    directory.mkdir()
-    return directory
-
-
-@pytest.fixture
-def project(tmp_path: Path) -> Path:
-    """The directory commands run in, with a few files."""
-    directory = tmp_path / "project"
-    directory.mkdir()
-    (directory / "hello.txt").write_text("hello\n")
-    return directory
-
-
-@pytest.fixture
-def environ(home: Path) -> dict[str, str]:
-    """The environment of a user who set nothing."""
-    ours = ("ARMARIUM_", "XDG_")
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
-    return kept | {"HOME": str(home), "XDG_STATE_HOME": str(home / "state"), "NO_PROXY": "127.0.0.1"}
+__all__ = ["as_the_user", "environ", "home", "project"]
 
 
 @pytest.fixture
@@ -43,16 +22,9 @@ def armarium(project: Path, environ: dict[str, str]) -> CommandLine:
 
 
 @pytest.fixture
-def quick(
-    project: Path, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> InThisProcess:
+def quick(as_the_user: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> InThisProcess:
     """Runs `armarium …` here, in the same directory and environment."""
-    for name in set(os.environ) - set(environ):
-        monkeypatch.delenv(name)
-    for name, value in environ.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.chdir(project)
-    return InThisProcess(capsys, monkeypatch)
+    return InThisProcess(run, capsys, as_the_user)
 
 
 @pytest.fixture

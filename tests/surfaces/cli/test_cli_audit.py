@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import DEADLINE_S, Command, CommandLine, InThisProcess
 
 from armarium.foundation.audit import AuditLog, CallRecord
 from armarium.foundation.telemetry import timestamp
 from support.client import connected
+from support.command_line import DEADLINE_S, Command, CommandLine, InThisProcess
 from support.server import installed_command
 
 Start = Callable[..., Command]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import yaml
-from command_line import CommandLine, InThisProcess
+
+from support.command_line import CommandLine, InThisProcess
 
 SETTINGS = """
 server: {port: 9000}

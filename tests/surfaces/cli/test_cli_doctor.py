@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 import yaml
-from command_line import Command, CommandLine, InThisProcess
+
+from support.command_line import Command, CommandLine, InThisProcess
 
 Start = Callable[..., Command]
 

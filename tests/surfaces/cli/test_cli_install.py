@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import DEADLINE_S, CommandLine
 
+from support.command_line import DEADLINE_S, CommandLine
 from support.server import installed_command
 
 ARMARIUM = installed_command("armarium")

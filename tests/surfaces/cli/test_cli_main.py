@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from command_line import CommandLine
 
 from armarium import __version__
 from armarium.surfaces.cli.output import printable, without_credentials
+from support.command_line import CommandLine
 
 COMMANDS = ("up", "serve", "stdio", "audit", "doctor", "config", "install", "version")
 

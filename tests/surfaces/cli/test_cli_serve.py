@@ -10,7 +10,8 @@ from typing import Any
 import httpx
 import pytest
 import yaml
-from command_line import DEADLINE_S, Command, CommandLine
+
+from support.command_line import DEADLINE_S, Command, CommandLine
 
 Start = Callable[..., Command]
 

@@ -16,9 +16,9 @@ from typing import Any
 
 import httpx
 import pytest
-from command_line import DEADLINE_S, Command, CommandLine
 
 from support.client import connected
+from support.command_line import DEADLINE_S, Command, CommandLine
 from support.server import installed_command
 
 Start = Callable[..., Command]

@@ -383,11 +383,24 @@ async def test_a_version_from_the_future_is_answered_with_ours(http: httpx.Async
     assert answer.json()["result"]["protocolVersion"] == "2025-11-25"
 
 
-async def test_a_version_header_nobody_knows_is_refused_with_400(
+async def test_a_version_header_nobody_knows_is_refused_with_400_and_the_versions_there_are(
     http: httpx.AsyncClient, session: dict[str, str]
 ) -> None:
     headers = session | {"mcp-protocol-version": "1999-01-01"}
-    assert (await http.post("/mcp", json=calling("echo", text="hi"), headers=headers)).status_code == 400
+    answer = await http.post("/mcp", json=calling("echo", text="hi"), headers=headers)
+    assert answer.status_code == 400
+    error = answer.json()["error"]
+    assert error["data"]["code"] == "UNSUPPORTED_PROTOCOL_VERSION"
+    assert error["data"]["requested"] == "1999-01-01"
+    assert {"2025-11-25", "2025-06-18", "2025-03-26", MODERN} <= set(error["data"]["supported"])
+    for version in error["data"]["supported"]:
+        assert version in error["message"]
+
+
+async def test_the_version_header_twice_is_no_version_either(http: httpx.AsyncClient) -> None:
+    twice = [("mcp-protocol-version", MODERN)] * 2
+    answer = await http.post("/mcp", json=request("tools/list"), headers=twice)
+    assert (answer.status_code, "error" in answer.json()) == (400, True)
 
 
 async def test_the_handshake_tells_name_version_and_instructions(http: httpx.AsyncClient) -> None:

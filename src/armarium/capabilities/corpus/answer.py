@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 
-from armarium.capabilities.corpus.storage import StoredChunk
+from armarium.capabilities.corpus.storage.passages import StoredChunk
 from armarium.providers.interfaces import Chat, Message
 from armarium.retrieval.spans import Lines, citation
 from armarium.retrieval.terms import language_of, little_words

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 from armarium.capabilities.corpus.catalogue import Catalogue
 from armarium.capabilities.corpus.errors import IndexNotReady
 from armarium.capabilities.corpus.ingest.prepared import Prepared, PreparedChunk
-from armarium.capabilities.corpus.storage import Passage, Recorded, Storage
+from armarium.capabilities.corpus.storage.changes import Recorded
+from armarium.capabilities.corpus.storage.passages import Passage
+from armarium.capabilities.corpus.storage.storage import Storage
 from armarium.retrieval.errors import TornIndex
 from armarium.retrieval.lexical import WordIndex, WordPassage
 from armarium.retrieval.passages import IndexKind
@@ -62,7 +64,7 @@ class CorpusIndex:
 
     def load(self, models: Mapping[IndexKind, str]) -> None:
         """Bring catalogue, words and vectors to where the storage is."""
-        self.catalogue.load(self._storage.all_documents(), self._storage.all_chunks())
+        self.catalogue.load(self._storage.documents.all(), self._storage.passages.all())
         if self._writing:
             self._catch_up_words()
         for kind in KINDS:
@@ -88,15 +90,15 @@ class CorpusIndex:
                 raise IndexNotReady("the index is being built", hint="try again in a moment") from error
             _log.warning("the words index is built anew", extra={"reason": error.message})
             shutil.rmtree(directory, ignore_errors=True)
-            self._storage.put_setting("words_up_to", "0")
+            self._storage.notes.put("words_up_to", "0")
             return WordIndex.open(directory)
 
     def _catch_up_words(self) -> None:
         """Add what was stored and not committed when the last process ended."""
         if len(self.words) == 0:
-            self._storage.put_setting("words_up_to", "0")
-        up_to = int(self._storage.setting("words_up_to") or 0)
-        while passages := self._storage.passages_after(up_to, _PASSAGES_AT_ONCE):
+            self._storage.notes.put("words_up_to", "0")
+        up_to = int(self._storage.notes.get("words_up_to") or 0)
+        while passages := self._storage.passages.after(up_to, _PASSAGES_AT_ONCE):
             up_to = passages[-1].chunk_id
             # Some may have got there before the process ended.
             self.words.remove(passage.chunk_id for passage in passages)
@@ -110,7 +112,7 @@ class CorpusIndex:
             return
         up_to, self._uncommitted = self._uncommitted, None
         self.words.commit()
-        self._storage.put_setting("words_up_to", str(up_to))
+        self._storage.notes.put("words_up_to", str(up_to))
 
     # Vectors
 
@@ -125,11 +127,12 @@ class CorpusIndex:
         import numpy
 
         index = self.vectors[kind]
-        stored = numpy.array(self._storage.embedded_chunks(kind), numpy.int64)
+        stored = numpy.array(self._storage.embeddings.embedded_chunks(kind), numpy.int64)
         missing = set(stored[~index.contains(stored)].tolist()) if len(stored) else set[int]()
         if not missing:
             return
-        rows = [(chunk_id, vector) for chunk_id, vector in self._storage.vectors(model, kind) if chunk_id in missing]
+        vectors = self._storage.embeddings.of_chunks(model, kind)
+        rows = [(chunk_id, vector) for chunk_id, vector in vectors if chunk_id in missing]
         for start in range(0, len(rows), _PASSAGES_AT_ONCE):
             part = rows[start : start + _PASSAGES_AT_ONCE]
             index.add(numpy.array([each for each, _ in part], numpy.int64), unpacked([vector for _, vector in part]))
@@ -142,7 +145,7 @@ class CorpusIndex:
         if kind not in self.vectors:
             # Some endpoints do not say how long their vectors are before the first one.
             self.vectors[kind] = VectorIndex(vectors.shape[1])
-            self._storage.put_setting(f"embed_{kind}_dim", str(vectors.shape[1]))
+            self._storage.notes.put(f"embed_{kind}_dim", str(vectors.shape[1]))
         self.vectors[kind].add(numpy.array(chunk_ids, numpy.int64), vectors)
         self._unsaved.add(kind)
 

@@ -17,15 +17,14 @@ from armarium.capabilities.corpus.errors import (
     PathOutsideRoot,
 )
 from armarium.capabilities.corpus.files.exclusion import Exclusion
-from armarium.capabilities.corpus.files.paths import ARCHIVE_MARK
-from armarium.capabilities.corpus.storage import Storage
+from armarium.capabilities.corpus.files.paths import MEMBER_MARK
+from armarium.capabilities.corpus.storage.storage import Storage
 from armarium.foundation.files.confine import ConfinedRoot, normalise
 from armarium.foundation.files.errors import FileError, IsADirectory, PathEscapesRoot
 from armarium.retrieval.documents import HEAD_BYTES, Format, classify
 from armarium.retrieval.spans import Lines, Page, Span
 from armarium.retrieval.text import decode
 
-MEMBER_MARK = f"{ARCHIVE_MARK}/"
 _WITHOUT_TEXT = frozenset({"image", "audio", "archive"})
 _OWN_LINES = frozenset({"code", "text", "md", "data", "html"})
 
@@ -127,8 +126,8 @@ class Opening:
         return text
 
     def _extracted(self, path: str, found: Format | None, wanted: Slice, max_chars: int) -> Opened:
-        state = self._storage.document_state(path)
-        stored = self._storage.representation_text(path)
+        state = self._storage.documents.state(path)
+        stored = self._storage.documents.text(path)
         doc_type = found.doc_type if found is not None else (state[0] if state else "")
         if stored is None:
             raise self._why_there_is_no_text(path, state, found, wanted)

@@ -14,7 +14,8 @@ from armarium.capabilities.corpus.index import CorpusIndex
 from armarium.capabilities.corpus.models import Models
 from armarium.capabilities.corpus.settings import CorpusSettings
 from armarium.capabilities.corpus.snippets import snippet
-from armarium.capabilities.corpus.storage import Storage, StoredChunk
+from armarium.capabilities.corpus.storage.passages import StoredChunk
+from armarium.capabilities.corpus.storage.storage import Storage
 from armarium.foundation.files.errors import InvalidPattern
 from armarium.providers.errors import ProviderError
 from armarium.providers.interfaces import Embedder
@@ -132,7 +133,7 @@ class Searching:
         )
         best: list[int] = ranking.ids[:most].tolist()
         best_scores: list[float] = ranking.scores[:most].tolist()
-        stored = self._storage.chunks(best)
+        stored = self._storage.passages.by_id(best)
         found = [(stored[each], score) for each, score in zip(best, best_scores, strict=True) if each in stored]
         return [chunk for chunk, _ in found], [score for _, score in found]
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+import asyncio
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 import anyio
@@ -12,12 +12,14 @@ from anyio.to_thread import run_sync
 
 from armarium.capabilities.corpus.answer import Answer, extractive, generated
 from armarium.capabilities.corpus.errors import InvalidField
+from armarium.capabilities.corpus.ingest.instructions import MEGABYTE
 from armarium.capabilities.corpus.ingest.progress import Progress
-from armarium.capabilities.corpus.models import Models
 from armarium.capabilities.corpus.opening import Opened, Opening, Slice
-from armarium.capabilities.corpus.searching import Filters, Results, Searching
-from armarium.capabilities.corpus.settings import CorpusSettings
-from armarium.capabilities.corpus.storage import PROTOCOL_VERSION, Storage, StoredChunk
+from armarium.capabilities.corpus.parts import Parts
+from armarium.capabilities.corpus.readiness import Readiness
+from armarium.capabilities.corpus.searching import Filters, Results
+from armarium.capabilities.corpus.status import stats
+from armarium.capabilities.corpus.storage.passages import StoredChunk
 from armarium.foundation.files.errors import InvalidPattern
 from armarium.foundation.files.glob_patterns import path_matcher
 from armarium.retrieval.routing import IndexChoice
@@ -48,28 +50,20 @@ class ListedFile:
 class Corpus:
     """One directory, open for questions while it is being indexed."""
 
-    def __init__(
-        self,
-        settings: CorpusSettings,
-        root: Path,
-        state_dir: Path,
-        storage: Storage,
-        models: Models,
-        opening: Opening,
-        progress: Progress,
-        searching: Callable[[], Awaitable[Searching]],
-        until_indexed: Callable[[], Awaitable[None]],
-    ) -> None:
-        self._settings = settings
-        self._root = root
-        self._state_dir = state_dir
-        self._storage = storage
-        self._models = models
-        self._opening = opening
+    def __init__(self, parts: Parts, progress: Progress, readiness: Readiness, indexed: asyncio.Event) -> None:
+        self._parts = parts
+        self._settings = parts.settings
+        self._documents = parts.storage.documents
+        self._models = parts.models
         self._progress = progress
-        self._searching = searching
-        self.until_indexed = until_indexed
-        """Returns once everything that is in the directory now can be found."""
+        self._readiness = readiness
+        self._indexed = indexed
+        max_bytes = int(parts.settings.ingest.max_file_mb * MEGABYTE)
+        self._opening = Opening(parts.confined, parts.storage, parts.exclusion, max_bytes)
+
+    async def until_indexed(self) -> None:
+        """Return once everything that is in the directory now can be found."""
+        await self._indexed.wait()
 
     @property
     def indexing_complete(self) -> bool:
@@ -80,7 +74,7 @@ class Corpus:
         """The passages that fit the query best."""
         if not query.strip():
             raise InvalidField("query has no words in it")
-        searching = await self._searching()
+        searching = await self._readiness.searching()
         return await searching.search(query, k or self._settings.rag.k_default, index, filters)
 
     async def ask(
@@ -131,65 +125,18 @@ class Corpus:
 
     def _list_files(self, path_prefix: str, glob: str | None, limit: int, offset: int) -> tuple[int, list[ListedFile]]:
         if glob is None:
-            total, rows = self._storage.list_documents(path_prefix, limit, offset)
+            total, rows = self._documents.page(path_prefix, limit, offset)
             return total, [_listed(row) for row in rows]
         try:
             fits = path_matcher(glob)
         except InvalidPattern as error:
             raise InvalidField(error.message, hint=error.hint) from error
-        rows = [row for row in self._storage.documents_with_prefix(path_prefix) if fits(row[0])]
+        rows = [row for row in self._documents.with_prefix(path_prefix) if fits(row[0])]
         return len(rows), [_listed(row) for row in rows[offset : offset + limit]]
 
     def stats(self) -> dict[str, Any]:
         """Where the corpus is, how far indexing is, and which models work on it."""
-        now = self._progress.now
-        return {
-            "root": str(self._root),
-            "state_dir": str(self._state_dir),
-            "protocol_version": PROTOCOL_VERSION,
-            "indexing": {
-                "job_id": now.job_id,
-                "running": now.running,
-                "mode": now.mode,
-                "scanned": now.scanned,
-                "indexed": now.indexed,
-                "skipped": now.skipped,
-                "deleted": now.deleted,
-                "representations": now.representations,
-                "chunks_total": now.chunks_total,
-                "embedded_ok": now.embedded_ok,
-                "errors": now.errors,
-            },
-            "models": self._model_names(),
-        }
-
-    def summary(self) -> dict[str, Any]:
-        """`corpus.json`: what another program may want to know without asking the server."""
-        counts = self._storage.doc_counts()
-        read = sum(count for doc_type, count in counts.items() if doc_type not in ("binary_ignored", "archive"))
-        stats = self.stats()
-        indexing = {name: value for name, value in stats["indexing"].items() if name != "mode"}
-        return {
-            "root": stats["root"],
-            "profile": {
-                "doc_counts": counts,
-                "code_ratio": round(counts.get("code", 0) / read, 2) if read else 0.0,
-            },
-            "models": stats["models"],
-            "indexing": indexing,
-        }
-
-    def _model_names(self) -> dict[str, str]:
-        speech = self._settings.stt
-        speech_model = speech.mistral.model if speech.provider == "mistral" else speech.elevenlabs.model
-        return {
-            "embed_text": self._models.embedders["text"].model,
-            "embed_code": self._models.embedders["code"].model,
-            "ocr": self._settings.mistral.ocr_model,
-            "stt_provider": speech.provider,
-            "stt_model": speech_model,
-            "chat": self._models.chat.model if self._models.chat is not None else "extractive",
-        }
+        return stats(self._parts, self._progress.now)
 
 
 def _listed(row: tuple[str, str, int, int, str, int]) -> ListedFile:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import BeforeValidator, Field, PlainSerializer, SecretStr
 
@@ -14,6 +14,8 @@ from armarium.foundation.settings import Section
 
 STATE_DIRECTORY = ".dir2mcp"
 """Where a directory's index lives, unless the settings say otherwise."""
+PROTOCOL_VERSION: Final = "2025-11-25"
+"""The revision of MCP that the corpus is written for: noted in the index, and told by `dir2mcp.stats`."""
 
 
 def _from_environment(value: object) -> object:

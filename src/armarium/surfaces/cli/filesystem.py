@@ -6,7 +6,6 @@ import argparse
 import logging
 import os
 import sys
-import traceback
 from pathlib import Path
 
 from pydantic import Field
@@ -14,7 +13,7 @@ from pydantic import Field
 from armarium.assembly import Settings, is_loopback, open_authenticator, token_path
 from armarium.capabilities.sandbox import landlock
 from armarium.capabilities.sandbox.settings import SandboxSettings
-from armarium.foundation.errors import ArmariumError, ConfigError
+from armarium.foundation.errors import ArmariumError, ConfigError, Internal
 from armarium.foundation.identity import Authenticator
 from armarium.foundation.settings import (
     AuditSettings,
@@ -24,6 +23,8 @@ from armarium.foundation.settings import (
     checked,
     read_yaml,
 )
+from armarium.surfaces.cli.command import Reporting, run_to_end
+from armarium.surfaces.cli.output import FAILED, MISUSED, say
 from armarium.surfaces.cli.running import run_http
 from armarium.surfaces.mcp.serving import listen
 
@@ -62,21 +63,14 @@ def argument_parser() -> argparse.ArgumentParser:
 def main() -> None:
     """Start the server, or say in one line why not."""
     options = argument_parser().parse_args()
-    try:
-        _serve(options.config, options.port)
-    except ArmariumError as error:
-        print(f"mcp-filesystem: {error.message}", file=sys.stderr)
-        if error.hint:
-            print(f"hint: {error.hint}", file=sys.stderr)
-        sys.exit(2)
-    except KeyboardInterrupt:
-        sys.exit(130)
-    except Exception as error:  # noqa: BLE001 the edge of the surface
-        if os.environ.get("ARMARIUM_TRACEBACK"):
-            traceback.print_exc()
-        print(f"mcp-filesystem: {type(error).__name__}: {error}", file=sys.stderr)
-        print("hint: this is a fault of ours; ARMARIUM_TRACEBACK=1 shows where", file=sys.stderr)
-        sys.exit(1)
+    sys.exit(run_to_end(lambda: _serve(options.config, options.port), Reporting(_report)))
+
+
+def _report(error: ArmariumError) -> int:
+    say(f"mcp-filesystem: {error.message}")
+    if error.hint:
+        say(f"hint: {error.hint}")
+    return FAILED if isinstance(error, Internal) else MISUSED
 
 
 def _serve(config: Path, port: int | None) -> None:

@@ -247,7 +247,11 @@ def _confirm(yes: bool) -> None:
         return
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise Misuse("nobody is there to be asked, so nothing was written", hint="say --yes, or look with --dry-run")
-    typer.confirm("Write it?", default=True, abort=True, err=True)
+    try:
+        typer.confirm("Write it?", default=True, abort=True, err=True)
+    except typer.Abort:
+        say("stopped; nothing was changed")
+        raise
 
 
 def _write(plan: Plan) -> str | None:

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import gc
-import os
-import sys
-import traceback
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
-from armarium.foundation.errors import ArmariumError, Internal
-from armarium.surfaces.cli.output import FAILED, INTERRUPTED, OK, Misuse, prepare_streams, report, say, show, show_json
+from armarium.surfaces.cli import command
+from armarium.surfaces.cli.output import FAILED, Misuse, report, show, show_json
 
 # Commands import what they need when they run: a server must be up in a second, and most commands need little.
 
@@ -99,7 +95,7 @@ def up(
 
     flags = {"server.port": port, "server.host": host, "security.auth": auth, "telemetry.log_level": log_level}
     settings = starting.directory_settings(directory, write=write, index=index, name=name, flags=flags)
-    _until_interrupted(lambda: starting.up(settings, as_json=as_json))
+    command.until_interrupted(lambda: starting.up(settings, as_json=as_json))
 
 
 @app.command()
@@ -122,7 +118,7 @@ def serve(
 
     flags = {"server.port": port, "server.host": host, "telemetry.log_level": log_level}
     settings = starting.file_settings(config, flags)
-    _until_interrupted(lambda: starting.serve(settings, config or CONFIG_FILE, as_json=as_json))
+    command.until_interrupted(lambda: starting.serve(settings, config or CONFIG_FILE, as_json=as_json))
 
 
 @app.command()
@@ -148,7 +144,7 @@ def stdio(
         raise Misuse("DIR and --write do not go with --config", hint="name directories in the file's sandbox.roots")
     else:
         settings = starting.file_settings(config, flags)
-    _until_interrupted(lambda: starting.stdio(settings))
+    command.until_interrupted(lambda: starting.stdio(settings))
 
 
 @app.command()
@@ -199,7 +195,7 @@ def audit(
     if not follow:
         trail.show_calls(trail_file, wanted, last=last, as_json=as_json)
         return
-    _until_interrupted(lambda: trail.follow_calls(trail_file, wanted, last=last, as_json=as_json))
+    command.until_interrupted(lambda: trail.follow_calls(trail_file, wanted, last=last, as_json=as_json))
 
 
 @app.command()
@@ -237,6 +233,7 @@ def evaluate(
     """
     from armarium.surfaces.cli.evaluate import evaluate_set
 
+    command.collect_garbage_from_here()
     evaluate_set(dataset, index=index, limit=limit, as_json=as_json)
 
 
@@ -326,49 +323,15 @@ def version(as_json: AsJson = False) -> None:
     show_json({"armarium": __version__, "mcp": installed("mcp"), "python": python_version()})
 
 
-def _until_interrupted(work: Callable[[], None]) -> None:
-    """Run what goes on until Ctrl-C, which is how these commands end."""
-    # What was imported stays, so no collection need ever look at it again.
-    gc.freeze()
-    gc.enable()
-    with suppress(KeyboardInterrupt):
-        work()
-
-
 def main() -> None:
     """The entry point of the `armarium` command."""
-    # Importing makes many objects and no garbage: looking for some took an eighth of a server's start.
-    gc.disable()
-    prepare_streams()
-    sys.exit(run(sys.argv[1:]))
+    command.main(run)
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run one command line; every way it can end becomes an exit code, and no traceback reaches a user."""
-    as_json = "--json" in arguments
-    try:
-        outcome = app(list(arguments), prog_name="armarium", standalone_mode=False)
-    except ArmariumError as error:
-        return report(error, as_json=as_json)
-    except typer.TyperException as error:
-        return report(_misuse(error), as_json=as_json)
-    except typer.Abort:
-        say("stopped; nothing was changed")
-        return INTERRUPTED
-    except KeyboardInterrupt:
-        return INTERRUPTED
-    except Exception as error:  # noqa: BLE001 the edge of the surface
-        if os.environ.get("ARMARIUM_TRACEBACK"):
-            traceback.print_exc()
-        hint = "this is a fault of ours; ARMARIUM_TRACEBACK=1 shows where"
-        return report(Internal(f"{type(error).__name__}: {error}", hint=hint), as_json=as_json)
-    return outcome if isinstance(outcome, int) else OK
-
-
-def _misuse(error: typer.TyperException) -> Misuse:
-    context: typer.Context | None = getattr(error, "ctx", None)
-    command = context.command_path if context else "armarium"
-    return Misuse(" ".join(error.format_message().split()).rstrip("."), hint=f"{command} --help shows how")
+    """Run one command line; the answer is its exit code."""
+    reporting = command.Reporting(partial(report, as_json=command.wants_json(arguments)))
+    return command.run_app(app, "armarium", arguments, reporting)
 
 
 if __name__ == "__main__":

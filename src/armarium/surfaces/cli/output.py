@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 from io import TextIOWrapper
@@ -30,6 +31,12 @@ def prepare_streams() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # None where the caller closed it.
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
+
+
+def leave_closed_pipe() -> None:
+    """Keep the interpreter from complaining, at its end, about a pipe whose reader has left."""
+    with open(os.devnull, "w") as nowhere:
+        os.dup2(nowhere.fileno(), sys.stdout.fileno())
 
 
 def say(text: str = "") -> None:

@@ -13,18 +13,21 @@ import socket
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from armarium.assembly import Settings, installed, open_authenticator, token_path
 from armarium.foundation.errors import ConfigError
 from armarium.foundation.events import Events
 from armarium.foundation.identity import read_token
 from armarium.foundation.settings import CoreSettings, load_settings
-from armarium.surfaces.cli.dir2mcp.watching import progress_on_stderr
+from armarium.surfaces.cli.addresses import reached_from_here
 from armarium.surfaces.cli.locations import CONFIG_FILE, given_file
 from armarium.surfaces.cli.output import say, show_json
 from armarium.surfaces.cli.running import run_http, run_stdio
 from armarium.surfaces.mcp.serving import listen
+
+if TYPE_CHECKING:
+    from armarium.surfaces.cli.indexing_progress.watching import Watching
 
 _log = logging.getLogger("armarium")
 
@@ -71,7 +74,7 @@ def up(settings: CoreSettings, *, as_json: bool) -> None:
     callers = open_authenticator(settings)
     listening = _listen_somewhere(settings)
     events = Events()
-    progress = None if as_json else progress_on_stderr(events)
+    progress = _shown_progress(settings, events) if not as_json else None
 
     def announce(address: str) -> None:
         connection = _Connection(settings, address)
@@ -88,6 +91,15 @@ def up(settings: CoreSettings, *, as_json: bool) -> None:
     finally:
         if progress is not None:
             progress.end()
+
+
+def _shown_progress(settings: CoreSettings, events: Events) -> Watching | None:
+    """How indexing goes, where there is something to index."""
+    if getattr(settings, "corpus", None) is None:
+        return None
+    from armarium.surfaces.cli.indexing_progress.watching import progress_on_stderr
+
+    return progress_on_stderr(events)
 
 
 def serve(settings: CoreSettings, config: Path, *, as_json: bool) -> None:
@@ -130,7 +142,7 @@ class _Connection:
     """How a client reaches the server."""
 
     def __init__(self, settings: CoreSettings, address: str) -> None:
-        self.url = f"{_reachable(address)}/mcp"
+        self.url = f"{reached_from_here(address)}/mcp"
         self.token_file = token_path(settings)
         self.needs_key = settings.security.auth != "none"
 
@@ -145,11 +157,6 @@ class _Connection:
         if self.needs_key:
             entry["headers"] = {"Authorization": f"Bearer {token}"}
         return {"mcpServers": {"armarium": entry}}
-
-
-def _reachable(address: str) -> str:
-    """A server on every address is reached on this one."""
-    return address.replace("://0.0.0.0:", "://127.0.0.1:").replace("://[::]:", "://[::1]:")
 
 
 def _tell(connection: _Connection, what: str) -> None:

@@ -40,6 +40,7 @@ class Refused(Exception):
         *,
         code: int = INVALID_REQUEST,
         reason: str | None = None,
+        details: Json | None = None,
     ) -> None:
         super().__init__(message)
         self.status = status
@@ -48,12 +49,14 @@ class Refused(Exception):
         self.code = code
         self.reason = reason
         """Stable, for programs: JSON-RPC has one number for everything that is wrong with a request."""
+        self.details = details or {}
+        """What else programs may want to know; goes with a reason."""
 
     async def answer(self, send: Send) -> None:
         """Tell the client, in the form JSON-RPC has for a message that was never looked at."""
         error: Json = {"code": self.code, "message": self.message}
         if self.reason is not None:
-            error["data"] = {"code": self.reason, "retryable": False}
+            error["data"] = {"code": self.reason, "retryable": False, **self.details}
         message = {"jsonrpc": "2.0", "id": None, "error": error}
         await respond(send, self.status, orjson.dumps(message), self.headers)
 

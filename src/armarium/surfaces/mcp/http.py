@@ -9,7 +9,8 @@ from typing import Any
 
 import anyio
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
-from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+from mcp_types import UNSUPPORTED_PROTOCOL_VERSION
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS, SUPPORTED_PROTOCOL_VERSIONS
 from starlette.types import Message, Receive, Scope, Send
 
 from armarium.foundation.tools import Json
@@ -59,6 +60,9 @@ class McpEndpoint:
         headers = _joined(scope["headers"])
         version = headers.get("mcp-protocol-version")
         if version is not None and version not in HANDSHAKE_PROTOCOL_VERSIONS:
+            # The header twice is for the SDK to judge, too.
+            if {each.strip() for each in version.split(",")}.isdisjoint(MODERN_PROTOCOL_VERSIONS):
+                raise _unsupported(version)
             scope[CALLER] = admitted.caller
             await self._sessionless.handle_request(scope, _replay(admitted.body, receive), send)
             return
@@ -145,6 +149,16 @@ def _joined(lines: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
         known = headers.get(name.decode("latin-1"))
         headers[name.decode("latin-1")] = text if known is None else f"{known}, {text}"
     return headers
+
+
+def _unsupported(version: str) -> Refused:
+    return Refused(
+        400,
+        f"this MCP-Protocol-Version is not supported; use one of {', '.join(SUPPORTED_PROTOCOL_VERSIONS)}",
+        code=UNSUPPORTED_PROTOCOL_VERSION,
+        reason="UNSUPPORTED_PROTOCOL_VERSION",
+        details={"supported": [*SUPPORTED_PROTOCOL_VERSIONS], "requested": version},
+    )
 
 
 async def _answer(session: Session, message: Json, caller: Caller, send: Send, *, may_stream: bool) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from command_line import Command, Outcome
+from support.command_line import Command, Outcome
 
 TEMPLATE = Path(__file__).with_name("contract_template.yaml")
 Quick = Callable[..., Outcome]

@@ -158,6 +158,28 @@ def test_a_directory_that_cannot_be_read_ends_with_3(here: Quick, project: Path,
         assert (outcome.code, outcome.json["data"]["code"]) == (3, "ROOT_INACCESSIBLE")
 
 
+@pytest.mark.parametrize("command", [["status"], ["config", "print"], ["ask", "why"]])
+@pytest.mark.parametrize("text", ["servers: {}\n", "rag:\n  k_default: many\n", "rag: [\n"])
+def test_wrong_settings_end_every_command_with_2(here: Quick, project: Path, command: list[str], text: str) -> None:
+    (project / ".dir2mcp.yaml").write_text(text)
+    outcome = here(*command, "--json")
+    assert (outcome.code, outcome.json["data"]["code"]) == (2, "CONFIG_INVALID")
+
+
+def test_what_follows_two_dashes_is_a_question_even_if_it_looks_like_a_flag(here: Quick) -> None:
+    outcome = here("ask", "--dir", "nowhere", "--", "--json")
+    assert (outcome.code, outcome.stdout) == (3, "")
+
+
+@pytest.mark.parametrize(("flags", "enabled"), [(["--x402", "off"], False), ([], True)])
+def test_payments_that_the_file_enables_can_be_switched_off(
+    would_serve: Any, project: Path, flags: list[str], enabled: bool
+) -> None:
+    (project / ".dir2mcp.yaml").write_text("x402:\n  enabled: true\n")
+    _, settings = would_serve("up", *flags)
+    assert settings.x402.enabled is enabled
+
+
 def test_help_teaches_every_command_and_every_global_flag(here: Quick) -> None:
     general = here().stdout
     for word in ("up", "status", "ask", "reindex", "config", "version", "Exit codes"):

@@ -101,6 +101,7 @@ def test_a_secret_file_others_can_read_stops_the_start(tmp_path: Path) -> None:
         ("{mode: file, token_file: t}", {"DIR2MCP_AUTH_TOKEN": "t"}, True, "file"),
         ("token_file: t", {}, False, "file"),
         ("{token_env: OTHER}", {"DIR2MCP_AUTH_TOKEN": "t"}, False, "secret.token"),
+        ("{token_env: DIR2MCP_NOTES_TOKEN}", {"DIR2MCP_NOTES_TOKEN": "t"}, False, "env"),
     ],
 )
 def test_a_flag_decides_on_the_token_before_the_environment_and_that_before_the_file(
@@ -108,6 +109,13 @@ def test_a_flag_decides_on_the_token_before_the_environment_and_that_before_the_
 ) -> None:
     text = f"security:\n  auth:\n    {auth}\n" if auth else ""
     assert choose_access(loaded(tmp_path, text, **environ), environ, chosen_by_flag=flagged).source == source
+
+
+@pytest.mark.parametrize(("flagged", "words"), [(True, "--auth file:"), (False, "security.auth.token_file: ")])
+def test_a_token_file_is_told_with_who_named_it(tmp_path: Path, flagged: bool, words: str) -> None:
+    settings = "security:\n  auth:\n    mode: file\n    token_file: my.token\n"
+    found = choose_access(loaded(tmp_path, settings), {}, chosen_by_flag=flagged)
+    assert found.file_chosen_by == f"{words}{tmp_path / 'my.token'}"
 
 
 def test_a_token_file_is_relative_to_the_directory_and_must_be_named(tmp_path: Path) -> None:

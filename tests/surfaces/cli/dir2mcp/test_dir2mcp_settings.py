@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 import yaml
-from command_line import Outcome
 from dir2mcp_command import TEMPLATE, Quick
 
 from armarium.foundation.errors import ConfigError
 from armarium.foundation.settings import checked
 from armarium.surfaces.cli.dir2mcp.loading import Where, load
 from armarium.surfaces.cli.dir2mcp.settings import Dir2McpSettings, parse_listen, plain_values
+from support.command_line import Outcome
 
 
 def printed(outcome: Outcome) -> dict[str, Any]:

@@ -14,18 +14,19 @@ import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import jsonschema
 import pexpect
 import pytest
 import yaml
-from command_line import DEADLINE_S, Command, CommandLine
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from dir2mcp_command import Quick, Start
 
+from support.command_line import DEADLINE_S, Command, CommandLine
 from support.server import installed_command
 
 EVENT_SCHEMA = {
@@ -239,7 +240,13 @@ def test_a_public_server_listens_everywhere_and_wants_its_token(serve: Start, pr
     server = serve("up", "--json", "--public")
     started = json.loads(server.stdout.next())["data"]
     assert (started["host"], started["public"], started["auth"]) == ("0.0.0.0", True, "secret.token")
-    url = connection(server)["url"]
+    told = connection(server)
+    assert "127.0.0.1" not in told["url"]
+    assert (urlsplit(told["url"]).port, urlsplit(told["url"]).path) == (started["port"], "/mcp")
+    assert told["local_url"] == f"http://127.0.0.1:{started['port']}/mcp"
+    written = json.loads((project / ".dir2mcp/connection.json").read_text())
+    assert (written["url"], written["local_url"]) == (told["url"], told["local_url"])
+    url = told["local_url"]
     assert initialize(url, None).status_code == 401
     assert initialize(url, (project / ".dir2mcp/secret.token").read_text().strip()).status_code == 200
 
@@ -358,11 +365,27 @@ def test_a_directory_that_another_server_indexes_ends_with_5(dir2mcp: CommandLin
     assert dir2mcp("up", "--json").code == 5
 
 
-def test_state_that_cannot_be_written_ends_with_6(here: Quick, project: Path) -> None:
+@pytest.mark.parametrize("state_dir", ["a-file/state", "/proc/nobody-can-write-here"])
+@pytest.mark.parametrize("command", [["up"], ["up", "--read-only"], ["ask", "why"], ["reindex"]])
+def test_state_that_cannot_be_written_ends_with_6(
+    here: Quick, project: Path, command: list[str], state_dir: str
+) -> None:
     (project / "a-file").write_text("not a directory")
-    outcome = here("up", "--json", "--state-dir", "a-file/state")
+    outcome = here(*command, "--json", "--state-dir", state_dir)
     assert outcome.code == 6
-    assert outcome.json["event"] == "fatal"
+    assert (outcome.json["event"], outcome.json["data"]["code"]) == ("fatal", "INGESTION_FAILED")
+    assert "--state-dir" in outcome.json["data"]["hint"]
+
+
+def test_a_read_only_server_changes_nothing_but_its_state(serve: Start, project: Path, tmp_path: Path) -> None:
+    before = sorted(file.name for file in project.iterdir())
+    server = serve("up", "--json", "--read-only", "--state-dir", tmp_path / "state")
+    told = connection(server)
+    token = Path(told["token_file"]).read_text().strip()
+    assert initialize(told["url"], token).status_code == 200
+    events_until(server, "embed_progress", running=False)
+    assert server.interrupt() == 0
+    assert sorted(file.name for file in project.iterdir()) == before
 
 
 def test_indexing_that_cannot_go_on_ends_the_server_with_6_after_it_answered(
@@ -410,8 +433,10 @@ def test_ask_without_an_index_makes_one_first_and_then_is_quick(dir2mcp: Command
 
 
 def test_status_tells_what_is_on_disk_and_reindex_builds_it_anew(dir2mcp: CommandLine, project: Path) -> None:
+    (project / ".dir2mcp.yaml").write_text("mistral:\n  api_key: ${NOBODY_SET_THIS}\n")
     nothing = dir2mcp("status", "--json")
     assert (nothing.code, nothing.json["data"]["code"]) == (1, "INDEX_NOT_READY")
+    (project / ".dir2mcp.yaml").unlink()
     built = dir2mcp("reindex")
     assert built.code == 0
     assert built.stdout.splitlines()[1] == "Mode: full"

@@ -11,9 +11,9 @@ from pathlib import Path
 import pexpect
 import pytest
 import yaml
-from command_line import DEADLINE_S, CommandLine
 from dir2mcp_command import TEMPLATE, Quick
 
+from support.command_line import DEADLINE_S, CommandLine
 from support.server import installed_command
 
 KEY = "canary-key-typed-unseen"
@@ -92,6 +92,103 @@ def test_the_wizard_changes_an_existing_file_and_leaves_the_rest_as_it_is(termin
     text = template.read_text()
     added = "\nembedding:\n  provider: local\n\nchat:\n  provider: none\n"
     assert text == TEMPLATE.read_text() + added
+
+
+KEEP_EVERYTHING = (
+    ("embedding (local/mistral/openai) ", ""),
+    ("answers (none/mistral/openai) ", ""),
+    ("ocr (yes/no) ", ""),
+    ("transcription (auto/off) ", ""),
+    ("transcription by (mistral/elevenlabs) ", ""),
+)
+
+
+def test_comments_stay_wherever_they_are_in_the_file(terminal: Terminal, project: Path) -> None:
+    file = project / ".dir2mcp.yaml"
+    file.write_text(
+        "# Mine.\nversion: 1\n\nembedding:\n  # who makes vectors\n  provider: auto\n\n"
+        "chat: {provider: none}  # nobody\ningest:\n  # scans\n  pdf:\n    mode: ocr  # all of them\n"
+        "stt: {}  # nothing yet\n# The end.\n"
+    )
+    comments = [line.partition("#")[2] for line in file.read_text().splitlines() if "#" in line]
+    person = terminal("config", "init")
+    answer(person, *KEEP_EVERYTHING)
+    assert ended(person)[0] == 0
+    text = file.read_text()
+    assert [line.partition("#")[2] for line in text.splitlines() if "#" in line] == comments
+    assert yaml.safe_load(text) == {
+        "version": 1,
+        "embedding": {"provider": "local"},
+        "chat": {"provider": "none"},
+        "ingest": {"pdf": {"mode": "ocr"}, "images": {"mode": "ocr_auto"}, "audio": {"mode": "auto"}},
+        "stt": {"provider": "mistral"},
+    }
+
+
+@pytest.fixture
+def keychain(environ: dict[str, str], tmp_path: Path) -> Path:
+    """The file behind the keychain that this user has."""
+    file = tmp_path / "keychain.json"
+    environ |= {
+        "PYTHON_KEYRING_BACKEND": "file_keychain.FileKeychain",
+        "PYTHONPATH": str(Path(__file__).parent),
+        "KEYCHAIN_FILE": str(file),
+    }
+    return file
+
+
+def test_a_key_kept_in_the_keychain_is_found_there_by_the_next_command(
+    terminal: Terminal, dir2mcp: CommandLine, template: Path, keychain: Path
+) -> None:
+    person = terminal("up", "--auth", "none")
+    answer(person, ("MISTRAL_API_KEY (not shown): ", KEY), ("keep (keychain/file/env/session) [keychain]: ", ""))
+    person.expect_exact("MCP endpoint:")
+    person.sendintr()
+    assert ended(person)[0] == 0
+    assert json.loads(keychain.read_text()) == {"dir2mcp/default:MISTRAL_API_KEY": KEY}
+    printed = dir2mcp("config", "print", "--json")
+    found = printed.json["secret_sources"]["mistral.api_key"]
+    assert found == {"name": "MISTRAL_API_KEY", "source": "keychain", "place": "dir2mcp"}
+    assert KEY not in printed.stdout + printed.stderr
+    kept = [file for file in (template.parent / ".dir2mcp").rglob("*") if file.is_file()]
+    assert not any(KEY.encode() in file.read_bytes() for file in kept)
+
+
+def test_the_keychain_has_the_service_and_the_account_of_the_settings_and_is_the_only_place_if_they_say_so(
+    dir2mcp: CommandLine, project: Path, keychain: Path
+) -> None:
+    secrets = "secrets:\n  provider: keychain\n  keychain:\n    service: notes\n    account: me\n"
+    (project / ".dir2mcp.yaml").write_text(f"embedding:\n  provider: mistral\n{secrets}")
+    secret_file = project / ".dir2mcp/secret.env"
+    secret_file.parent.mkdir()
+    secret_file.write_text("MISTRAL_API_KEY=elsewhere\n")
+    secret_file.chmod(0o600)
+    keychain.write_text(json.dumps({"dir2mcp/default:MISTRAL_API_KEY": "of another account"}))
+    missing = dir2mcp("up", "--json")
+    assert (missing.code, missing.json["data"]["message"]) == (2, "Missing MISTRAL_API_KEY")
+    keychain.write_text(json.dumps({"notes/me:MISTRAL_API_KEY": KEY}))
+    found = dir2mcp("config", "print", "--json").json["secret_sources"]["mistral.api_key"]
+    assert (found["source"], found["place"]) == ("keychain", "notes")
+
+
+@pytest.mark.parametrize(("kept", "provider"), [("keychain", "auto"), ("session", "file")])
+def test_a_key_the_settings_would_not_look_for_is_looked_for_from_now_on(
+    terminal: Terminal, template: Path, keychain: Path, kept: str, provider: str
+) -> None:
+    text = template.read_text().replace("provider: auto  ", "provider: file  ")
+    template.write_text(text)
+    person = terminal("config", "init")
+    answer(
+        person,
+        ("embedding (local/mistral/openai) ", "mistral"),
+        *KEEP_EVERYTHING[1:],
+        ("MISTRAL_API_KEY (not shown): ", KEY),
+        ("keep (keychain/file/env/session) [keychain]: ", kept),
+    )
+    assert ended(person)[0] == 0
+    assert keychain.exists() == (kept == "keychain")
+    assert yaml.safe_load(text)["secrets"]["provider"] == "file"
+    assert yaml.safe_load(template.read_text())["secrets"]["provider"] == provider
 
 
 def test_up_asks_for_the_key_its_settings_name_and_starts_with_it(terminal: Terminal, template: Path) -> None:

@@ -57,6 +57,21 @@ def test_a_new_setting_goes_into_its_section_and_a_new_section_to_the_end() -> N
     assert edited.endswith("\nembedding:\n  provider: local\n")
 
 
+@pytest.mark.parametrize(
+    ("section", "written"),
+    [
+        ("chat:\n#  provider: mistral\n", "chat: {provider: none}\n#  provider: mistral\n"),
+        ("chat:   # who\n", "chat: {provider: none}   # who\n"),
+        ("chat: {provider: mistral}  # who\n", "chat: {provider: none}  # who\n"),
+        ("chat: {provider: mistral,  # who\n  model: m}\n", "chat: {provider: none,  # who\n  model: m}\n"),
+        ("chat: {model: m}  # who\n", "chat: {model: m, provider: none}  # who\n"),
+    ],
+)
+def test_comments_outside_a_section_that_is_empty_or_on_one_line_stay(section: str, written: str) -> None:
+    before, after = "# mine\nversion: 1\n", "# and so on\nrag:\n  k_default: 7  # seven\n"
+    assert set_values(before + section + after, {"chat.provider": "none"}) == before + written + after
+
+
 def test_an_empty_file_and_one_of_comments_take_their_first_setting() -> None:
     assert parse_yaml(set_values("", {"a.b": 1})) == {"a": {"b": 1}}
     edited = set_values("# nothing yet", {"a.b": 1})

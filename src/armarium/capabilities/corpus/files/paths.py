@@ -10,6 +10,8 @@ import unicodedata
 
 ARCHIVE_MARK = "!"
 """Stands behind an archive's name in the path of a member: `outer.zip!/inner/name.md`."""
+MEMBER_MARK = f"{ARCHIVE_MARK}/"
+"""Between an archive's path and the path of a member in it."""
 
 _LINE_ENDS = ("\u2028", "\u2029")
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import anyio
@@ -14,9 +13,11 @@ from anyio.to_thread import run_sync
 
 from armarium.capabilities.corpus.errors import IndexVersionMismatch
 from armarium.capabilities.corpus.index import CorpusIndex, packed, unpacked
+from armarium.capabilities.corpus.ingest.bell import Bell
 from armarium.capabilities.corpus.ingest.progress import Progress
 from armarium.capabilities.corpus.news import EmbeddingPaused
-from armarium.capabilities.corpus.storage import Pending, Storage
+from armarium.capabilities.corpus.storage.embeddings import Pending
+from armarium.capabilities.corpus.storage.storage import Storage
 from armarium.providers.errors import ProviderAuth, ProviderError
 from armarium.providers.interfaces import Embedder
 from armarium.retrieval.embedding import embedded_text
@@ -40,33 +41,48 @@ class Embedding:
     """The task that embeds whatever is stored without a vector."""
 
     def __init__(
-        self, storage: Storage, index: CorpusIndex, embedders: Mapping[IndexKind, Embedder], progress: Progress
+        self,
+        storage: Storage,
+        index: CorpusIndex,
+        embedders: Mapping[IndexKind, Embedder],
+        progress: Progress,
+        on_turn: Callable[[], None],
     ) -> None:
+        """`on_turn` hears that `idle` may have changed."""
         self._storage = storage
         self._index = index
         self._embedders = embedders
         self._progress = progress
-        self._more = asyncio.Event()
+        self._on_turn = on_turn
+        self._bell = Bell()
+        self._counting = threading.Lock()
+        self._woken = 0
+        # Nothing is known of the passages before the first look, so not that all have their vector.
+        self._looked_after = -1
         self._keeping = threading.Lock()
-        self._idle = False
         self._saved_at = time.monotonic()
 
     def wake(self) -> None:
-        """There may be passages without a vector. Called on the event loop."""
-        self._idle = False
-        self._more.set()
+        """There may be passages without a vector. Any thread may call it."""
+        with self._counting:
+            self._woken += 1
+        self._bell.ring()
+        self._on_turn()
 
     @property
     def idle(self) -> bool:
         """Whether every passage has its vector, or none can be had."""
-        return self._idle and not self._more.is_set()
+        return self._looked_after == self._woken
 
     async def run(self) -> None:
         """Embed until cancelled."""
         pause_s = _FIRST_PAUSE_S
         while True:
-            await self._more.wait()
-            self._more.clear()
+            await self._bell.wait()
+            if self.idle:
+                # It rang late, for what the last look has found already.
+                continue
+            woken = self._woken
             try:
                 await self._drain()
                 pause_s = _FIRST_PAUSE_S
@@ -77,11 +93,12 @@ class Embedding:
                     asked_to_wait_s = error.retry_after_s if isinstance(error, ProviderError) else None
                     await anyio.sleep(asked_to_wait_s or pause_s)
                     pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
-                    self._more.set()
+                    self._bell.ring()
                     continue
-            if not self._more.is_set():
+            if woken == self._woken:
                 await run_sync(self._index.save_vectors)
-                self._idle = True
+                self._looked_after = woken
+                self._on_turn()
 
     async def _drain(self) -> None:
         """Embed everything that waits, a few windows at a time."""
@@ -101,7 +118,7 @@ class Embedding:
         async with anyio.create_task_group() as tasks:
             while failure is None:
                 await room.acquire()
-                window = await run_sync(self._storage.pending_chunks, after, _WINDOW)
+                window = await run_sync(self._storage.embeddings.pending, after, _WINDOW)
                 if not window:
                     break
                 after = window[-1].chunk_id
@@ -126,12 +143,12 @@ class Embedding:
 
     def _from_before(self, model: str, passages: Sequence[Pending]) -> set[int]:
         """Passages whose text was embedded before, here or in another file."""
-        found = {each.chunk_id: self._storage.embedding(model, each.text_hash) for each in passages}
+        found = {each.chunk_id: self._storage.embeddings.of_text(model, each.text_hash) for each in passages}
         vectors = {chunk_id: vector for chunk_id, vector in found.items() if vector is not None}
         if vectors:
             with self._keeping:
                 self._index.add_vectors(passages[0].kind, list(vectors), unpacked(list(vectors.values())))
-                self._storage.put_embeddings(model, (), vectors)
+                self._storage.embeddings.put(model, (), vectors)
             self._progress.count(embedded_ok=len(vectors))
         return set(vectors)
 
@@ -147,7 +164,7 @@ class Embedding:
             if len(same) == 1:
                 # Nobody can embed this one; it is still found by its words.
                 ids = [passage.chunk_id for passage in same[0]]
-                await run_sync(self._storage.mark_unembeddable, ids, error.message)
+                await run_sync(self._storage.embeddings.mark_unembeddable, ids, error.message)
                 return
             half = len(same) // 2
             await self._embed_new(kind, embedder, same[:half])
@@ -169,7 +186,7 @@ class Embedding:
                     hint="run: dir2mcp reindex",
                 )
             # Storage first: a crash in between leaves a vector to be read again, never one without its passage.
-            self._storage.put_embeddings(model, zip(hashes, packed(vectors), strict=True), ids)
+            self._storage.embeddings.put(model, zip(hashes, packed(vectors), strict=True), ids)
             self._index.add_vectors(kind, ids, numpy.repeat(vectors, [len(each) for each in same], axis=0))
         self._progress.count(embedded_ok=len(ids))
 

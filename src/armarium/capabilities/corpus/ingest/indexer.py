@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from armarium.capabilities.corpus.errors import CorpusError
 from armarium.capabilities.corpus.files.discover import DiscoveryRules, Found, Unnameable, discover
+from armarium.capabilities.corpus.files.paths import MEMBER_MARK
 from armarium.capabilities.corpus.files.rediscover import rediscover
 from armarium.capabilities.corpus.index import CorpusIndex
 from armarium.capabilities.corpus.ingest.prepared import (
@@ -28,7 +29,9 @@ from armarium.capabilities.corpus.ingest.prepared import (
 from armarium.capabilities.corpus.ingest.preparers import Preparers
 from armarium.capabilities.corpus.ingest.progress import Progress
 from armarium.capabilities.corpus.news import IndexingFailed, Mode
-from armarium.capabilities.corpus.storage import Known, Recorded, Storage
+from armarium.capabilities.corpus.storage.changes import Changes, Recorded
+from armarium.capabilities.corpus.storage.documents import Known
+from armarium.capabilities.corpus.storage.storage import Storage
 from armarium.foundation.errors import ArmariumError
 from armarium.foundation.files.confine import ConfinedRoot
 from armarium.foundation.files.ignore import GITIGNORE
@@ -67,7 +70,9 @@ class Indexer:
         preparers: Preparers,
         progress: Progress,
         on_recorded: Callable[[], None],
+        on_turn: Callable[[], None],
     ) -> None:
+        """`on_recorded` hears of new passages, `on_turn` that `busy` may have changed; both in any thread."""
         self._root = root
         self._rules = rules
         self._storage = storage
@@ -75,9 +80,11 @@ class Indexer:
         self._preparers = preparers
         self._progress = progress
         self._on_recorded = on_recorded
+        self._on_turn = on_turn
         self._jobs: queue.SimpleQueue[_Scan | _Refresh | None] = queue.SimpleQueue()
         self._pulse = Pulse()
-        self._busy = threading.Event()
+        self._counting = threading.Lock()
+        self._unfinished = 0
         self._thread = threading.Thread(target=self._work, name="corpus-index", daemon=True)
         self._thread.start()
 
@@ -90,14 +97,16 @@ class Indexer:
         self._take_on(_Refresh(rel_paths))
 
     def _take_on(self, job: _Scan | _Refresh) -> None:
-        self._busy.set()
+        with self._counting:
+            self._unfinished += 1
         self._jobs.put(job)
         self._progress.put(running=True)
+        self._on_turn()
 
     @property
     def busy(self) -> bool:
         """Whether a job is under way or waiting."""
-        return self._busy.is_set()
+        return self._unfinished > 0
 
     def close(self) -> None:
         """Stop at the next file; what was recorded by then stays."""
@@ -119,9 +128,11 @@ class Indexer:
             except Exception as error:  # noqa: BLE001 the edge of the thread: nobody above it would hear
                 _log.exception("indexing failed")
                 self._give_up(error)
-            if self._jobs.empty():
-                self._busy.clear()
-                self._on_recorded()
+            # First what may have to be embedded, then that the job is done: in between, nobody may think that all is.
+            self._on_recorded()
+            with self._counting:
+                self._unfinished -= 1
+            self._on_turn()
 
     def _give_up(self, error: Exception) -> None:
         code = error.code if isinstance(error, ArmariumError) else "STORE_CORRUPT"
@@ -143,7 +154,7 @@ class Indexer:
 
     def _scan(self, job: _Scan) -> None:
         self._progress.begin(job.mode)
-        known = self._storage.known_documents()
+        known = self._storage.documents.known()
         seen: set[str] = set()
         found = discover(self._root, self._rules, self._pulse, self._tell_unnameable)
         wanted = self._changed(found, known, seen, again=job.again)
@@ -183,11 +194,11 @@ class Indexer:
             there: set[str] = set()
             for each in rediscover(self._root, self._rules, rel_path, self._pulse):
                 there.add(each.rel_path)
-                before = self._storage.known_document(each.rel_path)
+                before = self._storage.documents.known_at(each.rel_path)
                 if before is None or (before.size_bytes, before.mtime_ns) != (each.size_bytes, each.mtime_ns):
                     wanted[each.rel_path] = _wanted(each, before)
-            for gone in [rel_path, *self._storage.paths_below(rel_path)]:
-                if gone not in there and gone.partition("!/")[0] not in there:
+            for gone in [rel_path, *self._storage.documents.paths_below(rel_path)]:
+                if gone not in there and gone.partition(MEMBER_MARK)[0] not in there:
                     recording.bury(gone)
         for outcome in self._preparers.prepare(wanted.values()):
             self._pulse.beat(0)
@@ -227,8 +238,8 @@ class _Recording:
     def bury(self, rel_path: str) -> None:
         """A document is gone."""
         self._flush()
-        with self.storage.transaction():
-            gone = self.storage.bury(rel_path)
+        with self.storage.documents.changing() as changes:
+            gone = changes.bury(rel_path)
         if gone is not None:
             self.index.drop(gone)
             self.progress.count(deleted=1, chunks_total=-len(gone.buried))
@@ -244,8 +255,8 @@ class _Recording:
         self._since = time.monotonic()
         if not outcomes:
             return
-        with self.storage.transaction():
-            done = [(outcome, self._record(outcome)) for outcome in outcomes]
+        with self.storage.documents.changing() as changes:
+            done = [(outcome, self._record(changes, outcome)) for outcome in outcomes]
         for outcome, recorded in done:
             if isinstance(outcome, Prepared) and recorded is not None:
                 self.index.put(outcome, recorded)
@@ -258,21 +269,21 @@ class _Recording:
         for gone in self._left_out(outcomes):
             self.bury(gone)
 
-    def _record(self, outcome: Outcome) -> Recorded | None:
+    def _record(self, changes: Changes, outcome: Outcome) -> Recorded | None:
         match outcome:
             case Prepared():
-                recorded = self.storage.record(outcome, known=self.known is None or outcome.rel_path in self.known)
+                recorded = changes.record(outcome, known=self.known is None or outcome.rel_path in self.known)
                 self._count(outcome, recorded)
                 if outcome.container:
                     self._members.setdefault(outcome.container, set()).add(outcome.rel_path)
                 return recorded
             case Unchanged():
-                known = self.storage.known_document(outcome.rel_path)
+                known = self.storage.documents.known_at(outcome.rel_path)
                 if known is not None:
-                    self.storage.touch(known, outcome.size_bytes, outcome.mtime_ns)
+                    changes.touch(known.doc_id, outcome.size_bytes, outcome.mtime_ns)
                 self.progress.count(skipped=1)
             case Vanished():
-                gone = self.storage.bury(outcome.rel_path)
+                gone = changes.bury(outcome.rel_path)
                 if gone is not None:
                     self.index.drop(gone)
             case Refused(shown_path, code, reason):
@@ -300,7 +311,7 @@ class _Recording:
         for outcome in outcomes:
             if isinstance(outcome, Prepared) and outcome.doc_type == "archive" and not outcome.container:
                 still = self._members.pop(outcome.rel_path, set())
-                gone += [path for path in self.storage.paths_below(outcome.rel_path) if path not in still]
+                gone += [path for path in self.storage.documents.paths_below(outcome.rel_path) if path not in still]
         return gone
 
 

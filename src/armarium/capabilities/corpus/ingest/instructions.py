@@ -5,10 +5,15 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
 from armarium.capabilities.corpus.files.exclusion import STATE_PATHS
 from armarium.retrieval.chunking.limits import ChunkLimits
+
+if TYPE_CHECKING:
+    # Workers are told what to do in values, and start without what reads settings.
+    from armarium.capabilities.corpus.settings import CorpusSettings
 
 MEGABYTE = 1_000_000
 
@@ -37,3 +42,25 @@ class Instructions:
     def fingerprint(self) -> str:
         """Changes whenever the same file could come out another way."""
         return hashlib.sha256(repr((_VERSION, self)).encode()).hexdigest()[:16]
+
+
+def instructions_for(root: Path, settings: CorpusSettings, state_paths: Sequence[str]) -> Instructions:
+    """What the settings of a corpus mean for its workers."""
+    ingest, chunking = settings.ingest, settings.chunking
+    return Instructions(
+        root=str(root),
+        path_excludes=settings.path_excludes,
+        secret_patterns=settings.secret_patterns,
+        state_paths=state_paths,
+        chunk_limits=ChunkLimits(
+            max_chars=chunking.max_chars,
+            overlap_chars=chunking.overlap_chars,
+            min_chars=chunking.min_chars,
+            code_max_lines=chunking.code.max_lines,
+            code_overlap_lines=chunking.code.overlap_lines,
+        ),
+        archives=ingest.archives.mode,
+        pdf=ingest.pdf.mode != "off",
+        max_bytes=int(ingest.max_file_mb * MEGABYTE),
+        max_bytes_by_type={name: int(size * MEGABYTE) for name, size in ingest.max_file_mb_by_type.items()},
+    )

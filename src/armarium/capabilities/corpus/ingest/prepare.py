@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from armarium.capabilities.corpus.errors import CorpusError, ExtractFailed, FileTooLarge
 from armarium.capabilities.corpus.files.archives import ArchiveLimits, Member, SkippedMember, members
 from armarium.capabilities.corpus.files.exclusion import Exclusion
+from armarium.capabilities.corpus.files.paths import MEMBER_MARK
 from armarium.capabilities.corpus.ingest.instructions import MEGABYTE, Instructions
 from armarium.capabilities.corpus.ingest.prepared import (
     Finished,
@@ -109,12 +110,12 @@ class Preparation:
 
     def _member(self, archive: _File, member: Member | SkippedMember) -> Prepared | Refused:
         if isinstance(member, SkippedMember):
-            shown_path = f"{archive.rel_path}!/{member.shown_path}"
+            shown_path = f"{archive.rel_path}{MEMBER_MARK}{member.shown_path}"
             if member.code not in _STILL_DOCUMENTS:
                 return Refused(shown_path, member.code, member.reason)
             unread = _File(shown_path, Format("binary_ignored", "unread"), 0, archive.mtime_ns, archive.rel_path)
             return unread.without_content("skipped", f"{member.code}: {member.reason}")
-        rel_path = f"{archive.rel_path}!/{member.path}"
+        rel_path = f"{archive.rel_path}{MEMBER_MARK}{member.path}"
         form = classify(rel_path, member.data[:HEAD_BYTES])
         found = _File(rel_path, form, member.size_bytes, member.mtime_unix * 1_000_000_000, archive.rel_path)
         refusal = self._refusal(found)

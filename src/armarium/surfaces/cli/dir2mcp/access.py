@@ -23,6 +23,8 @@ class Access:
     source: TokenSource
     place: str
     """The file or the variable the token is in."""
+    by_flag: bool = False
+    """Whether the command line chose it, and not the settings."""
 
     @property
     def token_file(self) -> Path | None:
@@ -35,6 +37,11 @@ class Access:
         if self.source == "file":
             return f"file:{self.place}"
         return "none" if self.source == "none" else "auto"
+
+    @property
+    def file_chosen_by(self) -> str:
+        """Who named the file of the user's own, as it is written there."""
+        return f"--auth file:{self.place}" if self.by_flag else f"security.auth.token_file: {self.place}"
 
     @property
     def placeholder(self) -> str:
@@ -57,7 +64,7 @@ def choose_access(loaded: Loaded, environ: Mapping[str, str], *, chosen_by_flag:
     if not decided and environ.get(auth.token_env):
         return Access("env", auth.token_env)
     if wants_file:
-        return Access("file", str(loaded.below_root(auth.token_file)))
+        return Access("file", str(loaded.below_root(auth.token_file)), by_flag=chosen_by_flag)
     if auth.mode == "none":
         host, _ = loaded.listen_address()
         if not is_loopback(host):

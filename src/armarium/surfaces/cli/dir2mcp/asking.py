@@ -17,12 +17,12 @@ from armarium.capabilities.corpus.tools import ask_as_json
 from armarium.foundation.events import Events
 from armarium.foundation.telemetry import log_as_json
 from armarium.retrieval.spans import citation, span_from_json
-from armarium.surfaces.cli.dir2mcp.ending import IndexIncomplete
-from armarium.surfaces.cli.dir2mcp.feed import Feed
+from armarium.surfaces.cli.dir2mcp.ending import IndexIncomplete, cannot_index
 from armarium.surfaces.cli.dir2mcp.loading import Loaded, Where, load, prepare_state
 from armarium.surfaces.cli.dir2mcp.manner import Manner
 from armarium.surfaces.cli.dir2mcp.reports import QuietReport, choose_report
 from armarium.surfaces.cli.dir2mcp.wizard import supply_missing_keys
+from armarium.surfaces.cli.indexing_progress.feed import Feed
 from armarium.surfaces.cli.output import printable, say, show, show_json
 
 _SNIPPET_LINES = 4
@@ -64,12 +64,12 @@ async def _answer(
     loaded: Loaded, question: Question, known: bool, on_text: Callable[[str], None] | None
 ) -> dict[str, Any]:
     events = Events()
-    feed = Feed(events, QuietReport(), connects=False, on_failure=lambda: None)
+    feed = Feed(events, QuietReport(), waits=False, on_failure=lambda: None)
     async with open_service(loaded.corpus_settings(), events, indexing="none" if known else "background") as corpus:
         if not known:
             await corpus.until_indexed()
         if feed.failure is not None:
-            raise feed.failure
+            raise cannot_index(feed.failure)
         filters = Filters(question.path_prefix, question.file_glob, question.doc_types)
         asked = await corpus.ask(question.text, question.k, question.mode, question.index, filters, on_text)
         return ask_as_json(question.text, asked, indexing_complete=corpus.indexing_complete)
@@ -113,7 +113,7 @@ def reindex(where: Where, manner: Manner) -> None:
     prepare_state(loaded)
     report = choose_report(manner)
     events = Events()
-    feed = Feed(events, report, connects=False, on_failure=lambda: None)
+    feed = Feed(events, report, waits=False, on_failure=lambda: None)
 
     async def build() -> None:
         async with open_service(loaded.corpus_settings(), events, indexing="full") as corpus:
@@ -134,4 +134,4 @@ def reindex(where: Where, manner: Manner) -> None:
     finally:
         report.close()
     if feed.failure is not None:
-        raise feed.failure
+        raise cannot_index(feed.failure)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import orjson
 
+from armarium.capabilities.corpus.settings import PROTOCOL_VERSION
 from armarium.foundation.files.replace import replace_file
+from armarium.surfaces.cli.addresses import reached_from_elsewhere, reached_from_here
 from armarium.surfaces.cli.dir2mcp.access import Access
-from armarium.surfaces.cli.dir2mcp.settings import PROTOCOL_VERSION
 
 _TRANSPORT = "mcp_streamable_http"
 _SESSION_HEADER = "MCP-Session-Id"
@@ -23,12 +24,18 @@ class Connection:
 
     url: str
     access: Access
+    local_url: str | None = None
+    """How this machine reaches it, where `url` is for others."""
+
+    @classmethod
+    def to(cls, address: str, path: str, access: Access) -> Self:
+        """To the server that listens on this address."""
+        here, elsewhere = reached_from_here(address), reached_from_elsewhere(address)
+        return cls(f"{elsewhere}{path}", access, f"{here}{path}" if here != elsewhere else None)
 
     def event(self) -> dict[str, Any]:
         """`connection.data` of the NDJSON output. The token itself is never in it."""
-        described = {
-            "transport": _TRANSPORT,
-            "url": self.url,
+        described = self._addresses() | {
             "headers": self._headers("<token>"),
             "token_source": self.access.source,
         }
@@ -40,9 +47,7 @@ class Connection:
 
     def write(self, state_dir: Path) -> None:
         """Leave `connection.json` for programs that come later."""
-        described = {
-            "transport": _TRANSPORT,
-            "url": self.url,
+        described = self._addresses() | {
             "headers": self._headers(self.access.placeholder),
             "session": {"uses_mcp_session_id": True, "header_name": _SESSION_HEADER, "assigned_on_initialize": True},
         }
@@ -52,6 +57,8 @@ class Connection:
         """The block for a person."""
         yield "MCP endpoint:"
         yield f"  URL:    {self.url}"
+        if self.local_url is not None:
+            yield f"  Local:  {self.local_url}"
         yield f"  Auth:   {self._auth()}"
         yield "  Headers:"
         for name, value in self._headers("<token>").items():
@@ -63,17 +70,16 @@ class Connection:
             case "none":
                 return "none (anyone on this machine may call)"
             case "file":
-                return f"Bearer (source=file, from --auth file:{self.access.place})"
+                return f"Bearer (source=file, from {self.access.file_chosen_by})"
             case source:
                 return f"Bearer (source={source}, from {self.access.place})"
+
+    def _addresses(self) -> dict[str, Any]:
+        known = {"transport": _TRANSPORT, "url": self.url}
+        return known if self.local_url is None else known | {"local_url": self.local_url}
 
     def _headers(self, token: str) -> dict[str, str]:
         headers = {"MCP-Protocol-Version": PROTOCOL_VERSION}
         if self.access.source != "none":
             headers["Authorization"] = f"Bearer {token}"
         return headers
-
-
-def reachable(address: str) -> str:
-    """A server on every address is reached on this one."""
-    return address.replace("://0.0.0.0:", "://127.0.0.1:").replace("://[::]:", "://[::1]:")

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterator
-from typing import cast
+from typing import TYPE_CHECKING
 
 from armarium.foundation.errors import ArmariumError
 
-OK = 0
+if TYPE_CHECKING:
+    from armarium.capabilities.corpus.news import IndexingFailed
+
 FAILED = 1
 CONFIG_INVALID = 2
 ROOT_INACCESSIBLE = 3
 BIND_FAILED = 4
 INDEX_UNUSABLE = 5
 INGESTION_FAILED = 6
-INTERRUPTED = 130
 
 _BY_CODE = {
     "USAGE": CONFIG_INVALID,
@@ -43,6 +44,11 @@ class IndexIncomplete(ArmariumError):
     code, retryable = "INDEX_INCOMPLETE", True
 
 
+def cannot_index(news: IndexingFailed) -> IngestionFailed:
+    """What the command says that ends because indexing did."""
+    return IngestionFailed(f"indexing cannot go on: {news.code}: {news.message}", hint="mend that and run: dir2mcp up")
+
+
 def exit_code(error: ArmariumError) -> int:
     """What the contract's table has for an error."""
     return _BY_CODE.get(error.code, FAILED)
@@ -54,11 +60,8 @@ def error_lines(error: ArmariumError) -> Iterator[str]:
     yield from (error.hint or "").splitlines()
 
 
-def cause(error: BaseException) -> BaseException:
-    """What went wrong behind an error that only gathers others; storage that refuses is an error of ours."""
-    if isinstance(error, BaseExceptionGroup):
-        inner = [cause(each) for each in cast(BaseExceptionGroup[BaseException], error).exceptions]
-        return next((each for each in inner if isinstance(each, ArmariumError)), inner[0])
+def known(error: BaseException) -> BaseException:
+    """Storage that refuses is an error of ours; any other is itself."""
     if isinstance(error, OSError) and error.errno in _STORAGE_TROUBLES:
         return IngestionFailed(
             f"the state cannot be written: {error.strerror}", hint="make room, or choose another --state-dir"

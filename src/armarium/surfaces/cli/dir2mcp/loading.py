@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 from armarium.capabilities.corpus.errors import StoreCorrupt
@@ -18,12 +18,11 @@ from armarium.foundation.errors import ConfigError
 from armarium.foundation.files.replace import replace_file
 from armarium.foundation.settings import CoreSettings, checked, overridden, read_yaml
 from armarium.surfaces.cli.dir2mcp.ending import IngestionFailed
-from armarium.surfaces.cli.dir2mcp.keys import Keys, substituted, take_keys
-from armarium.surfaces.cli.dir2mcp.settings import CORPUS_SECTIONS, Dir2McpSettings, parse_listen
+from armarium.surfaces.cli.dir2mcp.keys import Keys, WrittenKey, substituted, take_keys
+from armarium.surfaces.cli.dir2mcp.settings import AUTH_TOKEN_VARIABLE, CORPUS_SECTIONS, Dir2McpSettings, parse_listen
 
 CONFIG_FILE = ".dir2mcp.yaml"
 PREFIX = "DIR2MCP_"
-AUTH_TOKEN_VARIABLE = "DIR2MCP_AUTH_TOKEN"  # noqa: S105 the name of a variable, not a secret
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +39,11 @@ class Where:
             return self.config
         candidates = (Path(CONFIG_FILE), self.directory.expanduser() / CONFIG_FILE)
         return next((file for file in candidates if file.is_file()), None)
+
+    def places(self) -> tuple[Path, Path]:
+        """The directory, which must be one that can be listed, and where its state is kept."""
+        root = root_directory(str(self.directory))
+        return root, state_directory(root, str(self.state_dir) if self.state_dir else None)
 
     def new_config_file(self) -> Path:
         """Where the settings are, or will be."""
@@ -114,16 +118,9 @@ class Loaded:
 def load(where: Where, environ: Mapping[str, str] | None = None, flags: Mapping[str, Any] | None = None) -> Loaded:
     """Read everything there is to read; a directory that cannot be listed, or a wrong setting, raises."""
     environ = os.environ if environ is None else environ
-    root = root_directory(str(where.directory))
+    root, state_dir = where.places()
     file = where.config_file()
-    values = read_yaml(file) if file else {}
-    values = overridden(
-        Dir2McpSettings, values, environ, flags or {}, prefix=PREFIX, not_settings={AUTH_TOKEN_VARIABLE}
-    )
-    written = take_keys(values, environ)
-    source = str(file) if file else "the settings"
-    settings = checked(Dir2McpSettings, substituted(values, environ), source=source)
-    state_dir = state_directory(root, str(where.state_dir) if where.state_dir else None)
+    settings, written = _read_settings(file, environ, flags or {})
     sources = SecretSources(
         environ,
         root / Path(settings.secrets.file.path).expanduser(),
@@ -131,6 +128,31 @@ def load(where: Where, environ: Mapping[str, str] | None = None, flags: Mapping[
         entry=KeychainEntry(settings.secrets.keychain.service, settings.secrets.keychain.account),
     )
     return Loaded(settings, root, state_dir, file, sources, Keys(settings, written, sources))
+
+
+def check_settings(where: Where) -> None:
+    """Raise what a wrong setting would raise at the next start; no key is looked for."""
+    _read_settings(where.config_file(), os.environ, {})
+
+
+def _read_settings(
+    file: Path | None, environ: Mapping[str, str], flags: Mapping[str, Any]
+) -> tuple[Dir2McpSettings, dict[str, WrittenKey]]:
+    """The settings without keys, and what was said about those."""
+    values = read_yaml(file) if file else {}
+    not_settings = {AUTH_TOKEN_VARIABLE, _token_variable(values)}
+    values = overridden(Dir2McpSettings, values, environ, flags, prefix=PREFIX, not_settings=not_settings)
+    written = take_keys(values, environ)
+    source = str(file) if file else "the settings"
+    return checked(Dir2McpSettings, substituted(values, environ), source=source), written
+
+
+def _token_variable(values: Mapping[str, Any]) -> str:
+    """The variable that a file names for the token; it may begin like a setting's."""
+    found: Any = values
+    for step in ("security", "auth", "token_env"):
+        found = cast(dict[str, Any], found).get(step) if isinstance(found, dict) else None
+    return found if isinstance(found, str) else AUTH_TOKEN_VARIABLE
 
 
 def prepare_state(loaded: Loaded) -> None:

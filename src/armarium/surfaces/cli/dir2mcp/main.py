@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import gc
 import os
-import sys
-import traceback
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
-from armarium.foundation.errors import ArmariumError, Internal
+from armarium.foundation.errors import ArmariumError
+from armarium.surfaces.cli import command
 from armarium.surfaces.cli.dir2mcp import VERSION, ending
 from armarium.surfaces.cli.dir2mcp.manner import Manner, at_a_terminal
 from armarium.surfaces.cli.dir2mcp.options import (
@@ -25,7 +24,7 @@ from armarium.surfaces.cli.dir2mcp.options import (
     StateDirectory,
     takes_common_flags,
 )
-from armarium.surfaces.cli.output import Misuse, prepare_streams, say, show, show_json
+from armarium.surfaces.cli.output import Misuse, say, show, show_json
 
 # Commands import what they need when they run: a server must be up in a second, and most commands need little.
 
@@ -130,14 +129,15 @@ def up(
         "server.mcp_path": mcp_path,
         "server.public": public or None,
         "x402.mode": x402,
-        "x402.enabled": {"off": False}.get(x402 or ""),
+        # `off` also takes back what the file of settings enabled.
+        "x402.enabled": False if x402 == "off" else None,
         "x402.facilitator_url": x402_facilitator_url,
         "x402.resource_base_url": x402_resource_base_url,
         "x402.route_policy.tools_call.network": x402_network,
         "x402.route_policy.tools_call.price": x402_price,
     }
     flags |= _auth_flags(auth) | _tls_flags(tls_cert, tls_key)
-    _until_interrupted()
+    command.collect_garbage_from_here()
     serve(_where(common), flags, _manner(common))
 
 
@@ -214,6 +214,7 @@ def ask(
     if not question.strip():
         raise Misuse("the question is empty", hint='dir2mcp ask "how do I deploy?"')
     wanted = Question(question, k, mode, index, path_prefix, file_glob, tuple(doc_type or ()))
+    command.collect_garbage_from_here()
     answer(_where(common), wanted, _manner(common))
 
 
@@ -226,6 +227,7 @@ def reindex(common: Common) -> None:
     """
     from armarium.surfaces.cli.dir2mcp.asking import reindex as build
 
+    command.collect_garbage_from_here()
     build(_where(common), _manner(common))
 
 
@@ -288,50 +290,15 @@ def version(common: Common) -> None:
         show(f"dir2mcp {VERSION} (armarium {__version__})")
 
 
-def _until_interrupted() -> None:
-    # What was imported stays, so no collection need ever look at it again.
-    gc.freeze()
-    gc.enable()
-
-
 def main() -> None:
     """The entry point of the `dir2mcp` command."""
-    # Importing makes many objects and no garbage: looking for some took an eighth of a server's start.
-    gc.disable()
-    prepare_streams()
-    sys.exit(run(sys.argv[1:]))
+    command.main(run)
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run one command line; every way it can end becomes an exit code, and no traceback reaches a user."""
-    as_json = "--json" in arguments
-    try:
-        outcome = app(list(arguments), prog_name="dir2mcp", standalone_mode=False)
-    except typer.TyperException as error:
-        return _report(_misuse(error), as_json=as_json)
-    except (typer.Abort, KeyboardInterrupt):
-        return ending.INTERRUPTED
-    except BrokenPipeError:
-        from armarium.surfaces.cli.dir2mcp.outlet import leave_closed_pipe
-
-        leave_closed_pipe()
-        return ending.FAILED
-    except BaseException as error:  # noqa: BLE001 the edge of the surface
-        return _report(_known(error), as_json=as_json)
-    return outcome if isinstance(outcome, int) else ending.OK
-
-
-def _known(error: BaseException) -> ArmariumError:
-    cause = ending.cause(error)
-    if isinstance(cause, ArmariumError):
-        return cause
-    if not isinstance(cause, Exception):
-        raise error
-    if os.environ.get("ARMARIUM_TRACEBACK"):
-        traceback.print_exc()
-    return Internal(
-        f"{type(cause).__name__}: {cause}", hint="this is a fault of ours; ARMARIUM_TRACEBACK=1 shows where"
-    )
+    """Run one command line; the answer is its exit code."""
+    told = partial(_report, as_json=command.wants_json(arguments))
+    return command.run_app(app, "dir2mcp", arguments, command.Reporting(told, ending.known))
 
 
 def _report(error: ArmariumError, *, as_json: bool) -> int:
@@ -342,12 +309,6 @@ def _report(error: ArmariumError, *, as_json: bool) -> int:
     for line in ending.error_lines(error):
         say(line)
     return ending.exit_code(error)
-
-
-def _misuse(error: typer.TyperException) -> Misuse:
-    context: typer.Context | None = getattr(error, "ctx", None)
-    command = context.command_path if context else "dir2mcp"
-    return Misuse(" ".join(error.format_message().split()).rstrip("."), hint=f"{command} --help shows how")
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer
 
 from armarium.capabilities.corpus.settings import (
+    PROTOCOL_VERSION,
     ChatSettings,
     ChunkingSettings,
     CorpusSettings,
@@ -22,7 +23,7 @@ from armarium.capabilities.corpus.settings import (
 )
 from armarium.foundation.settings import AuditSettings, LimitSettings, Section, TelemetrySettings, written_duration
 
-PROTOCOL_VERSION = "2025-11-25"
+AUTH_TOKEN_VARIABLE = "DIR2MCP_AUTH_TOKEN"  # noqa: S105 the name of a variable, not a secret
 
 _CORPUS = CorpusSettings()
 _UNIT_S = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -170,7 +171,7 @@ class AuthSettings(Section):
     """`auto`: a token made once; `file`: the one in `token_file`; `none`: no token, on loopback addresses only."""
     token_file: str = ""
     """The file with the token."""
-    token_env: str = "DIR2MCP_AUTH_TOKEN"  # noqa: S105 the name of a variable, not a secret
+    token_env: str = AUTH_TOKEN_VARIABLE
     """The variable with the token; it wins over a file."""
 
 

@@ -56,9 +56,9 @@ def write_snapshot(loaded: Loaded, access: Access, token: str | None) -> None:
 def _without(value: Any, secrets: Iterable[str], name: str = "") -> Any:
     """The value with no secret in any string of it, nor a password in any address."""
     if isinstance(value, dict):
-        return {name: _without(inner, secrets, name) for name, inner in cast(dict[str, Any], value).items()}
+        return {key: _without(each, secrets, key) for key, each in cast(dict[str, Any], value).items()}
     if isinstance(value, list):
-        return [_without(inner, secrets) for inner in cast(list[Any], value)]
+        return [_without(each, secrets) for each in cast(list[Any], value)]
     if not isinstance(value, str):
         return value
     for secret in secrets:

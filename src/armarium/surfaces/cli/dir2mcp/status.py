@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from armarium.capabilities.corpus.state import read_status, root_directory, state_directory
-from armarium.surfaces.cli.dir2mcp.loading import Where
+from armarium.capabilities.corpus.state import read_status
+from armarium.surfaces.cli.dir2mcp.loading import Where, check_settings
 from armarium.surfaces.cli.dir2mcp.manner import Manner
 from armarium.surfaces.cli.output import show, show_json
 
 
 def status(where: Where, manner: Manner) -> None:
     """What `corpus.json` says, and whether somebody is at work on it."""
-    root = root_directory(str(where.directory))
-    state_dir = state_directory(root, str(where.state_dir) if where.state_dir else None)
+    _, state_dir = where.places()
+    check_settings(where)
     found = read_status(state_dir)
     if manner.as_json:
         show_json(found | {"state_dir": str(state_dir)})

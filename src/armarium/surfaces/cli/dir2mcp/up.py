@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import ssl
 import sys
 from collections.abc import Mapping
@@ -13,13 +14,14 @@ from armarium.foundation.errors import TlsConfigInvalid
 from armarium.foundation.events import Events
 from armarium.surfaces.cli.dir2mcp import VERSION
 from armarium.surfaces.cli.dir2mcp.access import Access, choose_access, open_door, readable_by_others
-from armarium.surfaces.cli.dir2mcp.connection import Connection, reachable
-from armarium.surfaces.cli.dir2mcp.feed import Feed
+from armarium.surfaces.cli.dir2mcp.connection import Connection
+from armarium.surfaces.cli.dir2mcp.ending import cannot_index
 from armarium.surfaces.cli.dir2mcp.loading import Loaded, Where, check_payments, load, prepare_state
 from armarium.surfaces.cli.dir2mcp.manner import Manner
-from armarium.surfaces.cli.dir2mcp.reports import choose_report
+from armarium.surfaces.cli.dir2mcp.reports import choose_report, tell_connection
 from armarium.surfaces.cli.dir2mcp.snapshot import write_snapshot
 from armarium.surfaces.cli.dir2mcp.wizard import supply_missing_keys
+from armarium.surfaces.cli.indexing_progress.feed import Feed
 from armarium.surfaces.cli.output import say
 from armarium.surfaces.cli.running import run_http
 from armarium.surfaces.mcp.server import ServerIdentity
@@ -48,13 +50,14 @@ def up(where: Where, flags: Mapping[str, Any], manner: Manner) -> None:
     write_snapshot(loaded, access, os.environ.get(access.place) if access.source == "env" else None)
     report = choose_report(manner)
     events = Events()
-    feed = Feed(events, report, connects=True)
+    feed = Feed(events, report, waits=True, on_failure=_interrupt_ourselves)
     path = loaded.settings.server.mcp_path
 
     def announce(address: str) -> None:
-        connection = Connection(f"{reachable(address)}{path}", access)
+        connection = Connection.to(address, path, access)
         connection.write(loaded.state_dir)
-        feed.connected(connection, _facts(loaded, access, listening.getsockname()))
+        tell_connection(report, connection, _facts(loaded, access, listening.getsockname()))
+        feed.open()
         if not manner.as_json and not manner.quiet and sys.stderr.isatty():
             say("Stop with Ctrl-C; the next start goes on where this one ended.")
 
@@ -72,7 +75,12 @@ def up(where: Where, flags: Mapping[str, Any], manner: Manner) -> None:
         report.close()
         listening.close()
     if feed.failure is not None:
-        raise feed.failure
+        raise cannot_index(feed.failure)
+
+
+def _interrupt_ourselves() -> None:
+    """End as if somebody had pressed Ctrl-C: calls finish, state is saved."""
+    signal.raise_signal(signal.SIGINT)
 
 
 def _tls(loaded: Loaded) -> ssl.SSLContext | None:

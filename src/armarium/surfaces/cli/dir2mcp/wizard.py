@@ -129,7 +129,9 @@ def _offer_key(name: str, loaded: Loaded, file: Path) -> None:
         return
     say(f"\n{name} is not set. Enter skips it.")
     secret = _ask_key(name, loaded.sources)
-    if secret is not None and loaded.settings.secrets.provider not in ("auto", secret.source):
+    if secret is None or secret.source == "session":
+        return
+    if loaded.settings.secrets.provider not in ("auto", secret.source):
         # What is kept somewhere must be looked for there.
         _write(file, set_values(_read(file), {"secrets.provider": "auto"}))
 

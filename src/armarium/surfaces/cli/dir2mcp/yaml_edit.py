@@ -23,33 +23,52 @@ def set_values(text: str, changes: Mapping[str, Any]) -> str:
 
 def _with(text: str, steps: list[str], value: Any) -> str:
     wanted = _put(_parsed(text), steps, value)
-    edited = _edited(text, steps, value)
-    # A form this editing does not know, such as an anchor or a mapping on one line: write the whole file anew instead.
+    edited = _edited(text, steps, wanted)
+    # A form this editing does not know, such as an anchor: write the whole file anew instead.
     if edited is None or _parsed_or_none(edited) != wanted:
         return yaml.safe_dump(wanted, sort_keys=False, allow_unicode=True, width=120)
     return edited
 
 
-def _edited(text: str, steps: list[str], value: Any) -> str | None:
+def _edited(text: str, steps: list[str], wanted: dict[str, Any]) -> str | None:
+    value = _at(wanted, steps)
     compose = cast(Callable[..., yaml.Node | None], yaml.compose)  # pyright: ignore[reportUnknownMemberType] untyped
     node = compose(text, Loader=yaml.SafeLoader)
     if node is None:
         return _appended(text, steps, value)
-    depth = 0
-    parent: yaml.MappingNode | None = None
-    while depth < len(steps):
-        if not isinstance(node, yaml.MappingNode) or node.flow_style:
-            return None
-        parent = node
-        found = next((inner for key, inner in node.value if key.value == steps[depth]), None)
-        if found is None:
-            return _inserted(text, parent, steps[depth:], value) if depth else _appended(text, steps, value)
-        node, depth = found, depth + 1
-    if not isinstance(node, yaml.ScalarNode):
+    for depth, step in enumerate(steps):
+        found = _entry(node, step)
+        if found is not None:
+            node = found
+        elif not isinstance(node, yaml.MappingNode) or node.flow_style:
+            # A section on one line, or one that is empty, perhaps because everything in it is a comment.
+            return _replaced(text, node, _at(wanted, steps[:depth]))
+        else:
+            return _inserted(text, node, steps[depth:], value) if depth else _appended(text, steps, value)
+    return _replaced(text, node, value)
+
+
+def _entry(node: yaml.Node, name: str) -> yaml.Node | None:
+    if not isinstance(node, yaml.MappingNode):
+        return None
+    entries = cast(list[tuple[yaml.Node, yaml.Node]], node.value)
+    return next((inner for key, inner in entries if key.value == name), None)
+
+
+def _replaced(text: str, node: yaml.Node, value: Any) -> str | None:
+    """The value in the place of a node that is on one line."""
+    if not isinstance(node, yaml.ScalarNode) and not getattr(node, "flow_style", False):
         return None
     start, end = node.start_mark.index, node.end_mark.index
     space = " " if start == end else ""
-    return f"{text[:start]}{space}{_scalar(value)}{text[end:]}"
+    return f"{text[:start]}{space}{_on_one_line(value)}{text[end:]}"
+
+
+def _at(values: dict[str, Any], steps: list[str]) -> Any:
+    found: Any = values
+    for step in steps:
+        found = found[step]
+    return found
 
 
 def _inserted(text: str, parent: yaml.MappingNode, steps: list[str], value: Any) -> str | None:
@@ -72,12 +91,13 @@ def _lines(steps: list[str], value: Any) -> list[str]:
     *parents, last = steps
     return [
         *(f"{_INDENT * depth}{step}:" for depth, step in enumerate(parents)),
-        f"{_INDENT * len(parents)}{last}: {_scalar(value)}",
+        f"{_INDENT * len(parents)}{last}: {_on_one_line(value)}",
     ]
 
 
-def _scalar(value: Any) -> str:
-    return yaml.safe_dump(value, default_flow_style=True, width=10_000).removesuffix("\n").removesuffix("\n...")
+def _on_one_line(value: Any) -> str:
+    written = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=10_000)
+    return written.removesuffix("\n").removesuffix("\n...")
 
 
 def _put(values: dict[str, Any], steps: list[str], value: Any) -> dict[str, Any]:

@@ -1,36 +1,25 @@
-"""Hands the corpus's news to a report; how to connect always comes before how indexing goes."""
+"""Hands the corpus's news to a report, from the moment it may; how to connect comes before how indexing goes."""
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Callable
-from typing import Any
 
 import anyio
 
 from armarium.capabilities.corpus.news import EmbeddingPaused, FileFailed, IndexingFailed, IndexLoaded, IndexProgress
 from armarium.foundation.events import Events
-from armarium.surfaces.cli.dir2mcp.connection import Connection
-from armarium.surfaces.cli.dir2mcp.ending import IngestionFailed
-from armarium.surfaces.cli.dir2mcp.reports import Report
-
-
-def interrupt_ourselves() -> None:
-    """End as if somebody had pressed Ctrl-C: calls finish, state is saved."""
-    signal.raise_signal(signal.SIGINT)
+from armarium.surfaces.cli.indexing_progress.reports import Report
 
 
 class Feed:
-    """Listens to the news from the moment it is made, and tells it once it is open."""
+    """Listens to the news from the moment it is made, and tells it: at once, or if it `waits`, once it is open."""
 
-    def __init__(
-        self, events: Events, report: Report, *, connects: bool, on_failure: Callable[[], None] = interrupt_ourselves
-    ) -> None:
+    def __init__(self, events: Events, report: Report, *, waits: bool, on_failure: Callable[[], None]) -> None:
         self._report = report
-        self._waiting: list[Callable[[], None]] | None = [] if connects else None
+        self._waiting: list[Callable[[], None]] | None = [] if waits else None
         self._on_failure = on_failure
         self._loaded = False
-        self.failure: IngestionFailed | None = None
+        self.failure: IndexingFailed | None = None
         """Why indexing could not go on, if it could not."""
         self.at_rest = anyio.Event()
         """Set once a job was told to be over."""
@@ -39,11 +28,6 @@ class Feed:
         events.subscribe(FileFailed, self._file_failed)
         events.subscribe(EmbeddingPaused, self._embedding_paused)
         events.subscribe(IndexingFailed, self._indexing_failed)
-
-    def connected(self, connection: Connection, facts: dict[str, Any]) -> None:
-        """The server answers."""
-        self._report.connected(connection, facts)
-        self.open()
 
     def open(self) -> None:
         """Tell what was heard so far, and from now on everything at once."""
@@ -75,7 +59,5 @@ class Feed:
         self._soon(lambda: self._report.embedding_paused(news))
 
     async def _indexing_failed(self, news: IndexingFailed) -> None:
-        self.failure = IngestionFailed(
-            f"indexing cannot go on: {news.code}: {news.message}", hint="mend that and run: dir2mcp up"
-        )
+        self.failure = news
         self._soon(self._on_failure)

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from armarium.capabilities.corpus.news import EmbeddingPaused, FileFailed, IndexProgress
-from armarium.surfaces.cli.dir2mcp.reports import Clock, PlainReport, progress_line
+from armarium.surfaces.cli.indexing_progress.reports import Clock, PlainReport, progress_line
 from armarium.surfaces.cli.output import printable
 
 _WINDOW_S = 15.0

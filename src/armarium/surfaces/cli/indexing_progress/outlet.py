@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import queue
-import sys
 import threading
+
+from armarium.surfaces.cli.output import leave_closed_pipe
 
 _MOST_WAITING = 10_000
 _LAST_WORDS_S = 2.0
@@ -41,9 +41,3 @@ class Outlet:
             except (BrokenPipeError, ValueError):
                 leave_closed_pipe()
                 return
-
-
-def leave_closed_pipe() -> None:
-    """Keep the interpreter from complaining, at its end, about a pipe whose reader has left."""
-    with open(os.devnull, "w") as nowhere:
-        os.dup2(nowhere.fileno(), sys.stdout.fileno())

@@ -8,16 +8,17 @@ import queue
 import signal
 import subprocess
 import threading
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Self
 
 import pytest
 
-from armarium.surfaces.cli.main import run
 from support.server import installed_command
 
 DEADLINE_S = 30.0
+Run = Callable[[Sequence[str]], int]
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,8 @@ class _Lines:
 class InThisProcess:
     """The same command lines without a new interpreter, for tables of cases; the streams are pytest's."""
 
-    def __init__(self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, run: Run, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+        self._run = run
         self._capsys = capsys
         self._monkeypatch = monkeypatch
 
@@ -117,7 +119,7 @@ class InThisProcess:
         with self._monkeypatch.context() as patched:
             for name, value in environ.items():
                 patched.setenv(name, value)
-            code = run([str(argument) for argument in arguments])
+            code = self._run([str(argument) for argument in arguments])
         said = self._capsys.readouterr()
         return Outcome(code, said.out, said.err)
 

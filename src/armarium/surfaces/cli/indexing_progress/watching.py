@@ -1,4 +1,4 @@
-"""How indexing goes, for the person who ran `armarium up`: the same display, on standard error."""
+"""How indexing goes, on standard error: for commands whose standard output is for other things."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import sys
 from dataclasses import dataclass
 
 from armarium.foundation.events import Events
-from armarium.surfaces.cli.dir2mcp.feed import Feed
-from armarium.surfaces.cli.dir2mcp.reports import PlainReport, Report
+from armarium.surfaces.cli.indexing_progress.feed import Feed
+from armarium.surfaces.cli.indexing_progress.reports import PlainReport, Report
 from armarium.surfaces.cli.output import say
 
 
@@ -40,7 +40,7 @@ class _Talk:
 def progress_on_stderr(events: Events) -> Watching:
     """Hear the news of the corpus. That indexing stops does not stop the server: the other tools still work."""
     report = _report()
-    feed = Feed(events, report, connects=True, on_failure=lambda: say("indexing stopped; what is indexed can be asked"))
+    feed = Feed(events, report, waits=True, on_failure=lambda: say("indexing stopped; what is indexed can be asked"))
     return Watching(feed, report)
 
 
@@ -50,6 +50,6 @@ def _report() -> Report:
     # Only a terminal needs them, and they take a while to import.
     from rich.console import Console
 
-    from armarium.surfaces.cli.dir2mcp.live import LiveReport
+    from armarium.surfaces.cli.indexing_progress.live import LiveReport
 
     return LiveReport(Console(stderr=True))

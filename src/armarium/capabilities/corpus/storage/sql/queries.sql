@@ -155,6 +155,19 @@ DELETE FROM embeddings WHERE text_hash NOT IN (SELECT text_hash FROM chunks WHER
 -- name: drop_other_models
 DELETE FROM embeddings WHERE model NOT IN (SELECT value FROM settings WHERE key IN ('embed_text_model', 'embed_code_model'));
 
+-- name: forget_spans
+-- These four begin a corpus again; vectors stay.
+DELETE FROM spans;
+
+-- name: forget_chunks
+DELETE FROM chunks;
+
+-- name: forget_representations
+DELETE FROM representations;
+
+-- name: forget_documents
+DELETE FROM documents;
+
 -- name: chunks_by_id
 SELECT c.chunk_id, d.rel_path, d.doc_type, r.rep_type, c.text, c.context, c.text_hash, s.span_kind, s.start, s."end"
 FROM json_each(?) wanted

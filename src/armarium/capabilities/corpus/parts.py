@@ -1,0 +1,28 @@
+"""What an open corpus is made of, for everything that works on it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from armarium.capabilities.corpus.files.exclusion import Exclusion
+from armarium.capabilities.corpus.models import Models
+from armarium.capabilities.corpus.settings import CorpusSettings
+from armarium.capabilities.corpus.storage.storage import Storage
+from armarium.foundation.events import Events
+from armarium.foundation.files.confine import ConfinedRoot
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What stays open from the beginning of a corpus's life to its end."""
+
+    settings: CorpusSettings
+    root: Path
+    state_dir: Path
+    confined: ConfinedRoot
+    """The root, as files in it are opened."""
+    exclusion: Exclusion
+    storage: Storage
+    models: Models
+    events: Events

@@ -1,0 +1,35 @@
+"""Which index questions are answered from: none yet, the newest there is, or none ever."""
+
+from __future__ import annotations
+
+import asyncio
+
+from armarium.capabilities.corpus.errors import CorpusError
+from armarium.capabilities.corpus.searching import Searching
+
+
+class Readiness:
+    """Holds questions back until there is an index to search, and sends them on to the newest."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._newest: asyncio.Future[Searching] = self._loop.create_future()
+
+    async def searching(self) -> Searching:
+        """The index to search, as soon as there is one; raises when there never will be."""
+        return await asyncio.shield(self._newest)
+
+    def answer_from(self, searching: Searching) -> None:
+        """Search this index from now on."""
+        self._undecided().set_result(searching)
+
+    def give_up(self, error: CorpusError) -> None:
+        """Tell everybody who asks why there is no answer."""
+        newest = self._undecided()
+        newest.set_exception(error)
+        newest.exception()  # whoever asks is told; nobody need ask
+
+    def _undecided(self) -> asyncio.Future[Searching]:
+        if self._newest.done():
+            self._newest = self._loop.create_future()
+        return self._newest

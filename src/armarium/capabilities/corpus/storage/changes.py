@@ -1,0 +1,131 @@
+"""Records, touches and buries documents with their passages, all within one transaction."""
+
+from __future__ import annotations
+
+import json
+import time
+import zlib
+from dataclasses import dataclass, field
+from typing import Any
+
+from armarium.capabilities.corpus.ingest.prepared import Prepared, PreparedChunk, Representation
+from armarium.capabilities.corpus.storage.database import Database
+
+_CHARS_PER_TOKEN = 4
+_NEXT_CHUNK_ID = "next_chunk_id"
+
+
+@dataclass(slots=True)
+class Recorded:
+    """What recording a document changed in the index."""
+
+    doc_id: int
+    added: list[tuple[int, PreparedChunk]] = field(default_factory=list[tuple[int, PreparedChunk]])
+    buried: list[int] = field(default_factory=list[int])
+    representations: int = 0
+
+
+class Changes:
+    """The changes of one transaction. What it holds back is dropped with it when it fails."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._new_chunks: list[tuple[Any, ...]] = []
+        self._new_spans: list[tuple[Any, ...]] = []
+        # Read within the transaction: until it began, another process may have used up more of them.
+        rows = database.read_latest("get_setting", (_NEXT_CHUNK_ID,))
+        self._next_chunk_id = int(rows[0][0]) if rows else 1
+
+    def touch(self, doc_id: int, size_bytes: int, mtime_ns: int) -> None:
+        """The file was written again with the content it had."""
+        self._database.write("touch_document", (size_bytes, mtime_ns // 1_000_000_000, mtime_ns, doc_id))
+
+    def record(self, prepared: Prepared, *, known: bool = True) -> Recorded:
+        """Put a new or changed document in the place of what was known of it. Passages that stay keep their id."""
+        (row,) = self._database.write(
+            "put_document",
+            (
+                prepared.rel_path,
+                "archive_member" if prepared.container else "file",
+                prepared.doc_type,
+                prepared.size_bytes,
+                prepared.mtime_ns // 1_000_000_000,
+                prepared.mtime_ns,
+                prepared.content_hash,
+                prepared.status,
+                prepared.error,
+                prepared.container,
+            ),
+        )
+        recorded = Recorded(row[0])
+        wanted = {each.rep_type: each for each in prepared.representations}
+        before: dict[bytes, list[int]] = {}
+        for rep_id, rep_type, rep_hash in self._live_representations(recorded.doc_id) if known else ():
+            kept = wanted.get(rep_type)
+            if kept is not None and kept.rep_hash == rep_hash:
+                del wanted[rep_type]
+                continue
+            for chunk_id, text_hash in self._database.write("live_chunks_of", (rep_id,)):
+                before.setdefault(text_hash, []).append(chunk_id)
+            self._database.write("bury_representation", (rep_id,))
+        for representation in wanted.values():
+            self._record_representation(recorded, representation, before)
+        recorded.buried = [chunk_id for chunk_ids in before.values() for chunk_id in chunk_ids]
+        self._bury_chunks(recorded.buried)
+        return recorded
+
+    def bury(self, rel_path: str) -> Recorded | None:
+        """A document is gone: from now on neither it nor its passages are found."""
+        rows = self._database.write("bury_document", (rel_path,))
+        if not rows:
+            return None
+        gone = Recorded(rows[0][0])
+        for rep_id, _, _ in self._live_representations(gone.doc_id):
+            gone.buried += [chunk_id for chunk_id, _ in self._database.write("live_chunks_of", (rep_id,))]
+            self._database.write("bury_representation", (rep_id,))
+        self._bury_chunks(gone.buried)
+        return gone
+
+    def write_new_chunks(self) -> None:
+        """Write the passages held back: many rows in one go cost a fraction of what they cost one by one."""
+        if self._new_spans:
+            self._database.write_many("put_chunk", self._new_chunks)
+            self._database.write_many("put_span", self._new_spans)
+            self._database.write("put_setting", (_NEXT_CHUNK_ID, str(self._next_chunk_id)))
+            self._new_chunks.clear()
+            self._new_spans.clear()
+
+    def _live_representations(self, doc_id: int) -> list[Any]:
+        # What was recorded earlier in this transaction must be there to be found.
+        self.write_new_chunks()
+        return self._database.write("live_representations", (doc_id,))
+
+    def _record_representation(
+        self, recorded: Recorded, representation: Representation, before: dict[bytes, list[int]]
+    ) -> None:
+        meta = json.dumps(representation.meta, ensure_ascii=False)
+        content = zlib.compress(representation.content.encode(), 1) if representation.content is not None else None
+        (row,) = self._database.write(
+            "put_representation",
+            (recorded.doc_id, representation.rep_type, representation.rep_hash, int(time.time()), meta, content),
+        )
+        rep_id = row[0]
+        recorded.representations += 1
+        for ordinal, chunk in enumerate(representation.chunks):
+            same = before.get(chunk.text_hash)
+            if same:
+                chunk_id = same.pop()
+                self._database.write("move_chunk", (rep_id, ordinal, chunk_id))
+            else:
+                chunk_id = self._next_chunk_id
+                self._next_chunk_id += 1
+                tokens = len(chunk.text) // _CHARS_PER_TOKEN + 1
+                self._new_chunks.append(
+                    (chunk_id, rep_id, ordinal, chunk.text, chunk.context, chunk.text_hash, tokens, chunk.index_kind)
+                )
+                recorded.added.append((chunk_id, chunk))
+            self._new_spans.append((chunk_id, chunk.span_kind, chunk.start, chunk.end, None))
+
+    def _bury_chunks(self, chunk_ids: list[int]) -> None:
+        if chunk_ids:
+            self._database.write_many("bury_chunk", ((chunk_id,) for chunk_id in chunk_ids))

@@ -1,0 +1,91 @@
+"""Documents as they are known: what a scan compares with, what a listing shows, what can be opened."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from armarium.capabilities.corpus.storage.changes import Changes
+from armarium.capabilities.corpus.storage.database import Database
+
+
+class Known(NamedTuple):
+    """A document as the last scan left it."""
+
+    rel_path: str
+    doc_id: int
+    size_bytes: int
+    mtime_ns: int
+    content_hash: str
+    status: str
+    container: str | None
+
+
+class Documents:
+    """Every document that is not buried."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    @contextmanager
+    def changing(self) -> Generator[Changes]:
+        """Changes to documents that become true together, or not at all."""
+        with self._database.transaction():
+            changes = Changes(self._database)
+            yield changes
+            changes.write_new_chunks()
+
+    # What a scan compares with
+
+    def known(self) -> dict[str, Known]:
+        """Every document there is, by path."""
+        return {row[0]: Known(*row) for row in self._database.read("known_documents")}
+
+    def known_at(self, rel_path: str) -> Known | None:
+        """One document."""
+        rows = self._database.read_latest("known_document", (rel_path,))
+        return Known(*rows[0]) if rows else None
+
+    def paths_below(self, directory: str) -> list[str]:
+        """The documents in a directory and below it; an archive counts as the directory of its members."""
+        below = self._database.read_latest("documents_below", {"prefix": f"{directory}/"}) if directory else []
+        members = self._database.read_latest("members_of", (directory,))
+        return [row[0] for row in (*below, *members)]
+
+    # What a listing shows
+
+    def page(self, prefix: str, limit: int, offset: int) -> tuple[int, list[Any]]:
+        """One page of the documents whose path begins with `prefix`, and how many there are."""
+        (total,) = self._database.read("count_documents", {"prefix": prefix})[0]
+        rows = self._database.read("list_documents", {"prefix": prefix, "limit": limit, "offset": offset})
+        return total, rows
+
+    def with_prefix(self, prefix: str) -> list[Any]:
+        """All documents whose path begins with `prefix`, in order."""
+        return self._database.read("paths_below", {"prefix": prefix})
+
+    def all(self) -> list[tuple[int, str, str]]:
+        """Id, path and type of every document."""
+        return self._database.read("all_documents")
+
+    def counts_by_type(self) -> dict[str, int]:
+        """How many documents there are of each type."""
+        return dict(self._database.read("doc_counts"))
+
+    # What can be opened
+
+    def state(self, rel_path: str) -> tuple[str, str, str | None] | None:
+        """Type, status and error of a document."""
+        rows = self._database.read("document_state", (rel_path,))
+        return rows[0] if rows else None
+
+    def text(self, rel_path: str) -> tuple[str, dict[str, Any]] | None:
+        """The text that was extracted from a file which is not text itself, and what is known about it."""
+        rows = self._database.read("representation_text", (rel_path,))
+        if not rows:
+            return None
+        content, meta = rows[0]
+        return zlib.decompress(content).decode(), json.loads(meta)

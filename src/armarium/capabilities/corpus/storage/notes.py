@@ -1,0 +1,32 @@
+"""What a corpus remembers about itself: which models made it, and how far each part of it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from armarium.capabilities.corpus.storage.database import Database
+
+
+class Notes:
+    """Values under keys, in the table `settings`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def get(self, key: str) -> str | None:
+        """What is noted under the key."""
+        rows = self._database.read_latest("get_setting", (key,))
+        return rows[0][0] if rows else None
+
+    def put(self, key: str, value: str) -> None:
+        """Note a value, in the transaction under way or in one of its own."""
+        with self._database.transaction():
+            self._database.write("put_setting", (key, value))
+
+    def put_new(self, notes: Mapping[str, str]) -> None:
+        """Put down values that are not down yet; nothing is written when all are."""
+        new = {key: value for key, value in notes.items() if self.get(key) != value}
+        if new:
+            with self._database.transaction():
+                for key, value in new.items():
+                    self.put(key, value)

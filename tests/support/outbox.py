@@ -1,0 +1,79 @@
+"""Jobs for tests of the store: put into the outbox as writes do it, and looked at afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import anyio
+
+from armarium.capabilities.store.database import ALL_TENANTS, Database
+
+PATIENCE_S = 20.0
+
+
+async def clear_jobs(database: Database) -> None:
+    """Claims go over all tenants, so jobs that other tests left would be claimed as well."""
+    async with database.writing(ALL_TENANTS) as connection:
+        await connection.execute("DELETE FROM mcp_file_index_jobs")
+
+
+async def enqueue(
+    database: Database,
+    tenant: str,
+    path: str,
+    operation: str = "UPSERT",
+    *,
+    project: str = "p",
+    reference: str | None = None,
+) -> int:
+    """A job as a committed write leaves it; its id."""
+    async with database.writing(tenant) as connection:
+        return await connection.fetchval(
+            "INSERT INTO mcp_file_index_jobs (apikey_hash, project, file_path, operation, file_updated_at, "
+            "credential_ref) VALUES ($1, $2, $3, $4, now(), $5) RETURNING id",
+            tenant,
+            project,
+            path,
+            operation,
+            reference,
+        )
+
+
+async def job_row(database: Database, job_id: int) -> dict[str, Any]:
+    """All columns of a job."""
+    async with database.reading(ALL_TENANTS) as connection:
+        row = await connection.fetchrow(
+            "SELECT *, extract(epoch FROM available_at - now())::float8 AS due_s, "
+            "extract(epoch FROM lease_until - now())::float8 AS lease_s FROM mcp_file_index_jobs WHERE id = $1",
+            job_id,
+        )
+    assert row is not None
+    return dict(row)
+
+
+async def set_job(database: Database, job_id: int, assignments: str) -> None:
+    """Change columns of a job, for example to make its time come."""
+    async with database.writing(ALL_TENANTS) as connection:
+        await connection.execute(f"UPDATE mcp_file_index_jobs SET {assignments} WHERE id = $1", job_id)
+
+
+async def statuses(database: Database, tenant: str) -> list[str]:
+    """The states of a tenant's jobs, in the order they were made."""
+    async with database.reading(tenant) as connection:
+        rows = await connection.fetch(
+            "SELECT status FROM mcp_file_index_jobs WHERE apikey_hash = $1 ORDER BY id", tenant
+        )
+    return [row["status"] for row in rows]
+
+
+async def until(condition: Callable[[], Any]) -> None:
+    """Wait until the condition, plain or awaitable, holds."""
+    with anyio.fail_after(PATIENCE_S):
+        while True:
+            holds = condition()
+            if hasattr(holds, "__await__"):
+                holds = await holds
+            if holds:
+                return
+            await anyio.sleep(0.01)
