@@ -50,7 +50,7 @@ def run(tmp_path: Path, log: Path) -> Run:
 
 
 def test_a_machine_that_has_every_program_is_left_alone(run: Run) -> None:
-    done = run("system-deps", git=":", rg=":", fd=":", id=ROOT)
+    done = run("system-deps", git=":", rg=":", fd=":", redis_server=":", id=ROOT)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
@@ -66,6 +66,20 @@ def test_anyone_else_is_told_exactly_what_to_install(run: Run, log: Path) -> Non
     done = run("system-deps", rg=":", id=NORMAL_USER, apt_get=RECORD)
     assert done.returncode == 1
     assert "hint: sudo apt-get install -y git fd-find\n" in done.stderr
+    assert not log.exists()
+
+
+def test_a_program_that_only_some_tests_need_is_installed_where_that_is_possible(run: Run, log: Path) -> None:
+    done = run("system-deps", git=":", rg=":", fd=":", id=ROOT, apt_get=RECORD)
+    assert done.returncode == 0, done.stderr
+    assert log.read_text().splitlines()[-1].endswith(" redis-server")
+
+
+def test_a_program_that_only_some_tests_need_stops_nobody(run: Run, log: Path) -> None:
+    done = run("system-deps", git=":", rg=":", fd=":", id=NORMAL_USER, apt_get=RECORD)
+    assert done.returncode == 0
+    assert "are skipped" in done.stderr
+    assert "redis-server" in done.stderr
     assert not log.exists()
 
 

@@ -15,6 +15,7 @@ from pydantic import create_model
 
 from armarium.capabilities.corpus.entry import DOOR as CORPUS
 from armarium.capabilities.sandbox.entry import DOOR as SANDBOX
+from armarium.capabilities.store.entry import DOOR as STORE
 from armarium.capability import Capability, Door, Facilities
 from armarium.foundation.audit import AuditLog
 from armarium.foundation.errors import ConfigError
@@ -30,7 +31,7 @@ from armarium.surfaces.mcp.sessions import Sessions
 
 _log = logging.getLogger(__name__)
 
-DOORS: tuple[Door, ...] = (SANDBOX, CORPUS)
+DOORS: tuple[Door, ...] = (SANDBOX, STORE, CORPUS)
 """The capabilities there are."""
 
 _sections: dict[str, Any] = {door.name: (door.settings | None, None) for door in DOORS}

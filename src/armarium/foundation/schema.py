@@ -30,9 +30,9 @@ class SchemaCheck:
         if self._validator.is_valid(value):
             return
         error = next(iter(self._validator.iter_errors(value)))
-        raise _kind_of(error)(self._in_words(error), field=_field_of(error) or None, argument=_absent_argument(error))
+        raise _kind_of(error)(self._in_words(error, value), field=_field_of(error) or None, argument=_absent_argument(error))
 
-    def _in_words(self, error: jsonschema_rs.ValidationError) -> str:
+    def _in_words(self, error: jsonschema_rs.ValidationError, value: object) -> str:
         field = _field_of(error)
         rule, limit = error.kind.name, error.kind.as_dict().get("limit")
         subject = f"`{field}`" if field else "the arguments"
@@ -43,7 +43,7 @@ class SchemaCheck:
             case "additionalProperties":
                 return self._unknown_argument(error)
             case "falseSchema":
-                return f"unknown argument `{_shortened(field)}`"
+                return f"unknown argument `{_shortened(_refused_name(error, value))}`"
             case "type":
                 return f"{subject} must be {_expected_types(error)}, not {_type_of(error.instance)}"
             case "enum":
@@ -84,6 +84,17 @@ def _kind_of(error: jsonschema_rs.ValidationError) -> type[InvalidArgument]:
 
 def _field_of(error: jsonschema_rs.ValidationError) -> str:
     return ".".join(str(step) for step in error.instance_path)
+
+
+def _refused_name(error: jsonschema_rs.ValidationError, value: object) -> str:
+    """What a schema refuses as such. One without `properties` refuses every name, and the error tells none of them."""
+    field = _field_of(error)
+    if not error.schema_path or error.schema_path[-1] != "additionalProperties":
+        return field
+    holder: Any = value
+    for step in error.instance_path:
+        holder = holder[step]
+    return _joined(field, str(next(iter(holder))))
 
 
 def _absent_argument(error: jsonschema_rs.ValidationError) -> str | None:

@@ -36,14 +36,16 @@ _TOOLS_INTRODUCTION = """\
 An answer is an object in `structuredContent`. The text of a tool of the sandbox is the same JSON, except that
 `read_file` gives the content as one text and the rest as JSON in a second; the text of a tool of the corpus is for
 reading. When a call fails, `isError` is true and `structuredContent` is `{"error": {…}}` with the fields below; the
-corpus has the first three, and says its hint in the text.
+corpus has the first three, and says its hint in the text. The store has the first three without `error` around them,
+and `retry_after_ms` where waiting helps.
 """
 _SETTINGS_INTRODUCTION = """\
 # Settings
 
 `armarium serve --config armarium.yaml` reads one YAML file. A flag wins over the environment, the environment over the
 file, the file over the defaults. `ARMARIUM_SERVER__PORT=9000` is `server.port: 9000`: the prefix, the section, two
-underscores, the setting. `armarium config print` shows what is in effect.
+underscores, the setting. Only the section `store` takes nothing from the environment. `armarium config print` shows
+what is in effect.
 """
 _DIR2MCP_INTRODUCTION = """\
 # The file `.dir2mcp.yaml`
@@ -135,6 +137,7 @@ def _served_tools() -> list[tuple[str, ToolSpec]]:
                 "state_dir": f"{directory}/state",
                 "audit": {"enabled": False},
                 "sandbox": {"roots": roots},
+                "store": {},
                 "corpus": {"root": directory, "ingest": {"watch": False}},
             }
             async with open_armarium(Settings.model_validate(wanted)) as armarium:

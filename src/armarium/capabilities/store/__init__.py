@@ -1,0 +1,1 @@
+"""The store: files kept durably for many tenants, and found again."""

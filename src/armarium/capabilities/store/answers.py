@@ -1,0 +1,174 @@
+"""What the store's tools answer, field by field as its contract has it; what is more than that stands at the end."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Literal, NotRequired
+
+from typing_extensions import TypedDict
+
+from armarium.capabilities.store.history import Version
+from armarium.capabilities.store.listing import Listing
+from armarium.capabilities.store.model import ChunkEntry, FileEntry, FileType
+from armarium.capabilities.store.reading import Slice
+from armarium.foundation.telemetry import timestamp
+
+NO_TIME = "0001-01-01T00:00:00Z"
+"""Stands for a time where there is none: directories were never made."""
+
+
+class Stat(TypedDict):
+    exists: bool
+    type: FileType | Literal[""]
+    size: int
+    created_at: str
+    updated_at: str
+    version: NotRequired[int]
+
+
+class Content(TypedDict):
+    content: str
+    content_encoding: str
+    offset: int
+    end: int
+    size: int
+    version: int
+
+
+class WriteDone(TypedDict):
+    bytes_written: int
+    version: int
+    size: int
+
+
+class Deleted(TypedDict):
+    deleted_count: int
+
+
+class Renamed(TypedDict):
+    moved_count: int
+
+
+class Entry(TypedDict):
+    name: str
+    path: str
+    type: FileType
+    size: int
+    created_at: str
+    updated_at: str
+    version: NotRequired[int]
+
+
+class Entries(TypedDict):
+    entries: list[Entry]
+    has_more: bool
+
+
+class Chunk(TypedDict):
+    file_path: str
+    file_seek_start_bytes: int
+    file_seek_end_bytes: int
+    chunk_content: str
+    score: float
+    project: str
+
+
+class Chunks(TypedDict):
+    chunks: list[Chunk]
+
+
+class KeptVersion(TypedDict):
+    version: int
+    size: int
+    current: bool
+    written_at: str
+    replaced_at: NotRequired[str]
+
+
+class Versions(TypedDict):
+    versions: list[KeptVersion]
+
+
+def stat_answer(entry: FileEntry | None) -> Stat:
+    """What is at a path; that nothing is there is an answer as well."""
+    if entry is None:
+        return {"exists": False, "type": "", "size": 0, "created_at": NO_TIME, "updated_at": NO_TIME}
+    answer: Stat = {
+        "exists": True,
+        "type": entry.type,
+        "size": entry.size,
+        "created_at": _moment(entry.created_at),
+        "updated_at": timestamp(entry.updated_at),
+    }
+    if entry.version is not None:
+        answer["version"] = entry.version
+    return answer
+
+
+def content_answer(part: Slice) -> Content:
+    """Text, and which bytes of the file it is."""
+    return {
+        "content": part.content,
+        "content_encoding": "utf-8",
+        "offset": part.offset,
+        "end": part.end,
+        "size": part.size,
+        "version": part.version,
+    }
+
+
+def entries_answer(listing: Listing) -> Entries:
+    """A listing."""
+    return {"entries": [_entry(entry) for entry in listing.entries], "has_more": listing.has_more}
+
+
+def chunks_answer(chunks: list[ChunkEntry]) -> Chunks:
+    """Passages, best first."""
+    return {
+        "chunks": [
+            {
+                "file_path": chunk.file_path,
+                "file_seek_start_bytes": chunk.start,
+                "file_seek_end_bytes": chunk.end,
+                "chunk_content": chunk.content,
+                "score": chunk.score,
+                "project": chunk.project,
+            }
+            for chunk in chunks
+        ]
+    }
+
+
+def versions_answer(versions: list[Version]) -> Versions:
+    """Versions, newest first."""
+    return {"versions": [_kept_version(version) for version in versions]}
+
+
+def _entry(entry: FileEntry) -> Entry:
+    answer: Entry = {
+        "name": entry.name,
+        "path": entry.path,
+        "type": entry.type,
+        "size": entry.size,
+        "created_at": _moment(entry.created_at),
+        "updated_at": timestamp(entry.updated_at),
+    }
+    if entry.version is not None:
+        answer["version"] = entry.version
+    return answer
+
+
+def _kept_version(version: Version) -> KeptVersion:
+    answer: KeptVersion = {
+        "version": version.version,
+        "size": version.size,
+        "current": version.replaced_at is None,
+        "written_at": timestamp(version.written_at),
+    }
+    if version.replaced_at is not None:
+        answer["replaced_at"] = timestamp(version.replaced_at)
+    return answer
+
+
+def _moment(moment: datetime | None) -> str:
+    return timestamp(moment) if moment else NO_TIME

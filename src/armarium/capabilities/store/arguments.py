@@ -1,0 +1,113 @@
+"""The arguments of the store's tools, as the model is told them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field
+
+from armarium.capabilities.store.model import WriteMode
+from armarium.foundation.tools import Args
+
+
+def _whole(value: Any) -> Any:
+    """JSON knows no integers: 1e30 is a whole number as well."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+Offset = Annotated[int, Field(ge=0), BeforeValidator(_whole)]
+Length = Annotated[int, Field(ge=-1), BeforeValidator(_whole)]
+Count = Annotated[int, Field(ge=1), BeforeValidator(_whole)]
+
+
+class InProject(Args):
+    """Whose files."""
+
+    project: str
+    """Name of the project, 1 to 128 of A-Z a-z 0-9 _ - . – it exists as soon as a file is in it."""
+
+
+class AtPath(InProject):
+    """Which file or directory."""
+
+    path: str
+    """Path in the project, like /notes/today.md; "" is the project's root."""
+
+
+class ReadArgs(AtPath):
+    """Which bytes."""
+
+    offset: Offset = 0
+    """First byte, counted from 0."""
+    length: Length = -1
+    """Number of bytes; -1 reads to the end."""
+
+
+class WriteArgs(AtPath):
+    """What to write where."""
+
+    content: str
+    """Text to write."""
+    content_encoding: str = "utf-8"
+    """Only utf-8."""
+    offset: Offset = 0
+    """For OVERWRITE: the byte to begin at, at most the file's size. APPEND does not look at it, TRUNCATE wants 0."""
+    mode: WriteMode = "APPEND"
+    """APPEND adds to the end, OVERWRITE replaces bytes from `offset` on and keeps the rest, TRUNCATE replaces all."""
+    create_only: bool = False
+    """Fail with ALREADY_EXISTS if the file exists."""
+    if_version: Count | None = None
+    """Fail with CONFLICT unless the file is in this version, as other answers gave it."""
+
+
+class DeleteArgs(AtPath):
+    """What to delete."""
+
+    recursive: bool = False
+    """Delete a directory with all files in it."""
+    if_version: Count | None = None
+    """For a file: fail with CONFLICT unless it is in this version."""
+
+
+class RenameArgs(InProject):
+    """What to move where."""
+
+    from_path: str
+    """File or directory to move."""
+    to_path: str
+    """Its new path."""
+    overwrite: bool = False
+    """Let a file replace the file at `to_path`."""
+
+
+class ListArgs(InProject):
+    """What to list."""
+
+    path: str = ""
+    """Directory to list; "" or "/" is the project's root."""
+    depth: Offset = 1
+    """Levels below it; 0 tells about the path alone."""
+    limit: Count | None = None
+    """Most entries; 256 unless the operator chose another number. Larger ones are brought down to the operator's
+    maximum, and `has_more` says so."""
+
+
+class SearchArgs(InProject):
+    """What to look for."""
+
+    project: str
+    """Name of the project; "*" searches all your projects."""
+    query: str
+    """What to look for, in words."""
+    path_prefix: str = ""
+    """Only files whose path begins with this, letter by letter: /notes also finds /notes-old/a.md."""
+    limit: Count | None = None
+    """Most passages; 5 unless the operator chose another number. Larger ones are brought down to the operator's
+    maximum."""
+
+
+class RestoreArgs(AtPath):
+    """Which version to get back."""
+
+    version: Count
+    """Version to write again, as file_history names it."""

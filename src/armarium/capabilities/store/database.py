@@ -1,0 +1,268 @@
+"""Connections, and the ways to begin a transaction: always for a tenant, and locked when it changes a project."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import re
+import time
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, Protocol, cast
+from weakref import WeakValueDictionary
+
+import anyio
+import asyncpg  # pyright: ignore[reportMissingTypeStubs] it has none
+
+from armarium.capabilities.store.errors import DatabaseUnavailable, ResourceBusy
+from armarium.capabilities.store.model import Scope
+
+Row = Mapping[str, Any]
+
+
+class Connection(Protocol):
+    """What is used of a connection of asyncpg, which has no types of its own."""
+
+    async def execute(self, query: str, *args: Any) -> str:
+        """Run a statement; several at once when there are no arguments."""
+        ...
+
+    async def executemany(self, command: str, args: Iterable[Sequence[Any]]) -> None:
+        """Run a statement once for each row of arguments, in one go."""
+        ...
+
+    async def fetch(self, query: str, *args: Any) -> Sequence[Row]:
+        """All rows."""
+        ...
+
+    async def fetchrow(self, query: str, *args: Any) -> Row | None:
+        """The first row."""
+        ...
+
+    async def fetchval(self, query: str, *args: Any) -> Any:
+        """The first value of the first row."""
+        ...
+
+    def transaction(self) -> AbstractAsyncContextManager[None]:
+        """A transaction, or a savepoint within one."""
+        ...
+
+    async def add_listener(self, channel: str, callback: Callable[..., Any]) -> None:
+        """Hear what is notified."""
+        ...
+
+    def is_closed(self) -> bool:
+        """Whether the database hung up."""
+        ...
+
+    def terminate(self) -> None:
+        """Hang up at once."""
+        ...
+
+
+class Pool(Protocol):
+    """What is used of a pool of connections."""
+
+    def acquire(self) -> AbstractAsyncContextManager[Connection]:
+        """A connection for as long as the block runs."""
+        ...
+
+    async def close(self) -> None:
+        """Wait until every connection is back, and close them."""
+        ...
+
+    def terminate(self) -> None:
+        """Close every connection at once."""
+        ...
+
+
+ALL_TENANTS = "*"
+"""For chores that go over all tenants: claiming jobs, purging what is too old."""
+
+_TENANT = re.compile(r"[0-9a-f]{64}|\*")
+_ROLLBACK_PATIENCE_S = 5.0
+_CONNECT_PATIENCE_S = 10.0
+_IDLE_IN_TRANSACTION = "60s"
+
+_log = logging.getLogger(__name__)
+
+_HUNG_UP = (
+    ConnectionError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.InterfaceError,
+    asyncpg.CannotConnectNowError,
+    asyncpg.AdminShutdownError,
+    asyncpg.CrashShutdownError,
+    asyncpg.TooManyConnectionsError,
+    # Raised when the server ends a connection that was just taken from the pool.
+    asyncpg.InternalClientError,
+)
+LOST = (*_HUNG_UP, OSError)
+"""What is raised when the database is not there, or goes away."""
+
+
+class _TenantConnection(asyncpg.Connection):
+    """A connection that knows for whom it acts, so that asking twice for the same tenant costs nothing twice."""
+
+    _acting_for = ""
+
+    async def act_for(self, tenant: str) -> None:
+        """From now on only the rows of this tenant exist."""
+        if tenant != self._acting_for:
+            await cast(Connection, self).execute(f"SET {_for_tenant(tenant)}")
+            self._acting_for = tenant
+
+    def get_reset_query(self) -> str:
+        # Nothing else outlives a transaction here.
+        return ""
+
+
+class _NoTurn(Exception):
+    """Others of this process were at it for too long."""
+
+
+class _Turns:
+    """Changes of one project wait for each other here first: waiting in the database would take a connection each."""
+
+    def __init__(self) -> None:
+        self._places: WeakValueDictionary[Scope, anyio.Semaphore] = WeakValueDictionary()
+
+    @asynccontextmanager
+    async def turn(self, scope: Scope, patience_s: float) -> AsyncGenerator[None]:
+        """Come in the order of asking; raises `_NoTurn` when it takes too long."""
+        place = self._places.setdefault(scope, anyio.Semaphore(1, fast_acquire=True))
+        with anyio.move_on_after(patience_s) as patience:
+            await place.acquire()
+        if patience.cancelled_caught:
+            raise _NoTurn
+        try:
+            yield
+        finally:
+            place.release()
+
+
+class Database:
+    """An open database. Every transaction belongs to a tenant: row security lets it see nothing else."""
+
+    def __init__(self, pool: Pool, *, lock_timeout_ms: int, on_lock_wait: Callable[[float], None]) -> None:
+        self._pool = pool
+        self._lock_timeout_ms = lock_timeout_ms
+        self._on_lock_wait = on_lock_wait
+        self._turns = _Turns()
+
+    @asynccontextmanager
+    async def reading(self, tenant: str) -> AsyncGenerator[Connection]:
+        """A connection to read with. Each statement sees one moment; two statements may see two."""
+        async with self._connected() as connection:
+            await cast(Any, connection).act_for(tenant)
+            yield connection
+
+    @asynccontextmanager
+    async def writing(self, tenant: str) -> AsyncGenerator[Connection]:
+        """A transaction that changes rows which no other transaction depends on, such as jobs and passages."""
+        async with self._transaction(f"BEGIN; SET LOCAL {_for_tenant(tenant)}") as open_:
+            yield open_
+
+    @asynccontextmanager
+    async def changing(self, scope: Scope) -> AsyncGenerator[Connection]:
+        """A transaction that changes files: one at a time in each project, over all processes."""
+        begin = (
+            f"BEGIN; SET LOCAL {_for_tenant(scope.apikey_hash)}; SET LOCAL lock_timeout = {self._lock_timeout_ms}; "
+            f"SELECT pg_advisory_xact_lock({lock_key(scope)})"
+        )
+        started = time.perf_counter()
+        try:
+            async with self._turns.turn(scope, self._lock_timeout_ms / 1000), self._transaction(begin) as open_:
+                self._on_lock_wait(time.perf_counter() - started)
+                yield open_
+        except (asyncpg.LockNotAvailableError, _NoTurn) as error:
+            self._on_lock_wait(time.perf_counter() - started)
+            raise ResourceBusy(
+                "others are changing this project", hint="try again in a moment", project=scope.project
+            ) from error
+
+    @asynccontextmanager
+    async def _transaction(self, begin: str) -> AsyncGenerator[Connection]:
+        async with self._connected() as connection:
+            try:
+                await connection.execute(begin)
+                yield connection
+                await connection.execute("COMMIT")
+            except BaseException:
+                await _roll_back(connection)
+                raise
+
+    @asynccontextmanager
+    async def _connected(self) -> AsyncGenerator[Connection]:
+        # An OSError within the block may be about something else entirely.
+        trouble: tuple[type[Exception], ...] = LOST
+        try:
+            async with self._pool.acquire() as connection:
+                trouble = _HUNG_UP
+                yield connection
+        except trouble as error:
+            _log.warning("the database went away", extra={"error": type(error).__name__})
+            hint = "try again in a moment; if this was a change, look first whether it was made"
+            raise ResourceBusy("the database does not answer", hint=hint) from error
+
+    async def aclose(self) -> None:
+        """Let go of every connection."""
+        with anyio.move_on_after(_ROLLBACK_PATIENCE_S) as patience:
+            await self._pool.close()
+        if patience.cancelled_caught:
+            self._pool.terminate()
+
+    def connection(self) -> AbstractAsyncContextManager[Connection]:
+        """A connection without a transaction, to listen or to notify."""
+        return self._pool.acquire()
+
+
+async def connect(dsn: str, *, size: int) -> Pool:
+    """A pool of connections; says clearly what is wrong when there is no such database."""
+    try:
+        return await cast(Any, asyncpg).create_pool(
+            dsn,
+            min_size=1,
+            max_size=size,
+            connection_class=_TenantConnection,
+            timeout=_CONNECT_PATIENCE_S,
+            server_settings={
+                "application_name": "armarium",
+                "idle_in_transaction_session_timeout": _IDLE_IN_TRANSACTION,
+                "jit": "off",
+            },
+        )
+    except (*LOST, TimeoutError) as error:
+        raise DatabaseUnavailable(
+            "the database does not answer",
+            hint="check store.dsn, and that PostgreSQL runs there",
+            private={"error": str(error)},
+        ) from error
+    except (asyncpg.PostgresError, ValueError) as error:
+        raise DatabaseUnavailable(
+            f"the database refuses the connection: {type(error).__name__}",
+            hint="check user, password and database in store.dsn",
+            private={"error": str(error)},
+        ) from error
+
+
+async def _roll_back(connection: Connection) -> None:
+    """Also when the call was cancelled. A connection that does not even roll back is not used again."""
+    with anyio.move_on_after(_ROLLBACK_PATIENCE_S, shield=True) as patience:
+        try:
+            await connection.execute("ROLLBACK")
+        except (*LOST, asyncpg.PostgresError):
+            connection.terminate()
+    if patience.cancelled_caught:
+        connection.terminate()
+
+
+def _for_tenant(tenant: str) -> str:
+    assert _TENANT.fullmatch(tenant), "a tenant is the SHA-256 of a key"
+    return f"armarium.tenant = '{tenant}'"
+
+
+def lock_key(scope: Scope) -> int:
+    """The number of a project's lock, the same in every process."""
+    digest = hashlib.sha256(f"{scope.apikey_hash}:{scope.project}".encode()).digest()
+    return int.from_bytes(digest[:8], "big", signed=True)

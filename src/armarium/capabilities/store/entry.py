@@ -1,0 +1,49 @@
+"""The way into the store. What it is made of is imported when it is opened: other servers do not wait for it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from armarium.capabilities.store.settings import StoreSettings
+from armarium.capability import Capability, Door, Facilities, Finding
+
+_INSTRUCTIONS = (
+    "The store keeps text files for you across sessions, in projects; nobody else sees them. file_write keeps, "
+    "file_read, file_list and file_stat look, file_rename and file_delete change, file_search finds passages by "
+    "meaning and by words, a moment after they are written. Paths begin with / and directories make themselves. "
+    "Branch on the error's code; file_history and file_restore bring back what was overwritten."
+)
+
+
+@asynccontextmanager
+async def open_capability(settings: StoreSettings, facilities: Facilities) -> AsyncGenerator[Capability]:
+    """The capability, for as long as the block runs."""
+    from armarium.capabilities.store.life import open_store
+    from armarium.capabilities.store.tools import store_tools
+
+    async with open_store(settings, facilities.state_dir, facilities.metrics.registry) as store:
+        yield Capability("store", store_tools(store), _INSTRUCTIONS)
+
+
+def examine_store(section: StoreSettings | None, facilities: Facilities) -> Iterable[Finding]:
+    """What `armarium doctor` is told."""
+    from armarium.capabilities.store.examine import examine
+
+    return examine(section, facilities)
+
+
+def kept_by_store(section: StoreSettings) -> list[Path]:
+    """The files of a database that is started here, where they are not in the server's state directory."""
+    return [Path(section.data_dir).expanduser()] if section.data_dir else []
+
+
+DOOR = Door(
+    "store",
+    StoreSettings,
+    open_capability,
+    examine_store,
+    packages=("asyncpg", "cryptography", "httpx2", "numpy", "onnxruntime", "tantivy", "tokenizers"),
+    keeps=kept_by_store,
+)

@@ -1,0 +1,60 @@
+"""Earlier versions of a file: which there are, and getting one back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from armarium.capabilities.store.database import Database
+from armarium.capabilities.store.errors import IsDirectory, NotFound
+from armarium.capabilities.store.model import Scope
+from armarium.capabilities.store.validation import checked_inner_path, checked_number
+from armarium.capabilities.store.writing import SQL, Write, Writing, Written, look
+
+_MOST_VERSIONS = 1000
+_LARGEST_VERSION = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """A file as it was, or is."""
+
+    version: int
+    size: int
+    written_at: datetime
+    replaced_at: datetime | None
+    """When it was overwritten or deleted; None while it is the current one."""
+
+
+class History:
+    """What was in files before."""
+
+    def __init__(self, database: Database, writing: Writing) -> None:
+        self._database = database
+        self._writing = writing
+
+    async def versions(self, scope: Scope, path: str) -> list[Version]:
+        """The versions of a file that are kept, newest first; also of one that was deleted."""
+        where = (scope.apikey_hash, scope.project, checked_inner_path(path))
+        async with self._database.reading(scope.apikey_hash) as connection:
+            rows = await connection.fetch(SQL["versions"], *where, _MOST_VERSIONS)
+            if not rows:
+                facts = await look(connection, scope, path)
+                if facts["is_directory"]:
+                    raise IsDirectory("a directory has no versions", hint="ask for a file in it", path=path)
+                raise NotFound("no file has, or lately had, this path", hint="find it with file_list", path=path)
+        return [Version(row["version"], row["size"], row["written_at"], row["replaced_at"]) for row in rows]
+
+    async def restore(self, scope: Scope, path: str, version: int, credential_ref: str | None) -> Written:
+        """Write the content of an earlier version again, as a new one."""
+        checked_inner_path(path)
+        checked_number("version", version, 1)
+        async with self._database.changing(scope) as connection:
+            where = (scope.apikey_hash, scope.project, path)
+            content = await connection.fetchval(SQL["version_content"], *where, min(version, _LARGEST_VERSION))
+            if content is None:
+                facts = await look(connection, scope, path)
+                if facts["version"] == version:
+                    return Written(0, version, facts["size"])
+                raise NotFound("this version is not kept", hint="see with file_history which ones are", path=path)
+            return await self._writing.apply(connection, scope, Write(path, content, "TRUNCATE"), credential_ref)

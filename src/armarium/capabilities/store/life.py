@@ -1,0 +1,156 @@
+"""Opens the store, part by part, and closes it in reverse: database, models, keys, workers, and the store itself."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import anyio
+from prometheus_client import CollectorRegistry
+
+from armarium.capabilities.store.bell import Bell
+from armarium.capabilities.store.credentials import Credentials, NoCredentials, open_credentials
+from armarium.capabilities.store.database import Database, connect
+from armarium.capabilities.store.indexing import FileIndex
+from armarium.capabilities.store.metrics import StoreMetrics
+from armarium.capabilities.store.migrate import migrate
+from armarium.capabilities.store.models import StoreModels
+from armarium.capabilities.store.outbox import Outbox
+from armarium.capabilities.store.postgres.embedded import embedded_postgres
+from armarium.capabilities.store.postgres.home import data_directory
+from armarium.capabilities.store.search import FileSearch, SearchRules
+from armarium.capabilities.store.service import Store
+from armarium.capabilities.store.settings import StoreSettings
+from armarium.capabilities.store.upkeep import Upkeep
+from armarium.capabilities.store.worker import Observers, work
+
+
+@dataclass(frozen=True, slots=True)
+class Workshop:
+    """What serving and indexing share."""
+
+    settings: StoreSettings
+    dsn: str
+    database: Database
+    models: StoreModels
+    credentials: Credentials
+    bell: Bell
+    metrics: StoreMetrics
+
+    async def work(self, workers: int) -> None:
+        """Index what is written, `workers` files at a time, until cancelled."""
+        index = self.settings.index
+        outbox = Outbox(
+            self.database,
+            lease_s=index.lease_seconds,
+            retry_max=index.retry_max,
+            retry_backoff_s=index.retry_backoff_ms / 1000,
+        )
+        observers = Observers(
+            job_latency_s=self.metrics.indexed,
+            visibility_lag_s=self.metrics.visible_after,
+            depth=lambda depth: self.metrics.queued(depth.pending),
+        )
+        await work(
+            outbox,
+            FileIndex(self.database, self.models),
+            self.credentials,
+            self.bell,
+            workers=workers,
+            batch=index.batch_size,
+            poll_s=index.poll_seconds,
+            needs_key=needs_callers_keys(self.settings),
+            observers=observers,
+        )
+
+    async def keep_tidy(self) -> None:
+        """Purge what is too old, until cancelled."""
+        upkeep = Upkeep(
+            self.database,
+            delete_retention_days=self.settings.delete_retention_days,
+            history_days=self.settings.history.days,
+        )
+        await upkeep.run()
+
+
+def needs_callers_keys(settings: StoreSettings) -> bool:
+    """Whether files are embedded by somebody who wants the caller's key."""
+    return settings.search.enabled and settings.embedding.provider != "local"
+
+
+@asynccontextmanager
+async def database_address(settings: StoreSettings, state_dir: Path) -> AsyncGenerator[str]:
+    """The address of the database: the one the settings name, or one that is started here while the block runs."""
+    if settings.dsn is not None:
+        yield settings.dsn.get_secret_value()
+        return
+    async with embedded_postgres(data_directory(settings.data_dir, state_dir)) as dsn:
+        yield dsn
+
+
+@asynccontextmanager
+async def open_workshop(
+    settings: StoreSettings, state_dir: Path, registry: CollectorRegistry
+) -> AsyncGenerator[Workshop]:
+    """The database, its schema up to date, and everything that works on it; nothing works yet."""
+    metrics = StoreMetrics(registry, slo_p95_seconds=settings.index.slo_p95_seconds)
+    async with AsyncExitStack() as parts:
+        dsn = await parts.enter_async_context(database_address(settings, state_dir))
+        pool = await connect(dsn, size=settings.pool_size)
+        database = Database(pool, lock_timeout_ms=settings.lock_timeout_ms, on_lock_wait=metrics.waited_for_lock)
+        parts.push_async_callback(database.aclose)
+        await migrate(pool, dimensions=settings.dimensions)
+        models = StoreModels(settings.embedding, settings.search.rerank)
+        parts.push_async_callback(models.aclose)
+        security = settings.security
+        credentials: Credentials = NoCredentials()
+        if needs_callers_keys(settings):
+            credentials = await parts.enter_async_context(
+                open_credentials(
+                    redis_url=settings.redis_url,
+                    keks=security.encryption_keks,
+                    prefix=security.credential_cache_prefix,
+                    ttl_s=security.credential_cache_ttl_seconds,
+                )
+            )
+        yield Workshop(settings, dsn, database, models, credentials, Bell(database, dsn), metrics)
+
+
+@asynccontextmanager
+async def open_store(settings: StoreSettings, state_dir: Path, registry: CollectorRegistry) -> AsyncGenerator[Store]:
+    """The store, indexing behind what is written for as long as the block runs."""
+    async with open_workshop(settings, state_dir, registry) as workshop:
+        metrics = workshop.metrics
+        search = FileSearch(
+            workshop.database,
+            workshop.models,
+            SearchRules(
+                vector_candidates=settings.search.vector_candidates,
+                bm25_candidates=settings.search.bm25_candidates,
+                semantic_weight=settings.search.fallback.semantic_weight,
+                lexical_weight=settings.search.fallback.lexical_weight,
+                rerank_timeout_s=settings.search.rerank.timeout_ms / 1000,
+            ),
+            on_rerank_failure=metrics.did_without_reranker,
+        )
+        store = Store(
+            workshop.database,
+            settings,
+            search=search if settings.search.enabled else None,
+            keep_credential=workshop.credentials.keep,
+            on_committed=workshop.bell.ring,
+            on_mutation=metrics.changed,
+            on_search=metrics.searched,
+        )
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(workshop.keep_tidy)
+            if settings.search.enabled:
+                tasks.start_soon(workshop.bell.tell_others)
+                tasks.start_soon(workshop.bell.listen)
+                tasks.start_soon(workshop.work, settings.index.workers)
+            try:
+                yield store
+            finally:
+                tasks.cancel_scope.cancel()

@@ -1,0 +1,48 @@
+"""What the store speaks of: tenants, files, directories that files imply, and passages found in them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+FileType = Literal["FILE", "DIRECTORY"]
+WriteMode = Literal["APPEND", "OVERWRITE", "TRUNCATE"]
+
+ROOT = ""
+"""The path of a project's root."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Whose files a call is about. Every statement, lock, job and counter names both."""
+
+    apikey_hash: str
+    project: str
+
+
+@dataclass(frozen=True, slots=True)
+class FileEntry:
+    """A file, or a directory that exists because files lie below it."""
+
+    name: str
+    path: str
+    type: FileType
+    size: int
+    created_at: datetime | None
+    """None for directories: nobody made them."""
+    updated_at: datetime
+    version: int | None = None
+    """The project's revision in which the file was last changed; None for directories."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkEntry:
+    """A passage of a file: the bytes from `start` up to `end`, exactly."""
+
+    project: str
+    file_path: str
+    start: int
+    end: int
+    content: str
+    score: float

@@ -1,0 +1,197 @@
+"""The outbox: jobs that writes leave behind, leased to workers path by path until they are done, or given up."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import secrets
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import asyncpg  # pyright: ignore[reportMissingTypeStubs] it has none
+
+from armarium.capabilities.store.database import ALL_TENANTS, Connection, Database, Row
+from armarium.capabilities.store.model import Scope
+from armarium.foundation.errors import ArmariumError
+from armarium.foundation.sql import queries
+
+Operation = Literal["UPSERT", "DELETE"]
+Outcome = Literal["pending", "failed", "lost"]
+"""What became of a job that was put back: tried again, given up, or no longer this worker's."""
+
+DATABASE_TROUBLE = (ArmariumError, asyncpg.PostgresError, asyncpg.InternalClientError)
+"""What a chore in the background outlives. The last is what asyncpg raises when the database has just hung up on an
+idle connection and the end of the connection was not read yet."""
+
+_SQL = queries("armarium.capabilities.store.sql", "jobs.sql")
+_LONGEST_BACKOFF_S = 600.0
+
+# A queue fills and empties faster than the database's statistics follow, and with old ones it reads and sorts all of it
+# to take twenty jobs. There is one good plan, whatever the statistics say: along the index of what is due.
+_ALONG_THE_QUEUE = "; ".join(
+    [
+        "SET LOCAL plan_cache_mode = force_generic_plan",
+        *(f"SET LOCAL enable_{way} = off" for way in ("sort", "seqscan", "bitmapscan", "hashjoin", "mergejoin")),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class IndexJob:
+    """The newest job of a path, claimed together with the older ones, which it makes needless."""
+
+    id: int
+    scope: Scope
+    path: str
+    operation: Operation
+    retry_count: int
+    references: tuple[str, ...]
+    """Where callers' keys for this path are kept, the newest job's first."""
+    superseded: tuple[int, ...]
+    """Ids of the older jobs; they are done with the claim."""
+    claim: str
+    """Proof that the job is ours. Another claim of the same job, even by the same worker, has another one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Depth:
+    """How many jobs wait, are worked on, and were given up."""
+
+    pending: int
+    processing: int
+    failed: int
+
+
+class Outbox:
+    """Claims jobs over all tenants. Any number of workers may share it: a path is with one of them at a time.
+
+    A job that fails is tried again after `retry_backoff_s`, doubled with each retry, and counts as failed after
+    `retry_max` retries. A job whose worker is not heard of for `lease_s` goes back, by `recover`.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        *,
+        lease_s: float,
+        retry_max: int,
+        retry_backoff_s: float,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        self._database = database
+        self._lease_s = lease_s
+        self._retry_max = retry_max
+        self._retry_backoff_s = retry_backoff_s
+        self._jitter = jitter
+        self._worker = f"{os.getpid()}-{secrets.token_hex(6)}"
+        self._claims = itertools.count(1)
+
+    @property
+    def lease_s(self) -> float:
+        """For how long a claim holds unless it is renewed."""
+        return self._lease_s
+
+    async def claim(self, batch: int) -> list[IndexJob]:
+        """The oldest due jobs of at most `batch` paths that nobody works on, one job for each path."""
+        jobs, _ = await self.claim_or_wait(batch)
+        return jobs
+
+    async def claim_or_wait(self, batch: int) -> tuple[list[IndexJob], float | None]:
+        """As `claim`; and when nothing can be claimed, the seconds until the next job's time comes, if there is one."""
+        claim = f"{self._worker}-{next(self._claims)}"
+        async with self._database.writing(ALL_TENANTS) as connection:
+            await connection.execute(_ALONG_THE_QUEUE)
+            rows = await connection.fetch(_SQL["claim"], batch, claim, self._lease_s)
+            # In the same transaction, where it is still the same moment: no job comes due unseen in between.
+            next_due_s: float | None = None if rows else await connection.fetchval(_SQL["next_due"], ALL_TENANTS)
+        return _newest_of_each_path(rows, claim), next_due_s
+
+    async def renew(self, jobs: Sequence[IndexJob]) -> set[IndexJob]:
+        """Prolong the leases; the jobs that are still ours."""
+        async with self._database.writing(ALL_TENANTS) as connection:
+            rows = await connection.fetch(_SQL["renew"], *_proofs(jobs), self._lease_s)
+        ours = {(row["id"], row["worker"]) for row in rows}
+        return {job for job in jobs if (job.id, job.claim) in ours}
+
+    async def done(self, job: IndexJob) -> float | None:
+        """The job's work is visible. Seconds since the change that caused it, or None if the job was not ours."""
+        async with self._database.writing(job.scope.apikey_hash) as connection:
+            return await connection.fetchval(_SQL["done"], job.scope.apikey_hash, job.id, job.claim)
+
+    async def retry(self, job: IndexJob, error_code: str, *, not_before_s: float = 0.0) -> Outcome:
+        """Try the job again later, unless it was tried often enough."""
+        # Half of the wait is by chance, so that jobs that failed together do not all come back together.
+        wait_s = min(self._retry_backoff_s * 2.0**job.retry_count, _LONGEST_BACKOFF_S) * (0.5 + self._jitter() / 2)
+        return await self._put_back(job, error_code, self._retry_max, max(wait_s, not_before_s))
+
+    async def fail(self, job: IndexJob, error_code: str) -> Outcome:
+        """Give the job up: trying again would not help."""
+        return await self._put_back(job, error_code, 0, 0.0)
+
+    async def _put_back(self, job: IndexJob, error_code: str, retry_max: int, wait_s: float) -> Outcome:
+        tenant = job.scope.apikey_hash
+        async with self._database.writing(tenant) as connection:
+            outcome: Outcome | None = await connection.fetchval(
+                _SQL["put_back"], tenant, job.id, job.claim, error_code, retry_max, wait_s
+            )
+        return outcome or "lost"
+
+    async def release(self, jobs: Sequence[IndexJob]) -> None:
+        """Give jobs back that were not worked on; others may have them at once."""
+        async with self._database.writing(ALL_TENANTS) as connection:
+            await connection.execute(_SQL["release"], *_proofs(jobs))
+
+    async def recover(self) -> int:
+        """Take jobs back from workers whose lease ran out; how many."""
+        async with self._database.writing(ALL_TENANTS) as connection:
+            return len(await connection.fetch(_SQL["recover"], self._retry_max))
+
+    async def depth(self, tenant: str = ALL_TENANTS) -> Depth:
+        """How long the queue is, of all tenants or of one."""
+        async with self._database.reading(tenant) as connection:
+            jobs = {row["status"]: row["jobs"] for row in await connection.fetch(_SQL["depth"], tenant)}
+        return Depth(jobs.get("pending", 0), jobs.get("processing", 0), jobs.get("failed", 0))
+
+    async def unused(self, job: IndexJob) -> list[str]:
+        """References of the job that no open job needs any more."""
+        if not job.references:
+            return []
+        async with self._database.reading(job.scope.apikey_hash) as connection:
+            in_use = await _in_use(connection, job)
+        return [reference for reference in job.references if reference not in in_use]
+
+
+async def _in_use(connection: Connection, job: IndexJob) -> set[str]:
+    rows = await connection.fetch(
+        _SQL["references_in_use"], job.scope.apikey_hash, job.scope.project, list(job.references)
+    )
+    return {row["credential_ref"] for row in rows}
+
+
+def _newest_of_each_path(rows: Iterable[Row], claim: str) -> list[IndexJob]:
+    by_path: dict[tuple[str, str, str], list[Row]] = {}
+    for row in sorted(rows, key=lambda row: row["id"], reverse=True):
+        by_path.setdefault((row["apikey_hash"], row["project"], row["file_path"]), []).append(row)
+    # Oldest first, as they were due; a path is as old as its oldest job.
+    in_order = sorted(by_path.values(), key=lambda jobs: min((job["available_at"], job["id"]) for job in jobs))
+    return [_job(newest, older, claim) for newest, *older in in_order]
+
+
+def _job(newest: Row, older: Sequence[Row], claim: str) -> IndexJob:
+    references = (row["credential_ref"] for row in (newest, *older))
+    return IndexJob(
+        id=newest["id"],
+        scope=Scope(newest["apikey_hash"], newest["project"]),
+        path=newest["file_path"],
+        operation=newest["operation"],
+        retry_count=newest["retry_count"],
+        references=tuple(dict.fromkeys(reference for reference in references if reference is not None)),
+        superseded=tuple(row["id"] for row in older),
+        claim=claim,
+    )
+
+
+def _proofs(jobs: Sequence[IndexJob]) -> tuple[list[int], list[str]]:
+    return [job.id for job in jobs], [job.claim for job in jobs]

@@ -1,0 +1,1 @@
+"""PostgreSQL started here, for servers without a database of their own."""

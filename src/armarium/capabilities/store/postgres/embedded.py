@@ -1,0 +1,197 @@
+"""A PostgreSQL that all processes of a user share: started by the first that needs it, stopped after the last."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import sys
+import time
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from urllib.parse import quote
+
+import anyio
+from anyio import to_thread
+
+from armarium.capabilities.store.errors import DatabaseUnavailable
+from armarium.capabilities.store.postgres.cluster import DATABASE, ROLE, is_ready
+from armarium.capabilities.store.postgres.home import Home, Lock, open_lock, unusable
+from armarium.capabilities.store.postgres.installation import fitting_installation, installations
+
+_START_TIMEOUT_S = 120.0
+_LOOK_S = 0.02
+_LOOK_FOR_ANSWER_S = 0.1
+_WATCH_S = 0.5
+_LONGEST_PAUSE_S = 30.0
+_LAUNCH_PATIENCE_S = 30.0
+
+_log = logging.getLogger(__name__)
+
+
+@asynccontextmanager
+async def embedded_postgres(data_dir: Path, *, start_timeout_s: float = _START_TIMEOUT_S) -> AsyncGenerator[str]:
+    """The address of a server that keeps its files in `data_dir`, for as long as the block runs.
+
+    The role is no superuser, the database is its own, and pgvector is there. Connections may break when the server or
+    its keeper is killed; a moment later the same address answers again.
+    """
+    home = await to_thread.run_sync(_prepared_home, data_dir)
+    with _opened(home.users_lock) as using:
+        server = _SharedServer(home, start_timeout_s)
+        socket_directory = await server.join(using)
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(server.watch)
+                try:
+                    yield f"postgresql://{ROLE}@/{DATABASE}?host={quote(str(socket_directory), safe='/')}"
+                finally:
+                    tasks.cancel_scope.cancel()
+        except BaseExceptionGroup as group:
+            # What the block raises stays what it is.
+            if len(group.exceptions) == 1:
+                raise group.exceptions[0] from None
+            raise
+
+
+class _SharedServer:
+    """The server of a home, as one of its users sees it."""
+
+    def __init__(self, home: Home, start_timeout_s: float) -> None:
+        self._home = home
+        self._start_timeout_s = start_timeout_s
+
+    async def join(self, using: Lock) -> Path:
+        """Be a user from now on, with a server that runs. Returns the directory of its socket."""
+        deadline = time.monotonic() + self._start_timeout_s
+        # A keeper that has the lock has seen the last user go: it is stopping its server, and ends.
+        await _take(using, deadline, shared=True)
+        return await self._ensure_running(deadline)
+
+    async def watch(self) -> None:
+        """Start another keeper whenever ours is gone."""
+        pause = _WATCH_S
+        with _opened(self._home.keeper_lock) as lock:
+            while True:
+                await anyio.sleep(pause)
+                if not lock.take(shared=True):
+                    pause = _WATCH_S
+                    continue
+                lock.release()
+                try:
+                    await self._ensure_running(time.monotonic() + self._start_timeout_s)
+                    _log.warning("the keeper of the database was gone, another one runs")
+                    pause = _WATCH_S
+                except DatabaseUnavailable as error:
+                    facts = error.private | {"error": error.message}
+                    _log.warning("the database cannot be started again", extra=facts)
+                    pause = min(pause * 2, _LONGEST_PAUSE_S)
+
+    async def _ensure_running(self, deadline: float) -> Path:
+        with _opened(self._home.start_lock) as starting:
+            await _take(starting, deadline)
+            socket_directory = await to_thread.run_sync(self._home.socket_directory)
+            while True:
+                with _opened(self._home.keeper_lock) as lock:
+                    if lock.take():
+                        await self._start_keeper(lock, socket_directory, deadline)
+                        return socket_directory
+                # There is a keeper, and its server may be on the way.
+                if await to_thread.run_sync(is_ready, socket_directory):
+                    return socket_directory
+                await _pause_until(deadline, _LOOK_FOR_ANSWER_S)
+
+    async def _start_keeper(self, lock: Lock, socket_directory: Path, deadline: float) -> None:
+        installation = await to_thread.run_sync(
+            lambda: fitting_installation(list(installations()), self._home.data_version())
+        )
+        reading, writing = os.pipe()
+        with os.fdopen(reading, "rb", buffering=0) as report:
+            try:
+                arguments = (
+                    *(self._home.root, installation.binaries, socket_directory),
+                    *(lock.descriptor, writing, self._start_timeout_s),
+                )
+                await to_thread.run_sync(_launch, self._home, arguments, (lock.descriptor, writing))
+            finally:
+                os.close(writing)
+            said = b""
+            with anyio.move_on_after(deadline - time.monotonic()) as patience:
+                while True:
+                    await anyio.wait_readable(report)
+                    if not (part := report.read(65536)):
+                        break
+                    said += part
+            if patience.cancelled_caught:
+                raise _too_slow()
+        _raise_failure(said)
+
+
+def _prepared_home(data_dir: Path) -> Home:
+    home = Home(Path(os.path.abspath(data_dir)))
+    home.prepare()
+    return home
+
+
+def _launch(home: Home, arguments: tuple[object, ...], descriptors: tuple[int, ...]) -> None:
+    try:
+        home.trim_log()
+        with home.open_log() as log:
+            subprocess.run(  # noqa: S603 ourselves
+                # -P: the working directory may hold anything, also a module of our name.
+                [sys.executable, "-P", "-m", "armarium.capabilities.store.postgres.keeper", *map(str, arguments)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=log,
+                cwd="/",
+                pass_fds=descriptors,
+                # What a terminal sends to a group of processes is not for the keeper.
+                start_new_session=True,
+                timeout=_LAUNCH_PATIENCE_S,
+                check=True,
+            )
+    except OSError as error:
+        raise unusable(error) from error
+    except subprocess.SubprocessError as error:
+        raise _not_started() from error
+
+
+def _raise_failure(said: bytes) -> None:
+    if not said:
+        raise _not_started()
+    failure = json.loads(said)
+    if failure:
+        raise DatabaseUnavailable(failure["message"], hint=failure["hint"], private=failure["private"])
+
+
+def _opened(path: Path) -> Lock:
+    try:
+        return open_lock(path)
+    except OSError as error:
+        raise unusable(error) from error
+
+
+async def _take(lock: Lock, deadline: float, *, shared: bool = False) -> None:
+    while not lock.take(shared=shared):
+        await _pause_until(deadline)
+
+
+async def _pause_until(deadline: float, pause_s: float = _LOOK_S) -> None:
+    if time.monotonic() > deadline:
+        raise _too_slow()
+    await anyio.sleep(pause_s)
+
+
+def _too_slow() -> DatabaseUnavailable:
+    return DatabaseUnavailable(
+        "PostgreSQL takes too long to start",
+        hint="see postgres.log in the directory of the database, and start again",
+    )
+
+
+def _not_started() -> DatabaseUnavailable:
+    return DatabaseUnavailable(
+        "the keeper of the database does not start", hint="see postgres.log in the directory of the database"
+    )

@@ -1,0 +1,250 @@
+"""The small process that runs PostgreSQL for as long as anybody uses it, and runs it again when it dies.
+
+It is a process of its own because its users come and go, in any order and in any way: whoever started it may be gone
+long before the last of them. It imports little and has no threads.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from armarium.capabilities.store.errors import DatabaseUnavailable
+from armarium.capabilities.store.postgres.account import adopt_orphans, die_with_parent, leave_root
+from armarium.capabilities.store.postgres.cluster import (
+    create_cluster,
+    environment,
+    forget_running,
+    is_ready,
+    remove_unfinished,
+    server_command,
+    why_not,
+)
+from armarium.capabilities.store.postgres.home import Home, Lock, open_lock
+
+_LOOK_FOR_USERS_S = 0.25
+_LOOK_FOR_START_S = 0.02
+_LONGEST_LOOK_S = 0.5
+_PARTING_S = 10.0
+"""How long users may go on after the keeper was told to end: at a shutdown everybody is told at once."""
+_FAST_STOP_S = 20.0
+_HARD_STOP_S = 10.0
+_ORPHANS_S = 5.0
+_RESTARTS = 6
+_FIRST_PAUSE_S = 0.2
+_RUNS_WELL_AFTER_S = 60.0
+
+
+class Keeper:
+    """Keeps one server running."""
+
+    def __init__(self, home: Home, binaries: Path, socket_directory: Path, *, start_timeout_s: float) -> None:
+        self._home = home
+        self._command = server_command(home, binaries, socket_directory)
+        self._binaries = binaries
+        self._socket_directory = socket_directory
+        self._start_timeout_s = start_timeout_s
+        self._server: subprocess.Popen[bytes] | None = None
+        self._log_begin = 0
+        self._told_to_end_at: float | None = None
+        self._woken, self._waker = os.pipe()
+        # Opened while there may still be the rights to.
+        self._users = open_lock(home.users_lock)
+
+    def start(self) -> None:
+        """Make the cluster if there is none, and run the server until it answers; raises when it does not."""
+        self._listen_to_signals()
+        deadline = time.monotonic() + self._start_timeout_s
+        remove_unfinished(self._home)
+        if not self._home.data.exists():
+            create_cluster(self._home, self._binaries)
+        self._run_server(deadline)
+
+    def keep(self) -> None:
+        """Return when the last user has gone and the server has stopped."""
+        pause, restarts, began = _FIRST_PAUSE_S, 0, time.monotonic()
+        while not self._is_over():
+            if self._server is not None and self._server.poll() is None:
+                self._rest(_LOOK_FOR_USERS_S)
+                continue
+            if time.monotonic() - began > _RUNS_WELL_AFTER_S:
+                pause, restarts = _FIRST_PAUSE_S, 0
+            if restarts == _RESTARTS or self._told_to_end_at is not None:
+                break
+            restarts, began = restarts + 1, time.monotonic()
+            try:
+                self._run_server(began + self._start_timeout_s)
+            except DatabaseUnavailable:
+                self._rest(pause)
+                pause *= 2
+        self.stop()
+
+    def stop(self) -> None:
+        """Stop the server: with a checkpoint if it can, at once if it must. Nothing committed is lost in either way."""
+        for how, patience_s in ((signal.SIGINT, _FAST_STOP_S), (signal.SIGQUIT, _HARD_STOP_S), (signal.SIGKILL, None)):
+            if self._server is None or self._server.poll() is not None:
+                break
+            # PostgreSQL 18 never ends when it is asked for a checkpoint while it recovers from a backend's crash.
+            if how == signal.SIGINT and not is_ready(self._socket_directory):
+                continue
+            self._server.send_signal(how)
+            with suppress(subprocess.TimeoutExpired):
+                self._server.wait(patience_s)
+        self._end_orphans()
+
+    def _run_server(self, deadline: float) -> None:
+        self._end_orphans()
+        with open_lock(self._home.server_lock) as lock:
+            while not lock.take():
+                # Processes of a server whose keeper was killed are still about to end.
+                if time.monotonic() > deadline:
+                    raise DatabaseUnavailable(
+                        "an earlier PostgreSQL does not end", hint="end its processes, then start again"
+                    )
+                self._rest(_LOOK_FOR_START_S)
+            forget_running(self._home, self._socket_directory)
+            self._launch(lock)
+        pause_s = _LOOK_FOR_START_S
+        while not is_ready(self._socket_directory):
+            assert self._server is not None
+            if self._server.poll() is not None:
+                raise why_not(self._said_since_launch())
+            if time.monotonic() > deadline:
+                self.stop()
+                raise DatabaseUnavailable(
+                    "PostgreSQL takes too long to start",
+                    hint="see postgres.log in the directory of the database, and start again",
+                    private={"log": self._said_since_launch()[-2000:]},
+                )
+            self._rest(pause_s)
+            # The server logs each refusal, and a long recovery should not fill the log.
+            pause_s = min(pause_s * 1.5, _LONGEST_LOOK_S)
+
+    def _launch(self, lock: Lock) -> None:
+        with self._home.open_log() as log:
+            self._log_begin = log.seek(0, os.SEEK_END)
+            self._server = subprocess.Popen(  # noqa: S603 a program of an installed package
+                self._command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self._home.data,
+                env=environment(),
+                # Every process of the server inherits the lock, and it is free when the last of them has ended.
+                pass_fds=(lock.descriptor,),
+                # A server without a keeper would run for ever. It ends at once, because nobody could insist.
+                preexec_fn=die_with_parent(os.getpid(), signal.SIGQUIT),
+            )
+
+    def _said_since_launch(self) -> str:
+        with self._home.log.open("rb") as log:
+            log.seek(self._log_begin)
+            return log.read().decode(errors="replace")
+
+    def _end_orphans(self) -> None:
+        """Backends whose server was killed end at their next pause; a long query would hold up everybody."""
+        for how in (signal.SIGQUIT, signal.SIGKILL):
+            deadline = time.monotonic() + _ORPHANS_S
+            for child in _children():
+                _tell(child, how)
+            while _children() and time.monotonic() < deadline:
+                with suppress(ChildProcessError):
+                    while os.waitpid(-1, os.WNOHANG)[0]:
+                        pass
+                self._rest(_LOOK_FOR_START_S)
+
+    def _is_over(self) -> bool:
+        # Once taken the lock stays ours until we end: who comes now waits, and then starts another keeper.
+        if self._users.take():
+            return True
+        return self._told_to_end_at is not None and time.monotonic() > self._told_to_end_at + _PARTING_S
+
+    def _listen_to_signals(self) -> None:
+        os.set_blocking(self._waker, False)
+        os.set_blocking(self._woken, False)
+        signal.set_wakeup_fd(self._waker, warn_on_full_buffer=False)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._end_soon)
+        for number in (signal.SIGCHLD, signal.SIGHUP):
+            signal.signal(number, lambda number, frame: None)
+
+    def _end_soon(self, number: int, frame: Any) -> None:
+        self._told_to_end_at = self._told_to_end_at or time.monotonic()
+
+    def _rest(self, seconds: float) -> None:
+        """Until something ends, at most this long."""
+        if select.select([self._woken], [], [], seconds)[0]:
+            os.read(self._woken, 4096)
+
+
+def _children() -> set[int]:
+    try:
+        return set(map(int, Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()))
+    except OSError:
+        return set()
+
+
+def _tell(process: int, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(process, number)
+
+
+def _report(to: int, **facts: Any) -> None:
+    with suppress(BrokenPipeError), os.fdopen(to, "w") as file:
+        json.dump(facts, file)
+
+
+def keep(home: Home, binaries: Path, socket_directory: Path, lock: Lock, report: int, start_timeout_s: float) -> int:
+    """Be the keeper, and report to whoever started it when the server is ready or why it is not."""
+    os.umask(0o077)
+    try:
+        os.ftruncate(lock.descriptor, 0)
+        os.pwrite(lock.descriptor, f"{os.getpid()}\n".encode(), 0)
+        keeper = Keeper(home, binaries, socket_directory, start_timeout_s=start_timeout_s)
+        leave_root((home.root, socket_directory), binaries)
+        adopt_orphans()
+        try:
+            keeper.start()
+        except BaseException:
+            keeper.stop()
+            raise
+    except DatabaseUnavailable as error:
+        _report(report, message=error.message, hint=error.hint, private=error.private)
+        return 1
+    except OSError as error:
+        failure = why_not(str(error))
+        _report(report, message=failure.message, hint=failure.hint, private=failure.private)
+        return 1
+    _report(report)
+    keeper.keep()
+    return 0
+
+
+def main() -> int:
+    """Leave the process that started us at once, so that it need not wait for our end; then keep."""
+    root, binaries, socket_directory, lock, report, start_timeout_s = sys.argv[1:]
+    descriptors = int(lock), int(report)
+    for descriptor in descriptors:
+        os.set_inheritable(descriptor, False)
+    if os.fork():
+        return 0
+    return keep(
+        Home(Path(root)),
+        Path(binaries),
+        Path(socket_directory),
+        Lock(descriptors[0]),
+        descriptors[1],
+        float(start_timeout_s),
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

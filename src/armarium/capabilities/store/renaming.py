@@ -1,0 +1,80 @@
+"""Renames a file, or moves a directory with everything in it, in one change."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import cast
+
+from armarium.capabilities.store.database import Connection, Database, Row
+from armarium.capabilities.store.errors import AlreadyExists, InvalidPath, NotDirectory, NotFound
+from armarium.capabilities.store.model import Scope
+from armarium.capabilities.store.validation import MAX_PATH_LENGTH, Limits, checked_inner_path, parents_of
+from armarium.capabilities.store.writing import SQL, below, delete_range, exactly, plan_for_many
+
+KeepCredential = Callable[[], Awaitable[str | None]]
+"""Lays the caller's key aside for one job of a worker; None when none is needed."""
+
+
+class Renaming:
+    """Moves paths. Contents stay where they are."""
+
+    def __init__(self, database: Database, limits: Limits) -> None:
+        self._database = database
+        self._limits = limits
+
+    async def rename(self, scope: Scope, source: str, target: str, *, overwrite: bool, keep: KeepCredential) -> int:
+        """Move a file or a directory; how many files that were."""
+        checked_inner_path(source)
+        checked_inner_path(target)
+        if source == target:
+            return 0
+        # Each job takes away the key it uses, so there must be one for each file; how many only the lock makes certain.
+        credentials = await self._credentials(keep, 1)
+        while True:
+            async with self._database.changing(scope) as connection:
+                facts = await self._facts(connection, scope, source, target)
+                files = 1 if facts["source_version"] else cast(int, facts["files_below"])
+                _check_move(facts, source, target, overwrite=overwrite)
+                if not credentials or len(credentials) >= files:
+                    return await self._move(connection, scope, source, target, facts, credentials)
+            credentials += await self._credentials(keep, files - len(credentials))
+
+    async def _credentials(self, keep: KeepCredential, count: int) -> list[str]:
+        if not self._limits.searchable:
+            return []
+        return [reference for _ in range(count) if (reference := await keep())]
+
+    async def _facts(self, connection: Connection, scope: Scope, source: str, target: str) -> Row:
+        where = (scope.apikey_hash, scope.project, source, target)
+        facts = await connection.fetchrow(SQL["look_at_move"], *where, parents_of(target))
+        assert facts is not None, "the statement always gives a row"
+        return facts
+
+    async def _move(
+        self, connection: Connection, scope: Scope, source: str, target: str, facts: Row, credentials: list[str]
+    ) -> int:
+        if facts["target_is_file"]:
+            # The job that indexes the file moved here also takes the place of what is indexed of the replaced one.
+            await delete_range(connection, scope, exactly(target), self._limits, queued=False)
+        if facts["source_version"] is None:
+            await plan_for_many(connection)
+        paths = exactly(source) if facts["source_version"] else below(source)
+        how = (source, target, self._limits.searchable, credentials)
+        return await connection.fetchval(SQL["move_files"], scope.apikey_hash, scope.project, *paths, *how)
+
+
+def _check_move(facts: Row, source: str, target: str, *, overwrite: bool) -> None:
+    is_file = facts["source_version"] is not None
+    if not is_file and not facts["files_below"]:
+        raise NotFound("nothing has this path", hint="list the directory above it with file_list", path=source)
+    if not is_file and target.startswith(source + "/"):
+        raise InvalidPath("a directory cannot be moved into itself", path=target)
+    if not is_file and facts["longest_below"] - len(source) + len(target) > MAX_PATH_LENGTH:
+        raise InvalidPath(f"a path in the directory would get longer than {MAX_PATH_LENGTH} characters", path=target)
+    if facts["target_lies_below_file"]:
+        raise NotDirectory("a part of the new path is a file", hint="choose another path", path=target)
+    if facts["target_is_directory"]:
+        raise AlreadyExists("the new path is a directory", hint="choose a path inside it, or a new one", path=target)
+    if facts["target_is_file"] and not (overwrite and is_file):
+        hint = "set overwrite to replace it" if is_file else "a directory cannot replace a file"
+        raise AlreadyExists("a file has the new path already", hint=hint, path=target)

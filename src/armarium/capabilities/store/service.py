@@ -1,0 +1,176 @@
+"""The store as its tools see it: who calls is let in, what is asked is checked, and changes are told to the workers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
+from typing import Protocol
+
+from armarium.capabilities.store.database import Database
+from armarium.capabilities.store.errors import PermissionDenied
+from armarium.capabilities.store.history import History, Version
+from armarium.capabilities.store.listing import Listing, Listings
+from armarium.capabilities.store.model import ChunkEntry, FileEntry, Scope, WriteMode
+from armarium.capabilities.store.rate import RateLimit
+from armarium.capabilities.store.reading import Reading, Slice
+from armarium.capabilities.store.renaming import Renaming
+from armarium.capabilities.store.settings import StoreSettings
+from armarium.capabilities.store.validation import (
+    ANY_PROJECT,
+    Limits,
+    checked_content,
+    checked_inner_path,
+    checked_number,
+    checked_prefix,
+    checked_project,
+    checked_query,
+)
+from armarium.capabilities.store.writing import Write, Writing, Written, checked_write
+from armarium.foundation.errors import ArmariumError
+from armarium.foundation.tools import Call
+
+
+class Searching(Protocol):
+    """Finds passages."""
+
+    async def search(
+        self, tenant: str, project: str, query: str, path_prefix: str, limit: int, key: str | None
+    ) -> list[ChunkEntry]:
+        """The passages of a tenant's files that fit best, best first; `key` is the caller's own."""
+        ...
+
+
+class Store:
+    """The files of all tenants. Every method begins with who calls, and sees nothing but that tenant's files."""
+
+    def __init__(
+        self,
+        database: Database,
+        settings: StoreSettings,
+        *,
+        search: Searching | None,
+        keep_credential: Callable[[str | None, Scope], Awaitable[str | None]],
+        on_committed: Callable[[], None],
+        on_mutation: Callable[[str, str], None],
+        on_search: Callable[[float], None],
+    ) -> None:
+        limits = Limits(
+            max_payload_bytes=settings.max_payload_bytes,
+            max_file_bytes=settings.max_file_bytes,
+            max_project_bytes=settings.max_project_bytes,
+            versions_kept=settings.history.versions,
+            searchable=settings.search.enabled,
+        )
+        self._limits = limits
+        self._search_settings = settings.search
+        self._list_limit_default = settings.list_limit_default
+        self._rate = RateLimit(settings.rate.calls_per_second, settings.rate.burst)
+        self._reading = Reading(database)
+        self._listings = Listings(database, limit_max=settings.list_limit_max)
+        self._writing = Writing(database, limits, allow_root_wipe=settings.allow_root_wipe)
+        self._renaming = Renaming(database, limits)
+        self._history = History(database, self._writing)
+        self._search = search
+        self._keep_credential = keep_credential
+        self._on_committed = on_committed
+        self._on_mutation = on_mutation
+        self._on_search = on_search
+
+    async def stat(self, call: Call, project: str, path: str) -> FileEntry | None:
+        """The file or directory at a path, or None."""
+        return await self._reading.stat(self._admitted(call, project), path)
+
+    async def read(self, call: Call, project: str, path: str, offset: int = 0, length: int = -1) -> Slice:
+        """Text of a file."""
+        return await self._reading.read(self._admitted(call, project), path, offset, length)
+
+    async def list_entries(self, call: Call, project: str, path: str, depth: int, limit: int | None) -> Listing:
+        """What lies below a path."""
+        scope = self._admitted(call, project)
+        return await self._listings.entries(scope, path, depth, self._list_limit_default if limit is None else limit)
+
+    async def search(
+        self, call: Call, project: str, query: str, path_prefix: str, limit: int | None
+    ) -> list[ChunkEntry]:
+        """Passages that fit a query, of one project or of all."""
+        scope = self._admitted(call, project, several=True)
+        wanted, prefix = checked_query(query), checked_prefix(path_prefix)
+        most = self._search_settings.limit_default if limit is None else checked_number("limit", limit, 1)
+        if self._search is None:
+            raise PermissionDenied("searching is switched off here", hint="find files with file_list")
+        most = min(most, self._search_settings.limit_max)
+        started = time.perf_counter()
+        found = await self._search.search(scope.apikey_hash, project, wanted, prefix, most, call.credential)
+        self._on_search(time.perf_counter() - started)
+        return found
+
+    async def write(
+        self,
+        call: Call,
+        project: str,
+        path: str,
+        content: str,
+        mode: WriteMode = "APPEND",
+        offset: int = 0,
+        *,
+        encoding: str = "utf-8",
+        create_only: bool = False,
+        if_version: int | None = None,
+    ) -> Written:
+        """Write text into a file."""
+        with self._change("file_write"):
+            scope = self._admitted(call, project)
+            written = checked_content(content, encoding, self._limits.max_payload_bytes)
+            wanted = Write(path, written, mode, offset, create_only=create_only, if_version=if_version)
+            checked_write(wanted)
+            return await self._writing.write(scope, wanted, await self._credential(call, scope))
+
+    async def delete(
+        self, call: Call, project: str, path: str, *, recursive: bool = False, if_version: int | None = None
+    ) -> int:
+        """Delete a file or a directory; how many files that were."""
+        with self._change("file_delete"):
+            scope = self._admitted(call, project)
+            return await self._writing.delete(scope, path, recursive=recursive, if_version=if_version)
+
+    async def rename(self, call: Call, project: str, source: str, target: str, *, overwrite: bool = False) -> int:
+        """Move a file or a directory; how many files that were."""
+        with self._change("file_rename"):
+            scope = self._admitted(call, project)
+            return await self._renaming.rename(
+                scope, source, target, overwrite=overwrite, keep=lambda: self._credential(call, scope)
+            )
+
+    async def versions(self, call: Call, project: str, path: str) -> list[Version]:
+        """Which versions of a file are kept, newest first."""
+        return await self._history.versions(self._admitted(call, project), path)
+
+    async def restore(self, call: Call, project: str, path: str, version: int) -> Written:
+        """Write an earlier version again."""
+        with self._change("file_restore"):
+            scope = self._admitted(call, project)
+            checked_inner_path(path)
+            return await self._history.restore(scope, path, version, await self._credential(call, scope))
+
+    def _admitted(self, call: Call, project: str, *, several: bool = False) -> Scope:
+        tenant = call.principal.apikey_hash
+        self._rate.take(tenant)
+        return Scope(tenant, project if several and project == ANY_PROJECT else checked_project(project))
+
+    async def _credential(self, call: Call, scope: Scope) -> str | None:
+        return await self._keep_credential(call.credential, scope) if self._limits.searchable else None
+
+    @contextmanager
+    def _change(self, tool: str) -> Generator[None]:
+        status = "INTERNAL"
+        try:
+            yield
+            status = "ok"
+        except ArmariumError as error:
+            status = error.code
+            raise
+        finally:
+            self._on_mutation(tool, status)
+        if self._limits.searchable:
+            self._on_committed()

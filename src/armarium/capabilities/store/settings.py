@@ -1,0 +1,182 @@
+"""The store's section of the settings: the contract's names and defaults, and where the database is."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import AfterValidator, Field, SecretStr, model_validator
+
+from armarium.foundation.settings import Section
+
+_MIB = 1024 * 1024
+LOCAL_DIMENSIONS = 384
+"""Numbers in a vector of the local embedder."""
+
+
+def _kek_ids(keks: dict[int, SecretStr]) -> dict[int, SecretStr]:
+    if any(not 0 <= kek_id < 2**16 for kek_id in keks):
+        raise ValueError("the id of a key is a number from 0 to 65535")
+    if any(len(secret.get_secret_value()) < 16 for secret in keks.values()):
+        raise ValueError("a key needs at least 16 characters; `openssl rand -hex 32` makes one")
+    return keks
+
+
+class RerankSettings(Section):
+    """A service that puts the best passages in order, asked with the caller's own key."""
+
+    enabled: bool = False
+    """Whether it is asked. Off by default: nobody's key leaves the machine unless the operator says so."""
+    model: str = "rerank-v3.5"
+    """The model to ask for."""
+    endpoint: str = "https://oneapi.laisky.com/v1/rerank"
+    """Where it answers, in the way of Cohere's API."""
+    timeout_ms: int = Field(default=3000, gt=0)
+    """How long a search waits for it before it does without."""
+
+
+class FallbackSettings(Section):
+    """How the two ways of searching are weighed when no reranker decides."""
+
+    semantic_weight: float = Field(default=0.6, ge=0)
+    """How much nearness in meaning counts."""
+    lexical_weight: float = Field(default=0.4, ge=0)
+    """How much common words count."""
+
+    @model_validator(mode="after")
+    def _something_counts(self) -> FallbackSettings:
+        if not self.semantic_weight + self.lexical_weight:
+            raise ValueError("one of the weights must be more than 0")
+        return self
+
+
+class SearchSettings(Section):
+    """How `file_search` works."""
+
+    enabled: bool = True
+    """Whether files are indexed and can be searched."""
+    limit_default: int = Field(default=5, gt=0)
+    """Passages in an answer when the caller does not say."""
+    limit_max: int = Field(default=20, gt=0)
+    """Most passages in an answer."""
+    vector_candidates: int = Field(default=30, gt=0)
+    """Passages taken from the search by meaning."""
+    bm25_candidates: int = Field(default=30, gt=0)
+    """Passages taken from the search by words."""
+    rerank: RerankSettings = RerankSettings()
+    fallback: FallbackSettings = FallbackSettings()
+
+
+class IndexSettings(Section):
+    """How files become searchable."""
+
+    workers: int = Field(default=2, ge=0)
+    """Jobs worked on at once in the server; 0 leaves them to `armarium store worker`."""
+    batch_size: int = Field(default=20, gt=0)
+    """Jobs taken at a time."""
+    retry_max: int = Field(default=5, ge=0)
+    """How often a job is tried again before it counts as failed."""
+    retry_backoff_ms: int = Field(default=1000, gt=0)
+    """Wait before the first retry; it doubles with each."""
+    lease_seconds: float = Field(default=60.0, gt=0)
+    """A job whose worker is not heard of for this long is given to another."""
+    poll_seconds: float = Field(default=5.0, gt=0)
+    """How often workers look for jobs without being told, in case a notice was lost."""
+    slo_p95_seconds: float = Field(default=30.0, gt=0)
+    """Within this time 95 of 100 writes are to be searchable; the alert rules use it."""
+
+
+class EmbeddingSettings(Section):
+    """What turns text into vectors."""
+
+    provider: Literal["local", "openai"] = "local"
+    """`local`: the model that comes with Armarium, no key; `openai`: any endpoint that speaks OpenAI's API, asked with
+    the caller's own key."""
+    base_url: str = "https://api.openai.com/v1"
+    """Where the endpoint is, for `openai`."""
+    model: str = "text-embedding-3-small"
+    """The model to ask for, for `openai`."""
+    dimensions: int = Field(default=1536, gt=0, le=16000)
+    """Numbers in a vector, for `openai`. Part of the schema: changing it needs `armarium store reindex`."""
+
+
+class SecuritySettings(Section):
+    """How callers' keys are kept between a write and its indexing."""
+
+    encryption_keks: Annotated[dict[int, SecretStr], AfterValidator(_kek_ids)] = Field(
+        default_factory=dict[int, SecretStr]
+    )
+    """Key-encryption keys by id, 0 to 65535; the largest id encrypts, all decrypt. Needed for a provider with keys."""
+    credential_cache_prefix: str = "mcp:files:cred"
+    """How names in Redis begin."""
+    credential_cache_ttl_seconds: int = Field(default=300, gt=0)
+    """How long a caller's key waits for its job, encrypted, before it is gone."""
+
+
+class HistorySettings(Section):
+    """Which earlier versions of a file are kept."""
+
+    versions: int = Field(default=20, ge=0)
+    """Newest versions kept for each file; 0 keeps none."""
+    days: int = Field(default=30, gt=0)
+    """Versions older than this go as well."""
+
+
+class RateSettings(Section):
+    """How often one caller may call."""
+
+    calls_per_second: float = Field(default=50.0, gt=0)
+    """Calls a second over a longer time."""
+    burst: int = Field(default=200, gt=0)
+    """Calls at once after a pause."""
+
+
+class StoreSettings(Section):
+    """Files kept for many callers in PostgreSQL. Only the file of settings counts here, never the environment."""
+
+    from_file_only: ClassVar[bool] = True
+
+    dsn: SecretStr | None = None
+    """Address of a PostgreSQL 15 or newer with pgvector. Without it, one is started here for this server."""
+    data_dir: str | None = None
+    """Where the database started here keeps its files; by default `postgres` in the state directory."""
+    pool_size: int = Field(default=10, ge=2)
+    """Connections to the database."""
+    redis_url: SecretStr | None = None
+    """Redis for callers' keys on their way to a worker; without it they stay in this process's memory."""
+    allow_root_wipe: bool = False
+    """Whether `file_delete` of a project's root, recursively, is allowed."""
+    max_payload_bytes: int = Field(default=2 * _MIB, gt=0, le=256 * _MIB)
+    """Most bytes in one write."""
+    max_file_bytes: int = Field(default=10 * _MIB, gt=0, le=256 * _MIB)
+    """Most bytes in one file."""
+    max_project_bytes: int = Field(default=1024 * _MIB, gt=0)
+    """Most bytes in all files of a project."""
+    list_limit_default: int = Field(default=256, gt=0)
+    """Entries in a listing when the caller does not say."""
+    list_limit_max: int = Field(default=1000, gt=0)
+    """Most entries in a listing."""
+    lock_timeout_ms: int = Field(default=5000, gt=0)
+    """How long a change waits for others in the same project before it is refused as busy."""
+    delete_retention_days: int = Field(default=30, ge=0)
+    """How long deleted files are kept before they are purged."""
+    rate: RateSettings = RateSettings()
+    history: HistorySettings = HistorySettings()
+    search: SearchSettings = SearchSettings()
+    index: IndexSettings = IndexSettings()
+    embedding: EmbeddingSettings = EmbeddingSettings()
+    security: SecuritySettings = SecuritySettings()
+
+    @property
+    def dimensions(self) -> int:
+        """Numbers in a vector, which the schema is made for."""
+        return LOCAL_DIMENSIONS if self.embedding.provider == "local" else self.embedding.dimensions
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> StoreSettings:
+        if self.embedding.provider == "openai" and self.search.enabled and not self.security.encryption_keks:
+            raise ValueError(
+                "embedding.provider openai needs security.encryption_keks, which callers' keys are encrypted with"
+            )
+        if self.search.limit_default > self.search.limit_max or self.list_limit_default > self.list_limit_max:
+            raise ValueError("a default limit is larger than its maximum")
+        return self

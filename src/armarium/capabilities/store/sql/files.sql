@@ -1,0 +1,347 @@
+-- Files as callers see them: looked at, changed, listed. Every range of paths is half open: the file `/a` alone is
+-- ['/a', '/a' || chr(1)), what lies below the directory `/a` is ['/a/', '/a0'), since '0' follows '/'. Ranges and not
+-- patterns, because under row security only leakproof operators reach an index. Whether a range is empty is asked with
+-- ORDER BY and LIMIT: without statistics, EXISTS was seen to go by the other index and read the whole project.
+
+-- name: look
+-- All that a change depends on, in one go. $5 and $6 are the bytes behind which an overwrite begins and ends.
+SELECT
+    file.size,
+    file.version,
+    substring(file.content FROM $5::int + 1 FOR 1) AS first_replaced,
+    substring(file.content FROM $6::int + 1 FOR 1) AS first_kept,
+    (
+        SELECT TRUE FROM mcp_files AS below
+        WHERE
+            below.apikey_hash = $1 AND below.project = $2 AND below.deleted = FALSE
+            AND below.path >= $3::text || '/' AND below.path < $3::text || '0'
+        ORDER BY below.path
+        LIMIT 1
+    ) AS is_directory,
+    EXISTS (
+        SELECT FROM mcp_files AS parent
+        WHERE
+            parent.apikey_hash = $1 AND parent.project = $2 AND parent.deleted = FALSE
+            AND parent.path = ANY($4::text[])
+    ) AS lies_below_file,
+    coalesce(project.bytes, 0) AS project_bytes
+FROM (VALUES (TRUE)) AS always
+LEFT JOIN mcp_files AS file
+    ON file.apikey_hash = $1 AND file.project = $2 AND file.path = $3::text AND file.deleted = FALSE
+LEFT JOIN mcp_file_projects AS project ON project.apikey_hash = $1 AND project.project = $2;
+
+-- name: create_file
+-- $5: whether it is to be indexed; $6: where the caller's key for that waits.
+WITH counted AS (
+    INSERT INTO mcp_file_projects AS old (apikey_hash, project, bytes, revision)
+    VALUES ($1, $2, octet_length($4::bytea), 1)
+    ON CONFLICT (apikey_hash, project)
+    DO UPDATE SET bytes = old.bytes + excluded.bytes, revision = old.revision + 1
+    RETURNING revision
+),
+
+created AS (
+    INSERT INTO mcp_files (apikey_hash, project, path, content, size, created_at, updated_at, version)
+    SELECT $1, $2, $3, $4, octet_length($4), statement_timestamp(), statement_timestamp(), counted.revision
+    FROM counted
+),
+
+queued AS (
+    INSERT INTO mcp_file_index_jobs (apikey_hash, project, file_path, operation, file_updated_at, credential_ref)
+    SELECT $1, $2, $3, 'UPSERT', statement_timestamp(), $6 WHERE $5::bool
+)
+
+SELECT revision FROM counted;
+
+-- name: change_file
+-- The old content never travels. $5: the byte to overwrite from, or NULL to replace everything; $6: by how much the
+-- file grows; $7: versions kept, of which the one replaced now is the newest, and not yet seen by this statement.
+WITH counted AS (
+    UPDATE mcp_file_projects SET bytes = bytes + $6, revision = revision + 1
+    WHERE apikey_hash = $1 AND project = $2
+    RETURNING revision
+),
+
+kept AS (
+    INSERT INTO mcp_file_versions (apikey_hash, project, path, version, content, size, written_at, replaced_at)
+    SELECT $1, $2, old.path, old.version, old.content, old.size, old.updated_at, statement_timestamp()
+    FROM mcp_files AS old
+    WHERE old.apikey_hash = $1 AND old.project = $2 AND old.path = $3 AND old.deleted = FALSE AND $7::int > 0
+),
+
+forgotten AS (
+    DELETE FROM mcp_file_versions
+    WHERE
+        apikey_hash = $1 AND project = $2 AND path = $3
+        AND version <= (
+            SELECT surplus.version FROM mcp_file_versions AS surplus
+            WHERE surplus.apikey_hash = $1 AND surplus.project = $2 AND surplus.path = $3
+            ORDER BY surplus.version DESC
+            OFFSET greatest($7::int - 1, 0) LIMIT 1
+        )
+        AND $7::int > 0
+),
+
+changed AS (
+    UPDATE mcp_files AS file
+    SET
+        content = CASE WHEN $5::int IS NULL THEN $4::bytea ELSE overlay(content PLACING $4::bytea FROM $5::int + 1) END,
+        size = size + $6,
+        updated_at = statement_timestamp(),
+        version = counted.revision
+    FROM counted
+    WHERE file.apikey_hash = $1 AND file.project = $2 AND file.path = $3 AND file.deleted = FALSE
+),
+
+queued AS (
+    INSERT INTO mcp_file_index_jobs (apikey_hash, project, file_path, operation, file_updated_at, credential_ref)
+    SELECT $1, $2, $3, 'UPSERT', statement_timestamp(), $9 WHERE $8::bool
+)
+
+SELECT revision FROM counted;
+
+-- name: delete_files
+-- All files of a range of paths. $5: versions kept of each, as in change_file; $6: whether the index is told.
+WITH gone AS (
+    UPDATE mcp_files SET deleted = TRUE, deleted_at = statement_timestamp()
+    WHERE apikey_hash = $1 AND project = $2 AND path >= $3 AND path < $4 AND deleted = FALSE
+    RETURNING path, size
+),
+
+kept AS (
+    INSERT INTO mcp_file_versions (apikey_hash, project, path, version, content, size, written_at, replaced_at)
+    SELECT $1, $2, old.path, old.version, old.content, old.size, old.updated_at, statement_timestamp()
+    FROM mcp_files AS old
+    WHERE
+        old.apikey_hash = $1 AND old.project = $2 AND old.path >= $3 AND old.path < $4 AND old.deleted = FALSE
+        AND $5::int > 0
+),
+
+forgotten AS (
+    DELETE FROM mcp_file_versions AS surplus
+    USING (
+        SELECT numbered.id, row_number() OVER (PARTITION BY numbered.path ORDER BY numbered.version DESC) AS place
+        FROM mcp_file_versions AS numbered
+        WHERE
+            numbered.apikey_hash = $1 AND numbered.project = $2 AND numbered.path >= $3 AND numbered.path < $4
+            AND $5::int > 0
+            AND EXISTS (
+                SELECT FROM mcp_files AS old
+                WHERE
+                    old.apikey_hash = $1 AND old.project = $2 AND old.path = numbered.path AND old.deleted = FALSE
+                    AND old.path >= $3 AND old.path < $4
+            )
+    ) AS placed
+    WHERE
+        surplus.apikey_hash = $1 AND surplus.project = $2 AND surplus.path >= $3 AND surplus.path < $4
+        AND surplus.id = placed.id AND placed.place >= $5::int
+),
+
+counted AS (
+    UPDATE mcp_file_projects
+    SET bytes = bytes - (SELECT coalesce(sum(gone.size), 0) FROM gone), revision = revision + 1
+    WHERE apikey_hash = $1 AND project = $2
+),
+
+queued AS (
+    INSERT INTO mcp_file_index_jobs (apikey_hash, project, file_path, operation, file_updated_at)
+    SELECT $1, $2, gone.path, 'DELETE', statement_timestamp() FROM gone WHERE $6::bool
+)
+
+SELECT count(*) FROM gone;
+
+-- name: look_at_move
+-- What is at the source, and whether the destination is free. $5: the directories the destination lies in.
+SELECT
+    (
+        SELECT file.version FROM mcp_files AS file
+        WHERE file.apikey_hash = $1 AND file.project = $2 AND file.path = $3::text AND file.deleted = FALSE
+    ) AS source_version,
+    below.files AS files_below,
+    below.longest AS longest_below,
+    EXISTS (
+        SELECT FROM mcp_files AS file
+        WHERE file.apikey_hash = $1 AND file.project = $2 AND file.path = $4::text AND file.deleted = FALSE
+    ) AS target_is_file,
+    (
+        SELECT TRUE FROM mcp_files AS inner_file
+        WHERE
+            inner_file.apikey_hash = $1 AND inner_file.project = $2 AND inner_file.deleted = FALSE
+            AND inner_file.path >= $4::text || '/' AND inner_file.path < $4::text || '0'
+        ORDER BY inner_file.path
+        LIMIT 1
+    ) AS target_is_directory,
+    EXISTS (
+        SELECT FROM mcp_files AS parent
+        WHERE
+            parent.apikey_hash = $1 AND parent.project = $2 AND parent.deleted = FALSE
+            AND parent.path = ANY($5::text[])
+    ) AS target_lies_below_file
+FROM (
+    SELECT count(*) AS files, max(length(file.path)) AS longest
+    FROM (
+        SELECT inner_file.path FROM mcp_files AS inner_file
+        WHERE
+            inner_file.apikey_hash = $1 AND inner_file.project = $2 AND inner_file.deleted = FALSE
+            AND inner_file.path >= $3::text || '/' AND inner_file.path < $3::text || '0'
+        ORDER BY inner_file.path
+    ) AS file
+) AS below;
+
+-- name: move_files
+-- The files of a range of paths, from below $5 to below $6, each with a revision of its own, so that no path can ever
+-- have two versions of the same number. Contents stay where they are. $8: where the caller's key waits, for each file.
+WITH moving AS (
+    SELECT id, path, row_number() OVER (ORDER BY path) AS place FROM mcp_files
+    WHERE apikey_hash = $1 AND project = $2 AND path >= $3 AND path < $4 AND deleted = FALSE
+),
+
+counted AS (
+    UPDATE mcp_file_projects SET revision = revision + (SELECT count(*) FROM moving)
+    WHERE apikey_hash = $1 AND project = $2
+    RETURNING revision - (SELECT count(*) FROM moving) AS revision_before
+),
+
+moved AS (
+    UPDATE mcp_files AS file
+    SET
+        path = $6::text || substr(file.path, length($5::text) + 1),
+        updated_at = statement_timestamp(),
+        version = counted.revision_before + moving.place
+    FROM moving, counted
+    WHERE
+        file.apikey_hash = $1 AND file.project = $2 AND file.path >= $3 AND file.path < $4 AND file.deleted = FALSE
+        AND file.id = moving.id
+    RETURNING moving.path AS old_path, file.path AS new_path, moving.place
+),
+
+history AS (
+    UPDATE mcp_file_versions AS earlier SET path = $6::text || substr(earlier.path, length($5::text) + 1)
+    WHERE
+        earlier.apikey_hash = $1 AND earlier.project = $2 AND earlier.path >= $3 AND earlier.path < $4
+        AND EXISTS (
+            SELECT FROM mcp_files AS old
+            WHERE
+                old.apikey_hash = $1 AND old.project = $2 AND old.path = earlier.path AND old.deleted = FALSE
+                AND old.path >= $3 AND old.path < $4
+        )
+),
+
+queued AS (
+    INSERT INTO mcp_file_index_jobs (apikey_hash, project, file_path, operation, file_updated_at, credential_ref)
+    SELECT $1, $2, job.path, job.operation, statement_timestamp(), job.credential_ref
+    FROM moved
+    CROSS JOIN LATERAL (
+        VALUES (moved.old_path, 'DELETE', NULL), (moved.new_path, 'UPSERT', ($8::text[])[moved.place])
+    ) AS job (path, operation, credential_ref)
+    WHERE $7::bool
+)
+
+SELECT count(*) FROM moved;
+
+-- name: stat
+-- A file, or what a directory's files tell about it. $4: how many of them are asked, in the order of their paths.
+SELECT
+    file.size,
+    file.version,
+    file.created_at,
+    file.updated_at,
+    (
+        SELECT max(first_files.updated_at) FROM (
+            SELECT below.updated_at FROM mcp_files AS below
+            WHERE
+                below.apikey_hash = $1 AND below.project = $2 AND below.deleted = FALSE
+                AND below.path >= $3::text || '/' AND below.path < $3::text || '0'
+                AND file.size IS NULL
+            ORDER BY below.path
+            LIMIT $4
+        ) AS first_files
+    ) AS newest_below
+FROM (VALUES (TRUE)) AS always
+LEFT JOIN mcp_files AS file
+    ON file.apikey_hash = $1 AND file.project = $2 AND file.path = $3::text AND file.deleted = FALSE;
+
+-- name: read
+-- A slice of a file's bytes, and whether the path is a directory instead.
+SELECT
+    file.size,
+    file.version,
+    substring(file.content FROM $4::int + 1 FOR $5::int) AS slice,
+    (
+        SELECT TRUE FROM mcp_files AS below
+        WHERE
+            below.apikey_hash = $1 AND below.project = $2 AND below.deleted = FALSE
+            AND below.path >= $3::text || '/' AND below.path < $3::text || '0'
+        ORDER BY below.path
+        LIMIT 1
+    ) AS is_directory
+FROM (VALUES (TRUE)) AS always
+LEFT JOIN mcp_files AS file
+    ON file.apikey_hash = $1 AND file.project = $2 AND file.path = $3::text AND file.deleted = FALSE;
+
+-- name: first_files
+-- The files a listing of $4 levels below $3 rests on, at most $5: each file within these levels, and for each
+-- directory on the last level the first file below it. The rest of such a directory is jumped over, never read.
+WITH RECURSIVE found AS (
+    (
+        SELECT file.path, file.size, file.version, file.created_at, file.updated_at, 1 AS place
+        FROM mcp_files AS file
+        WHERE
+            file.apikey_hash = $1 AND file.project = $2 AND file.deleted = FALSE
+            AND file.path >= $3::text || '/' AND file.path < $3::text || '0'
+        ORDER BY file.path
+        LIMIT 1
+    )
+    UNION ALL
+    SELECT following.path, following.size, following.version, following.created_at, following.updated_at, found.place + 1
+    FROM found
+    CROSS JOIN LATERAL (SELECT string_to_array(substr(found.path, length($3::text) + 2), '/') AS names) AS split
+    CROSS JOIN LATERAL (
+        SELECT file.path, file.size, file.version, file.created_at, file.updated_at
+        FROM mcp_files AS file
+        WHERE
+            file.apikey_hash = $1 AND file.project = $2 AND file.deleted = FALSE
+            AND file.path < $3::text || '0'
+            AND file.path >= CASE
+                WHEN cardinality(split.names) > $4::int
+                    THEN $3::text || '/' || array_to_string(split.names[1:$4::int], '/') || '0'
+                ELSE found.path || chr(1)
+            END
+        ORDER BY file.path
+        LIMIT 1
+    ) AS following
+    WHERE found.place < $5::int
+)
+
+SELECT path, size, version, created_at, updated_at FROM found ORDER BY path;
+
+-- name: newest_below
+-- For each of these directories the time of its newest file, among the first $4; NULL where nothing is.
+SELECT
+    directory.path,
+    (
+        SELECT max(first_files.updated_at) FROM (
+            SELECT below.updated_at FROM mcp_files AS below
+            WHERE
+                below.apikey_hash = $1 AND below.project = $2 AND below.deleted = FALSE
+                AND below.path >= directory.path || '/' AND below.path < directory.path || '0'
+            ORDER BY below.path
+            LIMIT $4
+        ) AS first_files
+    ) AS updated_at
+FROM unnest($3::text[]) AS directory (path);
+
+-- name: versions
+-- Newest first. The file as it is now stands among them.
+SELECT file.version, file.size, file.updated_at AS written_at, NULL::timestamptz AS replaced_at
+FROM mcp_files AS file
+WHERE file.apikey_hash = $1 AND file.project = $2 AND file.path = $3 AND file.deleted = FALSE
+UNION ALL
+SELECT earlier.version, earlier.size, earlier.written_at, earlier.replaced_at
+FROM mcp_file_versions AS earlier
+WHERE earlier.apikey_hash = $1 AND earlier.project = $2 AND earlier.path = $3
+ORDER BY version DESC
+LIMIT $4;
+
+-- name: version_content
+SELECT content FROM mcp_file_versions WHERE apikey_hash = $1 AND project = $2 AND path = $3 AND version = $4;

@@ -1,0 +1,91 @@
+-- name: file_to_index
+-- The content travels only when there is something to do.
+SELECT
+    file.id,
+    file.version,
+    indexed.made_with,
+    indexed.languages,
+    CASE WHEN indexed.version >= file.version AND indexed.made_with = $4 THEN NULL ELSE file.content END AS content
+FROM mcp_files AS file
+LEFT JOIN mcp_file_indexed AS indexed ON indexed.file_id = file.id AND indexed.apikey_hash = file.apikey_hash
+WHERE file.apikey_hash = $1 AND file.project = $2 AND file.path = $3 AND file.deleted = FALSE;
+
+-- name: passages_of_file
+SELECT chunk.chunk_index, chunk.start_byte, chunk.end_byte, chunk.content_hash, passage.token_count
+FROM mcp_file_chunks AS chunk
+JOIN mcp_file_chunk_bm25 AS passage ON passage.chunk_id = chunk.id AND passage.apikey_hash = chunk.apikey_hash
+WHERE chunk.apikey_hash = $1 AND chunk.file_id = $2;
+
+-- name: vectors_of_texts
+-- Any passage of the tenant will do: the same text has the same vector.
+SELECT DISTINCT ON (chunk.content_hash) chunk.content_hash, vector.embedding::text AS embedding
+FROM mcp_file_chunks AS chunk
+JOIN mcp_file_chunk_embeddings AS vector ON vector.chunk_id = chunk.id AND vector.apikey_hash = chunk.apikey_hash
+WHERE chunk.apikey_hash = $1 AND chunk.content_hash = ANY($2::text[]) AND vector.model = $3;
+
+-- name: lock_path
+SELECT pg_advisory_xact_lock($1);
+
+-- name: begin_replacing
+-- Nothing comes back when the file is gone, or passages of a later version are there. The row stays locked until the
+-- end, so that a file which was renamed meanwhile is not indexed twice at once under its two names.
+INSERT INTO mcp_file_indexed AS indexed (file_id, apikey_hash, project, version, made_with, passages, words, languages)
+SELECT file.id, file.apikey_hash, file.project, $4, $5, $6, $7, $8
+FROM mcp_files AS file
+WHERE file.apikey_hash = $1 AND file.project = $2 AND file.id = $3 AND file.deleted = FALSE
+ON CONFLICT (file_id) DO UPDATE SET
+    version = excluded.version,
+    made_with = excluded.made_with,
+    passages = excluded.passages,
+    words = excluded.words,
+    languages = excluded.languages,
+    indexed_at = now()
+WHERE indexed.version < excluded.version
+    OR (indexed.version = excluded.version AND indexed.made_with <> excluded.made_with)
+RETURNING file_id;
+
+-- name: passages_in_the_way
+-- Those of the file, under whatever path it had, and those that another file left under this path.
+SELECT id, chunk_index, start_byte, end_byte, content_hash, file_path, file_id
+FROM mcp_file_chunks
+WHERE apikey_hash = $1 AND project = $2 AND (file_id = $3 OR file_path = $4);
+
+-- name: drop_passages
+DELETE FROM mcp_file_chunks WHERE apikey_hash = $1 AND id = ANY($2::bigint[]);
+
+-- name: move_passages
+UPDATE mcp_file_chunks SET file_path = $3, updated_at = now() WHERE apikey_hash = $1 AND id = ANY($2::bigint[]);
+
+-- name: add_passages
+WITH given AS (
+    SELECT *
+    FROM unnest(
+        $6::int[], $7::bigint[], $8::bigint[], $9::text[], $10::text[], $11::text[], $12::text[], $13::int[]
+    ) AS passage (chunk_index, start_byte, end_byte, content, content_hash, embedding, tokens, token_count)
+),
+chunk AS (
+    INSERT INTO mcp_file_chunks (
+        apikey_hash, project, file_path, file_id, chunk_index, start_byte, end_byte, chunk_content, content_hash
+    )
+    SELECT $1, $2, $3, $4, chunk_index, start_byte, end_byte, content, content_hash FROM given
+    RETURNING id, chunk_index
+),
+vector AS (
+    INSERT INTO mcp_file_chunk_embeddings (chunk_id, apikey_hash, project, file_id, embedding, model)
+    SELECT chunk.id, $1, $2, $4, given.embedding::vector, $5 FROM chunk JOIN given USING (chunk_index)
+)
+INSERT INTO mcp_file_chunk_bm25 (chunk_id, apikey_hash, project, file_id, tokens, token_count, tokenizer)
+SELECT chunk.id, $1, $2, $4, given.tokens::jsonb, given.token_count, $14 FROM chunk JOIN given USING (chunk_index);
+
+-- name: forget_passages
+-- Not those of a file that is there, under this path or after a rename under another: they are its index already.
+WITH gone AS (
+    DELETE FROM mcp_file_chunks AS chunk
+    WHERE chunk.apikey_hash = $1 AND chunk.project = $2 AND chunk.file_path = $3
+        AND NOT EXISTS (
+            SELECT FROM mcp_files AS file
+            WHERE file.id = chunk.file_id AND file.apikey_hash = chunk.apikey_hash AND file.deleted = FALSE
+        )
+    RETURNING chunk.file_id
+)
+DELETE FROM mcp_file_indexed WHERE apikey_hash = $1 AND file_id IN (SELECT file_id FROM gone);

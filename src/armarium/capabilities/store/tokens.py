@@ -1,0 +1,82 @@
+"""The words a passage is found by: split, stemmed and counted, as the word index of the corpus does it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Final
+
+from armarium.retrieval.terms import index_text, is_lone_character, language_of, little_words
+
+if TYPE_CHECKING:
+    from tantivy import TextAnalyzer
+
+TOKENIZER: Final = "armarium-words-1"
+"""Kept with each passage. Raised whenever words are cut, stemmed or kept in another way."""
+
+MOST_QUERY_WORDS: Final = 32
+"""What is looked for of a query; of a longer one, the words that it begins with."""
+
+_LONGEST_WORD_BYTES: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class PassageTerms:
+    """The words of a passage."""
+
+    counts: dict[str, int]
+    """How often each stem stands there."""
+    length: int
+    """How many words there are."""
+    language: str
+    """The language whose endings were stripped."""
+
+
+def passage_terms(text: str) -> PassageTerms:
+    """What a passage is found by."""
+    language = language_of(text)
+    stems = _stems(index_text(text), language)
+    counts = Counter(stems)
+    # Scripts without spaces are cut in pairs of characters; a query may be a single one.
+    counts.update({character: 1 for pair in list(counts) if _is_pair(pair) for character in pair})
+    return PassageTerms(dict(counts), len(stems), language)
+
+
+def query_terms(query: str, languages: Iterable[str]) -> list[str]:
+    """The stems to look for in passages of these languages, without little words unless there are no others.
+
+    A query is too short to tell its language, and passages are stemmed by theirs, so each of these has a say; most
+    words have one stem in all of them.
+    """
+    words = _analyzer(None).analyze(index_text(query.encode("utf-8", "replace").decode()))
+    stems: dict[str, None] = {}
+    for language in sorted({*languages} | {"english"}):
+        dropped = little_words(query, language)
+        kept = list(dict.fromkeys(word for word in words if word not in dropped) or dict.fromkeys(words))
+        stems |= dict.fromkeys(_stems(" ".join(kept[:MOST_QUERY_WORDS]), language))
+    return list(stems)
+
+
+def _is_pair(stem: str) -> bool:
+    return len(stem) == 2 and all(map(is_lone_character, stem))
+
+
+def _stems(text: str, language: str) -> list[str]:
+    # English endings go in every language: names and terms are English in most of them.
+    if language != "english":
+        text = " ".join(_analyzer(language).analyze(text))
+    return _analyzer("english").analyze(text)
+
+
+@cache
+def _analyzer(language: str | None) -> TextAnalyzer:
+    """How words are cut out of a text, and their endings stripped; accents last, since stemmers look at them."""
+    from tantivy import Filter, TextAnalyzerBuilder, Tokenizer
+
+    builder = TextAnalyzerBuilder(Tokenizer.simple())
+    builder = builder.filter(Filter.remove_long(_LONGEST_WORD_BYTES)).filter(Filter.lowercase())
+    if language is not None:
+        builder = builder.filter(Filter.stemmer(language)).filter(Filter.ascii_fold())
+    return builder.build()

@@ -1,0 +1,95 @@
+"""Connections for tenants: isolation by row security, locks by project, clear errors."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+
+import pytest
+
+from armarium.capabilities.store.database import ALL_TENANTS, Connection, Database, connect, lock_key
+from armarium.capabilities.store.errors import DatabaseUnavailable, ResourceBusy
+from armarium.capabilities.store.migrate import migrate
+from armarium.capabilities.store.model import Scope
+from armarium.capabilities.store.settings import LOCAL_DIMENSIONS
+
+
+async def put(connection: Connection, tenant: str, path: str) -> None:
+    await connection.execute(
+        "INSERT INTO mcp_files (apikey_hash, project, path, content, size, version) VALUES ($1, 'p', $2, 'hi', 2, 1)",
+        tenant,
+        path,
+    )
+
+
+async def paths(connection: Connection) -> list[str]:
+    return [row["path"] for row in await connection.fetch("SELECT path FROM mcp_files ORDER BY path")]
+
+
+async def test_a_statement_without_a_tenant_still_sees_only_its_own_rows(database: Database, tenant: str) -> None:
+    other = secrets.token_hex(32)
+    async with database.changing(Scope(tenant, "p")) as connection:
+        await put(connection, tenant, "/mine")
+    async with database.changing(Scope(other, "p")) as connection:
+        await put(connection, other, "/theirs")
+    async with database.reading(tenant) as connection:
+        assert await paths(connection) == ["/mine"]
+    async with database.reading(other) as connection:
+        assert await paths(connection) == ["/theirs"]
+    async with database.reading(ALL_TENANTS) as connection:
+        assert {"/mine", "/theirs"} <= set(await paths(connection))
+
+
+async def test_a_row_cannot_be_written_for_another_tenant(database: Database, tenant: str) -> None:
+    with pytest.raises(Exception, match="row-level security"):
+        async with database.writing(tenant) as connection:
+            await put(connection, secrets.token_hex(32), "/x")
+
+
+async def test_a_project_is_changed_by_one_at_a_time(database: Database, tenant: str) -> None:
+    async with database.changing(Scope(tenant, "p")):
+        with pytest.raises(ResourceBusy, match="others are changing"):
+            async with database.changing(Scope(tenant, "p")):
+                pass
+        async with database.changing(Scope(tenant, "other")):
+            pass
+    async with database.changing(Scope(tenant, "p")):
+        pass
+
+
+async def test_what_fails_leaves_nothing_behind(database: Database, tenant: str) -> None:
+    async def half_done() -> None:
+        async with database.changing(Scope(tenant, "p")) as connection:
+            await put(connection, tenant, "/x")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        await half_done()
+    async with database.reading(tenant) as connection:
+        assert await paths(connection) == []
+
+
+def test_a_lock_is_a_number_that_every_process_finds() -> None:
+    scope = Scope("a" * 64, "p")
+    assert lock_key(scope) == lock_key(Scope("a" * 64, "p"))
+    assert lock_key(scope) != lock_key(Scope("a" * 64, "q"))
+    assert -(2**63) <= lock_key(scope) < 2**63
+
+
+async def test_several_servers_may_migrate_at_once_and_again(store_dsn: str) -> None:
+    pool = await connect(store_dsn, size=4)
+    await asyncio.gather(*(migrate(pool, dimensions=LOCAL_DIMENSIONS) for _ in range(4)))
+    await pool.close()
+
+
+async def test_other_dimensions_than_the_index_has_are_refused_with_what_to_do(store_dsn: str) -> None:
+    pool = await connect(store_dsn, size=2)
+    with pytest.raises(DatabaseUnavailable, match="384") as refused:
+        await migrate(pool, dimensions=1536)
+    assert "armarium store reindex" in str(refused.value.hint)
+    await pool.close()
+
+
+async def test_a_database_that_is_not_there_is_said_clearly() -> None:
+    with pytest.raises(DatabaseUnavailable, match="does not answer"):
+        await connect("postgresql://nobody@127.0.0.1:1/nothing", size=2)

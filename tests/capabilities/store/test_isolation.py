@@ -1,0 +1,99 @@
+"""Every statement of the store that touches a table of tenants names the tenant, and every statement can be run."""
+
+from __future__ import annotations
+
+import re
+from importlib.resources import files
+
+import pytest
+
+from armarium.capabilities.store.database import Database
+from armarium.foundation.sql import queries
+
+PACKAGE = "armarium.capabilities.store.sql"
+TOUCHED = re.compile(r"\b(?:FROM|JOIN|INTO|UPDATE|USING|,)\s+(?:ONLY\s+)?(mcp_\w+)", re.IGNORECASE)
+INLINE = re.compile(r"\b(?:FROM|JOIN|INTO|UPDATE)\s+mcp_\w+")
+STATEMENT = re.compile(r"\b(?:SELECT|INSERT|UPDATE|DELETE)\b", re.IGNORECASE)
+
+
+def statements() -> list[tuple[str, str]]:
+    """Every statement of the package with its name."""
+    found = [entry.name for entry in files(PACKAGE).iterdir() if entry.name.endswith(".sql")]
+    return [(f"{file}:{name}", text) for file in sorted(found) for name, text in queries(PACKAGE, file).items()]
+
+
+def blocks(statement: str) -> list[str]:
+    """A statement and its inner ones, each without those inside it."""
+    open_blocks, closed = [""], list[str]()
+    for character in re.sub(r"'[^']*'|--[^\n]*", "", statement):
+        if character == "(":
+            open_blocks.append("")
+        elif character == ")":
+            inner = open_blocks.pop()
+            if STATEMENT.search(inner):
+                closed.append(inner)
+            else:
+                open_blocks[-1] += f"({inner})"
+        else:
+            open_blocks[-1] += character
+    return [*closed, *open_blocks]
+
+
+def careless(statement: str) -> list[str]:
+    """The tables of tenants that are touched without their tenant being named in the same place."""
+    return [
+        table
+        for block in blocks(statement)
+        for table in TOUCHED.findall(block)
+        if len(TOUCHED.findall(block)) > block.count("apikey_hash")
+    ]
+
+
+@pytest.mark.parametrize(("name", "statement"), statements())
+def test_a_statement_on_tenants_rows_names_the_tenant(name: str, statement: str) -> None:
+    assert careless(statement) == []
+
+
+@pytest.mark.parametrize(
+    ("statement", "tables"),
+    [
+        ("SELECT path FROM mcp_files", ["mcp_files"]),
+        ("SELECT (SELECT 1 FROM mcp_files WHERE id = $1) FROM mcp_files WHERE apikey_hash = $1", ["mcp_files"]),
+        ("DELETE FROM mcp_file_chunks WHERE id IN (SELECT id FROM x WHERE apikey_hash = $1)", ["mcp_file_chunks"]),
+        ("UPDATE mcp_files SET path = 'apikey_hash'", ["mcp_files"]),
+        ("INSERT INTO mcp_files (path) VALUES ($1) -- apikey_hash", ["mcp_files"]),
+        (
+            "SELECT FROM mcp_files JOIN mcp_file_chunks USING (id) WHERE apikey_hash = $1",
+            ["mcp_files", "mcp_file_chunks"],
+        ),
+        ("INSERT INTO mcp_files (apikey_hash, path) VALUES ($1, $2)", []),
+        ("SELECT FROM mcp_files WHERE (apikey_hash, project) = ($1, $2)", []),
+    ],
+)
+def test_a_careless_statement_is_noticed(statement: str, tables: list[str]) -> None:
+    assert careless(statement) == tables
+
+
+def test_no_statement_on_tenants_rows_hides_in_a_module() -> None:
+    home = files("armarium.capabilities.store")
+    modules = [entry for entry in home.iterdir() if entry.name.endswith(".py")]
+    assert modules
+    assert [module.name for module in modules if INLINE.search(module.read_text(encoding="utf-8"))] == []
+
+
+async def test_row_security_covers_every_table_of_tenants(database: Database, tenant: str) -> None:
+    async with database.reading(tenant) as connection:
+        tables = await connection.fetch(
+            "SELECT relname, relrowsecurity AND relforcerowsecurity AS secured, "
+            "(SELECT count(*) FROM pg_policy WHERE polrelid = pg_class.oid) AS policies "
+            "FROM pg_class WHERE relname LIKE 'mcp\\_%' AND relkind = 'r'"
+        )
+    assert len(tables) >= 7
+    assert [table["relname"] for table in tables if not table["secured"] or table["policies"] != 1] == []
+
+
+@pytest.mark.parametrize(("name", "statement"), statements())
+async def test_every_statement_fits_the_schema(database: Database, tenant: str, name: str, statement: str) -> None:
+    async with database.writing(tenant) as connection:
+        await connection.execute(f"PREPARE tried AS {statement}")
+        await connection.execute("DEALLOCATE tried")

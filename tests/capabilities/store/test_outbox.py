@@ -1,0 +1,321 @@
+"""The outbox: a path is with one worker at a time, the newest job counts, and nothing is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import secrets
+from collections.abc import AsyncGenerator
+
+import pytest
+
+from armarium.capabilities.store.database import ALL_TENANTS, Database
+from armarium.capabilities.store.model import Scope
+from armarium.capabilities.store.outbox import Depth, IndexJob, Outbox
+from support.outbox import clear_jobs, enqueue, job_row, set_job, statuses
+
+LEASE_S = 60.0
+BACKOFF_S = 100.0
+
+
+def outbox_of(database: Database, *, retry_max: int = 2) -> Outbox:
+    return Outbox(database, lease_s=LEASE_S, retry_max=retry_max, retry_backoff_s=BACKOFF_S, jitter=lambda: 1.0)
+
+
+@pytest.fixture
+async def outbox(database: Database) -> AsyncGenerator[Outbox]:
+    await clear_jobs(database)
+    yield outbox_of(database)
+    await clear_jobs(database)
+
+
+async def claimed(outbox: Outbox) -> IndexJob:
+    (job,) = await outbox.claim(10)
+    return job
+
+
+async def expire(database: Database, job_id: int) -> None:
+    await set_job(database, job_id, "lease_until = now() - interval '1 second'")
+
+
+async def test_a_claimed_job_says_what_to_do_and_for_whom(outbox: Outbox, database: Database, tenant: str) -> None:
+    job_id = await enqueue(database, tenant, "/a", "DELETE", project="notes", reference="r1")
+    job = await claimed(outbox)
+    assert (job.id, job.scope, job.path) == (job_id, Scope(tenant, "notes"), "/a")
+    assert (job.operation, job.retry_count, job.references, job.superseded) == ("DELETE", 0, ("r1",), ())
+    row = await job_row(database, job_id)
+    assert row["status"] == "processing"
+    assert 0 < row["lease_s"] <= LEASE_S
+
+
+async def test_jobs_are_claimed_oldest_first_over_all_tenants(outbox: Outbox, database: Database) -> None:
+    ids = [await enqueue(database, secrets.token_hex(32), f"/{n}") for n in range(5)]
+    await set_job(database, ids[3], "available_at = now() - interval '1 hour'")
+    assert [job.id for job in await outbox.claim(2)] == [ids[3], ids[0]]
+    assert [job.id for job in await outbox.claim(10)] == [ids[1], ids[2], ids[4]]
+    assert await outbox.claim(10) == []
+
+
+async def test_a_job_waits_for_its_time_and_the_wait_is_told(outbox: Outbox, database: Database, tenant: str) -> None:
+    assert await outbox.claim_or_wait(10) == ([], None)
+    job_id = await enqueue(database, tenant, "/a")
+    await set_job(database, job_id, "available_at = now() + interval '1 hour'")
+    jobs, next_due_s = await outbox.claim_or_wait(10)
+    assert jobs == []
+    assert next_due_s is not None
+    assert 3500 < next_due_s <= 3600
+
+
+async def test_a_job_that_is_due_and_blocked_is_not_waited_for(outbox: Outbox, database: Database, tenant: str) -> None:
+    await enqueue(database, tenant, "/a")
+    await claimed(outbox)
+    await enqueue(database, tenant, "/a")
+    assert await outbox.claim_or_wait(10) == ([], None)
+
+
+async def test_only_the_newest_job_of_a_path_is_worked_on(outbox: Outbox, database: Database, tenant: str) -> None:
+    first = await enqueue(database, tenant, "/a", reference="r1")
+    second = await enqueue(database, tenant, "/a", "DELETE", reference="r2")
+    elsewhere = await enqueue(database, tenant, "/b")
+    third = await enqueue(database, tenant, "/a", reference="r3")
+    a, b = await outbox.claim(10)
+    assert (a.id, a.superseded, a.references) == (third, (second, first), ("r3", "r2", "r1"))
+    assert (b.id, b.superseded) == (elsewhere, ())
+    await outbox.done(a)
+    await outbox.done(b)
+    assert await statuses(database, tenant) == ["done"] * 4
+
+
+async def test_the_same_path_of_another_tenant_or_project_is_another_path(outbox: Outbox, database: Database) -> None:
+    one, other = secrets.token_hex(32), secrets.token_hex(32)
+    ids = [
+        await enqueue(database, one, "/a"),
+        await enqueue(database, other, "/a"),
+        await enqueue(database, one, "/a", project="q"),
+    ]
+    assert [(job.id, job.superseded) for job in await outbox.claim(10)] == [(job_id, ()) for job_id in ids]
+
+
+async def test_a_path_that_is_worked_on_is_left_alone(outbox: Outbox, database: Database, tenant: str) -> None:
+    await enqueue(database, tenant, "/a")
+    job = await claimed(outbox)
+    newer = await enqueue(database, tenant, "/a")
+    assert await outbox_of(database).claim(10) == []
+    await outbox.done(job)
+    assert (await claimed(outbox)).id == newer
+
+
+async def test_a_new_change_does_not_wait_for_the_retry_of_an_old_one(
+    outbox: Outbox, database: Database, tenant: str
+) -> None:
+    await enqueue(database, tenant, "/a", reference="r1")
+    failed = await claimed(outbox)
+    assert await outbox.retry(failed, "OPENAI_FAILED") == "pending"
+    newer = await enqueue(database, tenant, "/a", reference="r2")
+    job = await claimed(outbox)
+    assert (job.id, job.superseded, job.retry_count) == (newer, (failed.id,), 0)
+
+
+async def test_retries_wait_twice_as_long_each_time_and_then_the_job_has_failed(
+    outbox: Outbox, database: Database, tenant: str
+) -> None:
+    job_id = await enqueue(database, tenant, "/a")
+    for attempt, wait_s in enumerate([BACKOFF_S, 2 * BACKOFF_S]):
+        job = await claimed(outbox)
+        assert job.retry_count == attempt
+        assert await outbox.retry(job, "OPENAI_FAILED") == "pending"
+        row = await job_row(database, job_id)
+        assert wait_s - 10 < row["due_s"] <= wait_s
+        assert (row["error_code"], row["worker"], row["lease_until"]) == ("OPENAI_FAILED", None, None)
+        await set_job(database, job_id, "available_at = now()")
+    assert await outbox.retry(await claimed(outbox), "OPENAI_FAILED") == "failed"
+    assert await statuses(database, tenant) == ["failed"]
+    assert await outbox.claim(10) == []
+
+
+async def test_a_retry_does_not_come_before_the_vendor_allows(outbox: Outbox, database: Database, tenant: str) -> None:
+    job_id = await enqueue(database, tenant, "/a")
+    await outbox.retry(await claimed(outbox), "OPENAI_RATE_LIMIT", not_before_s=1000.0)
+    assert 900 < (await job_row(database, job_id))["due_s"] <= 1000
+
+
+async def test_jitter_takes_at_most_half_of_the_wait(database: Database, tenant: str) -> None:
+    await clear_jobs(database)
+    eager = Outbox(database, lease_s=LEASE_S, retry_max=2, retry_backoff_s=BACKOFF_S, jitter=lambda: 0.0)
+    job_id = await enqueue(database, tenant, "/a")
+    await eager.retry(await claimed(eager), "X")
+    assert BACKOFF_S / 2 - 10 < (await job_row(database, job_id))["due_s"] <= BACKOFF_S / 2
+
+
+async def test_a_job_that_cannot_succeed_fails_at_once(outbox: Outbox, database: Database, tenant: str) -> None:
+    job_id = await enqueue(database, tenant, "/a")
+    assert await outbox.fail(await claimed(outbox), "OPENAI_AUTH") == "failed"
+    assert (await job_row(database, job_id))["error_code"] == "OPENAI_AUTH"
+
+
+async def test_the_jobs_of_a_crashed_worker_come_back_after_the_lease(
+    outbox: Outbox, database: Database, tenant: str
+) -> None:
+    job_id = await enqueue(database, tenant, "/a")
+    crashed = await claimed(outbox)
+    assert await outbox.recover() == 0
+    await expire(database, job_id)
+    assert await outbox.recover() == 1
+    again = await claimed(outbox)
+    assert (again.id, again.retry_count) == (job_id, 1)
+    assert again.claim != crashed.claim
+
+
+async def test_a_job_that_brings_every_worker_down_fails_in_the_end(
+    outbox: Outbox, database: Database, tenant: str
+) -> None:
+    job_id = await enqueue(database, tenant, "/a")
+    for _ in range(3):
+        await claimed(outbox)
+        await expire(database, job_id)
+        await outbox.recover()
+    row = await job_row(database, job_id)
+    assert (row["status"], row["error_code"]) == ("failed", "LEASE_EXPIRED")
+
+
+async def test_a_worker_that_lost_its_lease_changes_nothing(outbox: Outbox, database: Database, tenant: str) -> None:
+    job_id = await enqueue(database, tenant, "/a")
+    lost = await claimed(outbox)
+    await expire(database, job_id)
+    await outbox.recover()
+    job = await claimed(outbox)
+    assert await outbox.done(lost) is None
+    assert await outbox.retry(lost, "X") == "lost"
+    assert await outbox.fail(lost, "X") == "lost"
+    await outbox.release([lost])
+    assert await outbox.renew([lost, job]) == {job}
+    assert (await job_row(database, job_id))["worker"] == job.claim
+
+
+async def test_a_renewed_lease_lasts_longer(outbox: Outbox, database: Database, tenant: str) -> None:
+    job_id = await enqueue(database, tenant, "/a")
+    job = await claimed(outbox)
+    await set_job(database, job_id, "lease_until = now() + interval '1 second'")
+    assert await outbox.renew([job]) == {job}
+    assert (await job_row(database, job_id))["lease_s"] > LEASE_S / 2
+
+
+async def test_released_jobs_keep_their_place_and_count_no_retry(
+    outbox: Outbox, database: Database, tenant: str
+) -> None:
+    ids = [await enqueue(database, tenant, f"/{n}") for n in range(3)]
+    await outbox.release(await outbox.claim(2))
+    jobs = await outbox_of(database).claim(10)
+    assert [(job.id, job.retry_count) for job in jobs] == [(job_id, 0) for job_id in ids]
+
+
+async def test_done_tells_the_time_since_the_change(outbox: Outbox, database: Database, tenant: str) -> None:
+    job_id = await enqueue(database, tenant, "/a")
+    await set_job(database, job_id, "created_at = now() - interval '1 hour'")
+    lag_s = await outbox.done(await claimed(outbox))
+    assert lag_s is not None
+    assert 3600 <= lag_s < 3700
+
+
+async def test_the_depth_of_the_queue(outbox: Outbox, database: Database, tenant: str) -> None:
+    other = secrets.token_hex(32)
+    await enqueue(database, other, "/x")
+    await outbox.fail(await claimed(outbox), "X")
+    for n in range(3):
+        await enqueue(database, tenant, f"/{n}")
+    done, _ = await outbox.claim(2)
+    await outbox.done(done)
+    assert await outbox.depth() == Depth(pending=1, processing=1, failed=1)
+    assert await outbox.depth(tenant) == Depth(pending=1, processing=1, failed=0)
+
+
+async def test_a_reference_is_in_use_until_the_last_job_with_it_ends(
+    outbox: Outbox, database: Database, tenant: str
+) -> None:
+    await enqueue(database, tenant, "/a", reference="own")
+    await enqueue(database, tenant, "/a", reference="shared")
+    await enqueue(database, tenant, "/b", reference="shared")
+    a, b = await outbox.claim(10)
+    assert await outbox.unused(a) == ["own"]
+    await outbox.done(a)
+    assert await outbox.unused(a) == ["own"]
+    await outbox.retry(b, "X")
+    assert await outbox.unused(b) == []
+    await set_job(database, b.id, "available_at = now()")
+    b = await claimed(outbox)
+    await outbox.fail(b, "X")
+    assert await outbox.unused(b) == ["shared"]
+
+
+async def test_many_workers_claim_each_job_once(outbox: Outbox, database: Database, tenant: str) -> None:
+    ids = [await enqueue(database, tenant, f"/{n}") for n in range(120)]
+    seen: list[int] = []
+
+    async def worker() -> None:
+        own = outbox_of(database)
+        while jobs := await own.claim(7):
+            seen.extend(job.id for job in jobs)
+
+    await asyncio.gather(*(worker() for _ in range(6)))
+    assert sorted(seen) == ids
+
+
+async def test_no_path_is_ever_with_two_workers_nor_goes_back_in_time(
+    outbox: Outbox, database: Database, tenant: str
+) -> None:
+    paths = [f"/{n}" for n in range(4)]
+    held: set[str] = set()
+    newest: dict[str, int] = {}
+    results: dict[str, list[int]] = {path: [] for path in paths}
+    writing = True
+
+    async def writer(path: str) -> None:
+        for _ in range(25):
+            newest[path] = await enqueue(database, tenant, path)
+
+    async def worker(chance: random.Random) -> None:
+        own = outbox_of(database, retry_max=1000)
+        while True:
+            jobs = await own.claim(2)
+            for job in jobs:
+                assert job.path not in held
+                held.add(job.path)
+            for job in jobs:
+                await asyncio.sleep(0)
+                held.remove(job.path)
+                if chance.random() < 0.3:
+                    await own.release([job])
+                    continue
+                results[job.path].append(job.id)
+                assert await own.done(job) is not None
+            if not jobs and not writing and await own.depth() == Depth(0, 0, 0):
+                return
+
+    async def writers() -> None:
+        nonlocal writing
+        await asyncio.gather(*(writer(path) for path in paths))
+        writing = False
+
+    async with asyncio.timeout(60):
+        await asyncio.gather(writers(), *(worker(random.Random(seed)) for seed in range(5)))
+    for path in paths:
+        assert results[path] == sorted(set(results[path]))
+        assert results[path][-1] == newest[path]
+
+
+async def test_claims_walk_along_the_queue_whatever_the_statistics_say(
+    outbox: Outbox, database: Database, tenant: str
+) -> None:
+    from armarium.capabilities.store import outbox as module
+
+    async with database.writing(ALL_TENANTS) as connection:
+        await connection.execute(
+            "INSERT INTO mcp_file_index_jobs (apikey_hash, project, file_path, operation) "
+            "SELECT $1, 'p', '/' || n, 'UPSERT' FROM generate_series(1, 3000) AS n",
+            tenant,
+        )
+        await connection.execute(module._ALONG_THE_QUEUE)
+        plan = await connection.fetch(f"EXPLAIN (ANALYZE, COSTS OFF) {module._SQL['claim']}", 5, "w", LEASE_S)
+    (due,) = [row[0] for row in plan if " due " in row[0]]
+    assert "Index Scan using idx_mcp_file_index_jobs_pending" in due
+    assert "rows=5.00" in due or "rows=5 " in due

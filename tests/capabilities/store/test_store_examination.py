@@ -1,0 +1,135 @@
+"""What `armarium doctor` says about the store, and that looking changes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+
+from armarium.capabilities.store import examine as examination
+from armarium.capabilities.store.examine import examine
+from armarium.capabilities.store.settings import StoreSettings
+from armarium.capability import Facilities, Finding
+from armarium.foundation.events import Events
+
+PASSWORD = "do-not-show-this"
+
+
+def found(tmp_path: Path, **settings: Any) -> dict[str, Finding]:
+    """The findings by subject."""
+    section = StoreSettings.model_validate(settings)
+    return {finding.subject: finding for finding in examine(section, Facilities(Events(), tmp_path))}
+
+
+@pytest.fixture
+def closed_port() -> Iterator[int]:
+    """A port that nobody listens on, and nobody else gets."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        yield held.getsockname()[1]
+
+
+def test_without_a_section_there_is_nothing_to_say(tmp_path: Path) -> None:
+    assert list(examine(None, Facilities(Events(), tmp_path))) == []
+
+
+def test_a_database_to_be_started_here_is_found_ready_and_nothing_is_made(tmp_path: Path) -> None:
+    findings = found(tmp_path / "state")
+    assert findings["store database"].state == "ok"
+    assert findings["store directory"].message == str(tmp_path / "state" / "postgres")
+    assert {finding.state for finding in findings.values()} == {"ok"}
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_data_of_another_version_is_found(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "PG_VERSION").write_text("9\n")
+    findings = found(tmp_path, data_dir=str(tmp_path))
+    assert findings["store database"].state == "fail"
+    assert "PostgreSQL 9" in findings["store database"].message
+
+
+def test_a_directory_that_others_can_write_to_is_found(tmp_path: Path) -> None:
+    (tmp_path / "postgres").mkdir()
+    (tmp_path / "postgres").chmod(0o777)
+    assert found(tmp_path)["store directory"].state == "fail"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has rights to give up")
+def test_a_root_that_cannot_give_up_its_rights_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert found(tmp_path)["store account"].state == "ok"
+    monkeypatch.setattr(examination, "can_leave_root", lambda own, binaries: False)
+    finding = found(tmp_path)["store account"]
+    assert finding.state == "fail"
+    assert "store.dsn" in str(finding.hint)
+
+
+def test_a_database_elsewhere_that_is_ready_is_found_so(tmp_path: Path, store_dsn: str) -> None:
+    findings = found(tmp_path, dsn=store_dsn)
+    assert set(findings) == {"store database", "pgvector", "store role", "store schema"}
+    assert {finding.state for finding in findings.values()} == {"ok"}
+    assert findings["store schema"].message == "up to date"
+
+
+def test_a_role_above_row_security_is_found(tmp_path: Path, store_dsn: str) -> None:
+    findings = found(tmp_path, dsn=store_dsn.replace("//armarium@", "//postgres@"))
+    assert findings["store role"].state == "warn"
+
+
+def test_a_database_without_schema_and_vectors_is_found_and_left_so(tmp_path: Path, store_dsn: str) -> None:
+    dsn = store_dsn.replace("//armarium@", "//postgres@")
+    empty = dsn.replace("/armarium?", "/template1?")
+    findings = found(tmp_path, dsn=empty)
+    assert findings["pgvector"].state == "warn"
+    assert "the next start applies" in findings["store schema"].message
+    assert asyncio.run(_value(empty, "SELECT to_regclass('armarium_store_schema')")) is None
+
+
+def test_vectors_of_another_length_are_found(tmp_path: Path, store_dsn: str) -> None:
+    embedding = {"provider": "openai", "dimensions": 7}
+    security = {"encryption_keks": {1: "x" * 32}}
+    findings = found(tmp_path, dsn=store_dsn, embedding=embedding, security=security)
+    assert findings["store schema"].state == "fail"
+
+
+def test_a_database_that_is_not_there_is_found_without_showing_the_password(tmp_path: Path, closed_port: int) -> None:
+    findings = found(tmp_path, dsn=f"postgresql://armarium:{PASSWORD}@127.0.0.1:{closed_port}/armarium")
+    assert [finding.state for finding in findings.values()] == ["fail"]
+    assert PASSWORD not in str(findings)
+
+
+@pytest.mark.parametrize("dsn", [f"postgresql://a:{PASSWORD}@[::1/x", f"a:{PASSWORD}@somewhere"])
+def test_an_address_that_is_none_is_found_without_showing_the_password(tmp_path: Path, dsn: str) -> None:
+    findings = found(tmp_path, dsn=dsn)
+    assert [finding.state for finding in findings.values()] == ["fail"]
+    assert PASSWORD not in str(findings)
+
+
+@pytest.mark.parametrize("url", ["redis://:{password}@127.0.0.1:{port}/0", "ftp://:{password}@127.0.0.1:{port}"])
+def test_a_redis_that_does_not_answer_is_found_without_showing_the_password(
+    tmp_path: Path, closed_port: int, url: str
+) -> None:
+    findings = found(tmp_path, redis_url=url.format(password=PASSWORD, port=closed_port))
+    assert findings["redis"].state == "fail"
+    assert PASSWORD not in str(findings)
+
+
+def test_missing_packages_are_found_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(examination, "find_spec", lambda name: None if name == "redis" else object())
+    findings = found(tmp_path)
+    assert [finding.subject for finding in findings.values()] == ["store packages"]
+    assert "redis" in findings["store packages"].message
+
+
+async def _value(dsn: str, statement: str) -> Any:
+    connection = await asyncpg.connect(dsn)
+    try:
+        return await connection.fetchval(statement)
+    finally:
+        await connection.close()

@@ -1,0 +1,370 @@
+"""What is indexed of a file follows the file, embeds nothing twice, and survives workers that overtake each other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import anyio
+import pytest
+
+from armarium.capabilities.store.database import Database
+from armarium.capabilities.store.errors import SearchBackendError
+from armarium.capabilities.store.indexing import FileIndex
+from armarium.capabilities.store.model import Scope
+from armarium.capabilities.store.models import CALLERS_REMEMBERED, KeyMissing, StoreModels
+from armarium.capabilities.store.settings import LOCAL_DIMENSIONS, EmbeddingSettings, RerankSettings
+from armarium.foundation.errors import ConfigError
+from armarium.providers.errors import ProviderAuth, ProviderUnavailable
+from emulators import OpenAIEmulator
+from support.stored_files import StoredFiles, WordVectors
+
+LONG = "\n\n".join(f"Paragraph {number} tells of things, and {'more ' * 120}" for number in range(12))
+
+
+@pytest.fixture
+def words() -> WordVectors:
+    return WordVectors()
+
+
+@pytest.fixture
+def scope(tenant: str) -> Scope:
+    return Scope(tenant, "notes")
+
+
+@pytest.fixture
+def files(database: Database, scope: Scope) -> StoredFiles:
+    return StoredFiles(database, scope)
+
+
+def models(embedder: WordVectors) -> StoreModels:
+    return StoreModels(EmbeddingSettings(), RerankSettings(), local=embedder)
+
+
+@pytest.fixture
+def index(database: Database, words: WordVectors) -> FileIndex:
+    return FileIndex(database, models(words))
+
+
+async def passages(database: Database, scope: Scope) -> list[dict[str, Any]]:
+    """All passages of the project that have both a vector and words."""
+    async with database.reading(scope.apikey_hash) as connection:
+        rows = await connection.fetch(
+            """
+            SELECT chunk.*, word.tokens, word.token_count, file.content, file.path
+            FROM mcp_file_chunks AS chunk
+            JOIN mcp_file_chunk_embeddings AS vector ON vector.chunk_id = chunk.id AND vector.file_id = chunk.file_id
+            JOIN mcp_file_chunk_bm25 AS word ON word.chunk_id = chunk.id AND word.file_id = chunk.file_id
+            LEFT JOIN mcp_files AS file ON file.id = chunk.file_id
+            WHERE chunk.project = $1 ORDER BY chunk.file_path, chunk.chunk_index
+            """,
+            scope.project,
+        )
+        counted = await connection.fetchval("SELECT count(*) FROM mcp_file_chunks WHERE project = $1", scope.project)
+    assert counted == len(rows)
+    return [dict(row) for row in rows]
+
+
+async def texts(database: Database, scope: Scope) -> list[tuple[str, str]]:
+    return [(row["file_path"], row["chunk_content"]) for row in await passages(database, scope)]
+
+
+async def test_passages_are_slices_of_the_file(
+    database: Database, files: StoredFiles, index: FileIndex, scope: Scope
+) -> None:
+    await files.write("/a.txt", LONG + " Größe, 漢字\0and \n" + LONG)
+    await index.index(scope, "/a.txt", None)
+    found = await passages(database, scope)
+    assert len(found) > 6
+    assert [row["chunk_index"] for row in found] == list(range(len(found)))
+    for row in found:
+        assert row["content"][row["start_byte"] : row["end_byte"]] == row["chunk_content"].encode()
+        assert row["token_count"] > 0
+        assert "tell" in row["tokens"] or "more" in row["tokens"]
+
+
+async def test_a_file_of_any_bytes_is_indexed(
+    database: Database, files: StoredFiles, index: FileIndex, scope: Scope
+) -> None:
+    await files.write("/a", b"half a \xe2\x82 euro")
+    await files.write("/empty", b"")
+    await index.index(scope, "/a", None)
+    await index.index(scope, "/empty", None)
+    assert await texts(database, scope) == [("/a", "half a "), ("/a", " euro")]
+
+
+async def test_what_is_indexed_already_is_not_read_again(
+    files: StoredFiles, index: FileIndex, scope: Scope, words: WordVectors
+) -> None:
+    await files.write("/a", "once")
+    await index.index(scope, "/a", None)
+    await index.index(scope, "/a", None)
+    assert words.embedded == ["once"]
+
+
+async def test_an_append_embeds_and_rewrites_only_the_end(
+    database: Database, files: StoredFiles, index: FileIndex, scope: Scope, words: WordVectors
+) -> None:
+    await files.write("/a", LONG)
+    await index.index(scope, "/a", None)
+    before = {row["id"] for row in await passages(database, scope)}
+    words.embedded.clear()
+    await files.write("/a", f"{LONG}\n\nand a new end")
+    await index.index(scope, "/a", None)
+    found = await passages(database, scope)
+    assert len(before - {row["id"] for row in found}) == 1
+    assert len(words.embedded) <= 2
+    assert found[-1]["chunk_content"].endswith("and a new end")
+
+
+async def test_the_sums_of_a_file_are_those_of_its_passages_after_every_change(
+    database: Database, files: StoredFiles, index: FileIndex, scope: Scope
+) -> None:
+    german = "Die Häuser in der Stadt wurden von den Gemeinden verkauft, weil sie nicht mehr gebraucht wurden."
+    for content in (LONG, f"{LONG}\n\n{german * 20}", f"new beginning {LONG}", "short", ""):
+        await files.write("/a", content)
+        await index.index(scope, "/a", None)
+        found = await passages(database, scope)
+        async with database.reading(scope.apikey_hash) as connection:
+            sums = await connection.fetchrow("SELECT * FROM mcp_file_indexed WHERE apikey_hash = $1", scope.apikey_hash)
+        assert sums is not None
+        assert (sums["passages"], sums["words"]) == (len(found), sum(row["token_count"] for row in found))
+        assert ("german" in sums["languages"]) == (german in content)
+
+
+@pytest.mark.parametrize("forget_first", [True, False])
+async def test_a_rename_embeds_nothing_and_keeps_the_rows(
+    database: Database, files: StoredFiles, index: FileIndex, scope: Scope, words: WordVectors, forget_first: bool
+) -> None:
+    await files.write("/old", LONG)
+    await index.index(scope, "/old", None)
+    before = [row["id"] for row in await passages(database, scope)]
+    words.embedded.clear()
+    await files.rename("/old", "/new")
+    if forget_first:
+        await index.forget(scope, "/old")
+    await index.index(scope, "/new", None)
+    await index.forget(scope, "/old")
+    found = await passages(database, scope)
+    assert [row["id"] for row in found] == before
+    assert {row["file_path"] for row in found} == {"/new"}
+    assert words.embedded == []
+
+
+async def test_a_file_renamed_onto_another_takes_its_place(
+    database: Database, files: StoredFiles, index: FileIndex, scope: Scope
+) -> None:
+    for path in ("/a", "/b"):
+        await files.write(path, f"content of {path}")
+        await index.index(scope, path, None)
+    await files.delete("/b")
+    await files.rename("/a", "/b")
+    await index.index(scope, "/b", None)
+    assert await texts(database, scope) == [("/b", "content of /a")]
+
+
+async def test_a_new_file_at_the_path_of_a_renamed_one_leaves_both_indexed(
+    database: Database, files: StoredFiles, index: FileIndex, scope: Scope
+) -> None:
+    await files.write("/a", "first")
+    await index.index(scope, "/a", None)
+    await files.rename("/a", "/b")
+    await files.write("/a", "second")
+    await index.index(scope, "/a", None)
+    await index.index(scope, "/b", None)
+    assert await texts(database, scope) == [("/a", "second"), ("/b", "first")]
+
+
+async def test_the_same_text_elsewhere_in_the_tenant_is_not_embedded_again(
+    database: Database, files: StoredFiles, index: FileIndex, scope: Scope, words: WordVectors
+) -> None:
+    other = StoredFiles(database, Scope(scope.apikey_hash, "elsewhere"))
+    await files.write("/a", "said before")
+    await index.index(scope, "/a", None)
+    await other.write("/b", "said before")
+    await index.index(other.scope, "/b", None)
+    assert words.embedded == ["said before"]
+    assert await texts(database, other.scope) == [("/b", "said before")]
+
+
+async def test_the_same_text_of_another_tenant_is_embedded_again(
+    database: Database, files: StoredFiles, index: FileIndex, scope: Scope, words: WordVectors
+) -> None:
+    stranger = StoredFiles(database, Scope("f" * 64, f"of-{scope.apikey_hash[:8]}"))
+    secret = f"said in secret {scope.apikey_hash}"
+    await stranger.write("/a", secret)
+    await index.index(stranger.scope, "/a", None)
+    await files.write("/a", secret)
+    await index.index(scope, "/a", None)
+    assert words.embedded == [secret, secret]
+
+
+async def test_a_deleted_file_is_forgotten_by_either_call(
+    database: Database, files: StoredFiles, index: FileIndex, scope: Scope
+) -> None:
+    for path, drop in (("/a", index.forget), ("/b", lambda scope, path: index.index(scope, path, None))):
+        await files.write(path, "soon gone")
+        await index.index(scope, path, None)
+        await files.delete(path)
+        await drop(scope, path)
+        assert await passages(database, scope) == []
+
+
+async def test_forgetting_a_path_leaves_the_file_that_is_there_now(
+    database: Database, files: StoredFiles, index: FileIndex, scope: Scope
+) -> None:
+    await files.write("/a", "old")
+    await files.delete("/a")
+    await files.write("/a", "new")
+    await index.index(scope, "/a", None)
+    await index.forget(scope, "/a")
+    assert await texts(database, scope) == [("/a", "new")]
+
+
+async def test_purging_a_file_purges_its_passages(
+    database: Database, files: StoredFiles, index: FileIndex, scope: Scope
+) -> None:
+    await files.write("/a", "soon purged")
+    await index.index(scope, "/a", None)
+    async with database.writing(scope.apikey_hash) as connection:
+        await connection.execute("DELETE FROM mcp_files WHERE apikey_hash = $1", scope.apikey_hash)
+    assert await passages(database, scope) == []
+
+
+class Held(WordVectors):
+    """Waits with the vectors until it is let go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = anyio.Event()
+        self.let_go = anyio.Event()
+
+    async def embed(self, texts: Sequence[str]) -> Any:
+        self.asked.set()
+        await self.let_go.wait()
+        return await super().embed(texts)
+
+
+async def test_a_slow_worker_does_not_undo_what_a_faster_one_indexed_later(
+    database: Database, files: StoredFiles, index: FileIndex, scope: Scope
+) -> None:
+    held = Held()
+    slow = FileIndex(database, models(held))
+    await files.write("/a", "the first version")
+    async with anyio.create_task_group() as group:
+        group.start_soon(slow.index, scope, "/a", None)
+        await held.asked.wait()
+        await files.write("/a", "the second version")
+        await index.index(scope, "/a", None)
+        held.let_go.set()
+    assert await texts(database, scope) == [("/a", "the second version")]
+
+
+async def test_a_file_that_is_written_all_the_time_is_indexed_all_the_same(
+    database: Database, files: StoredFiles, scope: Scope
+) -> None:
+    held = Held()
+    slow = FileIndex(database, models(held))
+    await files.write("/log", "line 1")
+    async with anyio.create_task_group() as group:
+        group.start_soon(slow.index, scope, "/log", None)
+        await held.asked.wait()
+        await files.write("/log", "line 1\nline 2")
+        held.let_go.set()
+    assert await texts(database, scope) == [("/log", "line 1")]
+
+
+async def test_a_file_deleted_while_it_was_embedded_stays_out(
+    database: Database, files: StoredFiles, scope: Scope
+) -> None:
+    held = Held()
+    async with anyio.create_task_group() as group:
+        await files.write("/a", "soon gone")
+        group.start_soon(FileIndex(database, models(held)).index, scope, "/a", None)
+        await held.asked.wait()
+        await files.delete("/a")
+        held.let_go.set()
+    assert await passages(database, scope) == []
+
+
+async def test_many_workers_on_one_file_leave_one_set_of_passages(
+    database: Database, files: StoredFiles, scope: Scope
+) -> None:
+    await files.write("/a", LONG)
+    async with anyio.create_task_group() as group:
+        for _ in range(6):
+            group.start_soon(FileIndex(database, models(WordVectors())).index, scope, "/a", None)
+    found = await passages(database, scope)
+    assert [row["chunk_index"] for row in found] == list(range(len(found)))
+    assert found[-1]["chunk_content"].endswith("more ")
+
+
+async def test_another_model_indexes_the_same_version_again(
+    database: Database, files: StoredFiles, index: FileIndex, scope: Scope
+) -> None:
+    await files.write("/a", "said once")
+    await index.index(scope, "/a", None)
+    other = WordVectors()
+    other.model = "another"
+    await FileIndex(database, models(other)).index(scope, "/a", None)
+    assert other.embedded == ["said once"]
+    assert await texts(database, scope) == [("/a", "said once")]
+
+
+async def test_what_fails_to_embed_leaves_the_index_as_it_was(
+    database: Database, files: StoredFiles, index: FileIndex, scope: Scope, words: WordVectors
+) -> None:
+    await files.write("/a", "old")
+    await index.index(scope, "/a", None)
+    await files.write("/a", "new")
+    words.failure = ProviderUnavailable("gone")
+    with pytest.raises(ProviderUnavailable):
+        await index.index(scope, "/a", None)
+    assert await texts(database, scope) == [("/a", "old")]
+    words.failure = None
+    await index.index(scope, "/a", None)
+    assert await texts(database, scope) == [("/a", "new")]
+
+
+def hosted(url: str) -> StoreModels:
+    embedding = EmbeddingSettings(provider="openai", base_url=url, dimensions=LOCAL_DIMENSIONS)
+    return StoreModels(embedding, RerankSettings())
+
+
+async def test_each_file_is_embedded_with_its_callers_key(
+    database: Database, files: StoredFiles, scope: Scope, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "key-of-the-platform")
+    with OpenAIEmulator("key-of-the-caller") as endpoint:
+        theirs = hosted(endpoint.url)
+        index = FileIndex(database, theirs)
+        await files.write("/a", "hosted")
+        with pytest.raises(ProviderAuth):
+            await index.index(scope, "/a", "key-of-a-stranger")
+        with pytest.raises(KeyMissing) as missing:
+            await index.index(scope, "/a", None)
+        await index.index(scope, "/a", "key-of-the-caller")
+        await theirs.aclose()
+        sent = [request.headers["authorization"] for request in endpoint.requests]
+    assert sent == ["Bearer key-of-a-stranger", "Bearer key-of-the-caller"]
+    assert isinstance(missing.value, SearchBackendError)
+    assert (missing.value.code, missing.value.retryable) == ("SEARCH_BACKEND_ERROR", False)
+    assert await texts(database, scope) == [("/a", "hosted")]
+
+
+async def test_connections_of_callers_are_kept_for_the_last_few_only() -> None:
+    many = hosted("http://127.0.0.1:9/v1")
+    async with many.embedder("first") as first:
+        for number in range(CALLERS_REMEMBERED + 5):
+            async with many.embedder(f"key {number}"):
+                pass
+        async with many.embedder("first") as again:
+            assert again is first
+    async with many.embedder("key 0") as forgotten, many.embedder("key 0") as same:
+        assert forgotten is same
+    await many.aclose()
+
+
+async def test_a_rerank_endpoint_must_be_one() -> None:
+    with pytest.raises(ConfigError, match="/rerank"):
+        StoreModels(EmbeddingSettings(), RerankSettings(enabled=True, endpoint="https://example.org/v1"))

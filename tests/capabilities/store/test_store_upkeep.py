@@ -1,0 +1,150 @@
+"""Upkeep: what is old enough goes, in batches, by one process at a time; nothing else goes."""
+
+from __future__ import annotations
+
+import secrets
+
+import anyio
+import pytest
+
+from armarium.capabilities.store import upkeep as module
+from armarium.capabilities.store.database import ALL_TENANTS, Database
+from armarium.capabilities.store.upkeep import Purged, Upkeep
+from support.outbox import clear_jobs, enqueue, set_job, statuses, until
+
+
+@pytest.fixture
+def upkeep(database: Database) -> Upkeep:
+    return Upkeep(database, delete_retention_days=30, history_days=7)
+
+
+async def put_file(database: Database, tenant: str, path: str, deleted_days_ago: int | None = None) -> int:
+    async with database.writing(tenant) as connection:
+        return await connection.fetchval(
+            "INSERT INTO mcp_files (apikey_hash, project, path, content, size, version, deleted, deleted_at) "
+            "VALUES ($1, 'p', $2, 'hi', 2, 1, $3::int IS NOT NULL, now() - make_interval(days => $3)) RETURNING id",
+            tenant,
+            path,
+            deleted_days_ago,
+        )
+
+
+async def put_chunk(database: Database, tenant: str, path: str, file_id: int) -> None:
+    async with database.writing(tenant) as connection:
+        await connection.execute(
+            "INSERT INTO mcp_file_chunks (apikey_hash, project, file_path, chunk_index, start_byte, end_byte, "
+            "chunk_content, content_hash, file_id) VALUES ($1, 'p', $2, 0, 0, 2, 'hi', repeat('0', 64), $3)",
+            tenant,
+            path,
+            file_id,
+        )
+
+
+async def put_version(database: Database, tenant: str, path: str, days_ago: int) -> None:
+    async with database.writing(tenant) as connection:
+        await connection.execute(
+            "INSERT INTO mcp_file_versions (apikey_hash, project, path, version, content, size, written_at, "
+            "replaced_at) VALUES ($1, 'p', $2, 1, 'hi', 2, now(), now() - make_interval(days => $3))",
+            tenant,
+            path,
+            days_ago,
+        )
+
+
+async def column(database: Database, tenant: str, table: str, name: str) -> list[str]:
+    async with database.reading(tenant) as connection:
+        return [row[name] for row in await connection.fetch(f"SELECT {name} FROM {table} ORDER BY id")]
+
+
+async def test_deleted_files_are_purged_after_their_retention(upkeep: Upkeep, database: Database, tenant: str) -> None:
+    await put_file(database, tenant, "/active")
+    await put_file(database, tenant, "/fresh", deleted_days_ago=29)
+    await put_file(database, tenant, "/old", deleted_days_ago=31)
+    await upkeep.once()
+    assert await column(database, tenant, "mcp_files", "path") == ["/active", "/fresh"]
+
+
+async def test_with_a_purged_file_goes_what_was_indexed_of_it_and_of_no_other(
+    upkeep: Upkeep, database: Database, tenant: str
+) -> None:
+    other = secrets.token_hex(32)
+    await put_chunk(database, tenant, "/old", await put_file(database, tenant, "/old", deleted_days_ago=31))
+    await put_file(database, tenant, "/again", deleted_days_ago=31)
+    await put_chunk(database, tenant, "/again", await put_file(database, tenant, "/again"))
+    await put_chunk(database, other, "/old", await put_file(database, other, "/old"))
+    await upkeep.once()
+    assert await column(database, tenant, "mcp_file_chunks", "file_path") == ["/again"]
+    assert await column(database, other, "mcp_file_chunks", "file_path") == ["/old"]
+
+
+async def test_earlier_versions_go_after_their_days(upkeep: Upkeep, database: Database, tenant: str) -> None:
+    await put_version(database, tenant, "/old", 8)
+    await put_version(database, tenant, "/fresh", 6)
+    await upkeep.once()
+    assert await column(database, tenant, "mcp_file_versions", "path") == ["/fresh"]
+
+
+async def test_done_jobs_go_after_an_hour_failed_ones_after_a_week_open_ones_never(
+    upkeep: Upkeep, database: Database, tenant: str
+) -> None:
+    await clear_jobs(database)
+    ages = {
+        "done": ("59 min", "61 min"),
+        "failed": ("6 days", "8 days"),
+        "pending": ("1 year",),
+        "processing": ("1 year",),
+    }
+    for status, kept_for in ages.items():
+        for age in kept_for:
+            job_id = await enqueue(database, tenant, "/a")
+            aged = f"available_at = now() - interval '{age}', updated_at = now() - interval '{age}'"
+            await set_job(database, job_id, f"status = '{status}', {aged}")
+    assert (await upkeep.once()).jobs == 2
+    assert sorted(await statuses(database, tenant)) == ["done", "failed", "pending", "processing"]
+    await clear_jobs(database)
+
+
+async def test_a_job_that_waited_long_is_kept_for_an_hour_after_it_is_done(
+    upkeep: Upkeep, database: Database, tenant: str
+) -> None:
+    job_id = await enqueue(database, tenant, "/a")
+    await set_job(database, job_id, "status = 'done', available_at = now() - interval '1 day', updated_at = now()")
+    await upkeep.once()
+    assert await statuses(database, tenant) == ["done"]
+
+
+async def test_more_than_a_batch_goes_in_several(
+    upkeep: Upkeep, database: Database, tenant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await upkeep.once()
+    monkeypatch.setattr(module, "_BATCH", 2)
+    for n in range(5):
+        await put_file(database, tenant, f"/{n}", deleted_days_ago=31)
+    assert (await upkeep.once()).files == 5
+
+
+async def test_while_another_process_purges_this_one_lets_it(upkeep: Upkeep, database: Database, tenant: str) -> None:
+    await put_file(database, tenant, "/old", deleted_days_ago=31)
+    async with database.writing(ALL_TENANTS) as connection:
+        await connection.execute(f"SELECT pg_advisory_xact_lock({module._LOCK})")
+        assert await upkeep.once() == Purged()
+    assert (await upkeep.once()).files == 1
+
+
+async def test_it_goes_on_by_itself_also_after_a_failure(
+    upkeep: Upkeep, database: Database, tenant: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(module, "_EVERY_S", 0.01)
+    monkeypatch.setitem(module._SQL, "purge_failed_jobs", "SELECT nothing FROM nowhere")
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(upkeep.run)
+        await until(lambda: "nothing could be purged" in caplog.text)
+        monkeypatch.undo()
+        monkeypatch.setattr(module, "_EVERY_S", 0.01)
+        await put_file(database, tenant, "/old", deleted_days_ago=31)
+        await until(lambda: _is_empty(database, tenant))
+        tasks.cancel_scope.cancel()
+
+
+async def _is_empty(database: Database, tenant: str) -> bool:
+    return not await column(database, tenant, "mcp_files", "path")

@@ -1,0 +1,588 @@
+"""Workers: every job done once, by whoever lives, with the caller's own key, which is nowhere to be read."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import anyio
+import pytest
+from pydantic import SecretStr
+
+from armarium.capabilities.store.bell import Bell
+from armarium.capabilities.store.credentials import (
+    Credentials,
+    MemoryCache,
+    NoCredentials,
+    SealedCredentials,
+    open_credentials,
+)
+from armarium.capabilities.store.database import ALL_TENANTS, Database, connect
+from armarium.capabilities.store.envelope import Keks
+from armarium.capabilities.store.model import Scope
+from armarium.capabilities.store.outbox import Depth, Outbox
+from armarium.capabilities.store.worker import Observers, work
+from armarium.foundation.errors import ArmariumError
+from armarium.providers.errors import OpenAIAuth, OpenAIRateLimited, OpenAIUnavailable
+from support.outbox import clear_jobs, enqueue, job_row, set_job, statuses, until
+from support.redis import everything_in, running_redis
+
+NEVER_S = 3600.0
+CANARY = "sk-canary-0ddba11"
+KEKS = {1: SecretStr("a key for these tests")}
+
+Deed = Callable[[str], Awaitable[None]]
+
+
+async def _nothing(path: str) -> None:
+    """Done at once."""
+
+
+class Indexed:
+    """Stands for the index: notes what it is asked for, and does with each path what the test wants."""
+
+    def __init__(self, deed: Deed = _nothing) -> None:
+        self.deed = deed
+        self.calls: list[tuple[str, Scope, str, str | None]] = []
+        self.cancelled: list[str] = []
+
+    async def index(self, scope: Scope, path: str, key: str | None) -> None:
+        await self._do("index", scope, path, key)
+
+    async def forget(self, scope: Scope, path: str) -> None:
+        await self._do("forget", scope, path, None)
+
+    async def _do(self, what: str, scope: Scope, path: str, key: str | None) -> None:
+        self.calls.append((what, scope, path, key))
+        try:
+            await self.deed(path)
+        except anyio.get_cancelled_exc_class():
+            self.cancelled.append(path)
+            raise
+
+    @property
+    def paths(self) -> list[str]:
+        return [path for _, _, path, _ in self.calls]
+
+
+def raising(*errors: Exception) -> Deed:
+    """Fails with each of the errors in turn, and then no more."""
+    left = list(errors)
+
+    async def deed(path: str) -> None:
+        if left:
+            raise left.pop(0)
+
+    return deed
+
+
+class Crew:
+    """Workers on one database, and what they share."""
+
+    def __init__(self, database: Database, dsn: str) -> None:
+        self.database = database
+        self.bell = Bell(database, dsn)
+
+    @asynccontextmanager
+    async def working(
+        self,
+        index: Indexed,
+        credentials: Credentials | None = None,
+        *,
+        workers: int = 2,
+        poll_s: float = NEVER_S,
+        lease_s: float = 60.0,
+        backoff_s: float = 1000.0,
+        retry_max: int = 3,
+        observers: Observers | None = None,
+    ) -> AsyncGenerator[None]:
+        outbox = Outbox(self.database, lease_s=lease_s, retry_max=retry_max, retry_backoff_s=backoff_s)
+
+        async def run() -> None:
+            await work(
+                outbox,
+                index,
+                credentials or NoCredentials(),
+                self.bell,
+                workers=workers,
+                batch=5,
+                poll_s=poll_s,
+                needs_key=credentials is not None,
+                observers=observers,
+            )
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(run)
+            yield
+            tasks.cancel_scope.cancel()
+
+    async def settled(self, tenant: str, *expected: str) -> None:
+        """Wait until the tenant's jobs are in these states."""
+
+        async def reached() -> bool:
+            return await statuses(self.database, tenant) == list(expected)
+
+        await until(reached)
+
+
+@pytest.fixture
+async def crew(database: Database, store_dsn: str) -> AsyncGenerator[Crew]:
+    await clear_jobs(database)
+    yield Crew(database, store_dsn)
+    await clear_jobs(database)
+
+
+@pytest.fixture
+async def elsewhere(store_dsn: str) -> AsyncGenerator[Database]:
+    """The same database, opened by what plays another process."""
+    opened = Database(await connect(store_dsn, size=2), lock_timeout_ms=500, on_lock_wait=lambda seconds: None)
+    yield opened
+    await opened.aclose()
+
+
+@pytest.fixture
+def credentials() -> SealedCredentials:
+    return SealedCredentials(MemoryCache(ttl_s=300), Keks(KEKS), ttl_s=300)
+
+
+async def kept(credentials: Credentials, tenant: str, key: str = CANARY) -> str:
+    reference = await credentials.keep(key, Scope(tenant, "p"))
+    assert reference is not None
+    return reference
+
+
+async def test_what_waits_is_done_and_what_comes_is_done_when_the_bell_rings(
+    crew: Crew, database: Database, tenant: str
+) -> None:
+    index = Indexed()
+    await enqueue(database, tenant, "/waiting")
+    async with crew.working(index):
+        await crew.settled(tenant, "done")
+        await enqueue(database, tenant, "/gone", "DELETE")
+        crew.bell.ring()
+        await crew.settled(tenant, "done", "done")
+    scope = Scope(tenant, "p")
+    assert index.calls == [("index", scope, "/waiting", None), ("forget", scope, "/gone", None)]
+
+
+async def test_a_ring_in_another_process_reaches_the_workers(
+    crew: Crew, elsewhere: Database, store_dsn: str, tenant: str
+) -> None:
+    index = Indexed()
+    ringing = Bell(elsewhere, store_dsn)
+    async with crew.working(index), anyio.create_task_group() as tasks:
+        woken = crew.bell.next_ring()
+        tasks.start_soon(crew.bell.listen)
+        await woken.wait()
+        await enqueue(elsewhere, tenant, "/a")
+        tasks.start_soon(ringing.tell_others)
+        ringing.ring()
+        await crew.settled(tenant, "done")
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_lost_notice_costs_one_poll(crew: Crew, database: Database, tenant: str) -> None:
+    depths: list[Depth] = []
+    async with crew.working(Indexed(), poll_s=0.05, observers=Observers(depth=depths.append)):
+        await until(lambda: depths)
+        await enqueue(database, tenant, "/a")
+        await crew.settled(tenant, "done")
+
+
+async def test_as_many_jobs_at_once_as_there_are_workers(crew: Crew, database: Database, tenant: str) -> None:
+    may_end = anyio.Event()
+    busy: set[str] = set()
+    most = 0
+
+    async def slow(path: str) -> None:
+        nonlocal most
+        busy.add(path)
+        most = max(most, len(busy))
+        await may_end.wait()
+        busy.remove(path)
+
+    for n in range(12):
+        await enqueue(database, tenant, f"/{n}")
+    async with crew.working(Indexed(slow), workers=3):
+        await until(lambda: len(busy) == 3)
+        may_end.set()
+        await crew.settled(tenant, *["done"] * 12)
+    assert most == 3
+
+
+async def test_a_slow_file_does_not_hold_up_the_others(crew: Crew, database: Database, tenant: str) -> None:
+    may_end = anyio.Event()
+
+    async def deed(path: str) -> None:
+        if path == "/0":
+            await may_end.wait()
+
+    for n in range(12):
+        await enqueue(database, tenant, f"/{n}")
+    async with crew.working(Indexed(deed), workers=2):
+        await crew.settled(tenant, "processing", *["done"] * 11)
+        may_end.set()
+        await crew.settled(tenant, *["done"] * 12)
+
+
+async def test_a_change_during_the_work_is_worked_on_afterwards(crew: Crew, database: Database, tenant: str) -> None:
+    begun, may_end = anyio.Event(), anyio.Event()
+
+    async def slow(path: str) -> None:
+        begun.set()
+        await may_end.wait()
+
+    index = Indexed(slow)
+    await enqueue(database, tenant, "/a")
+    async with crew.working(index):
+        await begun.wait()
+        await enqueue(database, tenant, "/a", "DELETE")
+        crew.bell.ring()
+        other = await enqueue(database, secrets.token_hex(32), "/b", "DELETE")
+        crew.bell.ring()
+        await until(lambda: "/b" in index.paths)
+        assert await statuses(database, tenant) == ["processing", "pending"]
+        may_end.set()
+        await crew.settled(tenant, "done", "done")
+        await until(lambda: _is(database, other, "done"))
+    assert [call[0] for call in index.calls if call[2] == "/a"] == ["index", "forget"]
+
+
+async def _is(database: Database, job_id: int, status: str) -> bool:
+    return (await job_row(database, job_id))["status"] == status
+
+
+async def test_two_crews_do_each_job_once(crew: Crew, database: Database, store_dsn: str, tenant: str) -> None:
+    first, second = Indexed(), Indexed()
+    paths = [f"/{n}" for n in range(60)]
+    for path in paths:
+        await enqueue(database, tenant, path)
+    async with crew.working(first), Crew(database, store_dsn).working(second):
+        await crew.settled(tenant, *["done"] * 60)
+    assert sorted(first.paths + second.paths) == sorted(paths)
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (OpenAIUnavailable("not there"), "OPENAI_FAILED"),
+        (ArmariumError("a fault"), "INTERNAL"),
+        (ZeroDivisionError("a bug"), "INTERNAL"),
+        (TimeoutError(), "DEADLINE_EXCEEDED"),
+    ],
+)
+async def test_what_may_work_later_is_tried_again_when_its_time_comes(
+    crew: Crew, database: Database, tenant: str, error: Exception, code: str
+) -> None:
+    job_id = await enqueue(database, tenant, "/a")
+    index = Indexed(raising(error))
+    async with crew.working(index):
+        await until(lambda: _retried(database, job_id))
+        row = await job_row(database, job_id)
+        assert (row["error_code"], row["retry_count"]) == (code, 1)
+        assert 250 < row["due_s"] <= 600
+        await set_job(database, job_id, "available_at = now()")
+        crew.bell.ring()
+        await crew.settled(tenant, "done")
+    assert index.paths == ["/a", "/a"]
+
+
+async def test_a_retry_comes_at_its_time_without_a_bell_or_a_poll(crew: Crew, database: Database, tenant: str) -> None:
+    await enqueue(database, tenant, "/a")
+    index = Indexed(raising(OpenAIUnavailable("1"), OpenAIUnavailable("2")))
+    async with crew.working(index, backoff_s=0.1):
+        await crew.settled(tenant, "done")
+    assert index.paths == ["/a"] * 3
+
+
+async def test_a_vendor_that_asks_for_patience_gets_it(crew: Crew, database: Database, tenant: str) -> None:
+    job_id = await enqueue(database, tenant, "/a")
+    async with crew.working(Indexed(raising(OpenAIRateLimited("slower", retry_after_s=5000.0)))):
+        await until(lambda: _retried(database, job_id))
+    assert (await job_row(database, job_id))["due_s"] > 4900
+
+
+async def test_after_the_last_retry_the_job_has_failed(crew: Crew, database: Database, tenant: str) -> None:
+    await enqueue(database, tenant, "/a")
+    index = Indexed(raising(*[OpenAIUnavailable("never there")] * 9))
+    async with crew.working(index, backoff_s=0.01, retry_max=2):
+        await crew.settled(tenant, "failed")
+    assert index.paths == ["/a"] * 3
+
+
+async def test_a_permanent_refusal_fails_at_once_and_the_next_write_is_a_new_chance(
+    crew: Crew, database: Database, tenant: str
+) -> None:
+    await enqueue(database, tenant, "/a")
+    async with crew.working(Indexed(raising(OpenAIAuth("no")))):
+        await crew.settled(tenant, "failed")
+        await enqueue(database, tenant, "/a")
+        crew.bell.ring()
+        await crew.settled(tenant, "failed", "done")
+
+
+async def test_an_unforeseen_error_is_logged_without_what_it_quotes(
+    crew: Crew, database: Database, tenant: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    job_id = await enqueue(database, tenant, "/a")
+    async with crew.working(Indexed(raising(ValueError("content of the file")))):
+        await until(lambda: _retried(database, job_id))
+    (line,) = [record for record in caplog.records if record.levelno == logging.ERROR]
+    assert vars(line)["error"] == "ValueError"
+    assert "content of the file" not in repr([vars(record) for record in caplog.records])
+
+
+async def test_the_callers_key_is_used_and_gone_afterwards(
+    crew: Crew, database: Database, tenant: str, credentials: SealedCredentials
+) -> None:
+    reference = await kept(credentials, tenant)
+    await enqueue(database, tenant, "/a", reference=reference)
+    index = Indexed()
+    async with crew.working(index, credentials):
+        await until(lambda: _gone(credentials, reference, tenant))
+    assert index.calls == [("index", Scope(tenant, "p"), "/a", CANARY)]
+
+
+async def _gone(credentials: Credentials, reference: str, tenant: str) -> bool:
+    return await credentials.take(reference, Scope(tenant, "p")) is None
+
+
+async def test_a_key_stays_for_the_retry_and_goes_with_the_final_failure(
+    crew: Crew, database: Database, tenant: str, credentials: SealedCredentials
+) -> None:
+    reference = await kept(credentials, tenant)
+    job_id = await enqueue(database, tenant, "/a", reference=reference)
+    async with crew.working(Indexed(raising(OpenAIUnavailable("wait"), OpenAIAuth("no"))), credentials):
+        await until(lambda: _retried(database, job_id))
+        assert not await _gone(credentials, reference, tenant)
+        await set_job(database, job_id, "available_at = now()")
+        crew.bell.ring()
+        await crew.settled(tenant, "failed")
+        await until(lambda: _gone(credentials, reference, tenant))
+
+
+async def test_one_key_for_many_jobs_stays_until_the_last_is_done(
+    crew: Crew, database: Database, tenant: str, credentials: SealedCredentials
+) -> None:
+    reference = await kept(credentials, tenant)
+    for n in range(8):
+        await enqueue(database, tenant, f"/{n}", reference=reference)
+    index = Indexed()
+    async with crew.working(index, credentials, workers=3):
+        await crew.settled(tenant, *["done"] * 8)
+        await until(lambda: _gone(credentials, reference, tenant))
+    assert [key for *_, key in index.calls] == [CANARY] * 8
+
+
+async def test_the_keys_of_older_jobs_of_a_path_serve_the_newest_and_go_with_it(
+    crew: Crew, database: Database, tenant: str, credentials: SealedCredentials
+) -> None:
+    older = await kept(credentials, tenant)
+    await enqueue(database, tenant, "/a", reference=older)
+    await enqueue(database, tenant, "/a", reference="0" * 32)
+    index = Indexed()
+    async with crew.working(index, credentials):
+        await until(lambda: _gone(credentials, older, tenant))
+    assert index.calls == [("index", Scope(tenant, "p"), "/a", CANARY)]
+
+
+@pytest.mark.parametrize("reference", [None, "0" * 32])
+async def test_without_the_callers_key_the_job_waits_and_no_other_key_is_used(
+    crew: Crew, database: Database, tenant: str, credentials: SealedCredentials, reference: str | None
+) -> None:
+    job_id = await enqueue(database, tenant, "/a", reference=reference)
+    deleted = await enqueue(database, tenant, "/b", "DELETE")
+    await kept(credentials, tenant)
+    index = Indexed()
+    async with crew.working(index, credentials):
+        await crew.settled(tenant, "pending", "done")
+        await until(lambda: _retried(database, job_id))
+    row = await job_row(database, job_id)
+    assert (row["error_code"], row["retry_count"]) == ("CREDENTIAL_MISSING", 1)
+    assert row["due_s"] > 250
+    assert index.calls == [("forget", Scope(tenant, "p"), "/b", None)]
+    assert (await job_row(database, deleted))["error_code"] is None
+
+
+async def test_the_key_of_another_tenant_is_never_used(
+    crew: Crew, database: Database, tenant: str, credentials: SealedCredentials
+) -> None:
+    foreign = await kept(credentials, secrets.token_hex(32))
+    job_id = await enqueue(database, tenant, "/a", reference=foreign)
+    index = Indexed()
+    async with crew.working(index, credentials):
+        await until(lambda: _retried(database, job_id))
+    assert index.calls == []
+
+
+async def test_a_redis_that_is_away_delays_the_job(crew: Crew, database: Database, tenant: str) -> None:
+    with running_redis() as address:
+        pass
+    job_id = await enqueue(database, tenant, "/a", reference="0" * 32)
+    opened = open_credentials(redis_url=SecretStr(address), keks=KEKS, prefix="t", ttl_s=300)
+    async with opened as credentials, crew.working(Indexed(), credentials):
+        await until(lambda: _retried(database, job_id))
+    assert (await job_row(database, job_id))["error_code"] == "RESOURCE_BUSY"
+
+
+async def _retried(database: Database, job_id: int) -> bool:
+    return (await job_row(database, job_id))["retry_count"] > 0
+
+
+async def test_the_raw_key_is_in_no_cache_no_table_and_no_log(
+    crew: Crew, database: Database, tenant: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    begun, may_end = anyio.Event(), anyio.Event()
+
+    async def deed(path: str) -> None:
+        begun.set()
+        await may_end.wait()
+        if path == "/refused":
+            raise OpenAIAuth("no", private={"error": "status 401"})
+        if path == "/broken":
+            raise ValueError(CANARY)
+
+    with running_redis() as address:
+        opened = open_credentials(redis_url=SecretStr(address), keks=KEKS, prefix="t", ttl_s=300)
+        async with opened as credentials:
+            for path in ("/fine", "/refused"):
+                await enqueue(database, tenant, path, reference=await kept(credentials, tenant))
+            broken = await enqueue(database, tenant, "/broken", reference=await kept(credentials, tenant))
+            index = Indexed(deed)
+            async with crew.working(index, credentials):
+                await begun.wait()
+                during = everything_in(address)
+                tables = await _all_tables(database)
+                may_end.set()
+                await crew.settled(tenant, "done", "failed", "pending")
+                await until(lambda: _retried(database, broken))
+            assert during.count(b"ciphertext") >= 3
+            assert CANARY.encode() not in during + everything_in(address)
+            assert tenant in tables
+            assert CANARY not in tables + await _all_tables(database)
+    assert {key for *_, key in index.calls} == {CANARY}
+    assert caplog.records
+    assert CANARY not in repr([vars(record) for record in caplog.records]) + caplog.text
+
+
+async def _all_tables(database: Database) -> str:
+    async with database.reading(ALL_TENANTS) as connection:
+        names = await connection.fetch("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")
+        rows = [await connection.fetch(f'SELECT t::text AS row FROM "{name["tablename"]}" AS t') for name in names]
+    return "\n".join(row["row"] for table in rows for row in table)
+
+
+async def test_ending_gives_unfinished_jobs_back_at_once(crew: Crew, database: Database, tenant: str) -> None:
+    begun = anyio.Event()
+
+    async def endless(path: str) -> None:
+        begun.set()
+        await anyio.sleep_forever()
+
+    index = Indexed(endless)
+    for n in range(4):
+        await enqueue(database, tenant, f"/{n}")
+    async with crew.working(index, workers=1):
+        await begun.wait()
+        assert await statuses(database, tenant) == ["processing"] * 4
+    assert await statuses(database, tenant) == ["pending"] * 4
+    assert index.cancelled == ["/0"]
+    jobs = await Outbox(database, lease_s=60, retry_max=1, retry_backoff_s=1).claim(10)
+    assert [(job.path, job.retry_count) for job in jobs] == [(f"/{n}", 0) for n in range(4)]
+
+
+async def test_the_jobs_of_a_crashed_worker_are_taken_over(crew: Crew, database: Database, tenant: str) -> None:
+    job_id = await enqueue(database, tenant, "/a")
+    await Outbox(database, lease_s=60, retry_max=1, retry_backoff_s=1).claim(10)
+    index = Indexed()
+    async with crew.working(index, poll_s=0.05):
+        await set_job(database, job_id, "lease_until = now() - interval '1 second'")
+        await crew.settled(tenant, "done")
+    assert index.paths == ["/a"]
+
+
+async def test_the_lease_is_renewed_while_the_work_goes_on(crew: Crew, database: Database, tenant: str) -> None:
+    may_end = anyio.Event()
+
+    async def slow(path: str) -> None:
+        await may_end.wait()
+
+    job_id = await enqueue(database, tenant, "/a")
+    index = Indexed(slow)
+
+    async def renewed() -> bool:
+        row = await job_row(database, job_id)
+        return row["lease_until"] is not None and row["lease_until"] > first
+
+    async with crew.working(index, lease_s=0.9):
+        await until(lambda: index.calls)
+        first = (await job_row(database, job_id))["lease_until"]
+        await until(renewed)
+        may_end.set()
+        await crew.settled(tenant, "done")
+    assert index.paths == ["/a"]
+
+
+async def test_a_worker_that_lost_its_lease_stops_working(crew: Crew, database: Database, tenant: str) -> None:
+    async def endless(path: str) -> None:
+        await anyio.sleep_forever()
+
+    job_id = await enqueue(database, tenant, "/a")
+    index = Indexed(endless)
+    async with crew.working(index, lease_s=0.3):
+        await until(lambda: index.calls)
+        await set_job(database, job_id, "worker = 'another', lease_until = now() + interval '1 hour'")
+        await until(lambda: index.cancelled == ["/a"])
+        await enqueue(database, tenant, "/b")
+        crew.bell.ring()
+        await until(lambda: "/b" in index.paths)
+    assert (await job_row(database, job_id))["worker"] == "another"
+
+
+async def test_workers_outlive_a_database_that_hangs_up(crew: Crew, elsewhere: Database, tenant: str) -> None:
+    depths: list[Depth] = []
+    index = Indexed()
+    async with crew.working(index, poll_s=0.05, observers=Observers(depth=depths.append)):
+        await until(lambda: depths)
+        for n in range(20):
+            await enqueue(elsewhere, tenant, f"/{n}")
+            async with elsewhere.reading(ALL_TENANTS) as connection:
+                await connection.execute(
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                    "WHERE application_name = 'armarium' AND pid <> pg_backend_pid()"
+                )
+        async with elsewhere.writing(ALL_TENANTS) as connection:
+            # A worker that could not note the end of its job leaves it to its lease.
+            await connection.execute("UPDATE mcp_file_index_jobs SET lease_until = now() WHERE status = 'processing'")
+        await until(lambda: _all_done(elsewhere, tenant))
+    assert set(index.paths) == {f"/{n}" for n in range(20)}
+
+
+async def _all_done(database: Database, tenant: str) -> bool:
+    return set(await statuses(database, tenant)) == {"done"}
+
+
+async def test_observers_learn_latency_lag_and_depth(crew: Crew, database: Database, tenant: str) -> None:
+    latencies: list[float] = []
+    lags: list[float] = []
+    depths: list[Depth] = []
+    written = await enqueue(database, tenant, "/a")
+    await set_job(database, written, "created_at = now() - interval '1 minute'")
+    await enqueue(database, tenant, "/b", "DELETE")
+    async with crew.working(Indexed(), observers=Observers(latencies.append, lags.append, depths.append)):
+        await until(lambda: len(latencies) == 2)
+        await until(lambda: depths)
+    assert len(lags) == 1
+    assert 60 <= lags[0] < 120
+    assert all(latency >= 0 for latency in latencies)
+    assert depths[0].failed == 0
+
+
+async def test_without_workers_nothing_is_claimed(crew: Crew, database: Database, tenant: str) -> None:
+    await enqueue(database, tenant, "/a")
+    outbox = Outbox(database, lease_s=60, retry_max=1, retry_backoff_s=1)
+    await work(outbox, Indexed(), NoCredentials(), crew.bell, workers=0, batch=5, poll_s=NEVER_S, needs_key=False)
+    assert await statuses(database, tenant) == ["pending"]
