@@ -30,6 +30,9 @@ SCAN_BELOW: Final = 50_000
 _CONNECTIVITY: Final = 32
 _EXPANSION_ADD: Final = 128
 _EXPANSION_SEARCH: Final = 512
+# A larger graph has to be searched more widely for the same: of 500,000 vectors 512 candidates find 0.935 of the ten
+# nearest, 1,536 find 0.968 and take 13 ms of CPU instead of 5.
+_VECTORS_PER_CANDIDATE: Final = 320
 
 # Reading vectors one by one costs as much as scanning ten times as many where they lie.
 _NARROW_SHARE: Final = 10
@@ -135,6 +138,7 @@ class VectorIndex:
         size = len(self._index)
         scan = size < self._scan_below
         wanted = min(size, k if alive is None else k * oversampling)
+        self._index.expansion_search = max(_EXPANSION_SEARCH, size // _VECTORS_PER_CANDIDATE)
         while True:
             # Past some point the graph is asked for so much that a scan is quicker, and misses nothing.
             matches = self._index.search(vector, wanted, exact=scan or wanted * _NARROW_SHARE > size, threads=1)
