@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import create_model
 
@@ -20,7 +20,7 @@ from armarium.capability import Capability, Door, Facilities
 from armarium.foundation.audit import AuditLog
 from armarium.foundation.errors import ConfigError
 from armarium.foundation.events import Events
-from armarium.foundation.identity import Authenticator, Principal, ensure_token, key_hash, read_token
+from armarium.foundation.identity import ANYONE, Authenticator, Principal, ensure_token, key_hash, read_token
 from armarium.foundation.settings import CoreSettings, SecuritySettings
 from armarium.foundation.telemetry import Metrics, export_traces
 from armarium.surfaces.mcp.app import McpApp
@@ -28,6 +28,9 @@ from armarium.surfaces.mcp.dispatch import Dispatcher
 from armarium.surfaces.mcp.gate import Gate
 from armarium.surfaces.mcp.server import McpServer, ServerIdentity, mcp_server
 from armarium.surfaces.mcp.sessions import Sessions
+
+if TYPE_CHECKING:
+    from armarium.capabilities.store.chores import StoreChores
 
 _log = logging.getLogger(__name__)
 
@@ -113,9 +116,7 @@ async def open_armarium(
     private_paths += [path for door, section in sections for path in door.keeps(section)]
     facilities = Facilities(events, settings.state_path(), metrics, private_paths)
     for door, _ in sections:
-        if not door.is_installed:
-            hint = f"pip install 'armarium[{door.name}]'"
-            raise ConfigError(f"the {door.name} needs packages that are not installed", hint=hint)
+        _check_installed(door)
     async with AsyncExitStack() as parts:
         if settings.telemetry.otlp_endpoint:
             parts.callback(export_traces(settings.telemetry.otlp_endpoint, "armarium"))
@@ -138,22 +139,46 @@ async def open_armarium(
         yield Armarium(settings, capabilities, dispatcher, metrics, events)
 
 
+def store_chores(settings: CoreSettings) -> StoreChores:
+    """What `armarium store` does for the store that the settings ask for."""
+    section = getattr(settings, STORE.name)
+    if section is None:
+        raise ConfigError("no store is configured", hint="add a section: store")
+    _check_installed(STORE)
+    from armarium.capabilities.store.chores import StoreChores
+
+    return StoreChores(section, settings.state_path())
+
+
+def _check_installed(door: Door) -> None:
+    if not door.is_installed:
+        hint = f"pip install 'armarium[{door.name}]'"
+        raise ConfigError(f"the {door.name} needs packages that are not installed", hint=hint)
+
+
 def open_authenticator(settings: CoreSettings) -> Authenticator:
     """Who may call, as `security.auth` says."""
-    security = settings.security
-    if security.auth == "none":
+    if settings.security.auth == "none":
         if not is_loopback(settings.server.host):
             raise ConfigError(
                 f"security.auth is none, but the server would listen on {settings.server.host}",
                 hint="use auth: auto, file:<path> or keys, or listen on 127.0.0.1",
             )
         return Authenticator((), open_to_anyone=True)
+    return Authenticator(callers(settings))
+
+
+def callers(settings: CoreSettings) -> list[Principal]:
+    """Everybody who may call, by name."""
+    security = settings.security
+    if security.auth == "none":
+        return [ANYONE]
     if security.auth == "keys":
-        return Authenticator(_principals(security))
+        return _principals(security)
     token_file = token_path(settings)
     assert token_file is not None
     token = ensure_token(token_file) if security.auth == "auto" else read_token(token_file)
-    return Authenticator((Principal("owner", (), key_hash(token)),))
+    return [Principal("owner", (), key_hash(token))]
 
 
 def _principals(security: SecuritySettings) -> list[Principal]:

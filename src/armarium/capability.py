@@ -60,6 +60,8 @@ class Door:
     """Modules of the extra named like the capability; without them it cannot be opened."""
     keeps: Callable[[Any], Sequence[Path]] = lambda section: ()
     """Where the capability keeps what is its own, such as an index; no other capability may show it to a caller."""
+    described: Callable[[], Sequence[ToolSpec]] = lambda: ()
+    """Its tools, to be described and never called, where opening it takes more than a directory."""
 
     @property
     def is_installed(self) -> bool:

@@ -120,6 +120,19 @@ def test_a_redis_that_does_not_answer_is_found_without_showing_the_password(
     assert PASSWORD not in str(findings)
 
 
+@pytest.mark.parametrize(("workers", "said"), [(2, "only its own workers"), (0, "store.index.workers is 0")])
+def test_keys_that_only_one_server_has_are_found(tmp_path: Path, store_dsn: str, workers: int, said: str) -> None:
+    asks_callers = {
+        "embedding": {"provider": "openai"},
+        "security": {"encryption_keks": {1: "x" * 32}},
+        "index": {"workers": workers},
+    }
+    finding = found(tmp_path, dsn=store_dsn, **asks_callers)["redis"]
+    assert finding.state == "warn"
+    assert said in finding.message
+    assert "redis" not in found(tmp_path, dsn=store_dsn, **asks_callers, search={"enabled": False})
+
+
 def test_missing_packages_are_found_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(examination, "find_spec", lambda name: None if name == "redis" else object())
     findings = found(tmp_path)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 from armarium.capabilities.store.settings import StoreSettings
 from armarium.capability import Capability, Door, Facilities, Finding
+from armarium.foundation.tools import ToolSpec
+
+if TYPE_CHECKING:
+    from armarium.capabilities.store.service import Store
 
 _INSTRUCTIONS = (
     "The store keeps text files for you across sessions, in projects; nobody else sees them. file_write keeps, "
@@ -34,6 +39,13 @@ def examine_store(section: StoreSettings | None, facilities: Facilities) -> Iter
     return examine(section, facilities)
 
 
+def described_tools() -> Sequence[ToolSpec]:
+    """The tools without a store behind them: no database is started to write a manual."""
+    from armarium.capabilities.store.tools import store_tools
+
+    return store_tools(cast("Store", None))
+
+
 def kept_by_store(section: StoreSettings) -> list[Path]:
     """The files of a database that is started here, where they are not in the server's state directory."""
     return [Path(section.data_dir).expanduser()] if section.data_dir else []
@@ -46,4 +58,5 @@ DOOR = Door(
     examine_store,
     packages=("asyncpg", "cryptography", "httpx2", "numpy", "onnxruntime", "tantivy", "tokenizers"),
     keeps=kept_by_store,
+    described=described_tools,
 )

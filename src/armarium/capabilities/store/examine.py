@@ -45,6 +45,8 @@ def examine(section: StoreSettings | None, facilities: Facilities) -> Generator[
         yield from _started_here(Home(data_directory(section.data_dir, facilities.state_dir)))
     if section.redis_url is not None:
         yield _redis(section.redis_url.get_secret_value())
+    elif section.search.enabled and section.embedding.provider != "local":
+        yield _keys_in_memory(section)
 
 
 async def _served_elsewhere(dsn: str, section: StoreSettings) -> list[Finding]:
@@ -167,3 +169,11 @@ def _redis(url: str) -> Finding:
         message = f"cannot be used: {type(error).__name__}"
         return Finding("redis", "fail", message, hint="check store.redis_url, and that Redis runs there")
     return Finding("redis", "ok", "answers")
+
+
+def _keys_in_memory(section: StoreSettings) -> Finding:
+    message = "callers' keys stay in the memory of the server that takes a write: only its own workers can index it"
+    if not section.index.workers:
+        message += ", and store.index.workers is 0"
+    hint = "set store.redis_url to have several servers, or `armarium store worker`"
+    return Finding("redis", "warn", message, hint)

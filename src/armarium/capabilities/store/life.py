@@ -118,39 +118,42 @@ async def open_workshop(
         yield Workshop(settings, dsn, database, models, credentials, Bell(database, dsn), metrics)
 
 
+def store_in(workshop: Workshop) -> Store:
+    """The store itself, as its tools see it."""
+    settings, metrics = workshop.settings, workshop.metrics
+    search = FileSearch(
+        workshop.database,
+        workshop.models,
+        SearchRules(
+            vector_candidates=settings.search.vector_candidates,
+            bm25_candidates=settings.search.bm25_candidates,
+            semantic_weight=settings.search.fallback.semantic_weight,
+            lexical_weight=settings.search.fallback.lexical_weight,
+            rerank_timeout_s=settings.search.rerank.timeout_ms / 1000,
+        ),
+        on_rerank_failure=metrics.did_without_reranker,
+    )
+    return Store(
+        workshop.database,
+        settings,
+        search=search if settings.search.enabled else None,
+        keep_credential=workshop.credentials.keep,
+        on_committed=workshop.bell.ring,
+        on_mutation=metrics.changed,
+        on_search=metrics.searched,
+    )
+
+
 @asynccontextmanager
 async def open_store(settings: StoreSettings, state_dir: Path, registry: CollectorRegistry) -> AsyncGenerator[Store]:
     """The store, indexing behind what is written for as long as the block runs."""
-    async with open_workshop(settings, state_dir, registry) as workshop:
-        metrics = workshop.metrics
-        search = FileSearch(
-            workshop.database,
-            workshop.models,
-            SearchRules(
-                vector_candidates=settings.search.vector_candidates,
-                bm25_candidates=settings.search.bm25_candidates,
-                semantic_weight=settings.search.fallback.semantic_weight,
-                lexical_weight=settings.search.fallback.lexical_weight,
-                rerank_timeout_s=settings.search.rerank.timeout_ms / 1000,
-            ),
-            on_rerank_failure=metrics.did_without_reranker,
-        )
-        store = Store(
-            workshop.database,
-            settings,
-            search=search if settings.search.enabled else None,
-            keep_credential=workshop.credentials.keep,
-            on_committed=workshop.bell.ring,
-            on_mutation=metrics.changed,
-            on_search=metrics.searched,
-        )
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(workshop.keep_tidy)
-            if settings.search.enabled:
-                tasks.start_soon(workshop.bell.tell_others)
-                tasks.start_soon(workshop.bell.listen)
-                tasks.start_soon(workshop.work, settings.index.workers)
-            try:
-                yield store
-            finally:
-                tasks.cancel_scope.cancel()
+    async with open_workshop(settings, state_dir, registry) as workshop, anyio.create_task_group() as tasks:
+        tasks.start_soon(workshop.keep_tidy)
+        if settings.search.enabled:
+            tasks.start_soon(workshop.bell.tell_others)
+            tasks.start_soon(workshop.bell.listen)
+            tasks.start_soon(workshop.work, settings.index.workers)
+        try:
+            yield store_in(workshop)
+        finally:
+            tasks.cancel_scope.cancel()

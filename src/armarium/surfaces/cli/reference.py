@@ -18,7 +18,7 @@ import typer
 import yaml
 from pydantic import BaseModel
 
-from armarium.assembly import Settings, open_armarium
+from armarium.assembly import DOORS, Settings, open_armarium
 from armarium.foundation.errors import ArmariumError
 from armarium.foundation.tools import ERROR_ENVELOPE, ToolSpec
 from armarium.surfaces.cli import filesystem
@@ -137,13 +137,13 @@ def _served_tools() -> list[tuple[str, ToolSpec]]:
                 "state_dir": f"{directory}/state",
                 "audit": {"enabled": False},
                 "sandbox": {"roots": roots},
-                "store": {},
                 "corpus": {"root": directory, "ingest": {"watch": False}},
             }
             async with open_armarium(Settings.model_validate(wanted)) as armarium:
                 return armarium.dispatcher.tools
 
-    return anyio.run(ask)
+    served = anyio.run(ask) + [(door.name, tool) for door in DOORS for tool in door.described()]
+    return [(owner, tool) for door in DOORS for owner, tool in served if owner == door.name]
 
 
 def _tool(tool: ToolSpec) -> Generator[str]:

@@ -1,0 +1,110 @@
+"""Makes the index of all files anew, after a change of what turns text into vectors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from armarium.capabilities.store.bell import LISTENER
+from armarium.capabilities.store.database import ALL_TENANTS, Connection, Database, Pool
+from armarium.capabilities.store.errors import DatabaseUnavailable
+from armarium.capabilities.store.migrate import changing_schema, index_dimensions
+from armarium.foundation.sql import queries
+
+_SQL = queries("armarium.capabilities.store.sql", "reindex.sql")
+_FOR_ALL_TENANTS = f"SET LOCAL armarium.tenant = '{ALL_TENANTS}'"
+_HAS_STORE = "SELECT to_regclass('armarium_store_facts') IS NOT NULL"
+_RUNNING = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = $1"
+# The one that workers take first comes first here, too: otherwise each could wait for the other.
+_HOLD_INDEX = "LOCK TABLE mcp_file_indexed, mcp_file_chunk_embeddings IN ACCESS EXCLUSIVE MODE"
+_FORGET_VECTORS = "TRUNCATE mcp_file_chunk_embeddings"
+_NOTE_DIMENSIONS = "UPDATE armarium_store_facts SET value = $1 WHERE name = 'dimensions'"
+
+
+@dataclass(frozen=True, slots=True)
+class ReindexPlan:
+    """What there is to do."""
+
+    files: int
+    callers: int
+    dimensions: int
+    """Numbers in a vector of the index as it is."""
+    wanted_dimensions: int
+    running: int
+    """Servers and workers that use the database now."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueuedFiles:
+    """The jobs that bring the vectors back, by the range of their ids."""
+
+    jobs: int = 0
+    first: int = 0
+    last: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class HowFar:
+    """What became of the jobs."""
+
+    open: int
+    failed: int
+
+
+async def plan_reindex(pool: Pool, *, dimensions: int) -> ReindexPlan:
+    """Look at what is there; nothing changes."""
+    async with pool.acquire() as connection, connection.transaction():
+        await connection.execute(_FOR_ALL_TENANTS)
+        if not await connection.fetchval(_HAS_STORE):
+            raise DatabaseUnavailable(
+                "the database holds no store yet, so there is nothing to index", hint="start a server first"
+            )
+        there = await connection.fetchrow(_SQL["what_is_there"], ALL_TENANTS)
+        assert there is not None, "the statement always gives a row"
+        made_for = await index_dimensions(connection)
+        return ReindexPlan(there["files"], there["callers"], made_for, dimensions, await _running(connection))
+
+
+async def begin_reindex(pool: Pool, *, dimensions: int, queue: bool) -> QueuedFiles:
+    """Forget all vectors, make room for those of the wanted length, and `queue` every file, all at once or not at all.
+
+    Without `queue` each file gets its vectors with its next write.
+    """
+    async with changing_schema(pool, dimensions=dimensions) as connection:
+        await connection.execute(_FOR_ALL_TENANTS)
+        if (made_for := await index_dimensions(connection)) != dimensions:
+            await _refuse_company(connection, made_for)
+        await connection.execute(_HOLD_INDEX)
+        await connection.execute(_FORGET_VECTORS)
+        if made_for != dimensions:
+            await connection.execute(
+                f"ALTER TABLE mcp_file_chunk_embeddings ALTER COLUMN embedding TYPE vector({int(dimensions)})"
+            )
+            await connection.execute(_NOTE_DIMENSIONS, str(dimensions))
+        await connection.execute(_SQL["forget_how_it_was_made"], ALL_TENANTS)
+        if not queue:
+            return QueuedFiles()
+        queued = await connection.fetchrow(_SQL["queue_all_files"], ALL_TENANTS)
+        assert queued is not None, "the statement always gives a row"
+        return QueuedFiles(queued["jobs"], queued["first"], queued["last"])
+
+
+async def how_far(database: Database, queued: QueuedFiles) -> HowFar:
+    """How many of the jobs are still to be done, and how many were given up."""
+    async with database.reading(ALL_TENANTS) as connection:
+        row = await connection.fetchrow(_SQL["how_far"], ALL_TENANTS, queued.first, queued.last)
+    assert row is not None, "the statement always gives a row"
+    return HowFar(row["open"], row["failed"])
+
+
+async def _running(connection: Connection) -> int:
+    """Each server and each worker listens on one connection."""
+    return await connection.fetchval(_RUNNING, LISTENER)
+
+
+async def _refuse_company(connection: Connection, made_for: int) -> None:
+    """Who runs already makes vectors of the old length, and would fail every job."""
+    if running := await _running(connection):
+        raise DatabaseUnavailable(
+            f"{running} servers or workers use the database, with vectors of {made_for} numbers",
+            hint="stop them, run this again, and start them with the new settings",
+        )

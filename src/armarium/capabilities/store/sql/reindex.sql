@@ -1,0 +1,28 @@
+-- A new index of all files of all tenants; the tenant in $1 is always '*'.
+
+-- name: what_is_there
+SELECT count(*) AS files, count(DISTINCT apikey_hash) AS callers
+FROM mcp_files
+WHERE $1::text IN (apikey_hash, '*') AND deleted = FALSE;
+
+-- name: forget_how_it_was_made
+-- Passages and words stay, so that files are found by their words until they have vectors again.
+UPDATE mcp_file_indexed SET made_with = '' WHERE $1::text IN (apikey_hash, '*');
+
+-- name: queue_all_files
+WITH queued AS (
+    INSERT INTO mcp_file_index_jobs (apikey_hash, project, file_path, operation, file_updated_at)
+    SELECT file.apikey_hash, file.project, file.path, 'UPSERT', file.updated_at
+    FROM mcp_files AS file
+    WHERE $1::text IN (file.apikey_hash, '*') AND file.deleted = FALSE
+    ORDER BY file.id
+    RETURNING id
+)
+SELECT count(*) AS jobs, coalesce(min(id), 0) AS first, coalesce(max(id), 0) AS last FROM queued;
+
+-- name: how_far
+SELECT
+    count(*) FILTER (WHERE status IN ('pending', 'processing')) AS open,
+    count(*) FILTER (WHERE status = 'failed') AS failed
+FROM mcp_file_index_jobs
+WHERE $1::text IN (apikey_hash, '*') AND id BETWEEN $2 AND $3;

@@ -1,0 +1,236 @@
+"""Files out of the store and into it: a tar archive, one file at a time, so that it does not matter how many."""
+
+from __future__ import annotations
+
+import hashlib
+import tarfile
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, BinaryIO, TypeVar, cast
+
+from anyio import to_thread
+
+from armarium.capabilities.store.database import Connection, Database
+from armarium.capabilities.store.errors import (
+    AlreadyExists,
+    InvalidPath,
+    InvalidQuery,
+    NotFound,
+    PayloadTooLarge,
+    StoreError,
+)
+from armarium.capabilities.store.model import ROOT, Scope
+from armarium.capabilities.store.service import Store
+from armarium.capabilities.store.validation import ANY_PROJECT, checked_inner_path, checked_project
+from armarium.foundation.sql import queries
+from armarium.foundation.tools import Call
+
+_SQL = queries("armarium.capabilities.store.sql", "transfer.sql")
+_END_OF_ARCHIVE = bytes(2 * tarfile.BLOCKSIZE)
+_END: type[Exception] = cast(Any, tarfile).EOFHeaderError
+_DESCRIBING = frozenset(
+    {
+        tarfile.XHDTYPE,
+        tarfile.XGLTYPE,
+        tarfile.SOLARIS_XHDTYPE,
+        tarfile.GNUTYPE_LONGNAME,
+        tarfile.GNUTYPE_LONGLINK,
+    }
+)
+_LONGEST_DESCRIPTION = 1024 * 1024
+_DAMAGED = (tarfile.TarError, ValueError, EOFError, OSError, OverflowError)
+_Answer = TypeVar("_Answer")
+
+
+class ArchiveUnusable(StoreError):
+    """The archive cannot be written, or it cannot be read to its end. What was taken in until then stays."""
+
+    code = "ARCHIVE_UNUSABLE"
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """What an archive holds."""
+
+    projects: int
+    files: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """A member of an archive that was not taken in, and why."""
+
+    member: str
+    code: str
+    reason: str
+
+
+@dataclass(slots=True)
+class Imported:
+    """What became of the members of an archive."""
+
+    written: int = 0
+    unchanged: int = 0
+    """Files that were there already, with the same content."""
+    skipped: int = 0
+    bytes: int = 0
+    """In the files that were written."""
+
+
+async def export_files(database: Database, tenant: str, project: str, out: BinaryIO) -> Exported:
+    """Write a tenant's files to `out`, of one project or with "*" of all, as they are at one moment.
+
+    An archive that could not be finished has no end, so nobody takes it for a whole one.
+    """
+    wanted = project if project == ANY_PROJECT else checked_project(project)
+    async with database.writing(tenant) as connection:
+        await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        # Whoever reads the other end of a pipe may take a break.
+        await connection.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
+        projects = [row["project"] for row in await connection.fetch(_SQL["projects_with_files"], tenant)]
+        chosen = projects if wanted == ANY_PROJECT else [each for each in projects if each == wanted]
+        if not chosen:
+            raise NotFound("there are no files to export", hint="check the project and the caller")
+        files = size = 0
+        for each in chosen:
+            files_here, size_here = await _export_project(connection, Scope(tenant, each), out)
+            files, size = files + files_here, size + size_here
+        await _written(out, _END_OF_ARCHIVE)
+    return Exported(len(chosen), files, size)
+
+
+async def _export_project(connection: Connection, scope: Scope, out: BinaryIO) -> tuple[int, int]:
+    files, size, path = 0, 0, ROOT
+    while file := await connection.fetchrow(_SQL["next_file"], scope.apikey_hash, scope.project, path):
+        path, content = cast(str, file["path"]), cast(bytes, file["content"])
+        header = tarfile.TarInfo(scope.project + path)
+        header.size, header.mtime, header.mode = len(content), int(file["updated_at"].timestamp()), 0o600
+        padding = bytes(-len(content) % tarfile.BLOCKSIZE)
+        await _written(out, header.tobuf(tarfile.PAX_FORMAT), content, padding)
+        files, size = files + 1, size + len(content)
+    return files, size
+
+
+async def _written(out: BinaryIO, *parts: bytes) -> None:
+    try:
+        await to_thread.run_sync(out.writelines, parts)
+    except OSError as error:
+        # As it is, a pipe that broke would be taken for a broken connection to the database.
+        raise ArchiveUnusable(f"the archive cannot be written: {error.strerror or type(error).__name__}") from error
+
+
+class Import:
+    """Takes an archive in for one caller. Each member is a write of its own, so it can be run again after a break."""
+
+    def __init__(
+        self,
+        store: Store,
+        database: Database,
+        call: Call,
+        *,
+        project: str | None,
+        overwrite: bool,
+        max_file_bytes: int,
+        on_skipped: Callable[[Skipped], None],
+    ) -> None:
+        self._store = store
+        self._database = database
+        self._call = call
+        self._project = None if project is None else checked_project(project)
+        self._overwrite = overwrite
+        self._max_file_bytes = max_file_bytes
+        self._on_skipped = on_skipped
+
+    async def run(self, source: BinaryIO) -> Imported:
+        """Take in every member; those that cannot be stored are skipped and told."""
+        done = Imported()
+        with closing(await _read(partial(_opened, source))) as archive:
+            while (member := await _read(archive.next)) is not None:
+                # It remembers every member otherwise, and an archive may have millions.
+                cast(Any, archive).members = []
+                if member.isdir():
+                    continue
+                try:
+                    await self._take_in(archive, member, done)
+                except StoreError as error:
+                    if error.retryable or isinstance(error, ArchiveUnusable):
+                        raise
+                    done.skipped += 1
+                    self._on_skipped(Skipped(member.name, error.code, error.message))
+        return done
+
+    async def _take_in(self, archive: tarfile.TarFile, member: tarfile.TarInfo, done: Imported) -> None:
+        if not member.isreg():
+            raise InvalidQuery("it is a link or a device, and only files can be stored")
+        scope, path = self._place_of(member.name)
+        if member.size > self._max_file_bytes:
+            raise PayloadTooLarge(f"a file has at most {self._max_file_bytes} bytes")
+        content = await _read(partial(_content, archive, member))
+        if (same := await self._is_there(scope, path, content)) is True:
+            done.unchanged += 1
+            return
+        if same is False and not self._overwrite:
+            raise AlreadyExists("a file with other content is there already")
+        try:
+            text = content.decode()
+        except UnicodeDecodeError:
+            raise InvalidQuery("it is not UTF-8, and only text can be stored") from None
+        kept = not self._overwrite
+        await self._store.write(self._call, scope.project, path, text, "TRUNCATE", create_only=kept)
+        done.written, done.bytes = done.written + 1, done.bytes + len(content)
+
+    def _place_of(self, name: str) -> tuple[Scope, str]:
+        directory, slash, rest = name.removeprefix("./").partition("/")
+        if not slash or directory in {"", ".", ".."}:
+            raise InvalidPath("it does not lie in a directory that is named like a project")
+        project = self._project or checked_project(directory)
+        return Scope(self._call.principal.apikey_hash, project), checked_inner_path("/" + rest)
+
+    async def _is_there(self, scope: Scope, path: str, content: bytes) -> bool | None:
+        """Whether the file has this content already; None when there is no such file."""
+        where = (scope.apikey_hash, scope.project, path)
+        async with self._database.reading(scope.apikey_hash) as connection:
+            return await connection.fetchval(
+                _SQL["has_content"], *where, len(content), hashlib.sha256(content).digest()
+            )
+
+
+class _Member(tarfile.TarInfo):
+    """A header that says when it is damaged. Left to itself, an archive that is cut off just ends early."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> _Member:
+        try:
+            member = super().frombuf(buf, encoding, errors)
+        except _END:
+            raise
+        except tarfile.HeaderError as error:
+            raise tarfile.ReadError("it is cut off or damaged") from error
+        if member.size < 0 or (member.type in _DESCRIBING and member.size > _LONGEST_DESCRIPTION):
+            raise tarfile.ReadError("it is damaged")
+        return member
+
+
+def _opened(source: BinaryIO) -> tarfile.TarFile:
+    return tarfile.open(fileobj=source, mode="r|*", tarinfo=_Member)
+
+
+def _content(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
+    content = archive.extractfile(member)
+    assert content is not None, "it is a regular file"
+    return content.read()
+
+
+async def _read(step: Callable[[], _Answer]) -> _Answer:
+    """Read on in a thread: what comes from a pipe may take its time."""
+    try:
+        return await to_thread.run_sync(step, abandon_on_cancel=True)
+    except _DAMAGED as error:
+        raise ArchiveUnusable(
+            "the archive cannot be read: it is no tar archive, or cut off, or damaged",
+            hint="what was taken in stays; the same command goes on with a whole one",
+            private={"error": str(error)},
+        ) from error
