@@ -33,6 +33,7 @@ _LONGEST_BACKOFF_S = 600.0
 _ALONG_THE_QUEUE = "; ".join(
     [
         "SET LOCAL plan_cache_mode = force_generic_plan",
+        "SET LOCAL join_collapse_limit = 1",
         *(f"SET LOCAL enable_{way} = off" for way in ("sort", "seqscan", "bitmapscan", "hashjoin", "mergejoin")),
     ]
 )

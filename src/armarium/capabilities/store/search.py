@@ -48,8 +48,8 @@ class SearchRules:
 
     vector_candidates: int = 30
     bm25_candidates: int = 30
-    semantic_weight: float = 0.6
-    lexical_weight: float = 0.4
+    semantic_weight: float = 0.5
+    lexical_weight: float = 0.5
     rerank_timeout_s: float = 3.0
 
 
