@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from armarium.foundation.redaction import PREVIEW_BYTES, fingerprint, redacted
+from armarium.foundation.redaction import redacted
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
@@ -18,20 +18,10 @@ JSON = st.recursive(
 )
 
 
-def test_content_is_reduced_to_length_hash_and_a_short_preview() -> None:
+def test_content_is_reduced_to_length_and_hash() -> None:
     content = "ä" * 1000
     (shown,) = redacted({"content": content}, frozenset({"content"})).values()
-    assert shown == {
-        "length": 2000,
-        "sha256": hashlib.sha256(content.encode()).hexdigest(),
-        "preview": "ä" * (PREVIEW_BYTES // 2),
-    }
-
-
-def test_a_preview_never_ends_in_half_a_character() -> None:
-    shown = fingerprint("x" + "鍵" * 200)
-    assert len(shown["preview"].encode()) <= PREVIEW_BYTES
-    assert shown["preview"] == "x" + "鍵" * 85
+    assert shown == {"length": 2000, "sha256": hashlib.sha256(content.encode()).hexdigest()}
 
 
 def test_short_content_is_marked_as_content_all_the_same() -> None:
@@ -50,9 +40,8 @@ def test_whatever_is_long_is_reduced_whoever_it_belongs_to() -> None:
 
 
 @given(st.dictionaries(st.sampled_from(["path", "content", "other"]), JSON))
-def test_content_is_never_written_beyond_its_preview(arguments: dict[str, Any]) -> None:
+def test_content_is_never_written(arguments: dict[str, Any]) -> None:
     shown = redacted(arguments, frozenset({"content"}))
     assert set(shown) == set(arguments)
     if "content" in shown:
-        assert set(shown["content"]) == {"length", "sha256", "preview"}
-        assert len(shown["content"]["preview"].encode()) <= PREVIEW_BYTES
+        assert set(shown["content"]) == {"length", "sha256"}

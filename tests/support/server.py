@@ -57,9 +57,7 @@ class ServerProcess:
         self._reader = threading.Thread(target=self._read_log, name="server-log", daemon=True)
         self._reader.start()
         try:
-            address: str = self.wait_for_log(_is_listening, deadline_s=START_DEADLINE_S)["address"]
-            self.url = address.replace("//0.0.0.0:", "//127.0.0.1:")
-            assert httpx.get(f"{self.url}/health", timeout=START_DEADLINE_S).status_code == 200
+            self._wait_until_ready()
         except BaseException:
             self.kill()
             raise
@@ -126,6 +124,11 @@ class ServerProcess:
                     output = "\n".join(self.other_output)
                     raise AssertionError(f"no such log line; {seen} lines, other output: {output[-2000:]}")
                 self._news.wait(left)
+
+    def _wait_until_ready(self) -> None:
+        address: str = self.wait_for_log(_is_listening, deadline_s=START_DEADLINE_S)["address"]
+        self.url = address.replace("//0.0.0.0:", "//127.0.0.1:")
+        assert httpx.get(f"{self.url}/health", timeout=START_DEADLINE_S).status_code == 200
 
     @contextmanager
     def peak_memory(self) -> Generator[Growth]:

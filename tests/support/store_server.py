@@ -18,7 +18,7 @@ from armarium.capabilities.store.postgres.cluster import DATABASE, ROLE
 from armarium.capabilities.store.postgres.home import Home
 from armarium.foundation.identity import key_hash
 from support.client import ToolClient
-from support.server import ServerProcess, installed_command, write_config
+from support.server import START_DEADLINE_S, ServerProcess, installed_command, write_config
 
 PATIENCE_S = 60.0
 Json = dict[str, Any]
@@ -58,6 +58,20 @@ def start_store(directory: Path, store: Mapping[str, Any], users: Sequence[Store
     )
 
 
+class WorkerProcess(ServerProcess):
+    """`armarium store worker`, which indexes and does not listen."""
+
+    def _wait_until_ready(self) -> None:
+        self.wait_for_log(lambda line: line.get("msg") == "indexing", deadline_s=START_DEADLINE_S)
+
+
+def start_worker(directory: Path, store: Mapping[str, Any]) -> WorkerProcess:
+    """A worker with these settings."""
+    directory.mkdir(exist_ok=True, parents=True)
+    file = store_config(directory, store, [StoreUser("nobody")])
+    return WorkerProcess([installed_command("armarium"), "store", "worker", "--config", str(file)])
+
+
 def embedded_dsn(data_dir: Path) -> str:
     """The address of the database that servers started in the directory."""
     return f"postgresql://{ROLE}@/{DATABASE}?host={Home(data_dir).socket_directory()}"
@@ -66,7 +80,7 @@ def embedded_dsn(data_dir: Path) -> str:
 @asynccontextmanager
 async def looking_into(dsn: str, tenant: str = "*") -> AsyncGenerator[asyncpg.Connection]:
     """A connection beside the servers', which sees the rows of one tenant, or of all."""
-    connection = await asyncpg.connect(dsn, timeout=PATIENCE_S, server_settings={"armarium.tenant": tenant})
+    connection = await asyncpg.connect(dsn, timeout=int(PATIENCE_S), server_settings={"armarium.tenant": tenant})
     try:
         yield connection
     finally:

@@ -6,7 +6,6 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any
 
-PREVIEW_BYTES = 256
 _LONGEST_PLAIN_TEXT = 1024
 
 
@@ -27,11 +26,7 @@ def _must_shrink(name: str, value: object, content_fields: frozenset[str]) -> bo
 
 
 def fingerprint(value: object) -> dict[str, Any]:
-    """Length, hash and the first bytes: enough to recognise a content, not to have it."""
+    """Length and hash: enough to recognise a content, not to have any of it."""
     text = value if isinstance(value, str) else repr(value)
     encoded = text.encode("utf-8", "backslashreplace")
-    return {
-        "length": len(encoded),
-        "sha256": hashlib.sha256(encoded).hexdigest(),
-        "preview": encoded[:PREVIEW_BYTES].decode("utf-8", "ignore"),
-    }
+    return {"length": len(encoded), "sha256": hashlib.sha256(encoded).hexdigest()}

@@ -137,7 +137,7 @@ class Dispatcher:
     ) -> None:
         capability = prepared.capability if prepared else ""
         written_name = name if prepared else name[:80]
-        content_fields = prepared.tool.content_fields if prepared else frozenset(arguments)
+        content_fields = prepared.not_written_down(arguments) if prepared else frozenset(arguments)
         root_argument, path_argument = prepared.tool.subject if prepared else ("root", "path")
         record = CallRecord(
             at=timestamp(),
@@ -184,7 +184,12 @@ class _Prepared:
         self.calls = {end: metrics.calls.labels(capability, tool.name, end) for end in ("success", "error")}
         self.duration = metrics.duration.labels(capability, tool.name)
         self.check_arguments = SchemaCheck(tool.input_schema).check
+        self._known = frozenset[str](tool.input_schema.get("properties", ()))
         self._answers = SchemaCheck(tool.output_schema) if check_answers and tool.output_schema else None
+
+    def not_written_down(self, arguments: Iterable[str]) -> frozenset[str]:
+        """The arguments that carry content, and those nobody knows, which may."""
+        return self.tool.content_fields | (frozenset(arguments) - self._known)
 
     def check_answer(self, answer: Json) -> None:
         """In tests: an answer that breaks its own schema is a fault of ours."""
