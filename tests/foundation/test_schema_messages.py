@@ -98,6 +98,24 @@ def test_hostile_names_and_values_are_not_echoed_at_length() -> None:
     assert len(complaint({"path": "a", "kind": "x" * 100_000}).message) < 200
 
 
+@pytest.mark.parametrize(
+    ("schema", "arguments", "message"),
+    [
+        ({"type": "object", "additionalProperties": False}, {"x": 1}, "unknown argument `x`"),
+        ({"type": "object", "properties": {}, "additionalProperties": False}, {"x": 1}, "unknown argument `x`"),
+        ({"properties": {"a": {"additionalProperties": False}}}, {"a": {"x": 1}}, "unknown argument `a.x`"),
+        ({"properties": {"a": False}}, {"a": 1}, "unknown argument `a`"),
+        ({"items": {"additionalProperties": False}}, [{}, {"x": 1}], "unknown argument `1.x`"),
+    ],
+)
+def test_what_a_schema_without_such_arguments_refuses_is_named(
+    schema: dict[str, Any], arguments: object, message: str
+) -> None:
+    with pytest.raises(InvalidArgument) as mistake:
+        SchemaCheck(schema).check(arguments)
+    assert mistake.value.message == message
+
+
 @given(st.recursive(st.none() | st.booleans() | st.floats() | st.integers() | st.text(), st.lists, max_leaves=5))
 def test_any_value_either_fits_or_is_told_to_be_wrong(value: object) -> None:
     if isinstance(value, str) and 1 <= len(value) <= 10:

@@ -92,6 +92,28 @@ def test_a_message_has_its_headers_its_text_and_the_names_of_its_attachments() -
     assert (result.title, result.structure) == ("Grüße aus Köln", "markdown")
 
 
+def test_the_text_of_attachments_that_are_text_is_read_and_of_others_only_the_name() -> None:
+    mail = message()
+    mail.add_attachment("ship;tons\nAurora;1200\n", subtype="csv", filename="ships.csv")
+    mail.add_attachment("<h3>Tides</h3><p>High &amp; low.</p>", subtype="html", filename="tides.html")
+    mail.add_attachment("*Fog* at seven.\n", subtype="markdown", filename="fog.md")
+    mail.add_attachment("Grüße vom Anhang\n", filename="gruß.txt", charset="latin-1")
+    mail.add_attachment(b"words in a program", maintype="application", subtype="octet-stream", filename="a.bin")
+    mail.add_attachment(b"\0\1 no words", maintype="text", subtype="plain", filename="liar.txt")
+    assert extract(EML, mail.as_bytes()).text.partition("the text.\n\n")[2] == (
+        "Attachments: ships.csv, tides.html, fog.md, gruß.txt, a.bin, liar.txt\n\n"
+        "## ships.csv\n\nship;tons\nAurora;1200\n\n## tides.html\n\n### Tides\n\nHigh & low.\n\n"
+        "## fog.md\n\n*Fog* at seven.\n\n## gruß.txt\n\nGrüße vom Anhang\n"
+    )
+
+
+def test_an_attachment_alone_is_not_taken_for_the_text_of_the_message() -> None:
+    mail = message(text=None, html="<p>The letter.</p>")
+    mail.add_attachment("The note.\n", filename="note.txt")
+    text = extract(EML, mail.as_bytes()).text
+    assert text.index("The letter.") < text.index("Attachments: note.txt") < text.index("## note.txt\n\nThe note.")
+
+
 def test_a_message_without_a_plain_text_is_read_from_its_html() -> None:
     text = extract(EML, message(text=None, html="<h2>Offer</h2><p>Only today.</p>").as_bytes()).text
     assert text.endswith("\n\n## Offer\n\nOnly today.\n")

@@ -132,6 +132,59 @@ def test_a_page_number_between_the_columns_comes_last() -> None:
     assert [line for line in extracted(pdf(draw)).text.split("\n") if line] == [TITLE, *left, *right, "17"]
 
 
+BODY = [f"B{number:02} is a line of the only column" for number in range(10)]
+
+
+def placed(*texts: tuple[float, float, str]) -> Callable[[Canvas], None]:
+    def draw(canvas: Canvas) -> None:
+        for left, height, text in texts:
+            canvas.drawString(left, height, text)
+
+    return draw
+
+
+def drawn_lines(*draw: Callable[[Canvas], None]) -> list[str]:
+    """The lines of a page on which so much is painted, in that order."""
+
+    def page(canvas: Canvas) -> None:
+        for each in draw:
+            each(canvas)
+
+    return [line for line in extracted(pdf(page)).text.split("\n") if line]
+
+
+def test_what_is_painted_late_or_early_is_read_where_it_stands() -> None:
+    body, title, footer = lines_at(*BODY), placed((60, 800, "Title")), placed((60, 40, "Footer"))
+    header_and_footer = placed((60, 820, "Header"), (60, 40, "Footer"))
+    assert drawn_lines(body, title) == ["Title", *BODY]
+    assert drawn_lines(footer, body) == [*BODY, "Footer"]
+    assert drawn_lines(footer, body, title) == ["Title", *BODY, "Footer"]
+    assert drawn_lines(header_and_footer, body, title) == ["Header", "Title", *BODY, "Footer"]
+
+
+@pytest.mark.parametrize("left", [60, 280, 480])
+def test_short_lines_above_and_below_two_columns_are_read_before_and_after_both(left: float) -> None:
+    columns = [(60.0, column("left", 220, 30)), (310.0, column("right", 220, 30))]
+    body = columns_page(columns, "", order="column by column")
+    title, footer = placed((left, 790, "Title")), placed((left, 40, "Footer"))
+    expected = ["Title", *columns[0][1], *columns[1][1], "Footer"]
+    assert drawn_lines(title, body, footer) == expected
+    assert drawn_lines(footer, body, title) == expected
+
+
+def test_a_column_that_begins_higher_or_ends_lower_than_the_other_stays_whole() -> None:
+    left, right = column("left", 220, 30), column("right", 220, 30)
+    higher = [(310.0, 740.0 - PITCH * (row - 2), line) for row, line in enumerate(right)]
+    lower = [(60.0, 740.0 - PITCH * row, line) for row, line in enumerate(left)]
+    assert drawn_lines(placed(*lower), placed(*higher)) == [*left, *right]
+
+
+def test_short_blocks_side_by_side_stay_as_the_file_has_them() -> None:
+    sender, date = ["The Keeper", "Lighthouse 1", "Harbour"], ["Monday", "Reference 7"]
+    letter = drawn_lines(lines_at(*sender), lines_at(*date, left=400, top=766), lines_at(*BODY, top=600))
+    assert letter == [*sender, *date, *BODY]
+
+
 def test_the_rows_of_a_table_stay_rows() -> None:
     def draw(canvas: Canvas) -> None:
         for row in range(12):

@@ -58,6 +58,25 @@ def test_the_only_passage_with_one_of_the_words_does_not_outdo_the_best_of_the_v
     assert fused({1: 3.0}, nearest, weight=0.9)[:3] == [2, 3, 4]
 
 
+def test_what_has_no_vector_yet_is_judged_by_its_words_and_what_has_one_by_both() -> None:
+    words, vectors = ranking({1: 9.0, 2: 3.0}), ranking({3: 0.2, 4: 0.19, 5: 0.1})
+
+    def merged(*embedded: bool) -> Ranking:
+        return fuse([Found(words, vectors, 0.9, numpy.array(embedded))], passages=1000)
+
+    assert merged(True, True).ids.tolist()[0] == 3
+    assert merged(False, True).ids.tolist()[0] == 1
+    assert merged(False, True).scores[0] == pytest.approx(1)
+    alone = fuse([Found(words, NOTHING, 0.9)], passages=1000)
+    weak = merged(True, False)
+    assert weak.scores[weak.ids == 2] == pytest.approx(alone.scores[alone.ids == 2])
+
+
+def test_a_vector_that_came_while_searching_counts() -> None:
+    found = Found(ranking({1: 9.0, 2: 3.0}), ranking({1: 0.1, 3: 0.9}), 0.9, numpy.array([False, True]))
+    assert fuse([found], passages=1000).ids.tolist()[0] == 3
+
+
 def test_scores_are_between_0_and_1_and_1_is_the_best_of_both_sides() -> None:
     merged = fuse([Found(ranking({1: 9.0, 2: 1.0}), ranking({1: 0.9, 3: 0.1}), 0.5)], passages=1000)
     assert merged.scores[0] == pytest.approx(1)
@@ -69,11 +88,14 @@ def test_scores_are_between_0_and_1_and_1_is_the_best_of_both_sides() -> None:
     vectors=st.dictionaries(st.integers(1, 60), st.floats(-1, 1, width=32), max_size=40),
     weight=st.floats(0, 1),
     passages=st.integers(0, 100),
+    waiting=st.sets(st.integers(1, 60)),
 )
 def test_every_hit_is_ranked_once_with_a_sound_score(
-    words: dict[int, float], vectors: dict[int, float], weight: float, passages: int
+    words: dict[int, float], vectors: dict[int, float], weight: float, passages: int, waiting: set[int]
 ) -> None:
-    merged = fuse([Found(ranking(words), ranking(vectors), weight)], passages=passages)
+    by_words = ranking(words)
+    embedded = numpy.array([chunk not in waiting for chunk in by_words.ids.tolist()], numpy.bool_)
+    merged = fuse([Found(by_words, ranking(vectors), weight, embedded)], passages=passages)
     assert sorted(merged.ids.tolist()) == sorted(words.keys() | vectors.keys())
     assert numpy.isfinite(merged.scores).all()
     assert (numpy.diff(merged.scores) <= 0).all()

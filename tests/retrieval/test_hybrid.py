@@ -9,7 +9,7 @@ import numpy
 import pytest
 from numpy.typing import NDArray
 
-from armarium.retrieval.hybrid import Question, Restriction, question, search
+from armarium.retrieval.hybrid import Question, Restriction, by_words, question, search
 from armarium.retrieval.lexical import WordIndex, WordPassage
 from armarium.retrieval.passages import IndexKind
 from armarium.retrieval.vectors import VectorIndex
@@ -96,6 +96,27 @@ def test_the_dead_are_found_neither_by_words_nor_by_vectors(indexes: Indexes) ->
 def test_without_a_vector_words_alone_answer(indexes: Indexes) -> None:
     ranking = search(indexes.words, indexes.vectors, Question("harbour ship", ("text",), {}))
     assert ranking.ids.tolist() == [1]
+
+
+def test_while_vectors_are_coming_an_exact_match_is_not_behind_what_has_one(indexes: Indexes) -> None:
+    indexes.words.add([WordPassage(5, 5, "text", "", "", "the astrolabe stands in the cellar")])
+    indexes.words.commit()
+    assert indexes.ask("astrolabe in the cellar", "text", place=2)[0] == 5
+    indexes.vectors["text"].add(numpy.array([5]), axis(4)[None])
+    assert indexes.ask("astrolabe in the cellar", "text", place=2)[0] == 3, "its vector says that it is about bread"
+
+
+def test_what_words_found_is_not_looked_for_again(indexes: Indexes) -> None:
+    known = by_words(indexes.words, "bread", "text")
+    assert known.ids.tolist() == [3]
+    ranking = search(indexes.words, indexes.vectors, Question("harbour ship", ("text",), {}), worded={"text": known})
+    assert ranking.ids.tolist() == [3]
+
+
+def test_words_alone_keep_to_the_restriction_and_the_living(indexes: Indexes) -> None:
+    assert by_words(indexes.words, "ship harbour", "text").ids.tolist() == [1]
+    assert not len(by_words(indexes.words, "ship harbour", "text", only=Restriction({2}, numpy.array([2]))))
+    assert not len(by_words(indexes.words, "ship harbour", "text", alive=lambda ids: ids != 1))
 
 
 async def test_a_model_used_for_both_indexes_is_asked_once() -> None:

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from armarium.retrieval.routing import IndexChoice, indexes_for, is_code_query, looks_like_code, names_something
+from armarium.retrieval.routing import (
+    IndexChoice,
+    compound_names,
+    indexes_for,
+    is_code_query,
+    looks_like_code,
+    names_something,
+)
 
 
 @pytest.mark.parametrize(
@@ -48,6 +55,21 @@ def test_queries_about_other_things_go_to_text(query: str) -> None:
 def test_a_name_is_what_programs_write_as_one_word() -> None:
     assert all(map(names_something, ["user_id", "fooBar", "run()", "a::b"]))
     assert not any(map(names_something, ["iPhone", "GitHub", "user id", "C", "U.S. Navy", "_"]))
+
+
+@pytest.mark.parametrize(
+    ("query", "names"),
+    [
+        ("where is fit_tide called", "fittide"),
+        ("getUserName or get_user_name", "getusername getusername"),
+        ("MAX_SIZE in config.load_all()", "maxsize loadall"),
+        ("run() of Foo::bar", ""),
+        ("the history of ships", ""),
+        ("", ""),
+    ],
+)
+def test_names_are_told_as_the_words_that_the_word_index_has_them_as(query: str, names: str) -> None:
+    assert compound_names(query) == names
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -184,3 +186,10 @@ def test_threads_search_while_another_adds() -> None:
         looker.join()
     assert failures == []
     assert len(index) == 2200
+
+
+def test_the_local_model_can_be_loaded_after_the_index() -> None:
+    """In a process of its own: usearch and onnxruntime do not bear every order of loading."""
+    load = "from armarium.retrieval.vectors import VectorIndex; VectorIndex(8); import onnxruntime; print('alive')"
+    ended = subprocess.run([sys.executable, "-c", load], capture_output=True, text=True)
+    assert ended.stdout == "alive\n", ended.stderr

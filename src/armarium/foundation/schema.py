@@ -30,7 +30,9 @@ class SchemaCheck:
         if self._validator.is_valid(value):
             return
         error = next(iter(self._validator.iter_errors(value)))
-        raise _kind_of(error)(self._in_words(error, value), field=_field_of(error) or None, argument=_absent_argument(error))
+        raise _kind_of(error)(
+            self._in_words(error, value), field=_field_of(error) or None, argument=_absent_argument(error)
+        )
 
     def _in_words(self, error: jsonschema_rs.ValidationError, value: object) -> str:
         field = _field_of(error)

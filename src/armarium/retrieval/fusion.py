@@ -48,6 +48,8 @@ class Found:
     words: Ranking
     vectors: Ranking
     vector_weight: float
+    embedded: NDArray[numpy.bool_] | None = None
+    """Which of what words found has a vector; None: all of it. While an index grows, vectors come after words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,13 @@ class _Scale:
 
     def of(self, scores: Scores) -> Scores:
         return (scores - self.mean) / self.spread
+
+    def share(self, scores: Scores) -> Scores:
+        """Where scores lie between a passage not found, which is 0, and the best, which is 1."""
+        import numpy
+
+        reach = self.best - self.worst
+        return (self.of(scores) - self.worst) / reach if reach else numpy.ones_like(scores)
 
 
 def vector_weight(kind: IndexKind, *, known: float = 1.0, names_something: bool = False) -> float:
@@ -118,6 +127,10 @@ def _fused(index: Found, by_words: _Scale, by_vectors: _Scale) -> Ranking:
     total[places[: len(index.words)]] += (1 - weight) * (by_words.of(index.words.scores) - by_words.worst)
     total[places[len(index.words) :]] += weight * (by_vectors.of(index.vectors.scores) - by_vectors.worst)
     share = (total - lowest) / (highest - lowest) if highest > lowest else numpy.ones(len(ids))
+    if index.embedded is not None and not index.embedded.all():
+        # Vectors say nothing against a passage that has none yet: it stands where its words put it.
+        waiting = ~index.embedded & ~numpy.isin(index.words.ids, index.vectors.ids)
+        share[places[: len(index.words)][waiting]] = by_words.share(index.words.scores[waiting])
     return Ranking(ids, share.astype(numpy.float32))
 
 

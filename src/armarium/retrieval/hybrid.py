@@ -67,6 +67,22 @@ class Restriction:
     chunks: Ids
 
 
+def by_words(
+    words: WordIndex,
+    text: str,
+    kind: IndexKind,
+    *,
+    candidates: int = CANDIDATES,
+    only: Restriction | None = None,
+    alive: Alive | None = None,
+) -> Ranking:
+    """The best passages of one index by words alone, of `only` and `alive` ones."""
+    found = words.search(text, candidates, kind=kind, documents=only.documents if only else None)
+    # Words of what is gone stay in their index until its next commit.
+    living = slice(None) if alive is None else alive(found.ids)
+    return Ranking(found.ids[living], found.scores[living])
+
+
 def search(
     words: WordIndex,
     vectors: Mapping[IndexKind, VectorIndex],
@@ -76,16 +92,23 @@ def search(
     only: Restriction | None = None,
     alive: Alive | None = None,
     oversampling: int = 5,
+    worded: Mapping[IndexKind, Ranking] | None = None,
 ) -> Ranking:
     """The best passages, at least `candidates` of them where there are so many, of `only` and `alive` ones.
 
-    Blocks for milliseconds: call it in a worker thread.
+    `worded` is what `by_words` found, where that is known already. Blocks for milliseconds: call it in a worker thread.
     """
     found: list[Found] = []
     for kind in question.kinds:
-        by_words = words.search(question.text, candidates, kind=kind, documents=only.documents if only else None)
-        by_vectors = _nearest(
-            vectors.get(kind),
+        if worded is not None and kind in worded:
+            of_words = worded[kind]
+        else:
+            of_words = by_words(words, question.text, kind, candidates=candidates, only=only, alive=alive)
+        index = vectors.get(kind)
+        # Before the vectors are searched: what gets its vector in between is found by it, not held to have a bad one.
+        embedded = None if index is None else index.contains(of_words.ids)
+        of_vectors = _nearest(
+            index,
             question.vectors.get(kind),
             candidates,
             only.chunks if only else None,
@@ -93,9 +116,7 @@ def search(
             oversampling,
         )
         weight = vector_weight(kind, known=question.known, names_something=names_something(question.text))
-        # Words of what is gone stay in their index until its next commit.
-        living = slice(None) if alive is None else alive(by_words.ids)
-        found.append(Found(Ranking(by_words.ids[living], by_words.scores[living]), by_vectors, weight))
+        found.append(Found(of_words, of_vectors, weight, embedded))
     passages = len(only.chunks) if only else len(words)
     return fuse(found, passages=passages, comparable=question.comparable)
 

@@ -11,9 +11,8 @@ from armarium.retrieval.passages import IndexKind
 IndexChoice = Literal["auto", "text", "code", "both"]
 
 # A name as programs write it: snake_case, lowerCamel, a call, a path of names. Not PascalCase, which brands use too.
-_PROGRAM_NAME = re.compile(
-    r"\b[A-Za-z]\w*?[A-Za-z0-9]_[A-Za-z0-9]\w*|\b[a-z]{2,}[A-Z][a-z]\w*|\b[A-Za-z_]\w*\(|\b\w+::\w+|\b[a-z_]\w+\.[a-z_]\w*\("
-)
+_COMPOUND_NAME = re.compile(r"\b[A-Za-z]\w*?[A-Za-z0-9]_[A-Za-z0-9]\w*|\b[a-z]{2,}[A-Z][a-z]\w*")
+_PROGRAM_NAME = re.compile(_COMPOUND_NAME.pattern + r"|\b[A-Za-z_]\w*\(|\b\w+::\w+|\b[a-z_]\w+\.[a-z_]\w*\(")
 _CODE_MARKS = re.compile(r"[{};]\s*$|=>|->|==|!=|&&|\|\||\bself\.|</?\w+>|#include|\w+\[\w*\]\s*=", re.MULTILINE)
 _CODE_WORDS = re.compile(
     r"\b(?:python[23]?|javascript|typescript|java|golang|kotlin|php|sql|regex|regexp|stdlib|stacktrace|traceback|"
@@ -52,6 +51,14 @@ def names_something(query: str) -> bool:
 def is_code_query(query: str) -> bool:
     """Whether the query is about code: it names something in it, looks like it, or speaks of it."""
     return names_something(query) or any(pattern.search(query) for pattern in (_CODE_MARKS, _CODE_WORDS))
+
+
+def compound_names(query: str) -> str:
+    """The names of several words that the query writes as one, each as the one word the word index has it as.
+
+    Their parts say little about where they stand: many programs have a `fit`, few have a `fit_tide`.
+    """
+    return " ".join(name[0].replace("_", "").lower() for name in _COMPOUND_NAME.finditer(query))
 
 
 def indexes_for(

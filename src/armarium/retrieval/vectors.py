@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
+# Loaded before usearch on purpose: after usearch alone, onnxruntime crashes the process when it is loaded.
+import re2  # noqa: F401  # pyright: ignore[reportMissingTypeStubs, reportUnusedImport] the package has no types
+
 from armarium.retrieval.errors import TornIndex
 
 if TYPE_CHECKING:

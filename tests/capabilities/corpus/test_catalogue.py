@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy
 from hypothesis import given
 from hypothesis import strategies as st
@@ -93,6 +95,25 @@ class AgainstPlainLists(RuleBasedStateMachine):
 
 
 TestAgainstPlainLists = AgainstPlainLists.TestCase
+
+
+class WhileDocumentsComeIn(set[int]):
+    """Documents to choose, and a new one that is recorded while they are looked at."""
+
+    def __init__(self, catalogue: Catalogue, *documents: int) -> None:
+        super().__init__(documents)
+        self._catalogue = catalogue
+
+    def __iter__(self) -> Iterator[int]:
+        self._catalogue.put_chunk(5, 900, "text")
+        return super().__iter__()
+
+
+def test_a_filter_holds_while_documents_with_higher_numbers_come_in() -> None:
+    catalogue = Catalogue()
+    for chunk_id, doc_id in ((1, 1), (2, 2), (3, 1)):
+        catalogue.put_chunk(chunk_id, doc_id, "text")
+    assert catalogue.chunks_of(WhileDocumentsComeIn(catalogue, 1)).tolist() == [1, 3]
 
 
 @given(st.lists(st.integers(0, 5000), unique=True, max_size=20))

@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from armarium.capabilities.corpus.files.exclusion import DEFAULT_PATH_EXCLUDES, Exclusion, SecretMatch
+from armarium.capabilities.corpus.files.exclusion import (
+    DEFAULT_PATH_EXCLUDES,
+    Exclusion,
+    SecretMatch,
+    with_default_excludes,
+)
+from armarium.capabilities.corpus.settings import CorpusSettings
 from armarium.foundation.errors import ConfigError
 
 KEY_ID = "AKIA" + "2E0A8F3B244C9986"
@@ -24,6 +30,7 @@ PATTERNS = st.lists(
     st.sampled_from(
         [
             "a", "/a", "a/", "a/**", "**/a/**", "/a/b", "a/b/**", "**/a/b", "*.pem", "**/*.pem", "/*.pem", "*.k*", "?",
+            "a*", "**/.e*", ".*",
             "[ab]", "**", "*", "!a", "!a/b", "!*.pem", "b/*", "#a", "", " a", "a ", "\\#a", "a/*/b", "a/**/b", "*b",
         ]
     ),
@@ -45,6 +52,11 @@ PATTERNS = st.lists(
         "sub/.dir2mcp/meta.sqlite",
         ".env",
         "service/.env",
+        ".env.local",
+        "deploy/.env.staging",
+        "deploy/prod.env",
+        ".ssh/.env.example",
+        "node_modules/x/.env.example",
         "certs/server.pem",
         "server.key",
         ".ssh/id_rsa",
@@ -65,6 +77,10 @@ def test_sensitive_and_generated_paths_are_excluded_by_default(path: str) -> Non
         "builder/plan.md",
         "docs/environment.md",
         "a.env.md",
+        ".env.example",
+        "service/.env.template",
+        "example.env",
+        "docs.environment",
         "src/keyring.py",
         "distribution/x",
         ".github/a.yml",
@@ -79,6 +95,27 @@ def test_the_contracts_list_excludes_what_it_says() -> None:
     assert exclusion.excludes_path("a/.git/x")
     assert exclusion.excludes_path("id_rsa")
     assert not exclusion.excludes_path("id_rsa.pub")
+
+
+def test_a_pattern_of_the_settings_is_added_to_the_defaults() -> None:
+    for added in ((), ("drafts/",), ("**/*.pem", "drafts/"), tuple(CONTRACT_EXCLUDES)):
+        patterns = CorpusSettings(path_excludes=added).path_excludes
+        assert set(patterns) == {*DEFAULT_PATH_EXCLUDES, *added}
+        assert all(map(Exclusion(patterns).excludes_path, [".env", "a/.env.staging", "x.key", "id_ed25519", ".ssh/x"]))
+        assert Exclusion(patterns).excludes_path("drafts/a.md") == ("drafts/" in added)
+
+
+def test_a_pattern_of_the_settings_has_the_last_word_on_a_default() -> None:
+    exclusion = Exclusion(with_default_excludes(["!**/ca.pem"]))
+    assert not exclusion.excludes_path("certs/ca.pem")
+    assert exclusion.excludes_path("certs/server.pem")
+    hidden_after_all = Exclusion(with_default_excludes(["!**/*.pem", "**/*.pem"]))
+    assert hidden_after_all.excludes_path("certs/server.pem")
+
+
+def test_printed_settings_mean_the_same_when_they_are_read_again() -> None:
+    printed = with_default_excludes(["drafts/", "!**/ca.pem"])
+    assert with_default_excludes(printed) == printed
 
 
 def test_a_setting_can_show_an_ignored_directory_again_but_never_the_index() -> None:

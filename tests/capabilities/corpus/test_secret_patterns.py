@@ -12,7 +12,13 @@ import pytest
 import yaml
 
 from armarium.capabilities.corpus.files.exclusion import Exclusion
-from armarium.capabilities.corpus.files.secret_patterns import DEFAULT_RULES, is_made_up, is_real_host, is_real_password
+from armarium.capabilities.corpus.files.secret_patterns import (
+    DEFAULT_RULES,
+    is_made_up,
+    is_real_host,
+    is_real_password,
+    is_scrambled,
+)
 
 SAMPLES = Path(__file__).parent / "secret_corpus"
 CUT = "¦"
@@ -122,6 +128,14 @@ def test_a_name_is_not_made_up(value: str) -> None:
 @pytest.mark.parametrize("value", ["a1b2c3d4e5", "abcdefghijklmnopqrst", "xK9.mQ2-7", "AbCdEfGhIjKl"])
 def test_what_has_no_words_is_made_up(value: str) -> None:
     assert is_made_up(value)
+
+
+def test_letters_of_both_cases_without_words_are_scrambled() -> None:
+    documented = "wJalrXUtnFEMI/K7MDENG/" + "bPxRfiCYEXAMPLEKEY"
+    assert all(map(is_scrambled, [documented, "je7MtGbClwBF2Zp9Utk" + "h3yCo8nvbLwmQ4rT1xVzA"]))
+    commit = "9fceb02d0ae598e95dc970b74767f19372d61af8"
+    path, name = "src/Main/Java/Company/Project/Module/Key", "getTheSecretKeyFromTheEnvironmentOrFiles"
+    assert not any(map(is_scrambled, [commit, commit.upper(), path, name, "X" + "x" * 39]))
 
 
 def test_placeholders_are_no_passwords_and_examples_no_hosts() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Callable
 from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from armarium.capabilities.corpus.errors import IndexVersionMismatch, StoreCorrupt
+from armarium.capabilities.corpus.errors import IndexVersionMismatch, StateUnwritable, StoreCorrupt
 from armarium.capabilities.corpus.ingest.prepared import Prepared, PreparedChunk, Representation
 from armarium.capabilities.corpus.storage.database import SQL
 from armarium.capabilities.corpus.storage.storage import Storage
@@ -147,6 +148,63 @@ def test_purging_forgets_what_is_deleted_and_keeps_the_rest(storage: Storage) ->
     storage.purge()
     assert storage.dead_share() == 0.0
     assert set(storage.passages.by_id([1, 2])) == {2}
+
+
+def test_what_is_buried_tells_how_many_vectors_go_with_it(storage: Storage) -> None:
+    record(storage, document("a.md", "one", "two", "three"))
+    one, two, _ = storage.embeddings.pending(0, 10)
+    assert storage.embeddings.put("model", [(one.text_hash, b"v"), (two.text_hash, b"v")], [1, 2]) == 2
+    assert record(storage, document("a.md", "two", "three")).buried_embedded == 1
+    with storage.documents.changing() as changes:
+        gone = changes.bury("a.md")
+    assert gone is not None
+    assert (len(gone.buried), gone.buried_embedded) == (2, 1)
+
+
+def test_a_passage_that_was_buried_while_its_vector_was_made_does_not_count(storage: Storage) -> None:
+    record(storage, document("a.md", "one", "two"))
+    record(storage, document("a.md", "two"))
+    assert storage.embeddings.put("model", [], [1, 2]) == 1
+    assert storage.counts().embedded == 1
+
+
+@pytest.mark.parametrize("statement", ["recording", "noting"])
+def test_a_disk_that_is_full_is_no_corrupt_store(storage: Storage, statement: str) -> None:
+    storage._database._writer.execute("PRAGMA max_page_count = 1")  # as small as the file is
+    long = "long " * 10_000
+    writes: dict[str, Callable[[], object]] = {
+        "recording": lambda: record(storage, document("a.md", long)),
+        "noting": lambda: storage.notes.put("key", long),
+    }
+    with pytest.raises(StateUnwritable) as refused:
+        writes[statement]()
+    assert refused.value.code == "INGESTION_FAILED"
+    assert storage.counts().documents == 0
+
+
+def test_what_is_wiped_is_in_no_file_of_the_database(storage: Storage, tmp_path: Path) -> None:
+    for number in range(40):
+        record(storage, document(f"{number}.md", *(f"canary {number} {line} " * 40 for line in range(20))))
+    record(storage, document("kept.md", "what stays"))
+    for number in range(40):
+        with storage.documents.changing() as changes:
+            changes.bury(f"{number}.md")
+    assert storage.wipe()
+    kept = b"".join(file.read_bytes() for file in tmp_path.iterdir())
+    assert b"canary" not in kept
+    assert b"what stays" in kept
+
+
+def test_a_database_that_may_not_be_written_is_read_and_left_alone(storage: Storage, tmp_path: Path) -> None:
+    record(storage, document("a.md", "one"))
+    storage.close()
+    before = sorted(tmp_path.iterdir())
+    reading = Storage(tmp_path / "meta.sqlite", read_only=True)
+    assert reading.counts().chunks == 1
+    assert sorted(tmp_path.iterdir()) == before
+    with pytest.raises(StateUnwritable):
+        reading.notes.put("key", "value")
+    reading.close()
 
 
 @given(versions=st.lists(st.lists(st.sampled_from("abcde"), max_size=6), max_size=6))

@@ -117,7 +117,9 @@ async def test_nothing_wakes_up_while_there_is_nothing_to_do(
     async with directory.opened() as corpus:
         await corpus.until_indexed()
         state_dir = directory.root / ".dir2mcp"
-        await directory.until(lambda: _running_in(state_dir) is False)
+        # Whoever writes the summary has yet to come back from that to waiting.
+        await directory.until(lambda: _running_in(state_dir) is False and None in limits.values())
+        await directory.until(lambda: set(limits.values()) == {None})
         await anyio.wait_all_tasks_blocked()
         # The embedding and the one who notes progress: both wait for a ring, however long it takes.
         assert list(limits.values()) == [None, None]

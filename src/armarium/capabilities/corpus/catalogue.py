@@ -93,7 +93,8 @@ class Catalogue:
         """The live passages of some documents."""
         import numpy
 
-        document_of = self._document_of
+        # A copy: what is recorded meanwhile may belong to a document beyond the last one of now.
+        document_of = self._document_of.copy()
         chosen = numpy.zeros(int(document_of.max(initial=0)) + 2, dtype=numpy.bool_)  # the last is for _GONE
         ids = numpy.fromiter(documents, numpy.int64, len(documents))
         chosen[ids[ids < len(chosen) - 1]] = True

@@ -111,6 +111,12 @@ class IndexLocked(CorpusError):
     code, retryable = "INDEX_LOCKED", True
 
 
+class StateUnwritable(CorpusError):
+    """The state cannot be written: the disk is full, or the directory read-only."""
+
+    code = "INGESTION_FAILED"
+
+
 class RootInaccessible(CorpusError):
     """The directory to index is not there, or may not be listed."""
 

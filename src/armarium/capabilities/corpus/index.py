@@ -15,6 +15,8 @@ from armarium.capabilities.corpus.ingest.prepared import Prepared, PreparedChunk
 from armarium.capabilities.corpus.storage.changes import Recorded
 from armarium.capabilities.corpus.storage.passages import Passage
 from armarium.capabilities.corpus.storage.storage import Storage
+from armarium.capabilities.corpus.troubles import unwritable
+from armarium.capabilities.corpus.words_directory import WORDS_DIRECTORY, clear_leftovers, is_made, open_fixed, replaced
 from armarium.retrieval.errors import TornIndex
 from armarium.retrieval.lexical import WordIndex, WordPassage
 from armarium.retrieval.passages import IndexKind
@@ -29,7 +31,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 KINDS: tuple[IndexKind, ...] = ("text", "code")
-WORDS_DIRECTORY = "words"
 
 _PASSAGES_AT_ONCE = 2000
 _PATH_SEPARATORS = re.compile(r"[/\\._\-!]+")
@@ -82,16 +83,25 @@ class CorpusIndex:
     # Words
 
     def _open_words(self) -> WordIndex:
+        if not self._writing:
+            return self._open_words_of_another()
         directory = self._state_dir / WORDS_DIRECTORY
+        clear_leftovers(self._state_dir)
         try:
             return WordIndex.open(directory)
         except TornIndex as error:
-            if not self._writing:
-                raise IndexNotReady("the index is being built", hint="try again in a moment") from error
             _log.warning("the words index is built anew", extra={"reason": error.message})
             shutil.rmtree(directory, ignore_errors=True)
             self._storage.notes.put("words_up_to", "0")
             return WordIndex.open(directory)
+
+    def _open_words_of_another(self) -> WordIndex:
+        try:
+            if is_made(self._state_dir):
+                return open_fixed(self._state_dir)
+        except TornIndex as error:
+            raise _being_built() from error
+        raise _being_built()
 
     def _catch_up_words(self) -> None:
         """Add what was stored and not committed when the last process ended."""
@@ -112,6 +122,22 @@ class CorpusIndex:
             return
         up_to, self._uncommitted = self._uncommitted, None
         self.words.commit()
+        self._storage.notes.put("words_up_to", str(up_to))
+
+    def wipe(self) -> None:
+        """Leave nothing of what is deleted on disk, because policy excludes some of it."""
+        wiped = self._storage.wipe()
+        # The library forgets a deleted passage's words when it merges, which may be never.
+        self.words = replaced(self._state_dir, self.words, self._fill)
+        if wiped:
+            self._storage.note_wiped()
+
+    def _fill(self, words: WordIndex) -> None:
+        up_to = 0
+        while passages := self._storage.passages.after(up_to, _PASSAGES_AT_ONCE):
+            up_to = passages[-1].chunk_id
+            words.add(_word_passage(passage) for passage in passages)
+        self._uncommitted = None
         self._storage.notes.put("words_up_to", str(up_to))
 
     # Vectors
@@ -149,12 +175,21 @@ class CorpusIndex:
         self.vectors[kind].add(numpy.array(chunk_ids, numpy.int64), vectors)
         self._unsaved.add(kind)
 
+    @property
+    def unsaved(self) -> bool:
+        """Whether there are vectors that their files do not have."""
+        return bool(self._unsaved)
+
     def save_vectors(self) -> None:
         """Write the vectors that changed to their files."""
         if not self._writing:
             return
         for kind in sorted(self._unsaved):
-            self.vectors[kind].save(self._state_dir / vector_file(kind))
+            try:
+                self.vectors[kind].save(self._state_dir / vector_file(kind))
+            except RuntimeError as error:
+                # The library has no other word for a disk that is full.
+                raise unwritable("the vectors cannot be saved") from error
         self._unsaved.clear()
 
     # Documents
@@ -186,6 +221,10 @@ class CorpusIndex:
         if buried:
             self.words.remove(buried)
             # Removals ride along with the next commit; until then the catalogue hides them.
+
+
+def _being_built() -> IndexNotReady:
+    return IndexNotReady("the index is being built", hint="try again in a moment")
 
 
 def _passage(chunk_id: int, doc_id: int, rel_path: str, title: str | None, chunk: PreparedChunk) -> Passage:

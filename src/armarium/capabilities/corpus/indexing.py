@@ -51,6 +51,7 @@ class Upkeep:
             progress,
             on_recorded=self._embedding.wake,
             on_turn=self._turn.ring,
+            prepared_as=self._instructions.fingerprint(),
         )
 
     async def run(self, mode: Mode, *, watching: bool) -> None:
@@ -62,8 +63,7 @@ class Upkeep:
                 tasks.start_soon(self._embedding.run)
                 tasks.start_soon(self._note_progress)
                 await run_sync(parts.storage.embeddings.retry_unembeddable)
-                again = parts.storage.notes.get("prepared_as") != self._instructions.fingerprint()
-                self._indexer.scan(mode, again=again)
+                self._indexer.scan(mode)
                 if watching:
                     tasks.start_soon(watch, parts.root, parts.exclusion, self._indexer.refresh, self._indexer.scan)
         finally:
@@ -101,7 +101,6 @@ class Upkeep:
     async def _declare_complete(self) -> bool:
         """Say that everything can be found, unless something changes before it is said."""
         storage = self._parts.storage
-        await run_sync(storage.notes.put, "prepared_as", self._instructions.fingerprint())
         counts = await run_sync(storage.counts)
         await run_sync(give_memory_back)
         if not self._complete:

@@ -7,7 +7,7 @@ import asyncio
 import anyio
 from anyio.to_thread import run_sync
 
-from armarium.capabilities.corpus.errors import CorpusError, IndexNotReady
+from armarium.capabilities.corpus.errors import CorpusError, IndexNotReady, StateUnwritable, StoreCorrupt
 from armarium.capabilities.corpus.index import KINDS, CorpusIndex
 from armarium.capabilities.corpus.indexing import Upkeep
 from armarium.capabilities.corpus.ingest.progress import Progress
@@ -16,10 +16,13 @@ from armarium.capabilities.corpus.parts import Parts
 from armarium.capabilities.corpus.readiness import Readiness
 from armarium.capabilities.corpus.searching import Searching
 from armarium.capabilities.corpus.state import IndexingLock, forget_indexes, read_status
+from armarium.capabilities.corpus.troubles import what_ended_it
 from armarium.foundation.memory import give_memory_back
 from armarium.retrieval.passages import IndexKind
 
 _FOLLOW_S = 1.0
+_PATIENCE_S = 30.0
+"""How long a question waits for words that another process is making."""
 _DEAD_SHARE = 0.5
 
 
@@ -49,23 +52,46 @@ class Leadership:
                 if not self._lock.held:
                     await self._follow()
                 await self._lead()
-            except CorpusError as error:
-                self.readiness.give_up(error)
-                self.progress.tell(IndexingFailed(error.code, error.message))
-                # Whoever waits for the end has it.
-                self.indexed.set()
+            except Exception as error:
+                reason = what_ended_it(error, self._parts.confined.fd)
+                if reason is None:
+                    raise
+                self._give_up(reason)
+
+    def _give_up(self, reason: CorpusError) -> None:
+        """What is indexed stays searchable; where nothing is, whoever asks is told why."""
+        if not self.readiness.answers:
+            self.readiness.give_up(reason)
+        self.progress.tell(IndexingFailed(reason.code, reason.message))
+        # Whoever waits for the end has it.
+        self.indexed.set()
 
     async def _follow(self) -> None:
         """Answer from an index that is not ours to write, as it is now; return when it has become ours."""
         storage = self._parts.storage
+        give_up_at = anyio.current_time() + _PATIENCE_S
+        mended = False
         while True:
             version = storage.version()
             try:
-                self._answer_from(await run_sync(self._load))
-            except IndexNotReady:
+                index = await run_sync(self._load)
+            except IndexNotReady as error:
+                if self._lasting:
+                    if self._lock.take():
+                        return
+                elif mended:
+                    raise StoreCorrupt("the words index cannot be made again", hint="run: dir2mcp reindex") from error
+                elif await run_sync(self._mend):
+                    mended = True
+                    continue
+                elif anyio.current_time() > give_up_at:
+                    raise
                 # The other process is just making it.
                 await anyio.sleep(_FOLLOW_S)
                 continue
+            self._answer_from(index)
+            if index.unsaved and not self._lasting:
+                await run_sync(self._mend)
             self.indexed.set()
             self.progress.put(running=await run_sync(self._is_indexed_by_another))
             while storage.version() == version:
@@ -73,6 +99,19 @@ class Leadership:
                 if self._lasting and self._lock.take():
                     self.indexed.clear()
                     return
+
+    def _mend(self) -> bool:
+        """Make again what is torn or missing on disk, unless another process has the right to, or nobody has."""
+        try:
+            if not self._lock.take():
+                return False
+        except StateUnwritable:
+            return False
+        try:
+            self._opened().close()
+        finally:
+            self._lock.give_back()
+        return True
 
     def _is_indexed_by_another(self) -> bool:
         try:
@@ -96,6 +135,16 @@ class Leadership:
         self.readiness.answer_from(Searching(parts.storage, index, parts.models, parts.settings))
 
     def _load(self) -> CorpusIndex:
+        """The index, and news of how much there is in it."""
+        storage, state_dir = self._parts.storage, self._parts.state_dir
+        index = self._opened()
+        counts = storage.counts()
+        give_memory_back()
+        self.progress.put(chunks_total=counts.chunks, embedded_ok=counts.embedded)
+        self.progress.tell(IndexLoaded(str(state_dir), self._mode, counts.documents, counts.chunks, counts.embedded))
+        return index
+
+    def _opened(self) -> CorpusIndex:
         """The index as it is on disk, brought to where the storage is."""
         storage, state_dir = self._parts.storage, self._parts.state_dir
         if self._lock.held:
@@ -104,19 +153,20 @@ class Leadership:
         index = CorpusIndex(state_dir, storage, dimensions, writing=self._lock.held)
         models: dict[IndexKind, str] = {kind: self._parts.models.embedders[kind].model for kind in KINDS}
         index.load(models)
-        counts = storage.counts()
-        give_memory_back()
-        self.progress.put(chunks_total=counts.chunks, embedded_ok=counts.embedded)
-        self.progress.tell(IndexLoaded(str(state_dir), self._mode, counts.documents, counts.chunks, counts.embedded))
         return index
 
     def _tidy(self) -> None:
-        """Forget what is deleted once it is more than what is left, and make the indexes anew without it."""
+        """Forget what is deleted once it is more than what is left, or when policy excludes some of it.
+
+        The indexes are made anew without it.
+        """
         storage = self._parts.storage
-        if storage.dead_share() > _DEAD_SHARE:
-            storage.purge()
+        if storage.holds_forbidden or storage.dead_share() > _DEAD_SHARE:
+            wiped = storage.wipe()
             forget_indexes(self._parts.state_dir)
             storage.notes.put("words_up_to", "0")
+            if wiped:
+                storage.note_wiped()
 
     def _dimensions(self, kind: IndexKind) -> int | None:
         known = self._parts.models.embedders[kind].dimensions

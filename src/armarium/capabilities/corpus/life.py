@@ -24,6 +24,7 @@ from armarium.capabilities.corpus.state import (
     IndexingLock,
     forget_everything,
     forget_indexes,
+    may_write,
     prepare_directory,
     root_directory,
     state_directory,
@@ -44,8 +45,10 @@ async def open_service(settings: CorpusSettings, events: Events, *, indexing: In
     """The corpus itself. `background` keeps it up to date, `full` builds it anew, `none` takes it as it is."""
     root = root_directory(settings.root)
     state_dir = state_directory(root, settings.state_dir)
+    read_only = indexing == "none" and not may_write(state_dir)
     async with AsyncExitStack() as open_parts:
-        prepare_directory(state_dir)
+        if not read_only:
+            prepare_directory(state_dir)
         lock = open_parts.enter_context(IndexingLock(state_dir))
         if indexing == "full" or (indexing == "background" and settings.when_locked == "fail"):
             lock.insist()
@@ -53,7 +56,7 @@ async def open_service(settings: CorpusSettings, events: Events, *, indexing: In
             _log.warning("another process indexes this directory; answering from its index until it ends")
         own = state_paths(root, state_dir)
         exclusion = Exclusion(settings.path_excludes, settings.secret_patterns, state_paths=own)
-        storage, models = _open_storage(settings, state_dir, anew=indexing == "full")
+        storage, models = _open_storage(settings, state_dir, anew=indexing == "full", read_only=read_only)
         open_parts.callback(storage.close)
         open_parts.push_async_callback(models.aclose)
         confined = open_parts.enter_context(ConfinedRoot(str(root)))
@@ -80,11 +83,11 @@ async def _beside(work: Callable[[], Coroutine[Any, Any, None]]) -> AsyncGenerat
         raise
 
 
-def _open_storage(settings: CorpusSettings, state_dir: Path, *, anew: bool) -> tuple[Storage, Models]:
+def _open_storage(settings: CorpusSettings, state_dir: Path, *, anew: bool, read_only: bool) -> tuple[Storage, Models]:
     """The storage and the models it belongs to. Building anew forgives whatever is wrong with the old one."""
     file = state_dir / META_FILE
     try:
-        storage = Storage(file)
+        storage = Storage(file, read_only=read_only)
     except (StoreCorrupt, IndexVersionMismatch):
         if not anew:
             raise
@@ -100,7 +103,8 @@ def _open_storage(settings: CorpusSettings, state_dir: Path, *, anew: bool) -> t
             "code": None if anew else storage.notes.get("embed_code_model"),
         }
         models = choose_models(settings, built_with)
-        storage.notes.put_new(_noted(settings, models, storage.notes.get("corpus_id")))
+        if not read_only:
+            storage.notes.put_new(_noted(settings, models, storage.notes.get("corpus_id")))
     except BaseException:
         storage.close()
         raise

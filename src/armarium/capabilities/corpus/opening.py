@@ -21,6 +21,7 @@ from armarium.capabilities.corpus.files.paths import MEMBER_MARK
 from armarium.capabilities.corpus.storage.storage import Storage
 from armarium.foundation.files.confine import ConfinedRoot, normalise
 from armarium.foundation.files.errors import FileError, IsADirectory, PathEscapesRoot
+from armarium.foundation.files.ignore import GitIgnores
 from armarium.retrieval.documents import HEAD_BYTES, Format, classify
 from armarium.retrieval.spans import Lines, Page, Span
 from armarium.retrieval.text import decode
@@ -54,11 +55,15 @@ class Opened:
 class Opening:
     """Opens documents of one corpus."""
 
-    def __init__(self, root: ConfinedRoot, storage: Storage, exclusion: Exclusion, max_bytes: int) -> None:
+    def __init__(
+        self, root: ConfinedRoot, storage: Storage, exclusion: Exclusion, max_bytes: int, *, gitignore: bool = True
+    ) -> None:
+        """`gitignore`: refuse what .gitignore files of the tree leave out, as discovery does."""
         self._root = root
         self._storage = storage
         self._exclusion = exclusion
         self._max_bytes = max_bytes
+        self._gitignore = gitignore
 
     def open(self, rel_path: str, wanted: Slice, max_chars: int) -> Opened:
         """The slice of the document; raises when there is none, or when it may not be shown."""
@@ -84,10 +89,25 @@ class Opening:
             raise PathOutsideRoot("the path leads outside the indexed directory", private=error.private) from error
         except FileError as error:
             raise FileNotFound(error.message) from error
-        member = path.partition(MEMBER_MARK)[2]
-        if self._exclusion.excludes_path(path) or (member and self._exclusion.excludes_path(member)):
+        archive, mark, member = path.partition(MEMBER_MARK)
+        asked = (path, archive, member) if mark else (path,)
+        if any(self._exclusion.excludes_path(part) for part in asked if part):
             raise Forbidden(f"{path} is excluded by policy", hint="security.path_excludes decides")
+        if self._git_hides(path) or (mark and self._git_hides(archive)):
+            raise Forbidden(f"{path} is left out by a .gitignore", hint="ingest.gitignore decides")
         return path
+
+    def _git_hides(self, path: str) -> bool:
+        """Whether a .gitignore leaves out the file or a directory above it."""
+        if not self._gitignore:
+            return False
+        scopes = GitIgnores.above(self._root.fd, path).scopes
+        ends = [index for index, char in enumerate(path) if char == "/"] + [len(path)]
+        return any(
+            # Only the files above a step speak about it, not those further down the path.
+            GitIgnores(tuple(scope for scope in scopes if step.startswith(scope[0]))).hides_entry(step, step != path)
+            for step in (path[:end] for end in ends)
+        )
 
     def _read_unless_member(self, path: str) -> tuple[Format | None, bytes]:
         try:
@@ -102,9 +122,8 @@ class Opening:
         try:
             with self._root.opened_regular(path) as (fd, status), open(fd, "rb", closefd=False) as file:
                 located = self._root.locate(fd)
-                # A link must not show under another name what its own name hides.
-                if located != path and self._exclusion.excludes_path(located):
-                    raise Forbidden(f"{path} is excluded by policy")
+                if located != path:
+                    self._check_link(path, located)
                 head = file.read(HEAD_BYTES)
                 found = classify(path, head)
                 if found.doc_type in _OWN_LINES and status.st_size > self._max_bytes:
@@ -118,6 +137,14 @@ class Opening:
             raise
         except (FileError, OSError) as error:
             raise FileNotFound(f"{path} not found", hint="list_files shows what there is") from error
+
+    def _check_link(self, path: str, located: str) -> None:
+        """A link must not show under another name what its own name hides."""
+        if self._exclusion.excludes_path(located):
+            raise Forbidden(f"{path} is excluded by policy")
+        # Where links are followed, one can bring into the index what git leaves out at its own path.
+        if self._git_hides(located) and self._storage.documents.state(path) is None:
+            raise Forbidden(f"{path} leads to what a .gitignore leaves out", hint="ingest.gitignore decides")
 
     def _shown(self, path: str, text: str) -> str:
         secrets = self._exclusion.secrets_in(text)

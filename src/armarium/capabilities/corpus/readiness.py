@@ -19,6 +19,11 @@ class Readiness:
         """The index to search, as soon as there is one; raises when there never will be."""
         return await asyncio.shield(self._newest)
 
+    @property
+    def answers(self) -> bool:
+        """Whether there is an index to search."""
+        return self._newest.done() and self._newest.exception() is None
+
     def answer_from(self, searching: Searching) -> None:
         """Search this index from now on."""
         self._undecided().set_result(searching)

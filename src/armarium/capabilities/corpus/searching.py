@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -20,15 +20,18 @@ from armarium.foundation.files.errors import InvalidPattern
 from armarium.providers.errors import ProviderError
 from armarium.providers.interfaces import Embedder
 from armarium.retrieval.duplicates import distinct
-from armarium.retrieval.hybrid import Question, Restriction, question, search
+from armarium.retrieval.fusion import CANDIDATES, Ranking
+from armarium.retrieval.hybrid import Question, Restriction, by_words, question, search
 from armarium.retrieval.passages import IndexKind
 from armarium.retrieval.rerank import reorder
-from armarium.retrieval.routing import IndexChoice, indexes_for
+from armarium.retrieval.routing import IndexChoice, compound_names, indexes_for
 
 _log = logging.getLogger(__name__)
 
 IndexUsed = Literal["text", "code", "both"]
 
+_NAME_HITS = 10
+"""So many are enough to know that a name is found: hardly ever are all of them gone since the last commit."""
 _READ = 120
 """Passages that are read from storage: the most a call may ask for, and room for duplicates among them."""
 
@@ -60,6 +63,16 @@ class Results:
     hits: Sequence[Hit]
 
 
+@dataclass(frozen=True, slots=True)
+class _Scope:
+    """Where a query looks."""
+
+    only: Restriction | None
+    kinds: tuple[IndexKind, ...]
+    worded: Mapping[IndexKind, Ranking]
+    """What its words found there."""
+
+
 class Searching:
     """Searches one open index."""
 
@@ -72,25 +85,41 @@ class Searching:
 
     async def search(self, query: str, k: int, choice: IndexChoice, filters: Filters) -> Results:
         """The `k` best passages; fewer only where there are no more."""
-        only = await run_sync(self._restriction, filters) if filters != Filters() else None
-        kinds = self._kinds(query, choice, filters, only)
-        used: IndexUsed = "both" if len(kinds) == 2 else kinds[0]
-        asked = await self._question(query, kinds)
+        scope = await run_sync(self._scope, query, choice, filters)
+        used: IndexUsed = "both" if len(scope.kinds) == 2 else scope.kinds[0]
+        asked = await self._question(query, scope.kinds)
         if self._models.reranker is None:
-            return Results(k, used, await run_sync(self._hits, asked, only, k))
-        chunks, scores = await run_sync(self._found, asked, only, _READ)
+            return Results(k, used, await run_sync(self._hits, asked, scope, k))
+        chunks, scores = await run_sync(self._found, asked, scope, _READ)
         chunks, scores = await self._second_look(query, chunks, scores)
         return Results(k, used, _best_of(query, chunks, scores, k))
 
-    def _kinds(
-        self, query: str, choice: IndexChoice, filters: Filters, only: Restriction | None
-    ) -> tuple[IndexKind, ...]:
-        """The indexes to search; `auto` never one in which the filters leave nothing."""
+    def _scope(self, query: str, choice: IndexChoice, filters: Filters) -> _Scope:
+        """Where to look; `auto` looks in both indexes when the words of the query are only in the other one."""
+        only = self._restriction(filters)
         catalogue = self._index.catalogue
         available = catalogue.kinds_of(only.chunks) if only else catalogue.kinds()
-        if choice == "auto" and len(available) == 2 and "code" in filters.doc_types:
-            return ("text", "code") if set(filters.doc_types) > {"code"} else ("code",)
-        return indexes_for(query, choice, targets_code=available == {"code"}, available=available)
+        kinds = _kinds(query, choice, filters, available)
+        worded: dict[IndexKind, Ranking] = {kind: self._by_words(query, kind, only) for kind in kinds}
+        if choice != "auto" or len(kinds) == 2 or len(available) < 2 or self._has_words(query, kinds[0], only, worded):
+            return _Scope(only, kinds, worded)
+        other: IndexKind = "text" if kinds == ("code",) else "code"
+        worded[other] = self._by_words(query, other, only)
+        if not self._has_words(query, other, only, worded):
+            return _Scope(only, kinds, worded)
+        return _Scope(only, ("text", "code"), worded)
+
+    def _has_words(
+        self, query: str, kind: IndexKind, only: Restriction | None, worded: Mapping[IndexKind, Ranking]
+    ) -> bool:
+        """Whether a passage of this kind has any of the words by which the right index is known."""
+        found, names = worded[kind], compound_names(query)
+        if names and len(found):
+            found = self._by_words(names, kind, only, _NAME_HITS)
+        return len(found) > 0
+
+    def _by_words(self, query: str, kind: IndexKind, only: Restriction | None, most: int = CANDIDATES) -> Ranking:
+        return by_words(self._index.words, query, kind, candidates=most, only=only, alive=self._index.catalogue.alive)
 
     def _restriction(self, filters: Filters) -> Restriction | None:
         try:
@@ -113,23 +142,24 @@ class Searching:
             _log.warning("searching by words alone", extra={"code": error.code, "reason": error.message})
             return Question(query, kinds, {})
 
-    def _hits(self, asked: Question, only: Restriction | None, k: int) -> list[Hit]:
+    def _hits(self, asked: Question, scope: _Scope, k: int) -> list[Hit]:
         """The best passages, duplicates left out; more are read only where there are many of those."""
         for most in (2 * k + 10, _READ):
-            chunks, scores = self._found(asked, only, most)
+            chunks, scores = self._found(asked, scope, most)
             hits = _best_of(asked.text, chunks, scores, k)
             if len(hits) == k or len(chunks) < most:
                 break
         return hits
 
-    def _found(self, asked: Question, only: Restriction | None, most: int) -> tuple[list[StoredChunk], list[float]]:
+    def _found(self, asked: Question, scope: _Scope, most: int) -> tuple[list[StoredChunk], list[float]]:
         ranking = search(
             self._index.words,
             self._index.vectors,
             asked,
-            only=only,
+            only=scope.only,
             alive=self._index.catalogue.alive,
             oversampling=self._oversampling,
+            worded=scope.worded,
         )
         best: list[int] = ranking.ids[:most].tolist()
         best_scores: list[float] = ranking.scores[:most].tolist()
@@ -151,6 +181,15 @@ class Searching:
         return [chunks[place] for place in order.places], [
             order.scores.get(place, scores[place]) for place in order.places
         ]
+
+
+def _kinds(
+    query: str, choice: IndexChoice, filters: Filters, available: Collection[IndexKind]
+) -> tuple[IndexKind, ...]:
+    """The indexes that query and filters are for; `auto` takes none in which the filters leave nothing."""
+    if choice == "auto" and len(available) == 2 and "code" in filters.doc_types:
+        return ("text", "code") if set(filters.doc_types) > {"code"} else ("code",)
+    return indexes_for(query, choice, targets_code=available == {"code"}, available=available)
 
 
 def _best_of(query: str, chunks: Sequence[StoredChunk], scores: Sequence[float], k: int) -> list[Hit]:

@@ -59,7 +59,9 @@ class Corpus:
         self._readiness = readiness
         self._indexed = indexed
         max_bytes = int(parts.settings.ingest.max_file_mb * MEGABYTE)
-        self._opening = Opening(parts.confined, parts.storage, parts.exclusion, max_bytes)
+        self._opening = Opening(
+            parts.confined, parts.storage, parts.exclusion, max_bytes, gitignore=parts.settings.ingest.gitignore
+        )
 
     async def until_indexed(self) -> None:
         """Return once everything that is in the directory now can be found."""

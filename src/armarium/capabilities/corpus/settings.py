@@ -6,9 +6,9 @@ import os
 import re
 from typing import Annotated, Final, Literal
 
-from pydantic import BeforeValidator, Field, PlainSerializer, SecretStr
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, SecretStr
 
-from armarium.capabilities.corpus.files.exclusion import DEFAULT_PATH_EXCLUDES
+from armarium.capabilities.corpus.files.exclusion import DEFAULT_PATH_EXCLUDES, with_default_excludes
 from armarium.capabilities.corpus.files.secret_patterns import DEFAULT_RULES
 from armarium.foundation.settings import Section
 
@@ -26,6 +26,9 @@ def _from_environment(value: object) -> object:
 
 Secret = Annotated[SecretStr, BeforeValidator(_from_environment), PlainSerializer(lambda secret: None)]
 """A key. It is never written out: settings that are printed have to name where it comes from again."""
+
+PathExcludes = Annotated[tuple[str, ...], AfterValidator(with_default_excludes)]
+"""Patterns besides the default ones, which stay in force and are part of the value."""
 
 
 class MistralSettings(Section):
@@ -235,7 +238,8 @@ class CorpusSettings(Section):
     ingest: IngestSettings = IngestSettings()
     chunking: ChunkingSettings = ChunkingSettings()
     stt: SpeechSettings = SpeechSettings()
-    path_excludes: tuple[str, ...] = DEFAULT_PATH_EXCLUDES
-    """Patterns, as in .gitignore, of files that are neither indexed nor shown."""
+    path_excludes: PathExcludes = DEFAULT_PATH_EXCLUDES
+    """Patterns, as in .gitignore, of files that are neither indexed nor shown, besides the default ones. `!**/ca.pem`
+    shows a file again."""
     secret_patterns: tuple[str, ...] = tuple(rule.pattern for rule in DEFAULT_RULES)
     """Regular expressions (RE2); a file whose content one of them fits is neither indexed nor shown."""

@@ -13,8 +13,10 @@ import orjson
 
 from armarium.capabilities.corpus.errors import IndexLocked, IndexNotReady, RootInaccessible, StoreCorrupt
 from armarium.capabilities.corpus.files.exclusion import STATE_PATHS
-from armarium.capabilities.corpus.index import KINDS, WORDS_DIRECTORY, vector_file
+from armarium.capabilities.corpus.index import KINDS, vector_file
 from armarium.capabilities.corpus.settings import STATE_DIRECTORY
+from armarium.capabilities.corpus.troubles import unwritable
+from armarium.capabilities.corpus.words_directory import WORDS_DIRECTORY, clear_leftovers
 from armarium.foundation.files.replace import replace_file
 
 META_FILE = "meta.sqlite"
@@ -67,6 +69,12 @@ def prepare_directory(state_dir: Path) -> None:
         ) from error
 
 
+def may_write(state_dir: Path) -> bool:
+    """Whether the state can be changed, as far as permissions and the file system tell."""
+    places = (state_dir, state_dir / META_FILE, state_dir / LOCK_FILE)
+    return all(os.access(place, os.W_OK) for place in places if place.exists())
+
+
 class IndexingLock:
     """The right to write the index, which one process at a time has. It ends with the process at the latest."""
 
@@ -78,6 +86,10 @@ class IndexingLock:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.give_back()
+
+    def give_back(self) -> None:
+        """Let another process have it."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -89,7 +101,10 @@ class IndexingLock:
 
     def take(self) -> bool:
         """Have it from now on, unless another process has it."""
-        file = open(self._path, "a")  # noqa: SIM115 open for as long as the lock is held
+        try:
+            file = open(self._path, "a")  # noqa: SIM115 open for as long as the lock is held
+        except OSError as error:
+            raise unwritable(error.strerror or "the lock cannot be taken") from error
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -123,6 +138,7 @@ def is_being_indexed(state_dir: Path) -> bool:
 
 def forget_indexes(state_dir: Path) -> None:
     """Remove what is made from `meta.sqlite`."""
+    clear_leftovers(state_dir)
     shutil.rmtree(state_dir / WORDS_DIRECTORY, ignore_errors=True)
     for kind in KINDS:
         (state_dir / vector_file(kind)).unlink(missing_ok=True)

@@ -1,4 +1,7 @@
-"""Extracts e-mail, single messages and mailboxes, as Markdown: who, what, when, the text, the names of attachments."""
+"""Extracts e-mail, single messages and mailboxes, as Markdown: who, what, when, the text, attachments.
+
+Of an attachment that is text the text is taken, too; of others only the name.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,8 @@ from armarium.retrieval.text import clean, decode
 
 _MAX_HEADER_CHARS = 4_096
 _HEADERS = ("From", "To", "Cc", "Date")
+_TEXT_ATTACHMENTS = frozenset({"text/plain", "text/html", "text/markdown", "text/csv", "text/tab-separated-values"})
+_UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _SEPARATOR = re.compile(rb"(?:\A|(?<=\n)\r?\n)From [^\n]*\n")
 _QUOTED_SEPARATOR = re.compile(rb"^>(>*From )", re.MULTILINE)
 
@@ -64,15 +69,15 @@ def _decoded_header(raw: str) -> str:
 
 def _rendered(message: Message) -> str:
     headers = [f"{name}: {value}" for name in _HEADERS if (value := _header(message, name))]
-    attachments = [
-        _file_name(part) or part.get_content_type()
-        for part in message.walk()
-        if not part.is_multipart() and _is_attachment(part)
-    ]
+    attachments = [part for part in message.walk() if not part.is_multipart() and _is_attachment(part)]
+    names = [_file_name(part) or part.get_content_type() for part in attachments]
     body = _body(message, "text/plain") or _body(message, "text/html")
     blocks = [f"# {_header(message, 'Subject') or '(no subject)'}", "\n".join(headers), body]
     if attachments:
-        blocks.append("Attachments: " + ", ".join(attachments))
+        blocks.append("Attachments: " + ", ".join(names))
+    for name, part in zip(names, attachments, strict=True):
+        if part.get_content_type() in _TEXT_ATTACHMENTS and (text := _text(part)):
+            blocks.append(f"## {name}\n\n{text}")
     return "\n\n".join(filter(None, blocks))
 
 
@@ -91,13 +96,21 @@ def _is_attachment(part: Message) -> bool:
 
 def _body(message: Message, content_type: str) -> str:
     """The texts of that type that are not attachments, one after another."""
-    texts: list[str] = []
-    for part in message.walk():
-        if part.get_content_type() == content_type and not part.is_multipart() and not _is_attachment(part):
-            payload = part.get_payload(decode=True)
-            text = _decoded(payload, part.get_content_charset()) if isinstance(payload, bytes) else ""
-            texts.append("\n".join(render(text).lines) if content_type == "text/html" else text.strip())
+    texts = [
+        _text(part)
+        for part in message.walk()
+        if part.get_content_type() == content_type and not part.is_multipart() and not _is_attachment(part)
+    ]
     return "\n\n".join(filter(None, texts))
+
+
+def _text(part: Message) -> str:
+    """The text of a part; none when it is not what it says it is."""
+    payload = part.get_payload(decode=True)
+    if not isinstance(payload, bytes) or (b"\0" in payload and not payload.startswith(_UTF16_MARKS)):
+        return ""
+    text = _decoded(payload, part.get_content_charset())
+    return "\n".join(render(text).lines) if part.get_content_type() == "text/html" else text.strip()
 
 
 def _decoded(payload: bytes, charset: str | None) -> str:

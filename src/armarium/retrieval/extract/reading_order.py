@@ -16,6 +16,10 @@ _EDGE_TOLERANCE = 4.0
 _MAX_UPWARD_SHARE = 0.25
 _MAX_COLUMN_SPLITS = 3
 _PARAGRAPH_GAP = 1.4
+_MAX_JUMPS = 12
+"""More than the file's order has on a page for a reason; comparing each with each must stay cheap."""
+_TOUCH = 1.0
+_MAX_APART_LINES = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +68,11 @@ def in_reading_order(pieces: Sequence[Piece], splits_left: int = _MAX_COLUMN_SPL
     if gutter is None:
         return _top_down(pieces)
     left, right, spanning = _sides(pieces, gutter)
+    # Short lines above or below both columns belong to the page, whichever side they stand on.
+    head, foot = _apart(right, left, sign=1), _apart(left, right, sign=-1)
+    moved = {id(piece) for piece in (*head, *foot)}
+    left, right = ([piece for piece in side if id(piece) not in moved] for side in (left, right))
+    spanning += [*head, *foot]
     spanning.sort(key=lambda piece: -piece.middle)
     heights = [-piece.middle for piece in spanning]
     bands: list[tuple[list[Piece], list[Piece]]] = [([], []) for _ in range(len(spanning) + 1)]
@@ -137,10 +146,72 @@ def _side_by_side(left: Sequence[Piece], right: Sequence[Piece]) -> bool:
     return lowest_top > highest_bottom
 
 
+def _apart(column: Sequence[Piece], other: Sequence[Piece], *, sign: int) -> list[Piece]:
+    """The one or two lines of a column that lie beyond all of the other one, above (1) or below (-1), after a gap."""
+    if not other:
+        return []
+    end = max(sign * (piece.top if sign > 0 else piece.bottom) for piece in other)
+    heights = sorted({round(sign * piece.middle, 1) for piece in column}, reverse=True)
+    steps = [beyond - within for beyond, within in pairwise(heights)]
+    beyond = sum(height > end for height in heights)
+    if not 0 < beyond <= min(_MAX_APART_LINES, len(steps)) or steps[beyond - 1] <= median(steps) * _PARAGRAPH_GAP:
+        return []
+    return [piece for piece in column if sign * piece.middle > end]
+
+
+class _Run:
+    """Lines that follow each other in the file and down the page."""
+
+    def __init__(self, lines: list[list[Piece]]) -> None:
+        self.lines = lines
+        self.top = max(piece.top for piece in lines[0])
+        self.bottom = min(piece.bottom for piece in lines[-1])
+
+    def is_above(self, other: _Run) -> bool:
+        """Whether all of it is; what stands side by side is not."""
+        return self.bottom > other.top - _TOUCH
+
+
 def _top_down(pieces: Sequence[Piece]) -> list[Piece]:
-    """As the file has them, which is nearly always right, unless they keep jumping up the page."""
-    heights = [line[0].middle for line in _lines(pieces)]
-    upward = sum(1 for above, below in pairwise(heights) if below > above + 1)
-    if upward <= max(2, len(heights) * _MAX_UPWARD_SHARE):
+    """As the file has them, run by run, but no run before one that is above it.
+
+    The file's order within a run is right even where lines stand side by side. Only where it keeps jumping up the page
+    it means nothing.
+    """
+    lines = _lines(pieces)
+    runs = _runs(lines)
+    jumps = len(runs) - 1
+    if jumps > max(2, len(lines) * _MAX_UPWARD_SHARE):
+        return sorted(pieces, key=lambda piece: (-round(piece.middle / 3), piece.left))
+    if not 0 < jumps <= _MAX_JUMPS:
         return list(pieces)
-    return sorted(pieces, key=lambda piece: (-round(piece.middle / 3), piece.left))
+    waiting = [part for run in runs for part in _cut_around(run, runs)]
+    ordered: list[Piece] = []
+    while waiting:
+        # Boxes that lie can make each of two runs the one above; then the file's order decides.
+        topmost = (run for run in waiting if not any(other.is_above(run) for other in waiting if other is not run))
+        first = next(topmost, waiting[0])
+        waiting.remove(first)
+        ordered += [piece for line in first.lines for piece in line]
+    return ordered
+
+
+def _runs(lines: Sequence[list[Piece]]) -> list[_Run]:
+    runs: list[list[list[Piece]]] = []
+    for line in lines:
+        if runs and line[0].middle <= runs[-1][-1][0].middle + 1:
+            runs[-1].append(line)
+        else:
+            runs.append([line])
+    return [_Run(run) for run in runs]
+
+
+def _cut_around(run: _Run, runs: Sequence[_Run]) -> list[_Run]:
+    """The run in parts, where others belong in between: a header and a footer are often one run, before the text."""
+    parts = [[run.lines[0]]]
+    for above, below in pairwise(_Run([line]) for line in run.lines):
+        if any(above.is_above(other) and other.is_above(below) for other in runs if other is not run):
+            parts.append(below.lines)
+        else:
+            parts[-1] += below.lines
+    return [_Run(part) for part in parts]

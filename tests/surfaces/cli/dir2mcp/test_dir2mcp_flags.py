@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from armarium.surfaces.cli.dir2mcp import up as up_module
 from armarium.surfaces.cli.dir2mcp.loading import Where, load
 from armarium.surfaces.cli.dir2mcp.manner import Manner
 from armarium.surfaces.cli.dir2mcp.settings import Dir2McpSettings
+from support.command_line import DEADLINE_S
 
 
 class Served(Exception):
@@ -156,6 +159,32 @@ def test_a_directory_that_cannot_be_read_ends_with_3(here: Quick, project: Path,
     for directory in ("nowhere", "file"):
         outcome = here(*command, "--dir", directory, "--json")
         assert (outcome.code, outcome.json["data"]["code"]) == (3, "ROOT_INACCESSIBLE")
+
+
+WITHOUT_RIGHTS = """
+import os, sys
+from armarium.surfaces.cli.dir2mcp import asking, snapshot, status, up, wizard
+from armarium.surfaces.cli.dir2mcp.main import run
+if os.geteuid() == 0:
+    os.setgroups([]); os.setgid(65534); os.setuid(65534)
+sys.exit(run(sys.argv[1:]))
+"""
+"""`dir2mcp …` for somebody whom the system refuses things. All is imported first: they may not see where it is."""
+
+
+def run_without_rights(environ: dict[str, str], cwd: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    program = [sys.executable, "-c", WITHOUT_RIGHTS, *arguments, "--json", "--non-interactive"]
+    return subprocess.run(program, cwd=cwd, env=environ, capture_output=True, text=True, timeout=DEADLINE_S)
+
+
+@pytest.mark.parametrize("command", [["up"], ["ask", "why"], ["reindex"], ["status"], ["config", "print"]])
+def test_a_directory_that_may_not_be_listed_ends_with_3(
+    environ: dict[str, str], project: Path, command: list[str]
+) -> None:
+    project.chmod(0o755)
+    (project / "closed").mkdir(mode=0)
+    done = run_without_rights(environ, project, *command, "--dir", "closed")
+    assert (done.returncode, json.loads(done.stdout)["data"]["code"]) == (3, "ROOT_INACCESSIBLE"), done.stderr
 
 
 @pytest.mark.parametrize("command", [["status"], ["config", "print"], ["ask", "why"]])

@@ -79,8 +79,20 @@ def test_quiet_leaves_how_to_connect_and_that_embedding_waits(capsys: pytest.Cap
     assert said.err == "embedding waits: MISTRAL_AUTH: wrong key\n"
 
 
-def test_indexing_that_cannot_go_on_ends_with_6() -> None:
-    assert exit_code(cannot_index(IndexingFailed("STORE_CORRUPT", "the disk is full"))) == 6
+@pytest.mark.parametrize(
+    ("code", "ends_with", "said", "hint"),
+    [
+        ("STORE_CORRUPT", 5, "so it is", "run: dir2mcp reindex"),
+        ("INDEX_VERSION_MISMATCH", 5, "so it is", "run: dir2mcp reindex"),
+        ("ROOT_INACCESSIBLE", 6, "indexing cannot go on: ROOT_INACCESSIBLE: so it is", "mend that and run: dir2mcp up"),
+        ("INGESTION_FAILED", 6, "indexing cannot go on: so it is", "mend that and run: dir2mcp up"),
+    ],
+)
+def test_indexing_that_cannot_go_on_ends_with_a_hint_that_helps(
+    code: str, ends_with: int, said: str, hint: str
+) -> None:
+    ended = cannot_index(IndexingFailed(code, "so it is"))
+    assert (exit_code(ended), ended.message, ended.hint) == (ends_with, said, hint)
 
 
 @pytest.mark.parametrize(

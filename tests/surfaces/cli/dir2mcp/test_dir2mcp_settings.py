@@ -31,9 +31,10 @@ def test_the_template_of_the_contract_loads_word_for_word_and_says_what_the_defa
     of_template, defaults = plain_values(loaded.settings), plain_values(Dir2McpSettings())
     # The defaults may guard against more than the template, never against less.
     written = yaml.safe_load(TEMPLATE.read_text())["security"]
-    for guard in ("secret_patterns", "path_excludes"):
-        assert of_template["security"].pop(guard) == written[guard]
-        assert len(defaults["security"].pop(guard)) >= len(written[guard])
+    assert of_template["security"].pop("secret_patterns") == written["secret_patterns"]
+    assert len(defaults["security"].pop("secret_patterns")) >= len(written["secret_patterns"])
+    default_excludes = set(defaults["security"].pop("path_excludes"))
+    assert set(of_template["security"].pop("path_excludes")) == default_excludes >= set(written["path_excludes"])
     assert of_template == defaults
 
 
@@ -50,6 +51,13 @@ def test_the_template_reaches_the_server_and_the_corpus(template: Path) -> None:
     assert core.server.allowed_origins == ("http://localhost:*", "http://127.0.0.1:*")
     assert (core.sessions.inactivity_timeout, core.sessions.max_lifetime) == (86400, None)
     assert core.state_path() == template.parent / ".dir2mcp"
+
+
+def test_excluding_one_more_path_keeps_the_default_excludes(project: Path, here: Quick) -> None:
+    write(project, "security:\n  path_excludes: ['drafts/']\n")
+    in_effect = load(Where(project), environ={}).corpus_settings().path_excludes
+    assert {"drafts/", "**/.env", "**/*.pem"} <= set(in_effect)
+    assert printed(here("config", "print"))["security"]["path_excludes"] == list(in_effect)
 
 
 def test_an_origin_elsewhere_or_with_a_port_stays_exactly_itself(project: Path) -> None:

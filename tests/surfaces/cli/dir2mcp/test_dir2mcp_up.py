@@ -6,11 +6,13 @@ import ipaddress
 import json
 import os
 import socket
+import sqlite3
 import ssl
 import stat
 import subprocess
 import sys
 import time
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from dir2mcp_command import Quick, Start
 
+from armarium.surfaces.cli.dir2mcp import asking
+from armarium.surfaces.cli.dir2mcp.ending import IngestionFailed
+from armarium.surfaces.cli.dir2mcp.loading import Loaded
 from support.command_line import DEADLINE_S, Command, CommandLine
 from support.server import installed_command
 
@@ -45,6 +50,7 @@ EVENT_SCHEMA = {
         "data": {"type": "object"},
     },
 }  # fmt: skip
+PAGE_BYTES = 4096
 COUNTS = (
     "scanned", "indexed", "skipped", "deleted", "representations", "chunks_total", "embedded_ok", "errors",
 )  # fmt: skip
@@ -446,6 +452,63 @@ def test_status_tells_what_is_on_disk_and_reindex_builds_it_anew(dir2mcp: Comman
     lines = dir2mcp("status").stdout.splitlines()
     assert lines[0].startswith("Index: ")
     assert lines[-1].startswith("Progress: scanned=1 indexed=1 ")
+
+
+def test_status_and_up_tell_of_an_index_that_cannot_be_opened(dir2mcp: CommandLine, project: Path) -> None:
+    assert dir2mcp("reindex").code == 0
+    store = project / ".dir2mcp/meta.sqlite"
+    with closing(sqlite3.connect(store)) as database, database:
+        database.execute("UPDATE settings SET value = '0' WHERE key = 'index_format_version'")
+    _both_refuse(dir2mcp, "INDEX_VERSION_MISMATCH")
+    assert dir2mcp("reindex").code == 0
+    whole = store.read_bytes()
+    store.write_bytes(whole[: 2 * PAGE_BYTES] + b"\xee" * (len(whole) - 2 * PAGE_BYTES))
+    _both_refuse(dir2mcp, "STORE_CORRUPT")
+    store.write_bytes(b"this is no database" * 1000)
+    _both_refuse(dir2mcp, "STORE_CORRUPT")
+    store.unlink()
+    gone = dir2mcp("status", "--json")
+    assert (gone.code, gone.json["data"]["code"]) == (1, "INDEX_NOT_READY")
+
+
+def _both_refuse(dir2mcp: CommandLine, code: str) -> None:
+    for command in ("status", "up"):
+        outcome = dir2mcp(command, "--json")
+        told = outcome.json_lines[-1]["data"]
+        assert (outcome.code, told["code"], told["hint"]) == (5, code, "run: dir2mcp reindex")
+
+
+def test_status_leaves_the_state_as_it_is(dir2mcp: CommandLine, project: Path) -> None:
+    assert dir2mcp("reindex").code == 0
+
+    def state() -> dict[str, tuple[int, int]]:
+        found = (project / ".dir2mcp").rglob("*")
+        return {str(file): (file.stat().st_size, file.stat().st_mtime_ns) for file in found}
+
+    before = state()
+    assert dir2mcp("status").code == 0
+    assert state() == before
+
+
+def test_ask_makes_an_index_whose_database_is_gone_anew(dir2mcp: CommandLine, project: Path) -> None:
+    (project / "deploy.md").write_text("# Deploying\n\nThe service is deployed with `make ship`.\n")
+    assert dir2mcp("reindex").code == 0
+    (project / ".dir2mcp/meta.sqlite").unlink()
+    assert "make ship" in dir2mcp("ask", "how is the service deployed?").stdout
+
+
+def test_ask_does_not_try_whether_a_finished_index_can_be_written(
+    dir2mcp: CommandLine, here: Quick, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (project / "deploy.md").write_text("# Deploying\n\nThe service is deployed with `make ship`.\n")
+
+    def refuse(loaded: Loaded) -> None:
+        raise IngestionFailed("nothing may be written here")
+
+    monkeypatch.setattr(asking, "prepare_state", refuse)
+    assert here("ask", "how is the service deployed?").code == 6
+    assert dir2mcp("reindex").code == 0
+    assert "make ship" in here("ask", "how is the service deployed?").stdout
 
 
 def test_reindex_repairs_a_damaged_index_and_tells_programs_how_it_goes(dir2mcp: CommandLine, project: Path) -> None:

@@ -69,6 +69,8 @@ class SkippedMember:
     """Printable; not a path to open."""
     code: str
     reason: str
+    size_bytes: int = 0
+    """As the archive has it."""
 
 
 def is_archive(name: str) -> bool:
@@ -137,7 +139,7 @@ class _Opening:
             except (ExtractFailed, FileTooLarge, PathOutsideRoot) as error:
                 if self.budget.exhausted:
                     raise
-                yield SkippedMember(shown, error.code, error.message)
+                yield SkippedMember(shown, error.code, error.message, entry.size_bytes)
 
     def _entries(self, file: BinaryIO) -> Iterator[RawEntry]:
         file.seek(0)

@@ -22,12 +22,20 @@ STATE_PATHS: tuple[str, ...] = (".dir2mcp/",)
 """The index itself, and the token to reach it. No setting shows them."""
 
 DEFAULT_PATH_EXCLUDES: tuple[str, ...] = (
+    # First what may be shown again, so that nothing behind it is: an example of a .env tells which names there are.
+    "**/.env",
+    "**/.env.*",
+    "**/*.env",
+    "!**/.env.example",
+    "!**/.env.sample",
+    "!**/.env.template",
+    "!**/.env.dist",
+    "!**/example.env",
+    "!**/sample.env",
+    "!**/template.env",
     "**/.git/**",
     "**/node_modules/**",
     "**/.dir2mcp/**",
-    "**/.env",
-    "**/.env.local",
-    "**/.env.production",
     "**/*.pem",
     "**/*.key",
     "**/*.p12",
@@ -48,6 +56,13 @@ DEFAULT_PATH_EXCLUDES: tuple[str, ...] = (
     "**/.git-credentials",
     "**/.htpasswd",
 )
+"""What people keep credentials in, by name. The settings add to it; they show one of these again as `!**/ca.pem`."""
+
+
+def with_default_excludes(patterns: Sequence[str]) -> tuple[str, ...]:
+    """The patterns, behind all the defaults that are not among them: naming one file must not show all the others."""
+    return (*(default for default in DEFAULT_PATH_EXCLUDES if default not in patterns), *patterns)
+
 
 _engine: Any = cast(Any, re2)._re2.RE2
 _UNANCHORED: Any = _engine.Anchor.UNANCHORED
@@ -223,10 +238,9 @@ def _as_directories(lines: list[str]) -> list[str]:
 
     The two differ when a later line shows something below `a` again.
     """
-    if any(line.startswith("!") for line in lines):
-        return lines
-    directories = [(line.removesuffix("/**"), line) for line in lines]
-    return [
+    settled = max((number for number, line in enumerate(lines, 1) if line.startswith("!")), default=0)
+    directories = [(line.removesuffix("/**"), line) for line in lines[settled:]]
+    return lines[:settled] + [
         line if body == line or body in ("", "**") else f"{body}/" if "/" in body else f"/{body}/"
         for body, line in directories
     ]
@@ -235,20 +249,24 @@ def _as_directories(lines: list[str]) -> list[str]:
 def _entry_filter(lines: Sequence[str]) -> Callable[[str], bool]:
     """What every name that a pattern could hide, in a directory no pattern hides, has in common.
 
-    Only the last name of a pattern is looked at. If it is plain text, or a star and plain text, comparing is enough.
+    Only the last name of a pattern is looked at. If it is plain text, with a star at one end or none, comparing is
+    enough.
     """
     names: set[str] = set()
+    prefixes: set[str] = set()
     suffixes: set[str] = set()
     for line in lines:
         if not line or line[0] in "#!":
             continue
         last = line.removesuffix("/").rpartition("/")[2]
-        suffix = last.removeprefix("*")
-        if not suffix or line != line.strip() or any(char in suffix for char in "*?[]\\"):
+        text = last.removesuffix("*") if last[:1] != "*" else last[1:]
+        if not text or line != line.strip() or any(char in text for char in "*?[]\\"):
             return lambda name: True
-        if suffix == last:
+        if text == last:
             names.add(last)
+        elif last[0] == "*":
+            suffixes.add(text)
         else:
-            suffixes.add(suffix)
-    ends = tuple(suffixes)
-    return lambda name: name in names or name.endswith(ends)
+            prefixes.add(text)
+    starts, ends = tuple(prefixes), tuple(suffixes)
+    return lambda name: name in names or name.endswith(ends) or name.startswith(starts)

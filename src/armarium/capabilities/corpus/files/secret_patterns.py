@@ -2,7 +2,8 @@
 
 A rule is one regular expression in RE2's syntax. What its groups of certain names took is looked at once more, because
 a regular expression cannot tell `token = parser.next_token_value` from a token: `value` must not be made of words,
-`password` not be a placeholder, `host` not be an example. Patterns from the settings may use the same names.
+`scrambled` be so in both cases, `password` not be a placeholder, `host` not be an example. Patterns from the settings
+may use the same names.
 """
 
 from __future__ import annotations
@@ -23,11 +24,24 @@ class SecretRule:
 # A key, what may stand between it and its value in code, JSON, YAML or a shell, and the quote before the value.
 _IS = r"""["'\]]{0,2}\s{0,5}(?::=|=>|[:=])\s{0,5}["'`]?"""
 
+# What may stand between them in a table, a list, markup or a command: anything but words, and a few short ones, such as
+# `</key><string>`, the rest of a row of headings, or `is now`.
+_BESIDE = r"(?:[^0-9A-Za-z]+[0-9a-z]{1,8}){0,4}[^0-9A-Za-z]+"
+
 DEFAULT_RULES: tuple[SecretRule, ...] = (
     SecretRule("aws-access-key-id", r"\b(?:AKIA|ASIA)[0-9A-Z]{16}"),
     # The contract's rule takes any 40 characters anywhere, which are also every git commit and many import paths.
     SecretRule(
-        "aws-secret", r"(?i)aws.{0,20}secret.{0,20}" + _IS + r"(?:[0-9a-zA-Z/+=]{40}|(?P<value>[0-9a-zA-Z/+=]{20,}))"
+        "aws-secret",
+        r"(?i)aws.{0,20}secret(?:.{0,20}"
+        + _IS
+        + r"(?:[0-9a-zA-Z/+=]{40}|(?P<value>[0-9a-zA-Z/+=]{20,}))|"
+        + _BESIDE
+        + r"(?P<scrambled>[0-9a-zA-Z/+]{40})(?:[^0-9a-zA-Z/+=]|$))",
+    ),
+    SecretRule(
+        "secret-key",
+        r"(?i)secret[ _-]?(?:access[ _-]?)?key" + _BESIDE + r"(?P<scrambled>[0-9a-zA-Z/+]{40})(?:[^0-9a-zA-Z/+=]|$)",
     ),
     SecretRule(
         "credential",
@@ -104,6 +118,8 @@ _SHORTEST_WORDS = 3.0
 """Words of code are longer than this on average; the runs of one case in random letters are shorter."""
 _MOST_DIGITS = 3
 _FEWEST_CHARACTERS = 6
+_SHORT_WORD = 2
+_MOST_SHORT_WORDS = 3
 
 
 def is_made_up(value: str) -> bool:
@@ -118,6 +134,14 @@ def is_made_up(value: str) -> bool:
     )
 
 
+def is_scrambled(value: str) -> bool:
+    """Whether a value has letters of both cases in no order: not a name or a path, nor a hash in hexadecimal digits."""
+    if value in (value.lower(), value.upper()):
+        return False
+    short_words = sum(len(word) <= _SHORT_WORD for word in _WORD.findall(value))
+    return is_made_up(value) or short_words > _MOST_SHORT_WORDS
+
+
 def is_real_password(password: str) -> bool:
     """Whether what stands in a URL's password is one, and not where one would be written."""
     return not _PLACEHOLDER.fullmatch(password) and not _NOT_LITERAL & set(password) and len(set(password.lower())) > 1
@@ -130,6 +154,7 @@ def is_real_host(host: str) -> bool:
 
 GROUP_CHECKS: Mapping[str, Callable[[str], bool]] = {
     "value": is_made_up,
+    "scrambled": is_scrambled,
     "password": is_real_password,
     "host": is_real_host,
 }

@@ -148,8 +148,8 @@ class Embedding:
         if vectors:
             with self._keeping:
                 self._index.add_vectors(passages[0].kind, list(vectors), unpacked(list(vectors.values())))
-                self._storage.embeddings.put(model, (), vectors)
-            self._progress.count(embedded_ok=len(vectors))
+                living = self._storage.embeddings.put(model, (), vectors)
+            self._progress.count(embedded_ok=living)
         return set(vectors)
 
     async def _embed_new(self, kind: IndexKind, embedder: Embedder, same: Sequence[Sequence[Pending]]) -> None:
@@ -186,9 +186,9 @@ class Embedding:
                     hint="run: dir2mcp reindex",
                 )
             # Storage first: a crash in between leaves a vector to be read again, never one without its passage.
-            self._storage.embeddings.put(model, zip(hashes, packed(vectors), strict=True), ids)
+            living = self._storage.embeddings.put(model, zip(hashes, packed(vectors), strict=True), ids)
             self._index.add_vectors(kind, ids, numpy.repeat(vectors, [len(each) for each in same], axis=0))
-        self._progress.count(embedded_ok=len(ids))
+        self._progress.count(embedded_ok=living)
 
 
 def _blames_a_text(error: ProviderError) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
 import queue
@@ -12,7 +11,13 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 
-from armarium.capabilities.corpus.errors import CorpusError
+from armarium.capabilities.corpus.errors import (
+    ExtractFailed,
+    FileTooLarge,
+    Forbidden,
+    RootInaccessible,
+    StoreCorrupt,
+)
 from armarium.capabilities.corpus.files.discover import DiscoveryRules, Found, Unnameable, discover
 from armarium.capabilities.corpus.files.paths import MEMBER_MARK
 from armarium.capabilities.corpus.files.rediscover import rediscover
@@ -32,6 +37,7 @@ from armarium.capabilities.corpus.news import IndexingFailed, Mode
 from armarium.capabilities.corpus.storage.changes import Changes, Recorded
 from armarium.capabilities.corpus.storage.documents import Known
 from armarium.capabilities.corpus.storage.storage import Storage
+from armarium.capabilities.corpus.troubles import root_trouble, what_ended_it
 from armarium.foundation.errors import ArmariumError
 from armarium.foundation.files.confine import ConfinedRoot
 from armarium.foundation.files.ignore import GITIGNORE
@@ -45,12 +51,14 @@ _TRANSACTION_S = 0.3
 _FIRST_COMMIT_S = 0.2
 _SLOWEST_COMMIT_S = 8.0
 _PATHS_BEFORE_A_SCAN = 500
+_PREPARED_AS = "prepared_as"
+_TOLD_OF = frozenset({Forbidden.code, FileTooLarge.code, ExtractFailed.code})
+"""What somebody who misses a document wants to hear of, even though it is only skipped."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Scan:
     mode: Mode = "incremental"
-    again: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,14 +79,19 @@ class Indexer:
         progress: Progress,
         on_recorded: Callable[[], None],
         on_turn: Callable[[], None],
+        prepared_as: str = "",
     ) -> None:
-        """`on_recorded` hears of new passages, `on_turn` that `busy` may have changed; both in any thread."""
+        """`on_recorded` hears of new passages, `on_turn` that `busy` may have changed; both in any thread.
+
+        `prepared_as` changes whenever the preparers would make something else of the same file.
+        """
         self._root = root
         self._rules = rules
         self._storage = storage
         self._index = index
         self._preparers = preparers
         self._progress = progress
+        self._prepared_as = prepared_as
         self._on_recorded = on_recorded
         self._on_turn = on_turn
         self._jobs: queue.SimpleQueue[_Scan | _Refresh | None] = queue.SimpleQueue()
@@ -88,9 +101,9 @@ class Indexer:
         self._thread = threading.Thread(target=self._work, name="corpus-index", daemon=True)
         self._thread.start()
 
-    def scan(self, mode: Mode = "incremental", *, again: bool = False) -> None:
-        """Compare the whole directory with the index, soon; `again` prepares also what has not changed."""
-        self._take_on(_Scan(mode, again))
+    def scan(self, mode: Mode = "incremental") -> None:
+        """Compare the whole directory with the index, soon; what was prepared in another way is prepared again."""
+        self._take_on(_Scan(mode))
 
     def refresh(self, rel_paths: Collection[str]) -> None:
         """Look at these paths, soon: files or directories that appeared, changed or went away."""
@@ -121,9 +134,7 @@ class Indexer:
                 self._do(job)
             except Stopped:
                 return
-            except (CorpusError, sqlite3.Error, OSError) as error:
-                self._give_up(error)
-            except ArmariumError as error:
+            except (ArmariumError, sqlite3.Error, OSError) as error:
                 self._give_up(error)
             except Exception as error:  # noqa: BLE001 the edge of the thread: nobody above it would hear
                 _log.exception("indexing failed")
@@ -135,10 +146,9 @@ class Indexer:
             self._on_turn()
 
     def _give_up(self, error: Exception) -> None:
-        code = error.code if isinstance(error, ArmariumError) else "STORE_CORRUPT"
-        message = error.message if isinstance(error, ArmariumError) else _reason(error)
-        _log.error("indexing stopped", extra={"code": code, "reason": message})
-        self._progress.tell(IndexingFailed(code, message))
+        reason = what_ended_it(error, self._root.fd) or _reason(error)
+        _log.error("indexing stopped", extra={"code": reason.code, "reason": reason.message})
+        self._progress.tell(IndexingFailed(reason.code, reason.message))
 
     def _do(self, job: _Scan | _Refresh) -> None:
         if isinstance(job, _Scan):
@@ -154,19 +164,34 @@ class Indexer:
 
     def _scan(self, job: _Scan) -> None:
         self._progress.begin(job.mode)
+        self._check_root()
         known = self._storage.documents.known()
+        again = self._storage.notes.get(_PREPARED_AS) != self._prepared_as
+        if again and not known:
+            # Whatever comes to be known from here on is prepared in this way, wherever this scan ends.
+            self._storage.notes.put(_PREPARED_AS, self._prepared_as)
+        recording = _Recording(self._storage, self._index, self._progress, self._on_recorded, known)
+        if again:
+            for rel_path in known:
+                if self._is_excluded(rel_path):
+                    recording.bury(rel_path, forbidden=True)
+            recording.wipe_forbidden()
         seen: set[str] = set()
         found = discover(self._root, self._rules, self._pulse, self._tell_unnameable)
-        wanted = self._changed(found, known, seen, again=job.again)
-        recording = _Recording(self._storage, self._index, self._progress, self._on_recorded, known)
+        wanted = self._changed(found, known, seen, again=again)
         for outcome in self._preparers.prepare(wanted):
             self._pulse.beat(0)
             recording.take(outcome)
         self._pulse.beat(0)
         for rel_path, document in known.items():
             if (document.container or rel_path) not in seen:
-                recording.bury(rel_path)
+                recording.bury(rel_path, forbidden=self._is_hidden(rel_path, document.container))
         recording.close()
+        if again:
+            if self._storage.dead_share() > 0:
+                # Policy may be what changed, and what earlier versions of a file said was judged by the old one.
+                self._index.wipe()
+            self._storage.notes.put(_PREPARED_AS, self._prepared_as)
         self._progress.put(phase="embed", files_known=len(seen))
 
     def _changed(
@@ -186,8 +211,7 @@ class Indexer:
         self._progress.file_failed(entry.shown_path, "INVALID_FIELD", entry.reason)
 
     def _refresh(self, rel_paths: Collection[str]) -> None:
-        if os.fstat(self._root.fd).st_nlink == 0:
-            raise FileNotFoundError(errno.ENOENT, "the directory is gone")
+        self._check_root()
         recording = _Recording(self._storage, self._index, self._progress, self._on_recorded)
         wanted: dict[str, Wanted] = {}
         for rel_path in sorted(rel_paths):
@@ -199,11 +223,32 @@ class Indexer:
                     wanted[each.rel_path] = _wanted(each, before)
             for gone in [rel_path, *self._storage.documents.paths_below(rel_path)]:
                 if gone not in there and gone.partition(MEMBER_MARK)[0] not in there:
-                    recording.bury(gone)
+                    recording.bury(gone, forbidden=self._is_hidden(gone))
         for outcome in self._preparers.prepare(wanted.values()):
             self._pulse.beat(0)
             recording.take(outcome)
         recording.close()
+
+    def _check_root(self) -> None:
+        """Raise where the directory is gone: an empty one would be taken for one whose files were all deleted."""
+        trouble = root_trouble(self._root.fd)
+        if trouble is not None:
+            raise trouble
+
+    def _is_excluded(self, rel_path: str) -> bool:
+        member = rel_path.partition(MEMBER_MARK)[2]
+        excludes = self._rules.exclusion.excludes_path
+        return excludes(rel_path) or bool(member and excludes(member))
+
+    def _is_hidden(self, rel_path: str, container: str | None = None) -> bool:
+        """Whether it is policy that keeps a document out that was not found: it is excluded, or there all the same."""
+        if self._is_excluded(rel_path):
+            return True
+        try:
+            os.stat(container or rel_path.partition(MEMBER_MARK)[0], dir_fd=self._root.fd, follow_symlinks=False)
+        except OSError:
+            return False
+        return True
 
 
 @dataclass(slots=True)
@@ -222,6 +267,7 @@ class _Recording:
     _committed_at: float = field(default_factory=time.monotonic)
     _commit_every_s: float = _FIRST_COMMIT_S
     _members: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
+    _holds_forbidden: bool = False
 
     def take(self, outcome: Outcome) -> None:
         """Record it, now or with the ones that follow."""
@@ -235,19 +281,35 @@ class _Recording:
         ):
             self._flush()
 
-    def bury(self, rel_path: str) -> None:
-        """A document is gone."""
+    def bury(self, rel_path: str, *, forbidden: bool = False) -> None:
+        """A document is gone; nothing of a `forbidden` one stays, not even as what is deleted."""
         self._flush()
         with self.storage.documents.changing() as changes:
             gone = changes.bury(rel_path)
+            if gone is not None and forbidden:
+                self._note_forbidden()
+        self._drop(gone)
+
+    def _drop(self, gone: Recorded | None) -> None:
         if gone is not None:
             self.index.drop(gone)
-            self.progress.count(deleted=1, chunks_total=-len(gone.buried))
+            self.progress.count(deleted=1, chunks_total=-len(gone.buried), embedded_ok=-gone.buried_embedded)
+
+    def _note_forbidden(self) -> None:
+        self._holds_forbidden = True
+        self.storage.note_forbidden()
+
+    def wipe_forbidden(self) -> None:
+        """Leave nothing on disk of what policy excludes."""
+        if self._holds_forbidden:
+            self._holds_forbidden = False
+            self.index.wipe()
 
     def close(self) -> None:
         """Record the rest, and let all of it be found."""
         self._flush()
         self.index.commit_words()
+        self.wipe_forbidden()
         self.on_recorded()
 
     def _flush(self) -> None:
@@ -273,6 +335,8 @@ class _Recording:
         match outcome:
             case Prepared():
                 recorded = changes.record(outcome, known=self.known is None or outcome.rel_path in self.known)
+                if recorded.buried and (outcome.error or "").startswith(Forbidden.code):
+                    self._note_forbidden()
                 self._count(outcome, recorded)
                 if outcome.container:
                     self._members.setdefault(outcome.container, set()).add(outcome.rel_path)
@@ -283,9 +347,7 @@ class _Recording:
                     changes.touch(known.doc_id, outcome.size_bytes, outcome.mtime_ns)
                 self.progress.count(skipped=1)
             case Vanished():
-                gone = changes.bury(outcome.rel_path)
-                if gone is not None:
-                    self.index.drop(gone)
+                self._drop(changes.bury(outcome.rel_path))
             case Refused(shown_path, code, reason):
                 self.progress.file_failed(shown_path, code, reason)
             case Finished():
@@ -293,16 +355,19 @@ class _Recording:
         return None
 
     def _count(self, prepared: Prepared, recorded: Recorded) -> None:
+        # Prepared again, and every text of it is as it was.
+        same = bool(prepared.representations) and not recorded.representations
         self.progress.count(
-            indexed=prepared.status == "ok",
-            skipped=prepared.status == "skipped",
+            indexed=prepared.status == "ok" and not same,
+            skipped=prepared.status == "skipped" or same,
             errors=prepared.status == "error",
             representations=recorded.representations,
             chunks_total=len(recorded.added) - len(recorded.buried),
+            embedded_ok=-recorded.buried_embedded,
         )
         if prepared.error is not None:
             code, _, message = prepared.error.partition(": ")
-            if prepared.status == "error" or code == "FORBIDDEN":
+            if prepared.status == "error" or code in _TOLD_OF:
                 self.progress.file_failed(prepared.rel_path, code, message)
 
     def _left_out(self, outcomes: Collection[Outcome]) -> list[str]:
@@ -319,7 +384,9 @@ def _wanted(found: Found, before: Known | None) -> Wanted:
     return Wanted(found.rel_path, before.content_hash if before else "", found.size_bytes, found.mtime_ns)
 
 
-def _reason(error: Exception) -> str:
+def _reason(error: Exception) -> ArmariumError:
+    if isinstance(error, ArmariumError):
+        return error
     if isinstance(error, OSError):
-        return error.strerror or "the operating system refused"
-    return "the state directory cannot be written"
+        return RootInaccessible(f"the directory cannot be read: {error.strerror or 'the operating system refused'}")
+    return StoreCorrupt("the state directory cannot be written")

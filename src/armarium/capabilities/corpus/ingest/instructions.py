@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -40,8 +40,8 @@ class Instructions:
         return self.max_bytes_by_type.get(doc_type, self.max_bytes)
 
     def fingerprint(self) -> str:
-        """Changes whenever the same file could come out another way."""
-        return hashlib.sha256(repr((_VERSION, self)).encode()).hexdigest()[:16]
+        """Changes whenever the same file could come out another way, which where it lies has no part in."""
+        return hashlib.sha256(repr((_VERSION, replace(self, root=""))).encode()).hexdigest()[:16]
 
 
 def instructions_for(root: Path, settings: CorpusSettings, state_paths: Sequence[str]) -> Instructions:

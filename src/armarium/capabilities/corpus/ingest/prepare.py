@@ -113,7 +113,9 @@ class Preparation:
             shown_path = f"{archive.rel_path}{MEMBER_MARK}{member.shown_path}"
             if member.code not in _STILL_DOCUMENTS:
                 return Refused(shown_path, member.code, member.reason)
-            unread = _File(shown_path, Format("binary_ignored", "unread"), 0, archive.mtime_ns, archive.rel_path)
+            # Nothing of it was read, so its name has to tell what it is.
+            form = classify(shown_path, b"")
+            unread = _File(shown_path, form, member.size_bytes, archive.mtime_ns, archive.rel_path)
             return unread.without_content("skipped", f"{member.code}: {member.reason}")
         rel_path = f"{archive.rel_path}{MEMBER_MARK}{member.path}"
         form = classify(rel_path, member.data[:HEAD_BYTES])

@@ -22,6 +22,8 @@ class Recorded:
     doc_id: int
     added: list[tuple[int, PreparedChunk]] = field(default_factory=list[tuple[int, PreparedChunk]])
     buried: list[int] = field(default_factory=list[int])
+    buried_embedded: int = 0
+    """How many of the buried had their vector."""
     representations: int = 0
 
 
@@ -60,17 +62,21 @@ class Changes:
         recorded = Recorded(row[0])
         wanted = {each.rep_type: each for each in prepared.representations}
         before: dict[bytes, list[int]] = {}
+        embedded: set[int] = set()
         for rep_id, rep_type, rep_hash in self._live_representations(recorded.doc_id) if known else ():
             kept = wanted.get(rep_type)
             if kept is not None and kept.rep_hash == rep_hash:
                 del wanted[rep_type]
                 continue
-            for chunk_id, text_hash in self._database.write("live_chunks_of", (rep_id,)):
+            for chunk_id, text_hash, has_vector in self._database.write("live_chunks_of", (rep_id,)):
                 before.setdefault(text_hash, []).append(chunk_id)
+                if has_vector:
+                    embedded.add(chunk_id)
             self._database.write("bury_representation", (rep_id,))
         for representation in wanted.values():
             self._record_representation(recorded, representation, before)
         recorded.buried = [chunk_id for chunk_ids in before.values() for chunk_id in chunk_ids]
+        recorded.buried_embedded = len(embedded.intersection(recorded.buried))
         self._bury_chunks(recorded.buried)
         return recorded
 
@@ -81,7 +87,9 @@ class Changes:
             return None
         gone = Recorded(rows[0][0])
         for rep_id, _, _ in self._live_representations(gone.doc_id):
-            gone.buried += [chunk_id for chunk_id, _ in self._database.write("live_chunks_of", (rep_id,))]
+            chunks = self._database.write("live_chunks_of", (rep_id,))
+            gone.buried += [chunk_id for chunk_id, _, _ in chunks]
+            gone.buried_embedded += sum(has_vector for _, _, has_vector in chunks)
             self._database.write("bury_representation", (rep_id,))
         self._bury_chunks(gone.buried)
         return gone

@@ -10,8 +10,9 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from armarium.capabilities.corpus.errors import IndexVersionMismatch, StoreCorrupt
+from armarium.capabilities.corpus.errors import IndexVersionMismatch
 from armarium.capabilities.corpus.settings import PROTOCOL_VERSION
+from armarium.capabilities.corpus.troubles import corrupt, of_sqlite
 from armarium.foundation.sql import queries
 
 FORMAT_VERSION = "1"
@@ -27,22 +28,26 @@ _sql = queries(SQL)
 class Database:
     """Any number of readers, one writer at a time, each change whole or not at all."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, *, read_only: bool = False) -> None:
+        """`read_only` leaves file and directory as they are, and can do so where nothing may be written."""
+        self._address = _read_only_address(path) if read_only else path.absolute().as_uri()
         self._writing = threading.RLock()
         self._readers = threading.local()
         self._open_readers: list[sqlite3.Connection] = []
         # The text of every document is in it, and in the log that SQLite makes with the same permissions.
-        path.touch(mode=0o600)
-        self._writer = _connected(path)
+        if not read_only:
+            path.touch(mode=0o600)
+        with _corrupt_if_unreadable():
+            self._writer = self._connected()
         try:
-            self._writer.execute("PRAGMA journal_mode = WAL")
-            # FULL: a passage that is in the words index must be here too, whatever happens to the machine.
-            self._writer.execute("PRAGMA synchronous = FULL")
-            self._prepare_schema()
-        except sqlite3.DatabaseError as error:
-            self._writer.close()
-            raise _corrupt() from error
+            with _corrupt_if_unreadable():
+                if not read_only:
+                    self._writer.execute("PRAGMA journal_mode = WAL")
+                    # FULL: a passage that is in the words index must be here too, whatever happens to the machine.
+                    self._writer.execute("PRAGMA synchronous = FULL")
+                    # What policy comes to exclude must not stay behind in pages that are free.
+                    self._writer.execute("PRAGMA secure_delete = ON")
+                self._prepare_schema()
         except BaseException:
             self._writer.close()
             raise
@@ -77,25 +82,27 @@ class Database:
             if self._writer.in_transaction:
                 yield
                 return
-            self._writer.execute("BEGIN IMMEDIATE")
+            with _told_by_meaning():
+                self._writer.execute("BEGIN IMMEDIATE")
             try:
                 yield
+                with _told_by_meaning():
+                    self._writer.commit()
             except BaseException:
-                self._writer.rollback()
+                # Some errors, a full disk among them, have rolled back already.
+                with suppress(sqlite3.Error):
+                    self._writer.rollback()
                 raise
-            self._writer.commit()
 
     def read(self, name: str, parameters: Any = ()) -> list[Any]:
         """Rows as they were last committed, without waiting for whoever writes."""
         reader: sqlite3.Connection | None = getattr(self._readers, "connection", None)
         if reader is None:
-            reader = self._readers.connection = _connected(self.path)
+            reader = self._readers.connection = self._connected()
             reader.execute("PRAGMA query_only = ON")
             self._open_readers.append(reader)
-        try:
+        with _corrupt_if_unreadable():
             return reader.execute(_sql[name], parameters).fetchall()
-        except sqlite3.DatabaseError as error:
-            raise _corrupt() from error
 
     def read_latest(self, name: str, parameters: Any = ()) -> list[Any]:
         """Rows as they are now, with what the transaction under way has changed in them."""
@@ -104,28 +111,62 @@ class Database:
 
     def write(self, name: str, parameters: Any = ()) -> list[Any]:
         """Change something within a transaction; the rows that the statement returns."""
-        return self._writer.execute(_sql[name], parameters).fetchall()
+        with _told_by_meaning():
+            return self._writer.execute(_sql[name], parameters).fetchall()
 
-    def write_many(self, name: str, rows: Iterable[Any]) -> None:
-        """Run a statement for each row, within a transaction."""
-        self._writer.executemany(_sql[name], rows)
+    def write_many(self, name: str, rows: Iterable[Any]) -> int:
+        """Run a statement for each row, within a transaction; how many rows of the table it changed."""
+        with _told_by_meaning():
+            return max(0, self._writer.executemany(_sql[name], rows).rowcount)
+
+    def leave_no_trace(self) -> bool:
+        """Let nothing be left on disk of what is deleted; False when somebody still reads from before.
+
+        Pages that were split or merged may keep copies of rows that went elsewhere, so the file is written anew.
+        """
+        with self._writing, _told_by_meaning():
+            self._writer.execute("VACUUM")
+            busy, _, _ = self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            return not busy
 
     def version(self) -> int:
         """A number that changes whenever another process changed something."""
         with self._writing:
             return self._writer.execute("PRAGMA data_version").fetchone()[0]
 
+    def _connected(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            self._address, timeout=_BUSY_S, isolation_level=None, check_same_thread=False, uri=True
+        )
+        connection.execute("PRAGMA foreign_keys = OFF")
+        return connection
 
-def _connected(path: Path) -> sqlite3.Connection:
-    connection = sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
-    connection.execute("PRAGMA foreign_keys = OFF")
-    return connection
+
+def _read_only_address(path: Path) -> str:
+    # Without a log beside it nobody has it open, and SQLite need not make the files it would share with them.
+    unchanging = "" if path.with_name(f"{path.name}-wal").exists() else "&immutable=1"
+    return f"{path.absolute().as_uri()}?mode=ro{unchanging}"
+
+
+@contextmanager
+def _told_by_meaning() -> Generator[None]:
+    try:
+        yield
+    except sqlite3.Error as error:
+        meaning = of_sqlite(error)
+        if meaning is None:
+            raise
+        raise meaning from error
+
+
+@contextmanager
+def _corrupt_if_unreadable() -> Generator[None]:
+    try:
+        yield
+    except sqlite3.DatabaseError as error:
+        raise of_sqlite(error) or corrupt() from error
 
 
 def _statements(script: str) -> list[str]:
     lines = [line.split("--")[0].rstrip() for line in script.splitlines()]
     return [statement for part in "\n".join(lines).split(";") if (statement := part.strip())]
-
-
-def _corrupt() -> StoreCorrupt:
-    return StoreCorrupt("meta.sqlite cannot be read", hint="run: dir2mcp reindex")

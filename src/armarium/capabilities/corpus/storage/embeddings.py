@@ -34,11 +34,11 @@ class Embeddings:
         rows = self._database.read("embedding", (model, text_hash))
         return rows[0][0] if rows else None
 
-    def put(self, model: str, vectors: Iterable[tuple[bytes, bytes]], chunk_ids: Iterable[int]) -> None:
-        """Keep vectors by the hash of their text, and mark the passages that have theirs now."""
+    def put(self, model: str, vectors: Iterable[tuple[bytes, bytes]], chunk_ids: Iterable[int]) -> int:
+        """Keep vectors by the hash of their text, and mark the passages that have theirs now; how many still live."""
         with self._database.transaction():
             self._database.write_many("put_embedding", ((model, text_hash, vector) for text_hash, vector in vectors))
-            self._database.write_many("mark_embedded", ((chunk_id,) for chunk_id in chunk_ids))
+            return self._database.write_many("mark_embedded", ((chunk_id,) for chunk_id in chunk_ids))
 
     def mark_unembeddable(self, chunk_ids: Iterable[int], why: str) -> None:
         """The provider would not take these; they are found by their words alone."""

@@ -19,6 +19,7 @@ _PURGES = (
     "purge_embeddings",
     "drop_other_models",
 )
+_HOLDS_FORBIDDEN = "holds_forbidden"
 _FORGETS = ("forget_spans", "forget_chunks", "forget_representations", "forget_documents")
 
 
@@ -35,8 +36,8 @@ class Counts(NamedTuple):
 class Storage:
     """One open `meta.sqlite`. What is true of a corpus is in here; everything else is made from it."""
 
-    def __init__(self, path: Path) -> None:
-        self._database = Database(path)
+    def __init__(self, path: Path, *, read_only: bool = False) -> None:
+        self._database = Database(path, read_only=read_only)
         self.notes = Notes(self._database)
         self.documents = Documents(self._database)
         self.passages = Passages(self._database)
@@ -64,6 +65,24 @@ class Storage:
         with self._database.transaction():
             for name in _PURGES:
                 self._database.write(name)
+
+    @property
+    def holds_forbidden(self) -> bool:
+        """Whether something policy excludes is deleted, and may still be on disk."""
+        return self.notes.get(_HOLDS_FORBIDDEN) == "yes"
+
+    def note_forbidden(self) -> None:
+        """Policy excludes what the transaction under way deletes: if this process does not wipe it, the next does."""
+        self.notes.put(_HOLDS_FORBIDDEN, "yes")
+
+    def note_wiped(self) -> None:
+        """Nothing of it is left, here or in what is made from here."""
+        self.notes.put(_HOLDS_FORBIDDEN, "no")
+
+    def wipe(self) -> bool:
+        """Forget what is deleted, and leave none of it on disk; False when somebody still reads from before."""
+        self.purge()
+        return self._database.leave_no_trace()
 
     def forget_documents(self) -> None:
         """Begin again, except that vectors of the same model stay: the same text has the same vector."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ import anyio
 from armarium.capabilities.corpus.errors import IndexNotReady
 from armarium.capabilities.corpus.life import open_service
 from armarium.capabilities.corpus.searching import Filters
-from armarium.capabilities.corpus.state import read_status
+from armarium.capabilities.corpus.state import META_FILE, read_status
 from armarium.capabilities.corpus.tools import ask_as_json
 from armarium.foundation.events import Events
 from armarium.foundation.telemetry import log_as_json
@@ -47,8 +48,10 @@ def ask(where: Where, question: Question, manner: Manner) -> None:
     log_as_json("warning")
     loaded = load(where)
     supply_missing_keys(loaded, interactive=manner.interactive)
-    prepare_state(loaded)
     known = _has_index(loaded)
+    if not known:
+        # An index that is complete answers from where nothing may be written.
+        prepare_state(loaded)
     if not known and not manner.quiet:
         say("nothing is indexed here yet; that comes first")
     # Text is shown as it comes, unless a program wants the whole.
@@ -76,6 +79,8 @@ async def _answer(
 
 
 def _has_index(loaded: Loaded) -> bool:
+    if not os.path.isfile(loaded.state_dir / META_FILE):
+        return False
     try:
         read_status(loaded.state_dir)
     except IndexNotReady:

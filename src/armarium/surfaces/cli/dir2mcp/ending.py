@@ -6,6 +6,7 @@ import errno
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from armarium.capabilities.corpus.errors import IndexVersionMismatch, StoreCorrupt
 from armarium.foundation.errors import ArmariumError
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ _BY_CODE = {
     "INDEX_LOCKED": INDEX_UNUSABLE,
     "INGESTION_FAILED": INGESTION_FAILED,
 }
+_MENDED_BY_BUILDING_ANEW = {error.code: error for error in (StoreCorrupt, IndexVersionMismatch)}
 _STORAGE_TROUBLES = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO}
 
 
@@ -44,9 +46,12 @@ class IndexIncomplete(ArmariumError):
     code, retryable = "INDEX_INCOMPLETE", True
 
 
-def cannot_index(news: IndexingFailed) -> IngestionFailed:
+def cannot_index(news: IndexingFailed) -> ArmariumError:
     """What the command says that ends because indexing did."""
-    return IngestionFailed(f"indexing cannot go on: {news.code}: {news.message}", hint="mend that and run: dir2mcp up")
+    if news.code in _MENDED_BY_BUILDING_ANEW:
+        return _MENDED_BY_BUILDING_ANEW[news.code](news.message, hint="run: dir2mcp reindex")
+    reason = news.message if news.code == IngestionFailed.code else f"{news.code}: {news.message}"
+    return IngestionFailed(f"indexing cannot go on: {reason}", hint="mend that and run: dir2mcp up")
 
 
 def exit_code(error: ArmariumError) -> int:

@@ -38,7 +38,8 @@ class Where:
         if self.config is not None:
             return self.config
         candidates = (Path(CONFIG_FILE), self.directory.expanduser() / CONFIG_FILE)
-        return next((file for file in candidates if file.is_file()), None)
+        # Not `Path.is_file`, which raises in a directory that may be listed and not entered.
+        return next((file for file in candidates if os.path.isfile(file)), None)
 
     def places(self) -> tuple[Path, Path]:
         """The directory, which must be one that can be listed, and where its state is kept."""

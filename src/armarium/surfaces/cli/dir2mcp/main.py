@@ -91,8 +91,12 @@ def up(
         str | None,
         typer.Option(metavar="MODE", help="auto: a token made once; file:PATH: the token in a file; none: no token."),
     ] = None,
-    tls_cert: Annotated[Path | None, typer.Option(metavar="FILE", help="Certificate with its chain, PEM.")] = None,
-    tls_key: Annotated[Path | None, typer.Option(metavar="FILE", help="The certificate's key, PEM.")] = None,
+    tls_cert: Annotated[
+        Path | None, typer.Option(metavar="FILE", readable=False, help="Certificate with its chain, PEM.")
+    ] = None,
+    tls_key: Annotated[
+        Path | None, typer.Option(metavar="FILE", readable=False, help="The certificate's key, PEM.")
+    ] = None,
     x402: Annotated[
         Literal["off", "on", "required"] | None, typer.Option(help="Payments; not available in this version. [off]")
     ] = None,

@@ -10,14 +10,20 @@ from typing import Annotated, Any
 
 import typer
 
+# Not checked for being readable: that would be a wrong command line, and has an exit code of its own for each of them.
 Directory = Annotated[
-    Path | None, typer.Option("--dir", metavar="PATH", help="The directory to index. [default: this one]")
+    Path | None,
+    typer.Option("--dir", metavar="PATH", readable=False, help="The directory to index. [default: this one]"),
 ]
 ConfigFile = Annotated[
-    Path | None, typer.Option("--config", metavar="FILE", help="File of settings. [default: ./.dir2mcp.yaml]")
+    Path | None,
+    typer.Option("--config", metavar="FILE", readable=False, help="File of settings. [default: ./.dir2mcp.yaml]"),
 ]
 StateDirectory = Annotated[
-    Path | None, typer.Option("--state-dir", metavar="PATH", help="Where the index is kept. [default: DIR/.dir2mcp]")
+    Path | None,
+    typer.Option(
+        "--state-dir", metavar="PATH", readable=False, help="Where the index is kept. [default: DIR/.dir2mcp]"
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="JSON on standard output; for `up`, one event a line.")]
 NonInteractive = Annotated[

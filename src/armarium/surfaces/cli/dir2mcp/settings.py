@@ -17,6 +17,7 @@ from armarium.capabilities.corpus.settings import (
     IngestSettings,
     MistralSettings,
     OpenAISettings,
+    PathExcludes,
     RagSettings,
     RerankSettings,
     SpeechSettings,
@@ -181,8 +182,9 @@ class SecuritySettings(Section):
     auth: AuthSettings = AuthSettings()
     allowed_origins: tuple[str, ...] = ("http://localhost", "http://127.0.0.1")
     """Browser origins that may call; a loopback one without a port stands for every port."""
-    path_excludes: tuple[str, ...] = _CORPUS.path_excludes
-    """Patterns, as in .gitignore, of files that are neither indexed nor shown."""
+    path_excludes: PathExcludes = _CORPUS.path_excludes
+    """Patterns, as in .gitignore, of files that are neither indexed nor shown, besides the default ones. `!**/ca.pem`
+    shows a file again."""
     secret_patterns: tuple[str, ...] = _CORPUS.secret_patterns
     """Regular expressions (RE2); a file whose content one of them fits is neither indexed nor shown."""
 

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from armarium.capabilities.corpus.state import read_status
+from contextlib import suppress
+from pathlib import Path
+
+from armarium.capabilities.corpus.errors import IndexNotReady, StateUnwritable
+from armarium.capabilities.corpus.state import META_FILE, read_status
+from armarium.capabilities.corpus.storage.storage import Storage
 from armarium.surfaces.cli.dir2mcp.loading import Where, check_settings
 from armarium.surfaces.cli.dir2mcp.manner import Manner
 from armarium.surfaces.cli.output import show, show_json
 
 
 def status(where: Where, manner: Manner) -> None:
-    """What `corpus.json` says, and whether somebody is at work on it."""
+    """What `corpus.json` says, and whether somebody is at work on it; raises what the next start would."""
     _, state_dir = where.places()
     check_settings(where)
     found = read_status(state_dir)
+    _check_store(state_dir / META_FILE)
     if manner.as_json:
         show_json(found | {"state_dir": str(state_dir)})
         return
@@ -30,3 +36,15 @@ def status(where: Where, manner: Manner) -> None:
         f" deleted={counts['deleted']} reps={counts['representations']} chunks={counts['chunks_total']}"
         f" embedded={counts['embedded_ok']} errors={counts['errors']}"
     )
+
+
+def _check_store(file: Path) -> None:
+    """Numbers about an index that cannot be opened would say that all is well; counting again tells soon enough."""
+    if not file.is_file() or not file.stat().st_size:
+        raise IndexNotReady("there is no index here any more", hint="run: dir2mcp up")
+    with suppress(StateUnwritable):  # Reading may need to write where a server was killed; that is not its fault.
+        storage = Storage(file, read_only=True)
+        try:
+            storage.counts()
+        finally:
+            storage.close()

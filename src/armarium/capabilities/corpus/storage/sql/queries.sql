@@ -46,7 +46,7 @@ VALUES (?, ?, ?, ?, ?, ?) RETURNING rep_id;
 UPDATE representations SET deleted = 1 WHERE rep_id = ?;
 
 -- name: live_chunks_of
-SELECT chunk_id, text_hash FROM chunks WHERE rep_id = ? AND deleted = 0;
+SELECT chunk_id, text_hash, embedding_status = 'ok' FROM chunks WHERE rep_id = ? AND deleted = 0;
 
 -- name: put_chunk
 INSERT INTO chunks (chunk_id, rep_id, ordinal, text, context, text_hash, tokens_est, index_kind, embedding_status)
@@ -106,7 +106,8 @@ SELECT vector FROM embeddings WHERE model = ? AND text_hash = ?;
 INSERT INTO embeddings (model, text_hash, vector) VALUES (?, ?, ?) ON CONFLICT DO NOTHING;
 
 -- name: mark_embedded
-UPDATE chunks SET embedding_status = 'ok', embedding_error = NULL WHERE chunk_id = ?;
+-- A passage that was buried while its vector was made is no passage with a vector.
+UPDATE chunks SET embedding_status = 'ok', embedding_error = NULL WHERE chunk_id = ? AND deleted = 0;
 
 -- name: mark_unembeddable
 UPDATE chunks SET embedding_status = 'error', embedding_error = ? WHERE chunk_id = ?;

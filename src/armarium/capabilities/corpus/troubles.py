@@ -1,0 +1,86 @@
+"""Tells what a failed read or write means: the state cannot be written, is corrupt, or the directory is gone."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sqlite3
+from collections.abc import Iterator
+
+from armarium.capabilities.corpus.errors import CorpusError, RootInaccessible, StateUnwritable, StoreCorrupt
+from armarium.retrieval.errors import TornIndex
+
+_UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO}
+_FULL = {errno.ENOSPC, errno.EDQUOT}
+_SQLITE_UNWRITABLE = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM}
+_SQLITE_UNREADABLE = {sqlite3.SQLITE_IOERR_READ, sqlite3.SQLITE_IOERR_SHORT_READ, sqlite3.SQLITE_IOERR_CORRUPTFS}
+_SQLITE_DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+_PRIMARY_CODE = 0xFF
+
+
+def unwritable(reason: str) -> StateUnwritable:
+    """That nothing can be kept."""
+    return StateUnwritable(f"the state cannot be written: {reason}", hint="make room, or choose another --state-dir")
+
+
+def corrupt() -> StoreCorrupt:
+    """That what was kept cannot be used."""
+    return StoreCorrupt("meta.sqlite cannot be read", hint="run: dir2mcp reindex")
+
+
+def of_sqlite(error: sqlite3.Error) -> CorpusError | None:
+    """What SQLite's error means for the corpus; None for one that is nobody's fault but ours."""
+    # Some errors come from Python's own side of it, and have no code.
+    code: int = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_OK)
+    primary = code & _PRIMARY_CODE
+    if primary in _SQLITE_UNWRITABLE or (primary == sqlite3.SQLITE_IOERR and code not in _SQLITE_UNREADABLE):
+        return unwritable("the disk is full" if primary == sqlite3.SQLITE_FULL else "the database file refuses")
+    return corrupt() if primary in _SQLITE_DAMAGED or primary == sqlite3.SQLITE_IOERR else None
+
+
+def of_torn(error: TornIndex) -> CorpusError:
+    """What is wrong with words that could not be read or written: the library tells a full disk only in its text."""
+    told = str(error.private.get("error", ""))
+    if any(f"os error {number}" in told or os.strerror(number) in told for number in _FULL):
+        return unwritable("the disk is full")
+    return StoreCorrupt(error.message, hint="run: dir2mcp reindex")
+
+
+def what_ended_it(error: BaseException, root_fd: int) -> CorpusError | None:
+    """Why indexing cannot go on, where that is the world's doing and not ours; of several reasons the first."""
+    reasons = [_reason(each) for each in _leaves(error)]
+    if not reasons or any(reason is None for reason in reasons):
+        return None
+    # A deleted directory often takes its state along: then that is what happened, whatever failed first.
+    return root_trouble(root_fd) or reasons[0]
+
+
+def root_trouble(root_fd: int) -> RootInaccessible | None:
+    """That the directory was deleted, if it was."""
+    if os.fstat(root_fd).st_nlink:
+        return None
+    return RootInaccessible("the directory was deleted", hint="name a directory that exists and that you may list")
+
+
+def _reason(error: BaseException) -> CorpusError | None:
+    match error:
+        case CorpusError():
+            return error
+        case TornIndex():
+            return of_torn(error)
+        case sqlite3.Error():
+            return of_sqlite(error)
+        case OSError() if error.errno in _UNWRITABLE:
+            return unwritable(error.strerror or "the operating system refuses")
+        case FileNotFoundError():
+            return unwritable("the state directory is gone")
+        case _:
+            return None
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        for each in error.exceptions:  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType] of anything
+            yield from _leaves(each)  # pyright: ignore[reportUnknownArgumentType] of anything
+    else:
+        yield error

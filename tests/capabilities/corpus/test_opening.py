@@ -1,0 +1,104 @@
+"""What discovery leaves out cannot be opened by its name either, nor by another one."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+from corpus_calls import WITHOUT_WATCHING, answer, refusal
+
+from armarium.capabilities.corpus.errors import CorpusError
+from armarium.capabilities.corpus.files.exclusion import Exclusion
+from armarium.capabilities.corpus.opening import Opening, Slice
+from armarium.capabilities.corpus.storage.storage import Storage
+from armarium.foundation.files.confine import ConfinedRoot
+from support.client import connected
+from support.corpus import CorpusProcess
+
+
+@pytest.fixture
+def top(tmp_path: Path) -> Path:
+    """A tree with .gitignore files at two levels, and links to both sides of them."""
+    top = tmp_path / "top"
+    for directory in ("sub/deep", "made/deep", "linked"):
+        (top / directory).mkdir(parents=True)
+    (top / ".gitignore").write_text("*.log\nmade/\nkept.zip\n")
+    (top / "sub/.gitignore").write_text("!keep.log\n/deep/private.md\n")
+    (top / "made/.gitignore").write_text("!*\n")
+    for path in (
+        "a.md", "a.log", "sub/a.log", "sub/keep.log", "sub/deep/private.md", "sub/deep/keep.log", "sub/private.md",
+        "made/deep/report.md",
+    ):  # fmt: skip
+        (top / path).write_text("words\n")
+    (top / "linked/to_hidden.md").symlink_to("../made/deep/report.md")
+    (top / "linked/to_shown.md").symlink_to("../a.md")
+    (top / "linked/made_elsewhere").symlink_to("../made")
+    return top
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> Generator[Storage]:
+    opened = Storage(tmp_path / "meta.sqlite")
+    yield opened
+    opened.close()
+
+
+def outcome(
+    top: Path, storage: Storage, path: str, exclusion: Exclusion | None = None, *, gitignore: bool = True
+) -> str:
+    """The content of the file, or the code of the refusal."""
+    with ConfinedRoot(str(top)) as root:
+        opening = Opening(root, storage, exclusion or Exclusion(secret_patterns=[]), 1_000_000, gitignore=gitignore)
+        try:
+            return opening.open(path, Slice(), 1000).content
+        except CorpusError as error:
+            return error.code
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "a.log",
+        "sub/a.log",
+        "sub/deep/private.md",
+        "made/deep/report.md",
+        "./sub/../a.log",
+        "linked/to_hidden.md",
+        "linked/made_elsewhere/deep/report.md",
+        "kept.zip!/inside.md",
+    ],
+)
+def test_what_a_gitignore_leaves_out_is_refused(top: Path, storage: Storage, path: str) -> None:
+    assert outcome(top, storage, path) == "FORBIDDEN"
+
+
+@pytest.mark.parametrize("path", ["a.md", "sub/keep.log", "sub/deep/keep.log", "sub/private.md", "linked/to_shown.md"])
+def test_what_a_deeper_gitignore_shows_again_or_none_names_is_opened(top: Path, storage: Storage, path: str) -> None:
+    assert outcome(top, storage, path) == "words"
+
+
+@pytest.mark.parametrize("path", ["a.log", "sub/deep/private.md", "made/deep/report.md", "linked/to_hidden.md"])
+def test_where_gitignores_are_not_obeyed_they_refuse_nothing(top: Path, storage: Storage, path: str) -> None:
+    assert outcome(top, storage, path, gitignore=False) == "words"
+
+
+def test_a_member_of_an_excluded_archive_is_refused(top: Path, storage: Storage) -> None:
+    exclusion = Exclusion(["backup.zip"], secret_patterns=[])
+    assert outcome(top, storage, "backup.zip!/inside.md", exclusion) == "FORBIDDEN"
+
+
+def test_a_name_that_no_file_can_have_is_not_found(top: Path, storage: Storage) -> None:
+    for path in ("\ud800.md", "sub/" + "x" * 5000, "a.md/b.md"):
+        assert outcome(top, storage, path) == "FILE_NOT_FOUND"
+
+
+async def test_what_a_followed_link_brought_into_the_index_can_be_opened(top: Path) -> None:
+    (top / "linked/made_elsewhere").unlink()  # every document is found once, and by this way first
+    following = {**WITHOUT_WATCHING, "DIR2MCP_INGEST__FOLLOW_SYMLINKS": "true"}
+    with CorpusProcess(top, environ=following) as process:
+        process.wait_until_indexed()
+        async with connected(process.url, key=process.token) as client:
+            opened = await answer(client, "open_file", rel_path="linked/to_hidden.md")
+            assert opened["content"] == "words"
+            assert (await refusal(client, "open_file", rel_path="made/deep/report.md"))["code"] == "FORBIDDEN"

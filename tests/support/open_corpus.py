@@ -1,0 +1,84 @@
+"""A corpus opened within the test's own process, with its news, for tests that look behind the command."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from armarium.capabilities.corpus.life import Indexing, open_service
+from armarium.capabilities.corpus.news import FileFailed, IndexingFailed, IndexProgress
+from armarium.capabilities.corpus.searching import Filters
+from armarium.capabilities.corpus.service import Corpus
+from armarium.capabilities.corpus.settings import CorpusSettings, EmbeddingSettings, IngestSettings
+from armarium.foundation.events import Events, FileChanged
+from armarium.foundation.identity import Principal
+from armarium.foundation.refs import FileRef
+
+DEADLINE_S = 60.0
+WRITER = Principal("keeper", (), "")
+
+
+class OpenCorpus:
+    """One directory, opened as often as a test likes; it hears of changes from the test alone."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.state_dir = root / ".dir2mcp"
+        self.events = Events()
+        self.progress: list[IndexProgress] = []
+        self.failures: list[IndexingFailed] = []
+        self.failed_files: dict[str, str] = {}
+        self.events.subscribe(IndexProgress, self._hear_progress)
+        self.events.subscribe(IndexingFailed, self._hear_failure)
+        self.events.subscribe(FileFailed, self._hear_of_file)
+
+    async def _hear_progress(self, news: IndexProgress) -> None:
+        self.progress.append(news)
+
+    async def _hear_failure(self, news: IndexingFailed) -> None:
+        self.failures.append(news)
+
+    async def _hear_of_file(self, news: FileFailed) -> None:
+        self.failed_files[news.rel_path] = news.code
+
+    @asynccontextmanager
+    async def opened(
+        self, indexing: Indexing = "background", *, wait: bool = True, **settings: Any
+    ) -> AsyncGenerator[Corpus]:
+        """The corpus; where it is indexed, once it is, unless nobody wants to `wait` for that."""
+        chosen: dict[str, Any] = {
+            "root": str(self.root),
+            "embedding": EmbeddingSettings(provider="local"),
+            "ingest": IngestSettings(watch=False),
+        }
+        with anyio.fail_after(DEADLINE_S):
+            async with open_service(CorpusSettings(**chosen | settings), self.events, indexing=indexing) as corpus:
+                if wait and indexing != "none":
+                    await corpus.until_indexed()
+                yield corpus
+
+    async def index(self, **settings: Any) -> dict[str, Any]:
+        """Bring the index to where the directory is, and end; the counts of it."""
+        async with self.opened(**settings) as corpus:
+            return corpus.stats()["indexing"]
+
+    async def changed(self, name: str) -> None:
+        """Let the corpus hear that a file was written."""
+        ref = FileRef("files", "root", name)
+        await self.events.publish(FileChanged(ref, "modified", False, WRITER, str(self.root / name)))
+
+    async def until(self, reached: Callable[[], bool]) -> None:
+        """Wait for something to become true."""
+        with anyio.fail_after(DEADLINE_S):
+            while not reached():
+                await anyio.sleep(0.005)
+
+
+async def found(corpus: Corpus, query: str) -> list[str]:
+    """The paths that a search finds."""
+    results = await corpus.search(query, 10, "both", Filters())
+    return [hit.chunk.rel_path for hit in results.hits]
