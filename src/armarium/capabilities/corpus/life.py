@@ -85,14 +85,19 @@ async def _beside(work: Callable[[], Coroutine[Any, Any, None]]) -> AsyncGenerat
 
 def _open_storage(settings: CorpusSettings, state_dir: Path, *, anew: bool, read_only: bool) -> tuple[Storage, Models]:
     """The storage and the models it belongs to. Building anew forgives whatever is wrong with the old one."""
-    file = state_dir / META_FILE
     try:
-        storage = Storage(file, read_only=read_only)
+        return _storage_as_it_is(settings, state_dir, anew=anew, read_only=read_only)
     except (StoreCorrupt, IndexVersionMismatch):
         if not anew:
             raise
-        forget_everything(state_dir)
-        storage = Storage(file)
+    forget_everything(state_dir)
+    return _storage_as_it_is(settings, state_dir, anew=True, read_only=False)
+
+
+def _storage_as_it_is(
+    settings: CorpusSettings, state_dir: Path, *, anew: bool, read_only: bool
+) -> tuple[Storage, Models]:
+    storage = Storage(state_dir / META_FILE, read_only=read_only)
     try:
         if anew:
             storage.forget_documents()

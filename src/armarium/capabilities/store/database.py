@@ -6,7 +6,7 @@ import hashlib
 import logging
 import re
 import time
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Protocol, cast
 from weakref import WeakValueDictionary
@@ -60,11 +60,19 @@ class Connection(Protocol):
         ...
 
 
+class Taking(Awaitable[Connection], AbstractAsyncContextManager[Connection], Protocol):
+    """A connection on its way: awaited it is the caller's to give back, with a block it goes back at its end."""
+
+
 class Pool(Protocol):
     """What is used of a pool of connections."""
 
-    def acquire(self) -> AbstractAsyncContextManager[Connection]:
-        """A connection for as long as the block runs."""
+    def acquire(self) -> Taking:
+        """A connection that nobody else has."""
+        ...
+
+    async def release(self, connection: Connection) -> None:
+        """Give a connection back."""
         ...
 
     async def close(self) -> None:
@@ -117,28 +125,25 @@ class _TenantConnection(asyncpg.Connection):
         return ""
 
 
-class _NoTurn(Exception):
-    """Others of this process were at it for too long."""
-
-
 class _Turns:
     """Changes of one project wait for each other here first: waiting in the database would take a connection each."""
 
     def __init__(self) -> None:
         self._places: WeakValueDictionary[Scope, anyio.Semaphore] = WeakValueDictionary()
 
-    @asynccontextmanager
-    async def turn(self, scope: Scope, patience_s: float) -> AsyncGenerator[None]:
-        """Come in the order of asking; raises `_NoTurn` when it takes too long."""
-        place = self._places.setdefault(scope, anyio.Semaphore(1, fast_acquire=True))
-        with anyio.move_on_after(patience_s) as patience:
-            await place.acquire()
-        if patience.cancelled_caught:
-            raise _NoTurn
+    async def take(self, scope: Scope, patience_s: float) -> anyio.Semaphore | None:
+        """Come in the order of asking, and release what is given; None when it takes too long."""
+        place = self._places.get(scope)
+        if place is None:
+            place = self._places[scope] = anyio.Semaphore(1, fast_acquire=True)
         try:
-            yield
-        finally:
-            place.release()
+            place.acquire_nowait()
+        except anyio.WouldBlock:
+            with anyio.move_on_after(patience_s) as patience:
+                await place.acquire()
+            if patience.cancelled_caught:
+                return None
+        return place
 
 
 class Database:
@@ -153,15 +158,20 @@ class Database:
     @asynccontextmanager
     async def reading(self, tenant: str) -> AsyncGenerator[Connection]:
         """A connection to read with. Each statement sees one moment; two statements may see two."""
-        async with self._connected() as connection:
+        connection = await self._connected()
+        try:
             await cast(Any, connection).act_for(tenant)
             yield connection
+        except _HUNG_UP as error:
+            raise _gone(error) from error
+        finally:
+            await self._pool.release(connection)
 
     @asynccontextmanager
     async def writing(self, tenant: str) -> AsyncGenerator[Connection]:
         """A transaction that changes rows which no other transaction depends on, such as jobs and passages."""
-        async with self._transaction(f"BEGIN; SET LOCAL {_for_tenant(tenant)}") as open_:
-            yield open_
+        async with self._transaction(f"BEGIN; SET LOCAL {_for_tenant(tenant)}") as connection:
+            yield connection
 
     @asynccontextmanager
     async def changing(self, scope: Scope) -> AsyncGenerator[Connection]:
@@ -171,39 +181,42 @@ class Database:
             f"SELECT pg_advisory_xact_lock({lock_key(scope)})"
         )
         started = time.perf_counter()
+        turn = await self._turns.take(scope, self._lock_timeout_ms / 1000)
+        if turn is None:
+            raise self._busy(scope, started)
         try:
-            async with self._turns.turn(scope, self._lock_timeout_ms / 1000), self._transaction(begin) as open_:
+            async with self._transaction(begin) as connection:
                 self._on_lock_wait(time.perf_counter() - started)
-                yield open_
-        except (asyncpg.LockNotAvailableError, _NoTurn) as error:
-            self._on_lock_wait(time.perf_counter() - started)
-            raise ResourceBusy(
-                "others are changing this project", hint="try again in a moment", project=scope.project
-            ) from error
+                yield connection
+        except asyncpg.LockNotAvailableError as error:
+            raise self._busy(scope, started) from error
+        finally:
+            turn.release()
+
+    def _busy(self, scope: Scope, since: float) -> ResourceBusy:
+        self._on_lock_wait(time.perf_counter() - since)
+        return ResourceBusy("others are changing this project", hint="try again in a moment", project=scope.project)
 
     @asynccontextmanager
     async def _transaction(self, begin: str) -> AsyncGenerator[Connection]:
-        async with self._connected() as connection:
-            try:
-                await connection.execute(begin)
-                yield connection
-                await connection.execute("COMMIT")
-            except BaseException:
-                await _roll_back(connection)
-                raise
-
-    @asynccontextmanager
-    async def _connected(self) -> AsyncGenerator[Connection]:
-        # An OSError within the block may be about something else entirely.
-        trouble: tuple[type[Exception], ...] = LOST
+        connection = await self._connected()
         try:
-            async with self._pool.acquire() as connection:
-                trouble = _HUNG_UP
-                yield connection
-        except trouble as error:
-            _log.warning("the database went away", extra={"error": type(error).__name__})
-            hint = "try again in a moment; if this was a change, look first whether it was made"
-            raise ResourceBusy("the database does not answer", hint=hint) from error
+            await connection.execute(begin)
+            yield connection
+            await connection.execute("COMMIT")
+        except BaseException as error:
+            await _roll_back(connection)
+            if isinstance(error, _HUNG_UP):
+                raise _gone(error) from error
+            raise
+        finally:
+            await self._pool.release(connection)
+
+    async def _connected(self) -> Connection:
+        try:
+            return await self._pool.acquire()
+        except LOST as error:
+            raise _gone(error) from error
 
     async def aclose(self) -> None:
         """Let go of every connection."""
@@ -244,6 +257,12 @@ async def connect(dsn: str, *, size: int) -> Pool:
             hint="check user, password and database in store.dsn",
             private={"error": str(error)},
         ) from error
+
+
+def _gone(error: Exception) -> ResourceBusy:
+    _log.warning("the database went away", extra={"error": type(error).__name__})
+    hint = "try again in a moment; if this was a change, look first whether it was made"
+    return ResourceBusy("the database does not answer", hint=hint)
 
 
 async def _roll_back(connection: Connection) -> None:

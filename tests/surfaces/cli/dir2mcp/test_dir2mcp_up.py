@@ -522,6 +522,15 @@ def test_reindex_repairs_a_damaged_index_and_tells_programs_how_it_goes(dir2mcp:
     assert outcome.json_lines[-1]["event"] == "embed_progress"
 
 
+def test_reindex_repairs_an_index_whose_pages_are_gone(dir2mcp: CommandLine, project: Path) -> None:
+    assert dir2mcp("reindex").code == 0
+    file = project / ".dir2mcp/meta.sqlite"
+    content = file.read_bytes()
+    file.write_bytes(content[:4096] + b"\xff" * (len(content) - 4096))
+    assert dir2mcp("reindex").code == 0
+    assert "[hello.txt:" in dir2mcp("ask", "hello").stdout
+
+
 def test_nothing_but_events_reaches_standard_output_when_the_log_is_noisy(dir2mcp: CommandLine, project: Path) -> None:
     environ = dir2mcp.environ | {"DIR2MCP_TELEMETRY__LOG_LEVEL": "debug"}
     with subprocess.Popen(
