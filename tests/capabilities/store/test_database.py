@@ -69,6 +69,39 @@ async def test_what_fails_leaves_nothing_behind(database: Database, tenant: str)
         assert await paths(connection) == []
 
 
+async def test_nobody_waits_for_the_busy_projects_of_others(store_dsn: str, database: Database, tenant: str) -> None:
+    crowded = Database(await connect(store_dsn, size=3), lock_timeout_ms=20_000, on_lock_wait=lambda seconds: None)
+
+    async def change(project: str) -> None:
+        async with crowded.changing(Scope(tenant, project)):
+            pass
+
+    async with database.changing(Scope(tenant, "a")), database.changing(Scope(tenant, "b")):
+        waiting = [asyncio.create_task(change(project)) for project in "aaabbb"]
+        await asyncio.sleep(0)
+        async with crowded.reading(secrets.token_hex(32)) as connection:
+            assert await paths(connection) == []
+        assert not any(task.done() for task in waiting)
+    await asyncio.gather(*waiting)
+    await crowded.aclose()
+
+
+async def test_a_database_that_may_only_be_read_just_now_is_busy(database: Database, tenant: str) -> None:
+    async def write() -> None:
+        async with database.changing(Scope(tenant, "p")) as connection:
+            await connection.execute("SET TRANSACTION READ ONLY")
+            await put(connection, tenant, "/x")
+
+    with pytest.raises(ResourceBusy, match="does not answer"):
+        await write()
+
+
+async def test_what_is_no_address_is_called_so() -> None:
+    with pytest.raises(DatabaseUnavailable, match="not the address") as refused:
+        await connect("nonsense:geheim", size=2)
+    assert "geheim" not in f"{refused.value.message}{refused.value.hint}"
+
+
 def test_a_lock_is_a_number_that_every_process_finds() -> None:
     scope = Scope("a" * 64, "p")
     assert lock_key(scope) == lock_key(Scope("a" * 64, "p"))

@@ -75,6 +75,10 @@ class Pool(Protocol):
         """Give a connection back."""
         ...
 
+    def get_max_size(self) -> int:
+        """How many connections there are at most."""
+        ...
+
     async def close(self) -> None:
         """Wait until every connection is back, and close them."""
         ...
@@ -91,6 +95,8 @@ _TENANT = re.compile(r"[0-9a-f]{64}|\*")
 _ROLLBACK_PATIENCE_S = 5.0
 _CONNECT_PATIENCE_S = 10.0
 _IDLE_IN_TRANSACTION = "60s"
+_SHARE_FOR_CHANGES = 7
+"""Of ten connections, how many changes may have at once."""
 
 _log = logging.getLogger(__name__)
 
@@ -105,6 +111,14 @@ _HUNG_UP = (
     # Raised when the server ends a connection that was just taken from the pool.
     asyncpg.InternalClientError,
 )
+_FOR_NOW = (
+    asyncpg.ReadOnlySQLTransactionError,  # the database is a replica just now
+    asyncpg.InsufficientResourcesError,  # no memory, no disk
+    asyncpg.OperatorInterventionError,
+    asyncpg.TransactionRollbackError,
+    asyncpg.PostgresSystemError,
+)
+"""Troubles of the database that are nobody's fault here, and that pass."""
 LOST = (*_HUNG_UP, OSError)
 """What is raised when the database is not there, or goes away."""
 
@@ -126,24 +140,45 @@ class _TenantConnection(asyncpg.Connection):
 
 
 class _Turns:
-    """Changes of one project wait for each other here first: waiting in the database would take a connection each."""
+    """Changes wait here first, for others of their project and for room: in the database each would take a connection.
 
-    def __init__(self) -> None:
-        self._places: WeakValueDictionary[Scope, anyio.Semaphore] = WeakValueDictionary()
+    Some connections are left to whoever does not change anything, so that nobody waits for a busy project of others.
+    """
 
-    async def take(self, scope: Scope, patience_s: float) -> anyio.Semaphore | None:
-        """Come in the order of asking, and release what is given; None when it takes too long."""
-        place = self._places.get(scope)
-        if place is None:
-            place = self._places[scope] = anyio.Semaphore(1, fast_acquire=True)
+    def __init__(self, connections: int) -> None:
+        self._projects: WeakValueDictionary[Scope, anyio.Semaphore] = WeakValueDictionary()
+        self._room = anyio.Semaphore(max(1, connections * _SHARE_FOR_CHANGES // 10), fast_acquire=True)
+
+    @asynccontextmanager
+    async def turn(self, scope: Scope, patience_s: float) -> AsyncGenerator[bool]:
+        """Come in the order of asking; False when it takes too long."""
+        until = anyio.current_time() + patience_s
+        project = self._projects.get(scope)
+        if project is None:
+            project = self._projects[scope] = anyio.Semaphore(1, fast_acquire=True)
+        if not await _acquired(project, until):
+            yield False
+            return
         try:
-            place.acquire_nowait()
-        except anyio.WouldBlock:
-            with anyio.move_on_after(patience_s) as patience:
-                await place.acquire()
-            if patience.cancelled_caught:
-                return None
-        return place
+            if not await _acquired(self._room, until):
+                yield False
+                return
+            try:
+                yield True
+            finally:
+                self._room.release()
+        finally:
+            project.release()
+
+
+async def _acquired(place: anyio.Semaphore, until: float) -> bool:
+    try:
+        place.acquire_nowait()
+    except anyio.WouldBlock:
+        with anyio.move_on_after(max(0.0, until - anyio.current_time())) as patience:
+            await place.acquire()
+        return not patience.cancelled_caught
+    return True
 
 
 class Database:
@@ -153,7 +188,7 @@ class Database:
         self._pool = pool
         self._lock_timeout_ms = lock_timeout_ms
         self._on_lock_wait = on_lock_wait
-        self._turns = _Turns()
+        self._turns = _Turns(pool.get_max_size())
 
     @asynccontextmanager
     async def reading(self, tenant: str) -> AsyncGenerator[Connection]:
@@ -162,7 +197,7 @@ class Database:
         try:
             await cast(Any, connection).act_for(tenant)
             yield connection
-        except _HUNG_UP as error:
+        except (*_HUNG_UP, *_FOR_NOW) as error:
             raise _gone(error) from error
         finally:
             await self._pool.release(connection)
@@ -176,22 +211,22 @@ class Database:
     @asynccontextmanager
     async def changing(self, scope: Scope) -> AsyncGenerator[Connection]:
         """A transaction that changes files: one at a time in each project, over all processes."""
-        begin = (
-            f"BEGIN; SET LOCAL {_for_tenant(scope.apikey_hash)}; SET LOCAL lock_timeout = {self._lock_timeout_ms}; "
-            f"SELECT pg_advisory_xact_lock({lock_key(scope)})"
-        )
         started = time.perf_counter()
-        turn = await self._turns.take(scope, self._lock_timeout_ms / 1000)
-        if turn is None:
-            raise self._busy(scope, started)
         try:
-            async with self._transaction(begin) as connection:
-                self._on_lock_wait(time.perf_counter() - started)
-                yield connection
+            async with self._turns.turn(scope, self._lock_timeout_ms / 1000) as is_ours:
+                waited_ms = int((time.perf_counter() - started) * 1000)
+                if not is_ours:
+                    raise self._busy(scope, started)
+                begin = (
+                    f"BEGIN; SET LOCAL {_for_tenant(scope.apikey_hash)}; "
+                    f"SET LOCAL lock_timeout = {max(1, self._lock_timeout_ms - waited_ms)}; "
+                    f"SELECT pg_advisory_xact_lock({lock_key(scope)})"
+                )
+                async with self._transaction(begin) as connection:
+                    self._on_lock_wait(time.perf_counter() - started)
+                    yield connection
         except asyncpg.LockNotAvailableError as error:
             raise self._busy(scope, started) from error
-        finally:
-            turn.release()
 
     def _busy(self, scope: Scope, since: float) -> ResourceBusy:
         self._on_lock_wait(time.perf_counter() - since)
@@ -206,7 +241,7 @@ class Database:
             await connection.execute("COMMIT")
         except BaseException as error:
             await _roll_back(connection)
-            if isinstance(error, _HUNG_UP):
+            if isinstance(error, (*_HUNG_UP, *_FOR_NOW)):
                 raise _gone(error) from error
             raise
         finally:
@@ -245,6 +280,11 @@ async def connect(dsn: str, *, size: int) -> Pool:
                 "jit": "off",
             },
         )
+    except asyncpg.ClientConfigurationError as error:
+        raise DatabaseUnavailable(
+            "store.dsn is not the address of a database",
+            hint="write it like postgresql://user:password@host:5432/database",
+        ) from error
     except (*LOST, TimeoutError) as error:
         raise DatabaseUnavailable(
             "the database does not answer",

@@ -82,13 +82,13 @@ class RateLimited(StoreError):
 
 
 class ResourceBusy(StoreError):
-    """Others are changing the same project; a moment later it works."""
+    """Others are changing the same project, or the database does not answer; a moment later it works."""
 
     code, retryable = "RESOURCE_BUSY", True
 
 
 class SearchBackendError(StoreError):
-    """The search, or the database behind the store, does not answer."""
+    """A query can be looked for neither by meaning nor by words."""
 
     code, retryable = "SEARCH_BACKEND_ERROR", True
 
