@@ -45,3 +45,8 @@ def test_content_is_never_written(arguments: dict[str, Any]) -> None:
     assert set(shown) == set(arguments)
     if "content" in shown:
         assert set(shown["content"]) == {"length", "sha256"}
+
+
+def test_names_nobody_would_give_an_argument_do_not_fill_the_log() -> None:
+    hostile = {"n" * 300_000: 1} | {f"argument {number}": 1 for number in range(5_000)}
+    assert len(json.dumps(redacted(hostile, frozenset()))) < 5_000

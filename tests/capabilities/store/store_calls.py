@@ -32,6 +32,20 @@ class FoundNothing:
         return self.found
 
 
+class _Cloakroom:
+    """Keeps keys as a test wants it, and tells which were given up."""
+
+    def __init__(self, keep: Callable[[str | None, Scope], Awaitable[str | None]], discarded: list[str]) -> None:
+        self.keep = keep
+        self._discarded = discarded
+
+    async def take(self, reference: str, scope: Scope) -> str | None:
+        raise AssertionError("only workers take keys")
+
+    async def discard(self, reference: str) -> None:
+        self._discarded.append(reference)
+
+
 class Files:
     """One caller's view of a store, and what the store told others."""
 
@@ -51,12 +65,13 @@ class Files:
         self.searches: list[float] = []
         self.mutations: list[tuple[str, str]] = []
         self.kept: list[tuple[str | None, Scope]] = []
+        self.discarded: list[str] = []
         chosen = StoreSettings.model_validate(UNLIMITED | dict(settings or {}))
         self.store = Store(
             database,
             chosen,
             search=self.search if chosen.search.enabled else None,
-            keep_credential=keep or self._keep,
+            credentials=_Cloakroom(keep or self._keep, self.discarded),
             on_committed=self._ring,
             on_mutation=lambda tool, status: self.mutations.append((tool, status)),
             on_search=lambda seconds: self.searches.append(seconds),

@@ -300,3 +300,21 @@ async def test_a_write_lays_the_callers_key_aside_for_its_job(database: Database
     assert [key for key, _ in files.kept] == ["sk-secret"]
     assert await files.code("write", path="bad", content="") == "INVALID_PATH"
     assert len(files.kept) == 1
+
+
+async def test_the_key_of_a_change_that_is_refused_is_given_up(database: Database, tenant: str) -> None:
+    files = Files(database, tenant, key="sk-secret")
+    await files.put("/a", content="x")
+    assert files.discarded == []
+    assert await files.code("write", path="/a/b", content="x") == "NOT_DIRECTORY"
+    assert await files.code("write", path="/a", content="x", create_only=True) == "ALREADY_EXISTS"
+    assert await files.code("write", path="/a", content="x", if_version=99) == "CONFLICT"
+    assert await files.code("rename", from_path="/none", to_path="/b") == "NOT_FOUND"
+    assert await files.code("restore", path="/none", version=7) == "NOT_FOUND"
+    assert len(files.discarded) == len(files.kept) - 1 == 5
+
+
+async def test_a_bad_path_is_told_before_anything_about_the_content(database: Database, tenant: str) -> None:
+    files = Files(database, tenant)
+    for rest in ({"content": "x" * 3_000_000}, {"content": "x", "content_encoding": "latin-1"}):
+        assert await files.code("write", path="bad", **rest) == "INVALID_PATH"

@@ -137,7 +137,7 @@ def store_in(workshop: Workshop) -> Store:
         workshop.database,
         settings,
         search=search if settings.search.enabled else None,
-        keep_credential=workshop.credentials.keep,
+        credentials=workshop.credentials,
         on_committed=workshop.bell.ring,
         on_mutation=metrics.changed,
         on_search=metrics.searched,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Generator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
 from typing import Protocol
 
+from armarium.capabilities.store.credentials import Credentials
 from armarium.capabilities.store.database import Database
-from armarium.capabilities.store.errors import PermissionDenied
+from armarium.capabilities.store.errors import PermissionDenied, ResourceBusy
 from armarium.capabilities.store.history import History, Version
 from armarium.capabilities.store.listing import Listing, Listings
 from armarium.capabilities.store.model import ChunkEntry, FileEntry, Scope, WriteMode
@@ -50,7 +51,7 @@ class Store:
         settings: StoreSettings,
         *,
         search: Searching | None,
-        keep_credential: Callable[[str | None, Scope], Awaitable[str | None]],
+        credentials: Credentials,
         on_committed: Callable[[], None],
         on_mutation: Callable[[str, str], None],
         on_search: Callable[[float], None],
@@ -72,7 +73,7 @@ class Store:
         self._renaming = Renaming(database, limits)
         self._history = History(database, self._writing)
         self._search = search
-        self._keep_credential = keep_credential
+        self._credentials = credentials
         self._on_committed = on_committed
         self._on_mutation = on_mutation
         self._on_search = on_search
@@ -119,27 +120,28 @@ class Store:
         if_version: int | None = None,
     ) -> Written:
         """Write text into a file."""
-        with self._change("file_write"):
+        async with self._change("file_write") as kept:
             scope = self._admitted(call, project)
+            checked_inner_path(path)
             written = checked_content(content, encoding, self._limits.max_payload_bytes)
             wanted = Write(path, written, mode, offset, create_only=create_only, if_version=if_version)
             checked_write(wanted)
-            return await self._writing.write(scope, wanted, await self._credential(call, scope))
+            return await self._writing.write(scope, wanted, await self._credential(call, scope, kept))
 
     async def delete(
         self, call: Call, project: str, path: str, *, recursive: bool = False, if_version: int | None = None
     ) -> int:
         """Delete a file or a directory; how many files that were."""
-        with self._change("file_delete"):
+        async with self._change("file_delete"):
             scope = self._admitted(call, project)
             return await self._writing.delete(scope, path, recursive=recursive, if_version=if_version)
 
     async def rename(self, call: Call, project: str, source: str, target: str, *, overwrite: bool = False) -> int:
         """Move a file or a directory; how many files that were."""
-        with self._change("file_rename"):
+        async with self._change("file_rename") as kept:
             scope = self._admitted(call, project)
             return await self._renaming.rename(
-                scope, source, target, overwrite=overwrite, keep=lambda: self._credential(call, scope)
+                scope, source, target, overwrite=overwrite, keep=lambda: self._credential(call, scope, kept)
             )
 
     async def versions(self, call: Call, project: str, path: str) -> list[Version]:
@@ -148,27 +150,40 @@ class Store:
 
     async def restore(self, call: Call, project: str, path: str, version: int) -> Written:
         """Write an earlier version again."""
-        with self._change("file_restore"):
+        async with self._change("file_restore") as kept:
             scope = self._admitted(call, project)
             checked_inner_path(path)
-            return await self._history.restore(scope, path, version, await self._credential(call, scope))
+            return await self._history.restore(scope, path, version, await self._credential(call, scope, kept))
 
     def _admitted(self, call: Call, project: str, *, several: bool = False) -> Scope:
         tenant = call.principal.apikey_hash
         self._rate.take(tenant)
         return Scope(tenant, project if several and project == ANY_PROJECT else checked_project(project))
 
-    async def _credential(self, call: Call, scope: Scope) -> str | None:
-        return await self._keep_credential(call.credential, scope) if self._limits.searchable else None
+    async def _credential(self, call: Call, scope: Scope, kept: list[str]) -> str | None:
+        """Where the caller's key waits for the indexing of a change; noted in `kept`, in case it comes to nothing."""
+        if not self._limits.searchable:
+            return None
+        reference = await self._credentials.keep(call.credential, scope)
+        if reference is not None:
+            kept.append(reference)
+        return reference
 
-    @contextmanager
-    def _change(self, tool: str) -> Generator[None]:
+    @asynccontextmanager
+    async def _change(self, tool: str) -> AsyncGenerator[list[str]]:
+        kept: list[str] = []
         status = "INTERNAL"
         try:
-            yield
+            yield kept
             status = "ok"
+        except ResourceBusy:
+            # Nobody knows whether it was made: the keys are left to their time to live.
+            status = ResourceBusy.code
+            raise
         except ArmariumError as error:
             status = error.code
+            for reference in kept:
+                await self._credentials.discard(reference)
             raise
         finally:
             self._on_mutation(tool, status)
