@@ -6,6 +6,7 @@ from armarium.providers.batches import BatchLimits
 from armarium.providers.completions import HostedChat
 from armarium.providers.embeddings import HostedEmbedder
 from armarium.providers.http import ProviderClient
+from armarium.providers.pacing import Patience
 from armarium.providers.vendors import OPENAI
 
 _TOKENS_PER_TEXT = 8_000
@@ -14,9 +15,11 @@ _TOKENS = 32_000
 """Far below what OpenAI takes: a model on the operator's own machine answers a smaller batch before the deadline."""
 
 
-def openai_client(base_url: str | None = None, key: str | None = None) -> ProviderClient:
+def openai_client(
+    base_url: str | None = None, key: str | None = None, *, patience: Patience | None = None
+) -> ProviderClient:
     """The connection that all models of one endpoint share; one on the operator's own machine needs no key."""
-    return ProviderClient(OPENAI, key, base_url=base_url)
+    return ProviderClient(OPENAI, key, base_url=base_url, patience=patience)
 
 
 class OpenAIEmbedder(HostedEmbedder):

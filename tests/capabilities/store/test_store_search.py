@@ -365,6 +365,18 @@ async def test_queries_are_embedded_with_the_callers_key(database: Database, ten
         await models.aclose()
 
 
+async def test_an_endpoint_that_fails_is_asked_once_before_words_alone_answer(database: Database, tenant: str) -> None:
+    with OpenAIEmulator("key") as endpoint:
+        embedding = EmbeddingSettings(provider="openai", base_url=endpoint.url, dimensions=LOCAL_DIMENSIONS)
+        models = StoreModels(embedding, RerankSettings())
+        project = Project(database, Scope(tenant, "notes"), models)
+        await project.write("/a", "rain in spring")
+        endpoint.faults.extend([ServerError(status=500)] * 3)
+        assert await project.found("spring") == ["/a"]
+        assert len(endpoint.faults) == 2
+        await models.aclose()
+
+
 async def test_the_local_model_finds_by_meaning(database: Database, tenant: str) -> None:
     models = StoreModels(EmbeddingSettings(), RerankSettings())
     project = Project(database, Scope(tenant, "notes"), models)
