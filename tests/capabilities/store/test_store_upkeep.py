@@ -77,6 +77,21 @@ async def test_with_a_purged_file_goes_what_was_indexed_of_it_and_of_no_other(
     assert await column(database, other, "mcp_file_chunks", "file_path") == ["/old"]
 
 
+async def test_with_a_purged_file_go_its_versions_and_not_those_of_a_new_file_of_its_path(
+    upkeep: Upkeep, database: Database, tenant: str
+) -> None:
+    await put_file(database, tenant, "/old", deleted_days_ago=31)
+    await put_version(database, tenant, "/old", days_ago=1)
+    async with database.writing(tenant) as connection:
+        await connection.execute(
+            "INSERT INTO mcp_file_versions (apikey_hash, project, path, version, content, size, written_at) "
+            "VALUES ($1, 'p', '/old', 9, 'new', 3, now())",
+            tenant,
+        )
+    await upkeep.once()
+    assert await column(database, tenant, "mcp_file_versions", "version") == [9]
+
+
 async def test_earlier_versions_go_after_their_days(upkeep: Upkeep, database: Database, tenant: str) -> None:
     await put_version(database, tenant, "/old", 8)
     await put_version(database, tenant, "/fresh", 6)

@@ -1,7 +1,7 @@
 -- What is purged, a batch at a time.
 
 -- name: purge_files
--- What may still be indexed of a file goes with it: its rows refer to the file.
+-- What may still be indexed of a file goes with it: its rows refer to the file. So do the versions it had by then.
 WITH old AS MATERIALIZED (
     SELECT file.apikey_hash, file.id
     FROM mcp_files AS file
@@ -13,7 +13,13 @@ purged AS (
     DELETE FROM mcp_files AS file
     USING old
     WHERE file.apikey_hash = old.apikey_hash AND file.id = old.id AND file.deleted = TRUE
-    RETURNING file.id
+    RETURNING file.apikey_hash, file.project, file.path, file.version
+),
+forgotten AS (
+    DELETE FROM mcp_file_versions AS earlier
+    USING purged
+    WHERE earlier.apikey_hash = purged.apikey_hash AND earlier.project = purged.project AND earlier.path = purged.path
+        AND earlier.version <= purged.version
 )
 SELECT count(*)::int FROM purged;
 
