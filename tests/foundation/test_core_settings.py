@@ -186,7 +186,7 @@ def test_a_section_may_refuse_the_environment_but_not_its_file(tmp_path: Path) -
 
 
 def test_a_section_with_nothing_below_its_name_has_its_defaults(tmp_path: Path) -> None:
-    settings = loaded("server:\nledger:\n  # ink: red\n", tmp_path)
+    settings = loaded("server:\n  # port: 1\ncolours: {shades: []}\nledger:\n", tmp_path)
     assert settings.server == CoreSettings().server
-    assert settings.ledger == Ledger()
-    assert settings.colours is None
+    assert settings.colours == Colours()
+    assert settings.ledger is None, "a capability that nothing is said about is not wanted"

@@ -238,11 +238,16 @@ def checked(model: type[SettingsT], values: Mapping[str, Any], *, source: str) -
 
 
 def _with_empty_sections(model: type[BaseModel], values: Mapping[str, Any]) -> dict[str, Any]:
-    """A section whose name stands there with nothing below it, as when all of it is commented out, has its defaults."""
+    """A section whose name stands there with nothing below it, as when all of it is commented out, has its defaults.
+
+    Not a section that may be absent, as a capability's: there nothing means that it is not wanted.
+    """
     filled = dict(values)
     for name, value in values.items():
         section = _section_named(model, name)
-        if section is not None and (value is None or isinstance(value, Mapping)):
+        if section is None or not (isinstance(value, Mapping) or value is None):
+            continue
+        if value is not None or model.model_fields[name].annotation is section:
             filled[name] = _with_empty_sections(section, value or {})  # pyright: ignore[reportUnknownArgumentType] any YAML
     return filled
 

@@ -8,9 +8,10 @@ from typing import Any
 import anyio
 import pytest
 
+from armarium.capabilities.store import indexing
 from armarium.capabilities.store.database import Database
 from armarium.capabilities.store.errors import SearchBackendError
-from armarium.capabilities.store.indexing import FileIndex
+from armarium.capabilities.store.indexing import FileIndex, Words
 from armarium.capabilities.store.model import Scope
 from armarium.capabilities.store.models import CALLERS_REMEMBERED, KeyMissing, StoreModels
 from armarium.capabilities.store.settings import LOCAL_DIMENSIONS, EmbeddingSettings, RerankSettings
@@ -324,6 +325,194 @@ async def test_what_fails_to_embed_leaves_the_index_as_it_was(
     words.failure = None
     await index.index(scope, "/a", None)
     assert await texts(database, scope) == [("/a", "new")]
+
+
+async def lacking(database: Database, scope: Scope) -> list[str]:
+    """The passages that have words and no vector."""
+    async with database.reading(scope.apikey_hash) as connection:
+        rows = await connection.fetch(
+            """
+            SELECT chunk.chunk_content
+            FROM mcp_file_chunks AS chunk
+            JOIN mcp_file_chunk_bm25 AS word ON word.chunk_id = chunk.id
+            WHERE chunk.project = $1 AND chunk.id NOT IN (SELECT chunk_id FROM mcp_file_chunk_embeddings)
+            ORDER BY chunk.file_path, chunk.chunk_index
+            """,
+            scope.project,
+        )
+    return [row["chunk_content"] for row in rows]
+
+
+async def test_words_come_first_and_vectors_after(
+    database: Database, files: StoredFiles, index: FileIndex, scope: Scope, words: WordVectors
+) -> None:
+    await files.write("/a", "said once")
+    assert await index.write_words(scope, "/a") == Words(new=True, embedded=False)
+    assert await lacking(database, scope) == ["said once"]
+    assert await index.write_words(scope, "/a") == Words(new=False, embedded=False)
+    assert words.embedded == []
+    for _ in range(2):
+        await index.embed(scope, "/a", None)
+        assert words.embedded == ["said once"]
+        assert await texts(database, scope) == [("/a", "said once")]
+        assert await index.write_words(scope, "/a") == Words(new=False, embedded=True)
+
+
+async def test_words_bring_the_vectors_that_are_known(
+    database: Database, files: StoredFiles, index: FileIndex, scope: Scope, words: WordVectors
+) -> None:
+    await files.write("/a", "said before")
+    await files.write("/b", "said before")
+    await files.write("/empty", "")
+    await index.index(scope, "/a", None)
+    assert await index.write_words(scope, "/b") == Words(new=True, embedded=True)
+    assert await index.write_words(scope, "/empty") == Words(new=True, embedded=True)
+    assert await index.write_words(scope, "/nowhere") == Words(new=False, embedded=True)
+    assert await texts(database, scope) == [("/a", "said before"), ("/b", "said before")]
+
+
+async def test_a_text_that_several_files_wait_for_is_embedded_once(
+    database: Database, files: StoredFiles, index: FileIndex, scope: Scope, words: WordVectors
+) -> None:
+    for path in ("/a", "/b"):
+        await files.write(path, "said twice")
+        await index.write_words(scope, path)
+    for path in ("/a", "/b"):
+        await index.embed(scope, path, None)
+    assert words.embedded == ["said twice"]
+    assert len(await passages(database, scope)) == 2
+
+
+async def test_an_append_to_a_file_that_waits_for_vectors_keeps_its_rows(
+    database: Database, files: StoredFiles, index: FileIndex, scope: Scope
+) -> None:
+    await files.write("/a", LONG)
+    await index.write_words(scope, "/a")
+    before = await lacking(database, scope)
+    await files.write("/a", f"{LONG}\n\nand a new end")
+    assert await index.write_words(scope, "/a") == Words(new=True, embedded=False)
+    assert (await lacking(database, scope))[:-1] == before[:-1]
+    await index.embed(scope, "/a", None)
+    assert (await texts(database, scope))[-1][1].endswith("and a new end")
+    assert (await index.write_words(scope, "/a")).embedded
+
+
+async def test_what_was_embedded_before_a_failure_is_not_embedded_again(
+    database: Database,
+    files: StoredFiles,
+    index: FileIndex,
+    scope: Scope,
+    words: WordVectors,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(indexing, "EMBEDDED_AT_ONCE", 2)
+
+    class Fails(WordVectors):
+        """Embeds once and then no more."""
+
+        async def embed(self, texts: Sequence[str]) -> Any:
+            vectors = await super().embed(texts)
+            self.failure = ProviderUnavailable("gone")
+            return vectors
+
+    await files.write("/a", LONG)
+    await index.write_words(scope, "/a")
+    before = await lacking(database, scope)
+    with pytest.raises(ProviderUnavailable):
+        await FileIndex(database, models(Fails())).embed(scope, "/a", None)
+    assert await lacking(database, scope) == before[2:]
+    assert not (await index.write_words(scope, "/a")).embedded
+    await index.embed(scope, "/a", None)
+    assert words.embedded == before[2:]
+    assert len(await passages(database, scope)) == len(before)
+
+
+async def test_a_file_rewritten_while_it_was_embedded_gets_the_vectors_of_what_it_says_now(
+    database: Database, files: StoredFiles, index: FileIndex, scope: Scope
+) -> None:
+    held = Held()
+    await files.write("/a", "the first version")
+    await index.write_words(scope, "/a")
+    async with anyio.create_task_group() as group:
+        group.start_soon(FileIndex(database, models(held)).embed, scope, "/a", None)
+        await held.asked.wait()
+        await files.write("/a", "the second version")
+        await index.write_words(scope, "/a")
+        held.let_go.set()
+    assert await lacking(database, scope) == ["the second version"]
+    assert await index.write_words(scope, "/a") == Words(new=False, embedded=False)
+    await index.embed(scope, "/a", None)
+    assert await texts(database, scope) == [("/a", "the second version")]
+
+
+@pytest.mark.parametrize("forgotten", [True, False])
+async def test_vectors_of_a_file_deleted_meanwhile_bring_nothing_back(
+    database: Database, files: StoredFiles, index: FileIndex, scope: Scope, forgotten: bool
+) -> None:
+    held = Held()
+    await files.write("/a", "soon gone")
+    await index.write_words(scope, "/a")
+    async with anyio.create_task_group() as group:
+        group.start_soon(FileIndex(database, models(held)).embed, scope, "/a", None)
+        await held.asked.wait()
+        await files.delete("/a")
+        if forgotten:
+            await index.forget(scope, "/a")
+        held.let_go.set()
+    await index.forget(scope, "/a")
+    assert await passages(database, scope) == []
+
+
+async def test_a_file_renamed_before_it_was_embedded_is_embedded_under_its_new_path(
+    database: Database, files: StoredFiles, index: FileIndex, scope: Scope
+) -> None:
+    await files.write("/old", "a wandering text")
+    await index.write_words(scope, "/old")
+    await files.rename("/old", "/new")
+    await index.embed(scope, "/old", None)
+    assert await lacking(database, scope) == ["a wandering text"]
+    await index.write_words(scope, "/new")
+    await index.embed(scope, "/new", None)
+    assert await texts(database, scope) == [("/new", "a wandering text")]
+
+
+async def test_another_model_makes_its_own_vectors_for_words_that_are_there(
+    database: Database, files: StoredFiles, index: FileIndex, scope: Scope
+) -> None:
+    await files.write("/a", "said once")
+    await index.index(scope, "/a", None)
+    other = WordVectors()
+    other.model = "another"
+    theirs = FileIndex(database, models(other))
+    assert not (await theirs.write_words(scope, "/a")).embedded
+    await theirs.embed(scope, "/a", None)
+    assert other.embedded == ["said once"]
+    assert (await theirs.write_words(scope, "/a")).embedded
+    assert await texts(database, scope) == [("/a", "said once")]
+
+
+async def test_both_at_once_complete_what_has_only_words(
+    database: Database, files: StoredFiles, index: FileIndex, scope: Scope
+) -> None:
+    await files.write("/a", LONG)
+    await index.write_words(scope, "/a")
+    await index.index(scope, "/a", None)
+    found = await passages(database, scope)
+    assert [row["chunk_index"] for row in found] == list(range(len(found)))
+    assert (await index.write_words(scope, "/a")).embedded
+
+
+async def test_many_workers_embedding_one_file_leave_one_vector_for_each_passage(
+    database: Database, files: StoredFiles, index: FileIndex, scope: Scope
+) -> None:
+    await files.write("/a", LONG)
+    await index.write_words(scope, "/a")
+    expected = len(await lacking(database, scope))
+    async with anyio.create_task_group() as group:
+        for _ in range(6):
+            group.start_soon(FileIndex(database, models(WordVectors())).embed, scope, "/a", None)
+    assert len(await passages(database, scope)) == expected
+    assert (await index.write_words(scope, "/a")).embedded
 
 
 def hosted(url: str) -> StoreModels:

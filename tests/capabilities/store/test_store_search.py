@@ -287,6 +287,27 @@ def test_fusion_when_a_side_is_silent_or_counts_for_nothing(
     assert fused == pytest.approx(expected)
 
 
+def test_a_passage_without_a_vector_stands_where_its_words_put_it() -> None:
+    semantic, lexical = {1: 0.9, 2: 0.5}, {2: 12.0, 3: 7.0, 4: 2.0}
+    with_all = fused_scores(semantic, lexical, semantic_weight=0.5, lexical_weight=0.5)
+    fused = fused_scores(semantic, lexical, semantic_weight=0.5, lexical_weight=0.5, without_vector={3, 4})
+    assert fused == pytest.approx(with_all | {3: 0.5, 4: 0.0})
+    assert with_all[3] == pytest.approx(0.25)
+
+
+async def test_words_are_found_before_vectors_and_weigh_alone_until_then(project: Project) -> None:
+    for number in range(4):
+        await project.write(f"/old/{number}", f"rain {'and sun ' * (number + 3)}")
+    await project.files.write("/new", "rain rain rain")
+    await project.index.write_words(project.scope, "/new")
+    best = (await project.search("rain"))[0]
+    assert (best.file_path, best.score) == ("/new", 1.0)
+    assert await project.found("?!", "/new") == []
+    await project.index.embed(project.scope, "/new", "key")
+    assert (await project.found("rain"))[0] == "/new"
+    assert await project.found("?!", "/new") == ["/new"]
+
+
 @pytest.fixture
 async def reranked(
     database: Database, tenant: str, words: WordVectors

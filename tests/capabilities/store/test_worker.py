@@ -11,6 +11,7 @@ import anyio
 import pytest
 from pydantic import SecretStr
 
+from armarium.capabilities.store import worker
 from armarium.capabilities.store.bell import Bell
 from armarium.capabilities.store.credentials import (
     Credentials,
@@ -21,6 +22,7 @@ from armarium.capabilities.store.credentials import (
 )
 from armarium.capabilities.store.database import ALL_TENANTS, Database, connect
 from armarium.capabilities.store.envelope import Keks
+from armarium.capabilities.store.indexing import Words
 from armarium.capabilities.store.model import Scope
 from armarium.capabilities.store.outbox import Depth, Outbox
 from armarium.capabilities.store.worker import Observers, work
@@ -47,8 +49,17 @@ class Indexed:
         self.deed = deed
         self.calls: list[tuple[str, Scope, str, str | None]] = []
         self.cancelled: list[str] = []
+        self.written: list[str] = []
+        """Paths whose words were written."""
+        self.known: set[str] = set()
+        """Paths whose vectors are all known."""
 
-    async def index(self, scope: Scope, path: str, key: str | None) -> None:
+    async def write_words(self, scope: Scope, path: str) -> Words:
+        new = path not in self.written
+        self.written.append(path)
+        return Words(new=new, embedded=path in self.known)
+
+    async def embed(self, scope: Scope, path: str, key: str | None) -> None:
         await self._do("index", scope, path, key)
 
     async def forget(self, scope: Scope, path: str) -> None:
@@ -225,6 +236,86 @@ async def test_a_slow_file_does_not_hold_up_the_others(crew: Crew, database: Dat
         await crew.settled(tenant, "processing", *["done"] * 11)
         may_end.set()
         await crew.settled(tenant, *["done"] * 12)
+
+
+async def test_words_do_not_wait_for_the_vectors_of_others(crew: Crew, database: Database, tenant: str) -> None:
+    async def endless(path: str) -> None:
+        await anyio.sleep_forever()
+
+    index = Indexed(endless)
+    lags: list[float] = []
+    for n in range(12):
+        await enqueue(database, tenant, f"/{n}")
+    async with crew.working(index, workers=1, observers=Observers(visibility_lag_s=lags.append)):
+        await until(lambda: len(lags) == 12)
+        await enqueue(database, tenant, "/later")
+        crew.bell.ring()
+        await until(lambda: "/later" in index.written)
+        assert len(index.calls) == 1
+        assert await statuses(database, tenant) == ["processing"] * 13
+
+
+async def test_no_more_jobs_are_in_hand_than_there_is_room_for(
+    crew: Crew, database: Database, tenant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "MOST_IN_HAND", 10)
+    may_end = anyio.Event()
+    depths: list[Depth] = []
+
+    async def slow(path: str) -> None:
+        await may_end.wait()
+
+    index = Indexed(slow)
+    for n in range(24):
+        await enqueue(database, tenant, f"/{n}")
+    async with crew.working(index, poll_s=0.05, observers=Observers(depth=depths.append)):
+        await until(lambda: len(set(index.written)) == 10)
+        seen = len(depths)
+        crew.bell.ring()
+        await until(lambda: len(depths) >= seen + 3)
+        assert (depths[-1].processing, depths[-1].pending) == (10, 14)
+        may_end.set()
+        await crew.settled(tenant, *["done"] * 24)
+
+
+async def test_a_retry_does_not_count_as_seen_again(crew: Crew, database: Database, tenant: str) -> None:
+    lags: list[float] = []
+    await enqueue(database, tenant, "/a")
+    index = Indexed(raising(OpenAIUnavailable("1"), OpenAIUnavailable("2")))
+    async with crew.working(index, backoff_s=0.01, observers=Observers(visibility_lag_s=lags.append)):
+        await crew.settled(tenant, "done")
+    assert index.paths == ["/a"] * 3
+    assert len(lags) == 1
+
+
+async def test_a_lease_lost_while_waiting_for_vectors_is_not_worked_on(
+    crew: Crew, database: Database, tenant: str
+) -> None:
+    may_end = anyio.Event()
+
+    async def slow(path: str) -> None:
+        await may_end.wait()
+
+    index = Indexed(slow)
+    first = await enqueue(database, tenant, "/a")
+    waiting = await enqueue(database, tenant, "/b")
+
+    async def renewed() -> bool:
+        return (await job_row(database, first))["lease_until"] > before
+
+    async with crew.working(index, workers=1, lease_s=0.3):
+        await until(lambda: index.calls and "/b" in index.written)
+        await set_job(database, waiting, "worker = 'another', lease_until = now() + interval '1 hour'")
+        # The worker knows what the first renewal said when it asks for the second.
+        for _ in range(2):
+            before = (await job_row(database, first))["lease_until"]
+            await until(renewed)
+        may_end.set()
+        await enqueue(database, tenant, "/c")
+        crew.bell.ring()
+        await crew.settled(tenant, "done", "processing", "done")
+    assert index.paths == ["/a", "/c"]
+    assert (await job_row(database, waiting))["worker"] == "another"
 
 
 async def test_a_change_during_the_work_is_worked_on_afterwards(crew: Crew, database: Database, tenant: str) -> None:
@@ -404,6 +495,20 @@ async def test_without_the_callers_key_the_job_waits_and_no_other_key_is_used(
     assert row["due_s"] > 250
     assert index.calls == [("forget", Scope(tenant, "p"), "/b", None)]
     assert (await job_row(database, deleted))["error_code"] is None
+
+
+async def test_no_key_is_needed_where_nothing_is_to_be_embedded(
+    crew: Crew, database: Database, tenant: str, credentials: SealedCredentials
+) -> None:
+    reference = await kept(credentials, tenant)
+    await enqueue(database, tenant, "/a", reference=reference)
+    await enqueue(database, tenant, "/b")
+    index = Indexed()
+    index.known = {"/a", "/b"}
+    async with crew.working(index, credentials):
+        await crew.settled(tenant, "done", "done")
+        await until(lambda: _gone(credentials, reference, tenant))
+    assert index.calls == []
 
 
 async def test_the_key_of_another_tenant_is_never_used(

@@ -7,7 +7,7 @@ import logging
 import re
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import Any, Protocol, cast
 from weakref import WeakValueDictionary
 
@@ -311,8 +311,14 @@ async def _roll_back(connection: Connection) -> None:
         try:
             await connection.execute("ROLLBACK")
         except (*LOST, asyncpg.PostgresError):
-            connection.terminate()
+            _hang_up(connection)
     if patience.cancelled_caught:
+        _hang_up(connection)
+
+
+def _hang_up(connection: Connection) -> None:
+    # The pool takes a connection back by itself when the database ended it.
+    with suppress(asyncpg.InterfaceError):
         connection.terminate()
 
 

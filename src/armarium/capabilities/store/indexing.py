@@ -1,9 +1,9 @@
-"""Makes a file findable: passages, their vectors and their words, replaced together and only where they changed."""
+"""Makes a file findable: passages and their words at once and only where they changed, their vectors when made."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -51,37 +51,89 @@ class _Reading:
     version: int
     staying: frozenset[_Place]
     """Passages whose rows are there already, made in the same way."""
+    staying_embedded: bool
+    """Whether all of those have their vectors."""
     added: Sequence[_Passage]
     words: int
     """In all passages together, those that stay and those that are added."""
     languages: frozenset[str]
 
 
+@dataclass(frozen=True, slots=True)
+class Words:
+    """How far a file is searchable after its words were written."""
+
+    new: bool
+    """Whether they were not there before."""
+    embedded: bool
+    """Whether nothing is left to embed, as far as is known."""
+
+
+_Texts = Mapping[str, str]
+"""Texts by their hashes."""
+_Vectors = Mapping[str, str]
+"""Vectors by the hashes of their texts, written as the database reads them."""
+
+
 class FileIndex:
-    """The index of all files. Any number of workers may use it at once, for the same file too."""
+    """The index of all files. Any number of workers may use it at once, for the same file too.
+
+    Words are written at once and vectors, which take far longer to make, come after: until then a passage is found by
+    its words. `mcp_file_indexed` says which files still lack vectors, so that whoever comes next goes on with them.
+    """
 
     def __init__(self, database: Database, models: StoreModels) -> None:
         self._database = database
         self._models = models
-        self._made_with = f"{models.model} {TOKENIZER} {CHUNKER}"
+        self._complete = f"{models.model} {TOKENIZER} {CHUNKER}"
+        self._words_only = f"words for {self._complete}"
+
+    async def write_words(self, scope: Scope, path: str) -> Words:
+        """Make a file as it is now searchable by its words, with such vectors as the tenant has of its texts already.
+
+        A version that others overtook meanwhile is written all the same, unless a later one was indexed first: a file
+        that is written to all the time would else never be found.
+        """
+        return await self._write(scope, path, self._known, good_enough=(self._words_only, self._complete))
+
+    async def embed(self, scope: Scope, path: str, key: str | None) -> None:
+        """Give the passages of a file the vectors they lack; `key` is the caller's own, for an endpoint that wants one.
+
+        No transaction is open while texts are embedded. What was embedded stays when the rest fails.
+        """
+        async with self._database.reading(scope.apikey_hash) as connection:
+            rows = await connection.fetch(
+                _SQL["passages_without_vectors"],
+                scope.apikey_hash,
+                scope.project,
+                path,
+                self._models.model,
+                self._words_only,
+            )
+        if not rows:
+            return
+        file_id: int = rows[0]["file_id"]
+        texts = {row["content_hash"]: row["chunk_content"] for row in rows if row["content_hash"] is not None}
+        known = await self._known(scope, texts)
+        if known or not texts:
+            await self._add_vectors(scope, path, file_id, known)
+        if missing := _some_at_a_time(texts, known):
+            async with self._models.embedder(key) as embedder:
+                for some in missing:
+                    await self._add_vectors(scope, path, file_id, await _embedded(embedder, some))
 
     async def index(self, scope: Scope, path: str, key: str | None) -> None:
-        """Bring the index of a file to what the file is now; `key` is the caller's own, for an endpoint that wants one.
+        """Words and vectors at once, for whoever waits for both: what fails to embed leaves the index as it was."""
 
-        No transaction is open while texts are embedded. A version that others overtook meanwhile is written all the
-        same, unless a later one was indexed first: a file that is written to all the time would else never be found.
-        """
-        for _ in range(_ATTEMPTS):
-            reading = await self._read(scope, path)
-            if reading is None:
-                return
-            vectors = await self._vectors(scope, reading.added, key)
-            try:
-                await self._replace(scope, path, reading, vectors)
-            except _MovedMeanwhile:
-                continue
-            return
-        raise ResourceBusy("others are indexing this file", hint="try again in a moment")
+        async def all_vectors(scope: Scope, texts: _Texts) -> _Vectors:
+            vectors = {**await self._known(scope, texts)}
+            if missing := _some_at_a_time(texts, vectors):
+                async with self._models.embedder(key) as embedder:
+                    for some in missing:
+                        vectors |= await _embedded(embedder, some)
+            return vectors
+
+        await self._write(scope, path, all_vectors, good_enough=(self._complete,))
 
     async def forget(self, scope: Scope, path: str) -> None:
         """Drop what is left of a file that is gone. Nothing happens to one that is there, here or after a rename."""
@@ -89,45 +141,91 @@ class FileIndex:
             await connection.execute(_SQL["lock_path"], _path_lock(scope, path))
             await connection.execute(_SQL["forget_passages"], scope.apikey_hash, scope.project, path)
 
-    async def _read(self, scope: Scope, path: str) -> _Reading | None:
-        """The file and what of it is indexed; None when there is nothing to do, after forgetting one that is gone."""
+    async def _write(
+        self,
+        scope: Scope,
+        path: str,
+        vectors_of: Callable[[Scope, _Texts], Awaitable[_Vectors]],
+        *,
+        good_enough: Sequence[str],
+    ) -> Words:
+        for _ in range(_ATTEMPTS):
+            reading = await self._read(scope, path, good_enough)
+            if isinstance(reading, Words):
+                return reading
+            vectors = await vectors_of(scope, {passage.content_hash: passage.chunk.text for passage in reading.added})
+            try:
+                return await self._replace(scope, path, reading, vectors, good_enough)
+            except _MovedMeanwhile:
+                continue
+        raise ResourceBusy("others are indexing this file", hint="try again in a moment")
+
+    async def _read(self, scope: Scope, path: str, good_enough: Sequence[str]) -> _Reading | Words:
+        """The file and what of it is indexed. When there is nothing to do, how it is, after forgetting one that is
+        gone."""
         async with self._database.reading(scope.apikey_hash) as connection:
             file = await connection.fetchrow(
-                _SQL["file_to_index"], scope.apikey_hash, scope.project, path, self._made_with
+                _SQL["file_to_index"], scope.apikey_hash, scope.project, path, list(good_enough)
             )
             there: Sequence[Row] = []
-            if file is not None and file["content"] is not None and file["made_with"] == self._made_with:
-                there = await connection.fetch(_SQL["passages_of_file"], scope.apikey_hash, file["id"])
+            if (
+                file is not None
+                and file["content"] is not None
+                and file["made_with"] in (self._words_only, self._complete)
+            ):
+                there = await connection.fetch(
+                    _SQL["passages_of_file"], scope.apikey_hash, file["id"], self._models.model
+                )
         if file is None:
             await self.forget(scope, path)
-            return None
+            return Words(new=False, embedded=True)
         if file["content"] is None:
-            return None
+            return Words(new=False, embedded=file["made_with"] == self._complete)
+        if self._words_only not in good_enough:
+            there = [row for row in there if row["embedded"]]
         # Ten megabytes take seconds to cut and count, which everybody else in this process would wait for.
         return await anyio.to_thread.run_sync(_reading, file, there, abandon_on_cancel=True)
 
-    async def _vectors(self, scope: Scope, passages: Sequence[_Passage], key: str | None) -> dict[str, str]:
-        """The vector of each text by its hash, written as the database reads it: those it has already, and new ones."""
-        texts = {passage.content_hash: passage.chunk.text for passage in passages}
+    async def _known(self, scope: Scope, texts: _Texts) -> _Vectors:
+        """The vectors that the database has of these texts."""
         if not texts:
             return {}
         async with self._database.reading(scope.apikey_hash) as connection:
             rows = await connection.fetch(_SQL["vectors_of_texts"], scope.apikey_hash, list(texts), self._models.model)
-        vectors: dict[str, str] = {row["content_hash"]: row["embedding"] for row in rows}
-        missing = [content_hash for content_hash in texts if content_hash not in vectors]
-        if missing:
-            async with self._models.embedder(key) as embedder:
-                for start in range(0, len(missing), EMBEDDED_AT_ONCE):
-                    hashes = missing[start : start + EMBEDDED_AT_ONCE]
-                    vectors |= zip(hashes, await _embedded(embedder, [texts[each] for each in hashes]), strict=True)
-        return vectors
+        return {row["content_hash"]: row["embedding"] for row in rows}
 
-    async def _replace(self, scope: Scope, path: str, reading: _Reading, vectors: Mapping[str, str]) -> None:
+    async def _add_vectors(self, scope: Scope, path: str, file_id: int, vectors: _Vectors) -> None:
+        tenant = scope.apikey_hash
+        async with self._database.writing(tenant) as connection:
+            await connection.execute(_SQL["lock_path"], _path_lock(scope, path))
+            if await connection.fetchval(_SQL["hold_indexed"], tenant, file_id) is None:
+                return
+            await connection.execute(
+                _SQL["add_vectors"],
+                tenant,
+                scope.project,
+                file_id,
+                self._models.model,
+                list(vectors),
+                list(vectors.values()),
+            )
+            await self._note_embedded(connection, scope, file_id)
+
+    async def _note_embedded(self, connection: Connection, scope: Scope, file_id: int) -> bool:
+        """Note that no passage of the file lacks its vector, if that is so."""
+        noted = await connection.fetchval(
+            _SQL["note_embedded"], scope.apikey_hash, file_id, self._models.model, self._words_only, self._complete
+        )
+        return noted is not None
+
+    async def _replace(
+        self, scope: Scope, path: str, reading: _Reading, vectors: _Vectors, good_enough: Sequence[str]
+    ) -> Words:
         tenant, project = scope.apikey_hash, scope.project
         async with self._database.writing(tenant) as connection:
             await connection.execute(_SQL["lock_path"], _path_lock(scope, path))
-            if not await self._begin(connection, scope, reading):
-                return
+            if not await self._begin(connection, scope, reading, good_enough):
+                return Words(new=False, embedded=False)
             rows = await connection.fetch(_SQL["passages_in_the_way"], tenant, project, reading.file_id, path)
             staying = {
                 row["id"]: row for row in rows if row["file_id"] == reading.file_id and _place(row) in reading.staying
@@ -143,18 +241,23 @@ class FileIndex:
             for start in range(0, len(reading.added), _ROWS_AT_ONCE):
                 added = reading.added[start : start + _ROWS_AT_ONCE]
                 await self._add(connection, scope, path, reading.file_id, added, vectors)
+            embedded = reading.staying_embedded and all(passage.content_hash in vectors for passage in reading.added)
+            if embedded:
+                embedded = await self._note_embedded(connection, scope, reading.file_id)
+            return Words(new=True, embedded=embedded)
 
-    async def _begin(self, connection: Connection, scope: Scope, reading: _Reading) -> bool:
+    async def _begin(self, connection: Connection, scope: Scope, reading: _Reading, good_enough: Sequence[str]) -> bool:
         begun = await connection.fetchval(
             _SQL["begin_replacing"],
             scope.apikey_hash,
             scope.project,
             reading.file_id,
             reading.version,
-            self._made_with,
+            self._words_only,
             len(reading.staying) + len(reading.added),
             reading.words,
             sorted(reading.languages),
+            list(good_enough),
         )
         return begun is not None
 
@@ -165,7 +268,7 @@ class FileIndex:
         path: str,
         file_id: int,
         passages: Sequence[_Passage],
-        vectors: Mapping[str, str],
+        vectors: _Vectors,
     ) -> None:
         await connection.execute(
             _SQL["add_passages"],
@@ -179,34 +282,48 @@ class FileIndex:
             [passage.chunk.end for passage in passages],
             [passage.chunk.text for passage in passages],
             [passage.content_hash for passage in passages],
-            [vectors[passage.content_hash] for passage in passages],
+            [vectors.get(passage.content_hash) for passage in passages],
             [orjson.dumps(passage.terms.counts).decode() for passage in passages],
             [passage.terms.length for passage in passages],
             TOKENIZER,
         )
 
 
-async def _embedded(embedder: Embedder, texts: Sequence[str]) -> list[str]:
-    vectors = await embedder.embed(texts)
+async def _embedded(embedder: Embedder, texts: _Texts) -> _Vectors:
+    vectors = await embedder.embed(list(texts.values()))
     write = partial(orjson.dumps, option=orjson.OPT_SERIALIZE_NUMPY)
-    return [write(vector).decode() for vector in vectors]
+    return {content_hash: write(vector).decode() for content_hash, vector in zip(texts, vectors, strict=True)}
+
+
+def _some_at_a_time(texts: _Texts, known: _Vectors) -> list[_Texts]:
+    """Those without a known vector, as many together as are embedded at once."""
+    missing = [(content_hash, text) for content_hash, text in texts.items() if content_hash not in known]
+    return [dict(missing[start : start + EMBEDDED_AT_ONCE]) for start in range(0, len(missing), EMBEDDED_AT_ONCE)]
 
 
 def _reading(file: Row, there: Sequence[Row]) -> _Reading:
     """What has changed since the rows were written that are there."""
-    words_of = {_place(row): row["token_count"] for row in there}
+    rows = {_place(row): row for row in there}
     staying: set[_Place] = set()
     added: list[_Passage] = []
     for index, chunk in enumerate(chunks(file["content"])):
         content_hash = hashlib.sha256(chunk.text.encode()).hexdigest()
         place = (index, chunk.start, chunk.end, content_hash)
-        if place in words_of:
+        if place in rows:
             staying.add(place)
         else:
             added.append(_Passage(index, chunk, content_hash, passage_terms(chunk.text)))
-    words = sum(words_of[place] for place in staying) + sum(passage.terms.length for passage in added)
+    words = sum(rows[place]["token_count"] for place in staying) + sum(passage.terms.length for passage in added)
     languages = {passage.terms.language for passage in added} | set(file["languages"] if staying else ())
-    return _Reading(file["id"], file["version"], frozenset(staying), added, words, frozenset(languages))
+    return _Reading(
+        file_id=file["id"],
+        version=file["version"],
+        staying=frozenset(staying),
+        staying_embedded=all(rows[place]["embedded"] for place in staying),
+        added=added,
+        words=words,
+        languages=frozenset(languages),
+    )
 
 
 def _place(row: Row) -> _Place:

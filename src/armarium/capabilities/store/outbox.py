@@ -7,7 +7,7 @@ import os
 import random
 import secrets
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import asyncpg  # pyright: ignore[reportMissingTypeStubs] it has none
@@ -54,6 +54,8 @@ class IndexJob:
     """Ids of the older jobs; they are done with the claim."""
     claim: str
     """Proof that the job is ours. Another claim of the same job, even by the same worker, has another one."""
+    age_s: float = field(compare=False)
+    """Seconds from the change that caused the job to the claim."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +119,7 @@ class Outbox:
         return {job for job in jobs if (job.id, job.claim) in ours}
 
     async def done(self, job: IndexJob) -> float | None:
-        """The job's work is visible. Seconds since the change that caused it, or None if the job was not ours."""
+        """The job has no more to do. Seconds since the change that caused it, or None if the job was not ours."""
         async with self._database.writing(job.scope.apikey_hash) as connection:
             return await connection.fetchval(_SQL["done"], job.scope.apikey_hash, job.id, job.claim)
 
@@ -191,6 +193,7 @@ def _job(newest: Row, older: Sequence[Row], claim: str) -> IndexJob:
         references=tuple(dict.fromkeys(reference for reference in references if reference is not None)),
         superseded=tuple(row["id"] for row in older),
         claim=claim,
+        age_s=newest["age_s"],
     )
 
 

@@ -67,6 +67,8 @@ class _Extent:
 class _Candidate:
     chunk_id: int
     entry: ChunkEntry
+    embedded: bool
+    """Whether it has a vector. While files are indexed, vectors come after words."""
 
 
 class FileSearch:
@@ -176,7 +178,9 @@ class FileSearch:
             return []
         files = list(semantic.files | lexical.files)
         async with self._database.reading(tenant) as connection:
-            rows = await connection.fetch(_SQL["passages_as_they_are"], tenant, ids, files, path_prefix)
+            rows = await connection.fetch(
+                _SQL["passages_as_they_are"], tenant, ids, files, path_prefix, self._models.model
+            )
         return [
             _Candidate(
                 row["id"],
@@ -188,6 +192,7 @@ class FileSearch:
                     content=row["chunk_content"],
                     score=0.0,
                 ),
+                row["embedded"],
             )
             for row in rows
         ]
@@ -199,6 +204,7 @@ class FileSearch:
             lexical.among(ids),
             semantic_weight=self._rules.semantic_weight,
             lexical_weight=self._rules.lexical_weight,
+            without_vector={candidate.chunk_id for candidate in candidates if not candidate.embedded},
         )
         scored = [_with_score(candidate, scores[candidate.chunk_id]) for candidate in candidates]
         return sorted(scored, key=_best_first)
@@ -234,12 +240,17 @@ class FileSearch:
 
 
 def fused_scores(
-    semantic: Scores, lexical: Scores, *, semantic_weight: float, lexical_weight: float
+    semantic: Scores,
+    lexical: Scores,
+    *,
+    semantic_weight: float,
+    lexical_weight: float,
+    without_vector: Set[int] = frozenset(),
 ) -> dict[int, float]:
     """One score from 0 to 1 for each passage: the weighted mean of its two scores, each from 0 to 1 on its own side.
 
     What a side did not find has 0 there. A side that found nothing at all has no say, so the best passage of the other
-    still comes near 1.
+    still comes near 1. Nor have vectors a say about a passage without one: it stands where its words put it.
     """
     sides = [
         (weight, _normalised(scores))
@@ -252,7 +263,13 @@ def fused_scores(
         sides = [(1.0, scores) for _, scores in sides]
         whole = float(len(sides))
     ids = [*{**semantic, **lexical}]
-    return {each: sum(weight * scores.get(each, 0.0) for weight, scores in sides) / whole for each in ids}
+    fused = {each: sum(weight * scores.get(each, 0.0) for weight, scores in sides) / whole for each in ids}
+    # What was found by its meaning had a vector, whatever became of it since.
+    by_words = without_vector & (lexical.keys() - semantic.keys())
+    if by_words:
+        alone = _normalised(lexical)
+        fused |= {each: alone[each] for each in by_words}
+    return fused
 
 
 def _normalised(scores: Scores) -> dict[int, float]:

@@ -1,3 +1,7 @@
+-- What belongs to one file or one passage is looked up by its id. The tenant is compared in brackets and IS TRUE there: in
+-- a table that grew since it was last analysed the planner takes one tenant's rows for as few as one id's, and would
+-- read them all.
+
 -- name: file_to_index
 -- The content travels only when there is something to do.
 SELECT
@@ -5,30 +9,42 @@ SELECT
     file.version,
     indexed.made_with,
     indexed.languages,
-    CASE WHEN indexed.version >= file.version AND indexed.made_with = $4 THEN NULL ELSE file.content END AS content
+    CASE WHEN indexed.version >= file.version AND indexed.made_with = ANY($4::text[]) THEN NULL ELSE file.content END
+        AS content
 FROM mcp_files AS file
 LEFT JOIN mcp_file_indexed AS indexed ON indexed.file_id = file.id AND indexed.apikey_hash = file.apikey_hash
 WHERE file.apikey_hash = $1 AND file.project = $2 AND file.path = $3 AND file.deleted = FALSE;
 
 -- name: passages_of_file
-SELECT chunk.chunk_index, chunk.start_byte, chunk.end_byte, chunk.content_hash, passage.token_count
+SELECT
+    chunk.chunk_index,
+    chunk.start_byte,
+    chunk.end_byte,
+    chunk.content_hash,
+    passage.token_count,
+    EXISTS (
+        SELECT FROM mcp_file_chunk_embeddings AS vector
+        WHERE (vector.apikey_hash = $1) IS TRUE AND vector.chunk_id = chunk.id AND vector.model = $3
+    ) AS embedded
 FROM mcp_file_chunks AS chunk
-JOIN mcp_file_chunk_bm25 AS passage ON passage.chunk_id = chunk.id AND passage.apikey_hash = chunk.apikey_hash
-WHERE chunk.apikey_hash = $1 AND chunk.file_id = $2;
+JOIN mcp_file_chunk_bm25 AS passage ON passage.chunk_id = chunk.id AND (passage.apikey_hash = $1) IS TRUE
+WHERE (chunk.apikey_hash = $1) IS TRUE AND chunk.file_id = $2;
 
 -- name: vectors_of_texts
--- Any passage of the tenant will do: the same text has the same vector.
+-- Any passage of the tenant will do: the same text has the same vector. The hashes are compared as the type of their
+-- column: as text they would not be looked up in the index.
 SELECT DISTINCT ON (chunk.content_hash) chunk.content_hash, vector.embedding::text AS embedding
 FROM mcp_file_chunks AS chunk
-JOIN mcp_file_chunk_embeddings AS vector ON vector.chunk_id = chunk.id AND vector.apikey_hash = chunk.apikey_hash
-WHERE chunk.apikey_hash = $1 AND chunk.content_hash = ANY($2::text[]) AND vector.model = $3;
+JOIN mcp_file_chunk_embeddings AS vector ON vector.chunk_id = chunk.id AND (vector.apikey_hash = $1) IS TRUE
+WHERE chunk.apikey_hash = $1 AND chunk.content_hash = ANY($2::bpchar[]) AND vector.model = $3;
 
 -- name: lock_path
 SELECT pg_advisory_xact_lock($1);
 
 -- name: begin_replacing
--- Nothing comes back when the file is gone, or passages of a later version are there. The row stays locked until the
--- end, so that a file which was renamed meanwhile is not indexed twice at once under its two names.
+-- Nothing comes back when the file is gone, or passages of a later version are there, or of this one and made in a way
+-- that is good enough ($9). The row stays locked until the end, so that a file which was renamed meanwhile is not
+-- indexed twice at once under its two names.
 INSERT INTO mcp_file_indexed AS indexed (file_id, apikey_hash, project, version, made_with, passages, words, languages)
 SELECT file.id, file.apikey_hash, file.project, $4, $5, $6, $7, $8
 FROM mcp_files AS file
@@ -41,7 +57,7 @@ ON CONFLICT (file_id) DO UPDATE SET
     languages = excluded.languages,
     indexed_at = now()
 WHERE indexed.version < excluded.version
-    OR (indexed.version = excluded.version AND indexed.made_with <> excluded.made_with)
+    OR (indexed.version = excluded.version AND indexed.made_with <> ALL($9::text[]))
 RETURNING file_id;
 
 -- name: passages_in_the_way
@@ -73,9 +89,62 @@ chunk AS (
 vector AS (
     INSERT INTO mcp_file_chunk_embeddings (chunk_id, apikey_hash, project, file_id, embedding, model)
     SELECT chunk.id, $1, $2, $4, given.embedding::vector, $5 FROM chunk JOIN given USING (chunk_index)
+    WHERE given.embedding IS NOT NULL
 )
 INSERT INTO mcp_file_chunk_bm25 (chunk_id, apikey_hash, project, file_id, tokens, token_count, tokenizer)
 SELECT chunk.id, $1, $2, $4, given.tokens::jsonb, given.token_count, $14 FROM chunk JOIN given USING (chunk_index);
+
+-- name: passages_without_vectors
+-- Of the file that has this path now. One row without a passage comes back when none lacks its vector and only the note
+-- of that is missing; no row when there is nothing to do.
+SELECT file.id AS file_id, chunk.content_hash, chunk.chunk_content
+FROM mcp_files AS file
+JOIN mcp_file_indexed AS indexed ON indexed.file_id = file.id AND indexed.apikey_hash = file.apikey_hash
+LEFT JOIN mcp_file_chunks AS chunk
+    ON chunk.file_id = file.id
+    AND (chunk.apikey_hash = file.apikey_hash) IS TRUE
+    AND NOT EXISTS (
+        SELECT FROM mcp_file_chunk_embeddings AS vector
+        WHERE (vector.apikey_hash = $1) IS TRUE AND vector.chunk_id = chunk.id AND vector.model = $4
+    )
+WHERE file.apikey_hash = $1 AND file.project = $2 AND file.path = $3 AND file.deleted = FALSE AND indexed.made_with = $5
+ORDER BY chunk.chunk_index;
+
+-- name: hold_indexed
+-- Nobody replaces the passages of the file until the end. A statement of its own: the next one must see what those did
+-- who held it before.
+SELECT file_id FROM mcp_file_indexed WHERE apikey_hash = $1 AND file_id = $2 FOR NO KEY UPDATE;
+
+-- name: add_vectors
+-- Only to passages that are still there. One that is deleted just now is waited for, and then left out.
+WITH chunk AS MATERIALIZED (
+    SELECT id, content_hash
+    FROM mcp_file_chunks
+    WHERE (apikey_hash = $1) IS TRUE AND file_id = $3 AND content_hash = ANY($5::bpchar[])
+    ORDER BY id
+    FOR KEY SHARE
+)
+INSERT INTO mcp_file_chunk_embeddings AS vector (chunk_id, apikey_hash, project, file_id, embedding, model)
+SELECT chunk.id, $1, $2, $3, given.embedding::vector, $4
+FROM chunk
+JOIN unnest($5::bpchar[], $6::text[]) AS given (content_hash, embedding) ON given.content_hash = chunk.content_hash
+ON CONFLICT (chunk_id) DO UPDATE SET embedding = excluded.embedding, model = excluded.model, updated_at = now()
+WHERE vector.model <> excluded.model;
+
+-- name: note_embedded
+-- Only when no passage lacks its vector: a later version may have brought new ones.
+UPDATE mcp_file_indexed AS indexed
+SET made_with = $5, indexed_at = now()
+WHERE indexed.apikey_hash = $1 AND indexed.file_id = $2 AND indexed.made_with = $4
+    AND NOT EXISTS (
+        SELECT FROM mcp_file_chunks AS chunk
+        WHERE (chunk.apikey_hash = $1) IS TRUE AND chunk.file_id = $2
+            AND NOT EXISTS (
+                SELECT FROM mcp_file_chunk_embeddings AS vector
+                WHERE (vector.apikey_hash = $1) IS TRUE AND vector.chunk_id = chunk.id AND vector.model = $3
+            )
+    )
+RETURNING indexed.file_id;
 
 -- name: forget_passages
 -- Not those of a file that is there, under this path or after a rename under another: they are its index already.

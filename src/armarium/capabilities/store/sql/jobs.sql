@@ -41,7 +41,7 @@ SET status = CASE WHEN taken.newest THEN 'processing' ELSE 'done' END,
 FROM taken
 WHERE job.id = taken.id AND job.status = 'pending'
 RETURNING job.id, job.apikey_hash, job.project, job.file_path, job.operation, job.retry_count, job.credential_ref,
-    job.available_at, job.status;
+    job.available_at, job.status, extract(epoch FROM clock_timestamp() - job.created_at)::float8 AS age_s;
 
 -- name: renew
 -- Says for which jobs the worker still has the lease.

@@ -78,15 +78,30 @@ chunk AS MATERIALIZED (
     FROM mcp_file_chunks
     WHERE apikey_hash = $1 AND id = ANY($2::bigint[])
 )
-SELECT chunk.id, file.project, file.path, chunk.start_byte, chunk.end_byte, chunk.chunk_content
+SELECT
+    chunk.id,
+    file.project,
+    file.path,
+    chunk.start_byte,
+    chunk.end_byte,
+    chunk.chunk_content,
+    EXISTS (
+        SELECT FROM mcp_file_chunk_embeddings AS vector
+        WHERE (vector.apikey_hash = $1) IS TRUE AND vector.chunk_id = chunk.id AND vector.model = $5
+    ) AS embedded
 FROM chunk
 JOIN file ON file.id = chunk.file_id
 WHERE substring(file.content FROM chunk.start_byte::int + 1 FOR (chunk.end_byte - chunk.start_byte)::int)
     = convert_to(chunk.chunk_content, 'UTF8');
 
 -- name: note_served
--- What another search or the indexing has in hand is skipped: nobody waits for anybody here.
+-- What another search or the indexing has in hand is skipped: nobody waits for anybody here. IS TRUE: passages are looked
+-- up by their ids; in a table that grew since it was last analysed all of the tenant's would be read for each of them.
+WITH free AS MATERIALIZED (
+    SELECT id
+    FROM mcp_file_chunks
+    WHERE (apikey_hash = $1) IS TRUE AND id = ANY($2::bigint[])
+    FOR NO KEY UPDATE SKIP LOCKED
+)
 UPDATE mcp_file_chunks SET last_served_at = now()
-WHERE apikey_hash = $1 AND id IN (
-    SELECT id FROM mcp_file_chunks WHERE apikey_hash = $1 AND id = ANY($2::bigint[]) FOR NO KEY UPDATE SKIP LOCKED
-);
+WHERE (apikey_hash = $1) IS TRUE AND id IN (SELECT id FROM free);
