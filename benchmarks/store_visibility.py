@@ -4,8 +4,8 @@ The store as a server opens it, with its own PostgreSQL, two workers and the loc
 pace, whether or not the ones before are done, for half a minute. How long each takes to become visible the store says
 itself; one in 25 is also looked for from outside, by a word that stands in no other file, until the search gives it.
 That lag contains the search itself and the pause between two tries. Notes of 300 bytes are what the goal is about.
-With files of 1 kB the local model itself decides: `embedding_throughput` tells how many kilobytes a second it reads,
-and what comes faster than that waits longer and longer. `--quick` takes a twentieth.
+Files of 1 kB come faster than the local model reads (`embedding_throughput`): words do not wait for vectors, until so
+many vectors are missing that no more jobs are taken. `--quick` takes a twentieth.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from armarium.foundation.errors import ArmariumError
 from armarium.retrieval.errors import IndexBusy, TornIndex
 from armarium.retrieval.passages import IndexKind
-from armarium.retrieval.terms import index_text, is_lone_character, language_of, little_words
+from armarium.retrieval.terms import index_text, is_lone_character, language_of, little_words, word_analyzer
 
 if TYPE_CHECKING:
     import numpy
@@ -26,7 +26,6 @@ _FORMAT: Final = "1"
 _FORMAT_FILE: Final = "format"
 
 _WRITER_HEAP_BYTES: Final = 24_000_000
-_LONGEST_WORD_BYTES: Final = 64
 _MOST_QUERY_WORDS: Final = 512
 _PAIRS_FOR_A_CHARACTER: Final = 16
 
@@ -70,8 +69,8 @@ class WordIndex:
         self._writer: tantivy.IndexWriter | None = None
         with _torn_if_unreadable():
             self._index = _opened(directory)
-            self._analyzers = {"english": _analyzer("english")}
-            self._tokens = _analyzer(None)
+            self._analyzers = {"english": word_analyzer("english")}
+            self._tokens = word_analyzer(None)
             self._index.register_tokenizer("words", self._analyzers["english"])
             self._renew_searcher()
 
@@ -199,7 +198,7 @@ class WordIndex:
             return text
         analyzer = self._analyzers.get(language)
         if analyzer is None:
-            analyzer = self._analyzers[language] = _analyzer(language)
+            analyzer = self._analyzers[language] = word_analyzer(language)
         return " ".join(analyzer.analyze(text))
 
     def _restricted(
@@ -261,17 +260,6 @@ def _opened(directory: Path) -> tantivy.Index:
         .build()
     )
     return tantivy.Index(schema, path=os.fspath(directory))
-
-
-def _analyzer(language: str | None) -> tantivy.TextAnalyzer:
-    """How words are cut out of a text, and their endings stripped; accents last, since stemmers look at them."""
-    from tantivy import Filter, TextAnalyzerBuilder, Tokenizer
-
-    builder = TextAnalyzerBuilder(Tokenizer.simple())
-    builder = builder.filter(Filter.remove_long(_LONGEST_WORD_BYTES)).filter(Filter.lowercase())
-    if language is not None:
-        builder = builder.filter(Filter.stemmer(language)).filter(Filter.ascii_fold())
-    return builder.build()
 
 
 @contextmanager

@@ -7,17 +7,21 @@ import unicodedata
 from collections import Counter
 from functools import cache
 from itertools import chain, pairwise
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import re2  # pyright: ignore[reportMissingTypeStubs] the package has no type information
 
 from armarium.retrieval.stop_words import STOP_WORDS
+
+if TYPE_CHECKING:
+    from tantivy import TextAnalyzer
 
 _LANGUAGE_SAMPLE_CHARACTERS = 500
 _MINIMUM_LITTLE_WORDS = 3
 _ENGLISH_BEYOND_DOUBT = 0.25
 _NAMES_REMEMBERED = 40_000
 _LONGEST_REMEMBERED_BYTES = 64
+_LONGEST_WORD_BYTES = 64
 
 # Most prose has no identifier, and RE2 says so in 6 ms for a megabyte, where `re` takes 100.
 _ANY_COMPOUND: Any = cast(Any, re2).compile(rb"[a-z0-9][A-Z]|[A-Z]{2}[a-z]|[A-Za-z0-9]_+[A-Za-z0-9]")
@@ -118,3 +122,15 @@ def _languages_by_word() -> dict[str, tuple[str, ...]]:
         for word in words:
             languages[word] = (*languages.get(word, ()), language)
     return languages
+
+
+@cache
+def word_analyzer(language: str | None) -> TextAnalyzer:
+    """How words are cut out of a text, and their endings stripped; accents last, since stemmers look at them."""
+    from tantivy import Filter, TextAnalyzerBuilder, Tokenizer
+
+    builder = TextAnalyzerBuilder(Tokenizer.simple())
+    builder = builder.filter(Filter.remove_long(_LONGEST_WORD_BYTES)).filter(Filter.lowercase())
+    if language is not None:
+        builder = builder.filter(Filter.stemmer(language)).filter(Filter.ascii_fold())
+    return builder.build()

@@ -5,21 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cache
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from armarium.retrieval.terms import index_text, is_lone_character, language_of, little_words
-
-if TYPE_CHECKING:
-    from tantivy import TextAnalyzer
+from armarium.retrieval.terms import index_text, is_lone_character, language_of, little_words, word_analyzer
 
 TOKENIZER: Final = "armarium-words-1"
 """Kept with each passage. Raised whenever words are cut, stemmed or kept in another way."""
 
 MOST_QUERY_WORDS: Final = 32
 """What is looked for of a query; of a longer one, the words that it begins with."""
-
-_LONGEST_WORD_BYTES: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +44,7 @@ def query_terms(query: str, languages: Iterable[str]) -> list[str]:
     A query is too short to tell its language, and passages are stemmed by theirs, so each of these has a say; most
     words have one stem in all of them.
     """
-    words = _analyzer(None).analyze(index_text(query.encode("utf-8", "replace").decode()))
+    words = word_analyzer(None).analyze(index_text(query.encode("utf-8", "replace").decode()))
     stems: dict[str, None] = {}
     for language in sorted({*languages} | {"english"}):
         dropped = little_words(query, language)
@@ -66,17 +60,5 @@ def _is_pair(stem: str) -> bool:
 def _stems(text: str, language: str) -> list[str]:
     # English endings go in every language: names and terms are English in most of them.
     if language != "english":
-        text = " ".join(_analyzer(language).analyze(text))
-    return _analyzer("english").analyze(text)
-
-
-@cache
-def _analyzer(language: str | None) -> TextAnalyzer:
-    """How words are cut out of a text, and their endings stripped; accents last, since stemmers look at them."""
-    from tantivy import Filter, TextAnalyzerBuilder, Tokenizer
-
-    builder = TextAnalyzerBuilder(Tokenizer.simple())
-    builder = builder.filter(Filter.remove_long(_LONGEST_WORD_BYTES)).filter(Filter.lowercase())
-    if language is not None:
-        builder = builder.filter(Filter.stemmer(language)).filter(Filter.ascii_fold())
-    return builder.build()
+        text = " ".join(word_analyzer(language).analyze(text))
+    return word_analyzer("english").analyze(text)
