@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from armarium.foundation.events import Events
+from armarium.foundation.routes import Route
 from armarium.foundation.settings import Section
 from armarium.foundation.telemetry import Metrics
 from armarium.foundation.tools import ToolSpec
@@ -25,6 +26,8 @@ class Facilities:
     """Where its own counters go, to be scraped with the server's."""
     private_paths: Sequence[Path] = ()
     """The server's own: the state directory, the token. No capability may show them to a caller."""
+    max_body_bytes: int | None = None
+    """The largest request that reaches a tool; None where nobody set a limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +38,15 @@ class Capability:
     tools: Sequence[ToolSpec]
     instructions: str
     """A paragraph for the model: what this capability is for and where to begin."""
+    routes: Sequence[Route] = ()
+    """Its JSON API. A tool that only a route names is not offered over MCP, and is called like any other."""
+
+    @property
+    def every_tool(self) -> Sequence[ToolSpec]:
+        """What can be called, whatever the way in: the tools, and those that only routes name."""
+        offered = {tool.name: tool for tool in self.tools}
+        behind_routes = {route.tool.name: route.tool for route in self.routes}
+        return [*offered.values(), *(tool for name, tool in behind_routes.items() if name not in offered)]
 
 
 @dataclass(frozen=True, slots=True)

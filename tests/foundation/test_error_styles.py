@@ -13,7 +13,7 @@ from armarium.foundation.identity import LOCAL
 from armarium.foundation.schema import SchemaCheck
 from armarium.foundation.telemetry import Metrics
 from armarium.foundation.tools import Args, Call, ErrorStyle, ToolSpec, local_tool, message_and_hint
-from armarium.surfaces.mcp.dispatch import Caller, Dispatcher
+from armarium.surfaces.dispatch import Caller, Dispatcher
 
 
 class TooMuch(ArmariumError):

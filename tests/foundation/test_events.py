@@ -74,3 +74,15 @@ async def test_who_no_longer_wants_to_hear_is_not_told() -> None:
     await events.publish(CHANGED)
     await events.publish(CHANGED)
     assert told == [CHANGED]
+
+
+async def test_whether_anybody_listens_can_be_asked() -> None:
+    async def note(event: FileChanged) -> None:
+        raise AssertionError("nothing happened")
+
+    events = Events()
+    assert not events.is_heard(FileChanged)
+    forget = events.subscribe(FileChanged, note)
+    assert events.is_heard(FileChanged)
+    forget()
+    assert not events.is_heard(FileChanged)

@@ -10,7 +10,7 @@ import pytest
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from armarium.foundation.errors import ArmariumError
+from armarium.foundation.errors import ArmariumError, InvalidArgument
 from armarium.foundation.identity import LOCAL
 from armarium.foundation.limits import Pulse, Stopped
 from armarium.foundation.schema import SchemaCheck
@@ -87,6 +87,13 @@ def test_a_tool_without_an_output_schema_advertises_none() -> None:
 async def test_a_local_tool_gets_its_arguments_typed_and_with_defaults() -> None:
     answer = await TOOL.run(Call(LOCAL), {"path": "a", "limit": 3})
     assert answer == {"parts": [{"text": "a 3 text"}]}
+
+
+async def test_a_value_that_fits_the_schema_and_cannot_be_had_is_a_wrong_argument() -> None:
+    loose = local_tool("read", read, input_schema={"type": "object", "properties": {"limit": {"type": "integer"}}})
+    with pytest.raises(InvalidArgument) as refused:
+        await loose.run(Call(LOCAL), {"path": "a", "limit": 1e30})
+    assert refused.value.details == {"field": "limit"}
 
 
 async def test_a_remote_tool_gets_its_arguments_as_they_came_and_its_schema_is_served_untouched() -> None:

@@ -85,6 +85,7 @@ def serving(config: Path, endpoint: str) -> ServerProcess:
     return ServerProcess(command, environ={"ARMARIUM_TELEMETRY__OTLP_ENDPOINT": endpoint})
 
 
+@pytest.mark.alone
 def test_a_collector_that_never_answers_does_not_hold_the_server_up(config: Path) -> None:
     with silent_collector() as endpoint, serving(config, endpoint) as server:
         for _ in range(20):
@@ -96,6 +97,7 @@ def test_a_collector_that_never_answers_does_not_hold_the_server_up(config: Path
     assert server.other_output == []
 
 
+@pytest.mark.alone
 def test_a_collector_that_never_answers_does_not_hold_a_client_up_that_leaves(config: Path) -> None:
     with silent_collector() as endpoint:
         since = time.monotonic()

@@ -16,6 +16,8 @@ class ArmariumError(Exception):
     retryable: ClassVar[bool] = False
     security: ClassVar[bool] = False
     """A denial: logged at WARNING with what was attempted."""
+    http_status: ClassVar[int | None] = None
+    """What plain HTTP says of it; without, 403 for a denial, 503 when trying again can help, and 500 otherwise."""
 
     def __init__(
         self, message: str, *, hint: str | None = None, private: dict[str, Any] | None = None, **details: Any
@@ -36,7 +38,7 @@ class Internal(ArmariumError):
 class InvalidArgument(ArmariumError):
     """An argument is missing, has the wrong type or contradicts another."""
 
-    code = "INVALID_ARGUMENT"
+    code, http_status = "INVALID_ARGUMENT", 400
 
 
 class MissingArgument(InvalidArgument):
@@ -50,19 +52,19 @@ class ArgumentOutOfRange(InvalidArgument):
 class UnknownTool(ArmariumError):
     """No tool of that name is served here."""
 
-    code = "UNKNOWN_TOOL"
+    code, http_status = "UNKNOWN_TOOL", 404
 
 
 class DeadlineExceeded(ArmariumError):
     """The call took longer than it may. What it had changed by then stays changed."""
 
-    code = "DEADLINE_EXCEEDED"
+    code, http_status = "DEADLINE_EXCEEDED", 504
 
 
 class Cancelled(ArmariumError):
     """The caller took the call back, or went away. What it had changed by then stays changed."""
 
-    code = "CANCELLED"
+    code, http_status = "CANCELLED", 503
 
 
 class ConfigError(ArmariumError):

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any, get_type_hints
 
 import orjson
-from pydantic import BaseModel, ConfigDict, TypeAdapter
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
-from armarium.foundation.errors import ArmariumError
+from armarium.foundation.errors import ArmariumError, InvalidArgument
 from armarium.foundation.identity import Principal
 from armarium.foundation.limits import Pulse
 from armarium.foundation.schema import JsonSchema
@@ -144,7 +144,7 @@ def local_tool(name: str, function: Callable[[Call, Any], Awaitable[Any]], **tra
     description = "\n\n".join(" ".join(paragraph.split()) for paragraph in manual.split("\n\n"))
 
     async def run(call: Call, values: Mapping[str, Any]) -> Json:
-        return await function(call, arguments.model_validate(values))
+        return await function(call, _fitting(arguments, values))
 
     traits.setdefault("input_schema", arguments.model_json_schema(schema_generator=_PlainSchema))
     traits.setdefault("output_schema", TypeAdapter(answer).json_schema(schema_generator=_PlainSchema))
@@ -154,6 +154,15 @@ def local_tool(name: str, function: Callable[[Call, Any], Awaitable[Any]], **tra
 def remote_tool(name: str, description: str, input_schema: JsonSchema, forward: Run, **traits: Any) -> ToolSpec:
     """A tool that someone else runs; `forward` passes the arguments on as they came."""
     return ToolSpec(name=name, description=description, input_schema=input_schema, run=forward, **traits)
+
+
+def _fitting(arguments: type[Args], values: Mapping[str, Any]) -> Args:
+    """The values as the function wants them. Some that no schema refuses cannot be had, like numbers of 30 digits."""
+    try:
+        return arguments.model_validate(values)
+    except ValidationError as error:
+        field = ".".join(str(step) for step in error.errors(include_input=False)[0]["loc"])
+        raise InvalidArgument(f"`{field}` cannot be used as it is", field=field) from error
 
 
 class _PlainSchema(GenerateJsonSchema):

@@ -20,6 +20,8 @@ from armarium.foundation.files.errors import PathEscapesRoot
 CALLS = 8000  # for each of six combinations: 48,000 in all
 DEADLINE_S = 60
 
+pytestmark = pytest.mark.alone
+
 ATTACKER = """
 import ctypes, os, select, sys
 libc = ctypes.CDLL(None, use_errno=True)

@@ -17,9 +17,9 @@ from armarium.foundation.errors import ArmariumError
 from armarium.foundation.identity import Authenticator
 from armarium.foundation.telemetry import Metrics, log_as_json
 from armarium.foundation.tools import Args, Call, Json, ToolSpec, local_tool, remote_tool
+from armarium.surfaces.dispatch import Dispatcher
+from armarium.surfaces.gate import Gate
 from armarium.surfaces.mcp.app import McpApp
-from armarium.surfaces.mcp.dispatch import Dispatcher
-from armarium.surfaces.mcp.gate import Gate
 from armarium.surfaces.mcp.server import McpServer, ServerIdentity, mcp_server
 from armarium.surfaces.mcp.serving import listen, serve_http
 from armarium.surfaces.mcp.sessions import Sessions

@@ -27,9 +27,9 @@ from armarium.foundation.identity import Authenticator, Principal, key_hash
 from armarium.foundation.limits import Pulse, Stopped
 from armarium.foundation.telemetry import Metrics, export_traces, log_as_json
 from armarium.foundation.tools import Args, Call, ToolSpec, local_tool
+from armarium.surfaces.dispatch import Dispatcher
+from armarium.surfaces.gate import Gate, PaymentCheck
 from armarium.surfaces.mcp.app import McpApp
-from armarium.surfaces.mcp.dispatch import Dispatcher
-from armarium.surfaces.mcp.gate import Gate, PaymentCheck
 from armarium.surfaces.mcp.server import McpServer, ServerIdentity, mcp_server
 from armarium.surfaces.mcp.serving import listen, serve_http
 from armarium.surfaces.mcp.sessions import Sessions

@@ -19,7 +19,7 @@ from speaking import calling, gauge, open_session, until
 from armarium.foundation.audit import AuditFilter, AuditLog, CallRecord, read_records
 from armarium.foundation.errors import UnknownTool
 from armarium.foundation.telemetry import JsonLines
-from armarium.surfaces.mcp.dispatch import Caller
+from armarium.surfaces.dispatch import Caller
 
 CALLER = Caller(ALICE, "http", "session-7", ALICE_KEY)
 

@@ -15,10 +15,10 @@ from fixture_capability import ALICE_KEY, BOB_KEY, build
 from speaking import calling, http_client, open_session, opening, server_command, serving
 
 from armarium.foundation.identity import ANYONE, Authenticator, Principal, key_hash
-from armarium.surfaces.mcp import gate as gate_module
+from armarium.surfaces import gate as gate_module
+from armarium.surfaces.dispatch import Caller
+from armarium.surfaces.gate import Refused
 from armarium.surfaces.mcp import serving as serving_module
-from armarium.surfaces.mcp.dispatch import Caller
-from armarium.surfaces.mcp.gate import Refused
 from support.server import ServerProcess
 
 ALLOWED = "https://console.example.com"
@@ -234,7 +234,7 @@ async def test_a_body_that_stops_arriving_is_given_up(guarded: str, monkeypatch:
     assert answer.startswith(b"HTTP/1.1 408 ")
 
 
-@pytest.mark.parametrize("body", [b"{", b"\xff\xfe", b'{"jsonrpc": NaN}', b'"\\ud800"', b"[" * 100_000])
+@pytest.mark.parametrize("body", [b"{", b"\xff\xfe", b'{"jsonrpc": NaN}', b'"\\ud8', b"[" * 100_000])
 async def test_a_body_that_is_not_json_is_refused_with_400_as_a_parse_error(
     alice: httpx.AsyncClient, body: bytes
 ) -> None:

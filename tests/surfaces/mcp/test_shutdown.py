@@ -22,6 +22,8 @@ from support.server import ServerProcess
 
 PROMISED_S = 5.0
 
+pytestmark = pytest.mark.alone
+
 
 class Stoppable(ServerProcess):
     """A server that is told to stop and watched while it does."""

@@ -26,10 +26,12 @@ _INSTRUCTIONS = (
 async def open_capability(settings: StoreSettings, facilities: Facilities) -> AsyncGenerator[Capability]:
     """The capability, for as long as the block runs."""
     from armarium.capabilities.store.life import open_store
+    from armarium.capabilities.store.routes import store_routes
     from armarium.capabilities.store.tools import store_tools
 
     async with open_store(settings, facilities.state_dir, facilities.metrics.registry) as store:
-        yield Capability("store", store_tools(store), _INSTRUCTIONS)
+        tools = store_tools(store)
+        yield Capability("store", tools, _INSTRUCTIONS, store_routes(tools))
 
 
 def examine_store(section: StoreSettings | None, facilities: Facilities) -> Iterable[Finding]:

@@ -12,49 +12,49 @@ class StoreError(ArmariumError):
 class NotFound(StoreError):
     """No file and no directory has this path."""
 
-    code = "NOT_FOUND"
+    code, http_status = "NOT_FOUND", 404
 
 
 class AlreadyExists(StoreError):
     """Something is there already, and may not be replaced."""
 
-    code = "ALREADY_EXISTS"
+    code, http_status = "ALREADY_EXISTS", 409
 
 
 class IsDirectory(StoreError):
     """The path is a directory, where a file is wanted."""
 
-    code = "IS_DIRECTORY"
+    code, http_status = "IS_DIRECTORY", 409
 
 
 class NotDirectory(StoreError):
     """A part of the path is a file, where a directory is wanted."""
 
-    code = "NOT_DIRECTORY"
+    code, http_status = "NOT_DIRECTORY", 409
 
 
 class InvalidPath(StoreError):
     """The project or the path is not written as it must be."""
 
-    code = "INVALID_PATH"
+    code, http_status = "INVALID_PATH", 400
 
 
 class InvalidOffset(StoreError):
     """An offset, a length or another number lies outside what is allowed."""
 
-    code = "INVALID_OFFSET"
+    code, http_status = "INVALID_OFFSET", 400
 
 
 class InvalidQuery(StoreError):
     """The query, or another argument, is not one that can be answered."""
 
-    code = "INVALID_QUERY"
+    code, http_status = "INVALID_QUERY", 400
 
 
 class NotEmpty(StoreError):
     """The directory has files in it."""
 
-    code = "NOT_EMPTY"
+    code, http_status = "NOT_EMPTY", 409
 
 
 class PermissionDenied(StoreError):
@@ -66,19 +66,19 @@ class PermissionDenied(StoreError):
 class PayloadTooLarge(StoreError):
     """The content, or the file it would make, is larger than a file may be."""
 
-    code = "PAYLOAD_TOO_LARGE"
+    code, http_status = "PAYLOAD_TOO_LARGE", 413
 
 
 class QuotaExceeded(StoreError):
     """The project would hold more than it may."""
 
-    code = "QUOTA_EXCEEDED"
+    code, http_status = "QUOTA_EXCEEDED", 413
 
 
 class RateLimited(StoreError):
     """The caller asks too often; a moment later it works."""
 
-    code, retryable = "RATE_LIMITED", True
+    code, retryable, http_status = "RATE_LIMITED", True, 429
 
 
 class ResourceBusy(StoreError):
@@ -96,7 +96,7 @@ class SearchBackendError(StoreError):
 class Conflict(StoreError):
     """The file is not in the version the caller expected."""
 
-    code = "CONFLICT"
+    code, http_status = "CONFLICT", 409
 
 
 class DatabaseUnavailable(ConfigError):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Protocol
 
 import anyio
 from starlette.applications import Starlette
@@ -11,27 +12,50 @@ from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
 from armarium.foundation.telemetry import Metrics
-from armarium.surfaces.mcp.gate import AllowedOrigins, Gate, Refused
+from armarium.surfaces.gate import AllowedOrigins, Gate, Refused
 from armarium.surfaces.mcp.http import McpEndpoint
 from armarium.surfaces.mcp.server import McpServer
 from armarium.surfaces.mcp.sessions import Sessions
 
 
+class Beside(Protocol):
+    """Another surface that is served next to the MCP endpoints."""
+
+    @property
+    def routes(self) -> Sequence[BaseRoute]:
+        """What it answers to."""
+        ...
+
+    def end_calls(self) -> None:
+        """Cut short what is still under way; the callers are told."""
+        ...
+
+
 class McpApp:
     """Everything that answers over HTTP, ready to be served."""
 
-    def __init__(self, servers: Mapping[str, McpServer], gate: Gate, sessions: Sessions, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        servers: Mapping[str, McpServer],
+        gate: Gate,
+        sessions: Sessions,
+        metrics: Metrics,
+        *,
+        beside: Beside | None = None,
+    ) -> None:
         self._sessions = sessions
+        self._beside = beside
         self._endpoints = [(path, McpEndpoint(server, gate, sessions)) for path, server in servers.items()]
         self.asgi = Starlette(
             routes=[
                 Route("/health", _health),
                 Route("/metrics", _Scrape(gate, metrics)),
                 *(Route(path, endpoint) for path, endpoint in self._endpoints),
+                *(beside.routes if beside is not None else ()),
             ],
             middleware=_for_browsers(gate.allowed_origins),
         )
@@ -57,7 +81,9 @@ class McpApp:
             endpoint.close_streams()
 
     async def end_calls(self) -> None:
-        """Cut short what is still under way in any session; the callers are told."""
+        """Cut short what is still under way, in any session or beside them; the callers are told."""
+        if self._beside is not None:
+            self._beside.end_calls()
         await self._sessions.end_all()
 
 
@@ -65,8 +91,8 @@ def _for_browsers(allowed_origins: AllowedOrigins) -> list[Middleware]:
     """What a browser wants to hear before it lets a page of an allowed origin call; the gate decides all the same."""
     if not allowed_origins:
         return []
-    told = ["Mcp-Session-Id", "X-MCP-Session-Expired", "WWW-Authenticate"]
-    methods = ["GET", "POST", "DELETE"]
+    told = ["Mcp-Session-Id", "X-MCP-Session-Expired", "WWW-Authenticate", "Retry-After", "Allow"]
+    methods = ["GET", "POST", "PUT", "PATCH", "DELETE"]
     return [
         Middleware(
             CORSMiddleware,

@@ -6,8 +6,8 @@ import anyio
 from starlette.types import Message, Send
 
 from armarium.foundation.tools import Json
-from armarium.surfaces.mcp.exchange import encoded
-from armarium.surfaces.mcp.gate import respond
+from armarium.surfaces.gate import respond
+from armarium.surfaces.json_text import encoded
 
 _STREAM_HEADERS = {
     "content-type": "text/event-stream",

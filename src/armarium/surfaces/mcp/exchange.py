@@ -8,7 +8,6 @@ from functools import lru_cache
 from typing import Any, cast
 
 import anyio
-import orjson
 from mcp.shared.dispatcher import CallOptions
 from mcp.shared.exceptions import MCPError, NoBackChannelError
 from mcp.shared.jsonrpc_dispatcher import cancelled_request_id_from_params
@@ -18,7 +17,8 @@ from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, RequestId
 from pydantic import ValidationError
 
 from armarium.foundation.tools import Json
-from armarium.surfaces.mcp.dispatch import Caller
+from armarium.surfaces.dispatch import Caller
+from armarium.surfaces.json_text import is_whole
 from armarium.surfaces.mcp.sessions import Session
 
 _log = logging.getLogger(__name__)
@@ -44,22 +44,13 @@ def checked_message(value: object) -> Json:
         raise NotAMessage("`method` must be a string")
     if "id" in message and (isinstance(message["id"], bool) or not isinstance(message["id"], str | int)):
         raise NotAMessage("`id` must be a string or an integer")
+    if not is_whole(str(message.get("id"))):
+        raise NotAMessage("`id` has half a character in it, and could not be repeated in an answer")
     if "method" not in message and "id" not in message:
         raise NotAMessage("it is neither a request, a notification nor a response")
     if not isinstance(message.get("params", {}), dict):
         raise NotAMessage("`params` must be an object")
     return message
-
-
-def encoded(message: Json, *, newline: bool = False) -> bytes:
-    """The message as JSON. One that JSON cannot carry becomes an error: the client must not wait in vain."""
-    option = orjson.OPT_APPEND_NEWLINE if newline else 0
-    try:
-        return orjson.dumps(message, option=option)
-    except TypeError:
-        _log.exception("a message could not be written as JSON", extra={"id": message.get("id")})
-        error = {"code": INTERNAL_ERROR, "message": "Internal error"}
-        return orjson.dumps({"jsonrpc": "2.0", "id": message.get("id"), "error": error}, option=option)
 
 
 class Exchange:

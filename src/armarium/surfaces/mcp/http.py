@@ -14,10 +14,10 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSI
 from starlette.types import Message, Receive, Scope, Send
 
 from armarium.foundation.tools import Json
-from armarium.surfaces.mcp.dispatch import Caller
+from armarium.surfaces.dispatch import Caller
+from armarium.surfaces.gate import Admitted, Gate, Refused, respond
 from armarium.surfaces.mcp.event_stream import HttpAnswer, event, start_stream
 from armarium.surfaces.mcp.exchange import Exchange, NotAMessage, checked_message, take_notification
-from armarium.surfaces.mcp.gate import Admitted, Gate, Refused, respond
 from armarium.surfaces.mcp.server import CALLER, McpServer
 from armarium.surfaces.mcp.sessions import Session, Sessions, TooManySessions
 

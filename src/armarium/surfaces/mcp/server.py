@@ -20,7 +20,7 @@ from armarium import __version__
 from armarium.foundation.errors import UnknownTool
 from armarium.foundation.identity import LOCAL
 from armarium.foundation.tools import Json, ToolSpec
-from armarium.surfaces.mcp.dispatch import Caller, Dispatcher
+from armarium.surfaces.dispatch import Caller, Dispatcher
 
 CALLER = "armarium.caller"
 """Where the gate leaves the caller in an ASGI scope."""

@@ -9,12 +9,12 @@ import os
 from contextlib import suppress
 
 import anyio
-import orjson
 from mcp.shared.jsonrpc_dispatcher import cancelled_request_id_from_params
 from mcp_types import INVALID_REQUEST, PARSE_ERROR, RequestId
 
 from armarium.foundation.tools import Json
-from armarium.surfaces.mcp.exchange import NotAMessage, checked_message, encoded
+from armarium.surfaces.json_text import NotJson, decoded, encoded
+from armarium.surfaces.mcp.exchange import NotAMessage, checked_message
 
 _log = logging.getLogger(__name__)
 
@@ -43,8 +43,8 @@ class Wire:
             if line.isspace():
                 continue
             try:
-                message = checked_message(orjson.loads(line))
-            except orjson.JSONDecodeError:
+                message = checked_message(decoded(line))
+            except NotJson:
                 await self._complain(PARSE_ERROR, "the line is not valid JSON")
             except NotAMessage as error:
                 await self._complain(INVALID_REQUEST, f"the line is not a message: {error}")

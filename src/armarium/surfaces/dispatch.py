@@ -17,13 +17,21 @@ import anyio
 import orjson
 
 from armarium.foundation.audit import AuditLog, CallRecord
-from armarium.foundation.errors import ArmariumError, Cancelled, DeadlineExceeded, Internal, UnknownTool
+from armarium.foundation.errors import (
+    ArmariumError,
+    Cancelled,
+    DeadlineExceeded,
+    Internal,
+    InvalidArgument,
+    UnknownTool,
+)
 from armarium.foundation.identity import Principal
 from armarium.foundation.limits import Pulse, Stopped
 from armarium.foundation.redaction import redacted
 from armarium.foundation.schema import SchemaCheck
 from armarium.foundation.telemetry import Metrics, log_fields, timestamp
 from armarium.foundation.tools import Call, Json, ToolSpec
+from armarium.surfaces.json_text import Suspect, is_whole
 
 _log = logging.getLogger("armarium.calls")
 
@@ -39,11 +47,13 @@ class Caller:
 
 
 @dataclass(slots=True)
-class _Outcome:
-    """How a call ended, gathered while it runs."""
+class Outcome:
+    """How a call ended."""
 
     result: Json
+    """As MCP has it."""
     error: ArmariumError | None = None
+    """What the result tells of, for surfaces that say it in another way as well."""
 
 
 class Dispatcher:
@@ -82,16 +92,28 @@ class Dispatcher:
         """Run a tool and return its MCP result. A tool that is unknown, or not among those `served` to this caller,
         raises; everything else is told in the result.
         """
+        return (await self.outcome(caller, name, arguments, report, served=served)).result
+
+    async def outcome(
+        self,
+        caller: Caller,
+        name: str,
+        arguments: Mapping[str, Any],
+        report: Callable[[int], None] | None = None,
+        *,
+        served: Collection[str] | None = None,
+    ) -> Outcome:
+        """The same for surfaces that do not speak MCP."""
         started = time.perf_counter()
         prepared = self._tools.get(name) if served is None or name in served else None
         pulse = Pulse(report)
         call = Call(caller.principal, pulse, caller.credential)
         if prepared is None:
             error = UnknownTool(f"unknown tool: {name[:80]}", hint="list the tools to see what is served here")
-            self._record(caller, None, name, arguments, _Outcome({}, error), time.perf_counter() - started)
+            self._record(caller, None, name, arguments, Outcome({}, error), time.perf_counter() - started)
             raise error
         self._metrics.in_flight.inc()
-        outcome = _Outcome({}, Cancelled("the call was cancelled"))
+        outcome = Outcome({}, Cancelled("the call was cancelled"))
         try:
             outcome = await self._run(prepared, call, arguments)
         finally:
@@ -103,23 +125,35 @@ class Dispatcher:
             asyncio.get_running_loop().call_soon(
                 self._record, caller, prepared, name, arguments, outcome, seconds, call.denials
             )
-        return outcome.result
+        return outcome
 
-    async def _run(self, prepared: _Prepared, call: Call, arguments: Mapping[str, Any]) -> _Outcome:
+    def refuse(self, caller: Caller, name: str, arguments: Mapping[str, Any], error: ArmariumError) -> Outcome:
+        """The outcome of a call that its surface cannot make arguments of: told and recorded like every other."""
+        prepared = self._tools[name]
+        outcome = _failure(prepared.tool, error)
+        self._record(caller, prepared, name, arguments, outcome, 0.0)
+        return outcome
+
+    async def _run(self, prepared: _Prepared, call: Call, arguments: Mapping[str, Any]) -> Outcome:
         tool = prepared.tool
         try:
             given = {name: value for name, value in arguments.items() if value is not None}
             prepared.check_arguments(given)
+            if isinstance(arguments, Suspect) and (refusal := _half_a_character(given)) is not None:
+                raise refusal
             deadline_s = tool.deadline_s(given) or self._default_deadline_s
             with _deadline(deadline_s):
                 answer = await tool.run(call, given)
             prepared.check_answer(answer)
-            return _Outcome({"content": [_text(text) for text in tool.text(answer)], "structuredContent": answer})
+            return Outcome({"content": [_text(text) for text in tool.text(answer)], "structuredContent": answer})
         except ArmariumError as error:
             return _failure(tool, error)
         except Stopped:
             return _failure(tool, Cancelled("the call was cancelled"))
         except Exception:  # noqa: BLE001 the edge of the surface: whatever it was, the caller must not see it
+            # The schema, too, fails over half a character; and not everybody who brings arguments suspects them.
+            if (refusal := _half_a_character(arguments)) is not None:
+                return _failure(tool, refusal)
             incident = uuid4().hex
             _log.exception("a tool failed unexpectedly", extra={"tool": tool.name, "incident": incident})
             hint = "this is a fault of the server; tell its operator the incident id"
@@ -131,12 +165,12 @@ class Dispatcher:
         prepared: _Prepared | None,
         name: str,
         arguments: Mapping[str, Any],
-        outcome: _Outcome,
+        outcome: Outcome,
         seconds: float,
         denials: Sequence[ArmariumError] = (),
     ) -> None:
         capability = prepared.capability if prepared else ""
-        written_name = name if prepared else name[:80]
+        written_name = name if prepared else _writable(name[:80])
         content_fields = prepared.not_written_down(arguments) if prepared else frozenset(arguments)
         root_argument, path_argument = prepared.tool.subject if prepared else ("root", "path")
         record = CallRecord(
@@ -211,10 +245,21 @@ def _deadline(seconds: float | None) -> Generator[None]:
         )
 
 
-def _failure(tool: ToolSpec, error: ArmariumError) -> _Outcome:
+def _failure(tool: ToolSpec, error: ArmariumError) -> Outcome:
     told = tool.errors.translate(error)
     content = [_text(tool.errors.text(told))]
-    return _Outcome({"content": content, "structuredContent": tool.errors.render(told), "isError": True}, told)
+    return Outcome({"content": content, "structuredContent": tool.errors.render(told), "isError": True}, told)
+
+
+def _half_a_character(arguments: Mapping[str, Any]) -> InvalidArgument | None:
+    """What is wrong with arguments that have half a character in them; None if they have not."""
+    for name, value in arguments.items():
+        if not is_whole(name):
+            return InvalidArgument("the name of an argument has half a character in it")
+        # Lists and the like are written out as they are: their own escapes cannot hide half a character.
+        if not is_whole(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=repr)):
+            return InvalidArgument(f"`{name[:80]}` has half a character in it, which is no text", field=name)
+    return None
 
 
 def _text(text: str) -> Json:

@@ -18,7 +18,8 @@ from starlette.types import Receive, Scope, Send
 from armarium.foundation.identity import Authenticator
 from armarium.foundation.telemetry import Metrics
 from armarium.foundation.tools import Json
-from armarium.surfaces.mcp.dispatch import Caller
+from armarium.surfaces.dispatch import Caller
+from armarium.surfaces.json_text import NotJson, decoded
 
 _BODY_SILENCE_S = 30.0
 
@@ -52,13 +53,13 @@ class Refused(Exception):
         self.details = details or {}
         """What else programs may want to know; goes with a reason."""
 
-    async def answer(self, send: Send) -> None:
-        """Tell the client, in the form JSON-RPC has for a message that was never looked at."""
-        error: Json = {"code": self.code, "message": self.message}
-        if self.reason is not None:
-            error["data"] = {"code": self.reason, "retryable": False, **self.details}
-        message = {"jsonrpc": "2.0", "id": None, "error": error}
-        await respond(send, self.status, orjson.dumps(message), self.headers)
+
+def in_json_rpc(refusal: Refused) -> Json:
+    """A refusal in the form JSON-RPC has for a message that was never looked at."""
+    error: Json = {"code": refusal.code, "message": refusal.message}
+    if refusal.reason is not None:
+        error["data"] = {"code": refusal.reason, "retryable": False, **refusal.details}
+    return {"jsonrpc": "2.0", "id": None, "error": error}
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,15 +125,29 @@ class Gate:
         caller = self._identify(headers)
         body = await self._read_body(headers, receive) if scope["method"] == "POST" else b""
         message = _parsed(body) if body else None
-        if self._payment is not None and isinstance(message, dict):
-            await self._payment(caller, message)  # pyright: ignore[reportUnknownArgumentType] any JSON object
+        if isinstance(message, dict):
+            await self.check_payment(caller, message)  # pyright: ignore[reportUnknownArgumentType] any JSON object
         return Admitted(caller, body, message)
+
+    async def admit_with_body(self, scope: Scope, receive: Receive) -> tuple[Caller, bytes]:
+        """Let a request in whose body, whatever the method, is for others to read; raises `Refused` too. What is to be
+        paid for is known only then, and is for `check_payment`."""
+        headers = dict(scope["headers"])
+        caller = self._identify(headers)
+        return caller, await self._read_body(headers, receive)
 
     def admit_reader(self, scope: Scope) -> Caller:
         """Let a request in that only wants to read something; raises `Refused` too."""
         return self._identify(dict(scope["headers"]))
 
-    async def turn_away(self, refusal: Refused, scope: Scope, send: Send) -> None:
+    async def check_payment(self, caller: Caller, message: Json) -> None:
+        """Raise `Refused` when the call in a message has its price and was not paid for."""
+        if self._payment is not None:
+            await self._payment(caller, message)
+
+    async def turn_away(
+        self, refusal: Refused, scope: Scope, send: Send, form: Callable[[Refused], Json] = in_json_rpc
+    ) -> None:
         """Answer a request that goes no further, and put it on record."""
         self._metrics.refused.labels(str(refusal.status)).inc()
         client = scope.get("client")
@@ -146,7 +161,7 @@ class Gate:
                 "endpoint": scope["path"],
             },
         )
-        await refusal.answer(send)
+        await respond(send, refusal.status, orjson.dumps(form(refusal)), refusal.headers)
 
     def _identify(self, headers: dict[bytes, bytes]) -> Caller:
         self._check_origin(headers)
@@ -214,8 +229,8 @@ def _names_loopback(host: str) -> bool:
 
 def _parsed(body: bytes) -> Any:
     try:
-        return orjson.loads(body)
-    except orjson.JSONDecodeError:
+        return decoded(body)
+    except NotJson:
         raise Refused(400, "the body is not valid JSON", code=PARSE_ERROR) from None
 
 

@@ -1,0 +1,1 @@
+"""Plain HTTP with JSON: the tools of the capabilities, for programs that speak no MCP."""

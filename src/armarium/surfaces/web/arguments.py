@@ -1,0 +1,126 @@
+"""From an HTTP request to the arguments of a tool: each from its place, in the type that the tool's schema gives it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any, cast
+from urllib.parse import parse_qsl
+
+import orjson
+
+from armarium.foundation.errors import InvalidArgument
+from armarium.foundation.routes import Place, Route
+from armarium.foundation.schema import JsonSchema
+from armarium.foundation.tools import Json
+from armarium.surfaces.json_text import NotJson, decoded
+
+_MOST_QUERY_FIELDS = 1000
+_LONGEST_ECHO = 60
+_BELONGS: dict[Place, str] = {
+    "path": "stands in the path already",
+    "query": "belongs in the query",
+    "body": "belongs in the body",
+    "preset": "cannot be chosen here",
+}
+
+
+def arguments_of(route: Route, in_path: Mapping[str, str], query_string: bytes, body: bytes) -> Json:
+    """What a request asks of the tool. Raises `InvalidArgument` when an argument is out of place or given twice;
+    whether the tool knows it, and whether it fits, is for the tool's own schema to say."""
+    arguments: Json = {name: _turned(text, route, name) for name, text in in_path.items()}
+    for name, texts in _fields(query_string).items():
+        _check_place(route, name, "query")
+        arguments[name] = _repeated(texts, route, name)
+    for name, value in _in_body(route, body).items():
+        _check_place(route, name, "body")
+        if name in arguments:  # one that nobody knows, in both places
+            raise _given_twice(name)
+        arguments[name] = value
+    return arguments | dict(route.presets)
+
+
+def _fields(query_string: bytes) -> dict[str, list[str]]:
+    try:
+        pairs = parse_qsl(
+            query_string.decode(), keep_blank_values=True, errors="strict", max_num_fields=_MOST_QUERY_FIELDS
+        )
+    except ValueError as error:
+        raise InvalidArgument("the query is not percent-encoded UTF-8, or has too many fields") from error
+    fields: defaultdict[str, list[str]] = defaultdict(list)
+    for name, text in pairs:
+        fields[name].append(text)
+    return fields
+
+
+def _in_body(route: Route, body: bytes) -> Json:
+    if not body:
+        return {}
+    if not route.takes_body:
+        # Not overlooked: a condition that is sent here and not kept would be worse than a refusal.
+        raise InvalidArgument(f"{route.method} takes no body; its arguments belong in the query")
+    try:
+        value = decoded(body)
+    except NotJson as error:
+        raise InvalidArgument("the body is not valid JSON") from error
+    if route.whole_body is not None:
+        return {route.whole_body: value}
+    if not isinstance(value, dict):
+        raise InvalidArgument("the body must be a JSON object of arguments")
+    return cast(Json, value)
+
+
+def _check_place(route: Route, name: str, place: Place) -> None:
+    right_place = route.place_of(name)
+    if right_place is not None and right_place != place:
+        raise InvalidArgument(f"`{name}` {_BELONGS[right_place]}", field=name)
+
+
+def _given_twice(name: str) -> InvalidArgument:
+    return InvalidArgument(f"`{name[:_LONGEST_ECHO]}` is given twice", field=name[:_LONGEST_ECHO])
+
+
+def _repeated(texts: list[str], route: Route, name: str) -> Any:
+    schema, definitions = _schema_of(route, name)
+    lists = [each for each in _alternatives(schema, definitions) if each.get("type") == "array"]
+    if lists:
+        return [_value(text, lists[0].get("items", {}), definitions) for text in texts]
+    if len(texts) > 1:
+        raise _given_twice(name)
+    return _value(texts[0], schema, definitions)
+
+
+def _turned(text: str, route: Route, name: str) -> Any:
+    schema, definitions = _schema_of(route, name)
+    return _value(text, schema, definitions)
+
+
+def _schema_of(route: Route, name: str) -> tuple[JsonSchema, JsonSchema]:
+    schema = route.tool.input_schema
+    return schema.get("properties", {}).get(name, {}), schema.get("$defs", {})
+
+
+def _value(text: str, schema: JsonSchema, definitions: JsonSchema) -> Any:
+    """A text of the request in the type it stands for; what does not turn stays text, and the tool will say so."""
+    types = {each.get("type", "string") for each in _alternatives(schema, definitions)}
+    if "string" in types:
+        return text
+    try:
+        value: object = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return text
+    if isinstance(value, bool):
+        return value if "boolean" in types else text
+    return value if isinstance(value, int | float) and types & {"integer", "number"} else text
+
+
+def _alternatives(schema: JsonSchema, definitions: JsonSchema) -> list[JsonSchema]:
+    """The plain schemas that a value may fit, each with one type."""
+    reference = str(schema.get("$ref", ""))
+    if reference:
+        return _alternatives(definitions.get(reference.removeprefix("#/$defs/"), {}), {})
+    branches: list[JsonSchema] = schema.get("anyOf") or schema.get("oneOf") or []
+    if branches:
+        return [plain for branch in branches for plain in _alternatives(branch, definitions)]
+    types: object = schema.get("type")
+    return [{**schema, "type": each} for each in cast(list[str], types)] if isinstance(types, list) else [schema]

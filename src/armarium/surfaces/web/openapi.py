@@ -1,0 +1,160 @@
+"""Describes the JSON API as an OpenAPI 3.1 document, from the same schemas that the tools are checked against."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from http import HTTPStatus
+from typing import Any, cast
+
+from armarium import __version__
+from armarium.foundation.routes import Route
+from armarium.foundation.schema import JsonSchema
+from armarium.foundation.tools import Json, ToolSpec
+
+API_ROOT = "/api"
+DESCRIPTION_PATH = f"{API_ROOT}/openapi.json"
+
+_DEFINITIONS = "#/$defs/"
+_COMPONENTS = "#/components/schemas/"
+_REFUSAL: Json = {
+    "type": "object",
+    "description": "What the server says before it looks at a call: about the key, the origin, the size, the method.",
+    "properties": {
+        "error": {"type": "string"},
+        "code": {"type": "string", "description": "Stable; branch on this, not on the message."},
+    },
+    "required": ["error", "code"],
+}
+_INTRODUCTION = (
+    "The tools of this server over plain HTTP. A route takes the arguments of its tool and answers what the tool "
+    "answers; errors have the form of the capability they come from."
+)
+
+
+def described(routes: Sequence[tuple[str, Route]]) -> Json:
+    """The document, for routes with the names of their capabilities."""
+    schemas = _Schemas()
+    uses = Counter(route.tool.name for _, route in routes)
+    paths: Json = {}
+    for capability, route in routes:
+        name = route.tool.name if uses[route.tool.name] == 1 else f"{route.tool.name}_{route.method.lower()}"
+        operations = paths.setdefault(f"{API_ROOT}/{capability}{route.path}", {})
+        operations[route.method.lower()] = _operation(capability, route, name, schemas)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Armarium", "version": __version__, "description": _INTRODUCTION},
+        "paths": paths,
+        "components": {
+            "schemas": {"Refusal": _REFUSAL, **schemas.by_name},
+            "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
+        },
+        "security": [{"bearer": []}],
+    }
+
+
+class _Schemas:
+    """Schemas that others refer to, each by a name that is unique in the document."""
+
+    def __init__(self) -> None:
+        self.by_name: Json = {}
+
+    def own(self, owner: str, schema: JsonSchema) -> Json:
+        """A schema of a tool with its definitions moved to where a document has them."""
+        for name, definition in schema.get("$defs", {}).items():
+            self.by_name[_component(owner, name)] = _referring(definition, owner)
+        return _referring({name: value for name, value in schema.items() if name != "$defs"}, owner)
+
+    def error(self, capability: str, tool: ToolSpec) -> Json:
+        """A reference to the envelope of errors: the capability's, or the tool's when it has another."""
+        name, envelope = _component(capability, "Error"), self.own(f"{tool.name}.error", tool.errors.schema)
+        if self.by_name.setdefault(name, envelope) != envelope:
+            name = _component(tool.name, "Error")
+            self.by_name[name] = envelope
+        return {"$ref": _COMPONENTS + name}
+
+
+def _operation(capability: str, route: Route, name: str, schemas: _Schemas) -> Json:
+    tool = route.tool
+    arguments = schemas.own(f"{tool.name}.arguments", tool.input_schema)
+    operation: Json = {
+        "operationId": re.sub(r"\W", "_", name),
+        "summary": route.summary,
+        "description": tool.description,
+        "tags": [capability],
+        "parameters": _parameters(route, arguments),
+        "responses": _responses(capability, route, schemas),
+    }
+    if (body := _body(route, arguments)) is not None:
+        operation["requestBody"] = body
+    return operation
+
+
+def _parameters(route: Route, arguments: Json) -> list[Json]:
+    required = set(arguments.get("required", ()))
+    parameters: list[Json] = []
+    for name, schema in arguments.get("properties", {}).items():
+        place = route.place_of(name)
+        if place not in ("path", "query"):
+            continue
+        parameter: Json = {"name": name, "in": place, "required": place == "path" or name in required}
+        if "description" in schema:
+            parameter["description"] = schema["description"]
+        parameters.append(parameter | {"schema": {key: schema[key] for key in schema if key != "description"}})
+    return parameters
+
+
+def _body(route: Route, arguments: Json) -> Json | None:
+    properties: Json = arguments.get("properties", {})
+    in_body = {name: schema for name, schema in properties.items() if route.place_of(name) == "body"}
+    required = [name for name in arguments.get("required", ()) if name in in_body]
+    if not in_body:
+        return None
+    schema: Json
+    if route.whole_body is not None:
+        schema = in_body[route.whole_body]
+    elif in_body == properties:
+        schema = arguments
+    else:
+        schema = {"type": "object", "properties": in_body, "additionalProperties": False}
+        if required:
+            schema["required"] = required
+    return {"required": bool(required), "content": _json(schema)}
+
+
+def _responses(capability: str, route: Route, schemas: _Schemas) -> Json:
+    refusal, error = {"$ref": _COMPONENTS + "Refusal"}, schemas.error(capability, route.tool)
+    success: Json = {"description": HTTPStatus(route.success).phrase}
+    if route.success != HTTPStatus.NO_CONTENT:
+        success["content"] = _json(schemas.own(f"{route.tool.name}.answer", route.tool.output_schema or {}))
+    return {
+        str(route.success): success,
+        "400": {"description": "The arguments do not fit.", "content": _json(error)},
+        "401": {"description": "A valid bearer key is required.", "content": _json(refusal)},
+        "default": {
+            "description": "It could not be done; the code says why.",
+            "content": _json({"anyOf": [error, refusal]}),
+        },
+    }
+
+
+def _json(schema: Json) -> Json:
+    return {"application/json": {"schema": schema}}
+
+
+def _component(owner: str, name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9._-]", "_", f"{owner}.{name}")
+
+
+def _referring(value: Any, owner: str) -> Any:
+    """A part of a schema, with its references to definitions leading to the components they became."""
+    if isinstance(value, list):
+        return [_referring(each, owner) for each in cast(list[Any], value)]
+    if not isinstance(value, dict):
+        return value
+    parts = {name: _referring(each, owner) for name, each in cast(Json, value).items()}
+    reference = parts.get("$ref")
+    if isinstance(reference, str) and reference.startswith(_DEFINITIONS):
+        parts["$ref"] = _COMPONENTS + _component(owner, reference.removeprefix(_DEFINITIONS))
+    return parts
