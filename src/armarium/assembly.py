@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import create_model
 
 from armarium.capabilities.corpus.entry import DOOR as CORPUS
+from armarium.capabilities.registry.entry import DOOR as REGISTRY
 from armarium.capabilities.sandbox.entry import DOOR as SANDBOX
 from armarium.capabilities.store.entry import DOOR as STORE
 from armarium.capability import Capability, Door, Facilities
@@ -23,19 +24,22 @@ from armarium.foundation.events import Events
 from armarium.foundation.identity import ANYONE, Authenticator, Principal, ensure_token, key_hash, read_token
 from armarium.foundation.settings import CoreSettings, SecuritySettings
 from armarium.foundation.telemetry import Metrics, export_traces
+from armarium.surfaces.dispatch import Dispatcher
+from armarium.surfaces.gate import Gate
 from armarium.surfaces.mcp.app import McpApp
-from armarium.surfaces.mcp.dispatch import Dispatcher
-from armarium.surfaces.mcp.gate import Gate
 from armarium.surfaces.mcp.server import McpServer, ServerIdentity, mcp_server
 from armarium.surfaces.mcp.sessions import Sessions
+from armarium.surfaces.web.app import JsonApi
 
 if TYPE_CHECKING:
+    from armarium.capabilities.registry.chores import RegistryChores
     from armarium.capabilities.store.chores import StoreChores
 
 _log = logging.getLogger(__name__)
 
-DOORS: tuple[Door, ...] = (SANDBOX, STORE, CORPUS)
-"""The capabilities there are."""
+DOORS: tuple[Door, ...] = (SANDBOX, STORE, REGISTRY, CORPUS)
+"""The capabilities there are, in the order they open: whoever listens comes before the corpus, which tells from its
+first scan on and until its last."""
 
 _sections: dict[str, Any] = {door.name: (door.settings | None, None) for door in DOORS}
 Settings: type[CoreSettings] = create_model("Settings", __base__=CoreSettings, **_sections)
@@ -80,8 +84,8 @@ class Armarium:
         )
 
     def http(self, authenticator: Authenticator, *, only: OneEndpoint | None = None) -> McpApp:
-        """The HTTP application: `/mcp` with every tool and `/mcp/<capability>` with one capability's, or only one
-        endpoint for a command with a name of its own."""
+        """The HTTP application: `/mcp` with every tool, `/mcp/<capability>` with one capability's and `/api` with the
+        routes they offer, or only one endpoint for a command with a name of its own."""
         server, sessions = self.settings.server, self.settings.sessions
         gate = Gate(
             authenticator,
@@ -101,7 +105,9 @@ class Armarium:
             max_sessions=sessions.max_sessions,
             metrics=self.metrics,
         )
-        return McpApp(paths, gate, open_sessions, self.metrics)
+        routes = [] if only is not None else [(each.name, each.routes) for each in self.capabilities if each.routes]
+        api = JsonApi(routes, self.dispatcher, gate) if routes else None
+        return McpApp(paths, gate, open_sessions, self.metrics, beside=api)
 
 
 @asynccontextmanager
@@ -130,7 +136,7 @@ async def open_armarium(
             audit = AuditLog(settings.audit_file(), retention_days=settings.audit.retention_days)
             parts.callback(audit.close)
         dispatcher = Dispatcher(
-            [(each.name, tool) for each in capabilities for tool in each.tools],
+            [(each.name, tool) for each in capabilities for tool in each.every_tool],
             metrics=metrics,
             audit=audit,
             default_deadline_s=settings.limits.call_timeout,
@@ -148,6 +154,13 @@ def store_chores(settings: CoreSettings) -> StoreChores:
     from armarium.capabilities.store.chores import StoreChores
 
     return StoreChores(section, settings.state_path())
+
+
+def registry_chores(directory: Path) -> RegistryChores:
+    """What `armarium registry` does with the registry of a directory."""
+    from armarium.capabilities.registry.chores import RegistryChores
+
+    return RegistryChores(directory)
 
 
 def _check_installed(door: Door) -> None:

@@ -26,7 +26,7 @@ from armarium.foundation.events import Events
 from armarium.foundation.files.confine import ConfinedRoot, Resolver
 from armarium.foundation.identity import LOCAL
 from armarium.foundation.telemetry import Metrics
-from armarium.surfaces.mcp.dispatch import Caller, Dispatcher
+from armarium.surfaces.dispatch import Caller, Dispatcher
 from support.client import connected
 from support.server import ServerProcess
 from support.trees import make_tree, picture
@@ -36,6 +36,8 @@ CALLS = 11_000
 CALLS_OF_A_CLIENT = 1_000
 TASKS = 4
 DEADLINE_S = 100
+
+pytestmark = pytest.mark.alone
 
 CANARY = "canary-c0ffee"
 OUTSIDE = (CANARY + "\n") * 301

@@ -64,14 +64,25 @@ def test_the_report_is_readable_and_hints_stand_under_what_they_are_about(
     assert "\x1b" not in outcome.stdout
 
 
-def test_settings_that_cannot_be_read_are_found_and_the_machine_is_still_looked_at(
+def test_settings_that_cannot_be_read_are_found_and_only_the_machine_is_still_looked_at(
     quick: InThisProcess, project: Path
 ) -> None:
     (project / "armarium.yaml").write_text("server: {prot: 1}\n")
     found = findings(quick, code=1)
     assert found["settings"]["state"] == "fail"
+    assert "was looked at" in found["settings"]["message"]
     assert "port" in found["settings"]["hint"]
     assert "openat2" in found
+    assert not {"port", "token", "callers", "state directory", "audit trail"} & set(found)
+
+
+def test_a_store_that_takes_larger_writes_than_the_server_lets_in_is_a_warning(
+    quick: InThisProcess, configured: Callable[..., Path]
+) -> None:
+    configured(server={"port": 0, "max_body_bytes": 1_000_000}, store={})
+    assert "server.max_body_bytes" in findings(quick, code=0)["store writes"]["hint"]
+    configured(store={})
+    assert "store writes" not in findings(quick, code=0)
 
 
 def test_a_file_that_configures_nothing_to_serve_fails(quick: InThisProcess, project: Path) -> None:

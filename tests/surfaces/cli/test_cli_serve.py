@@ -86,7 +86,7 @@ def test_serve_without_a_file_tells_how_to_write_one_and_that_works(
     assert "armarium config print --dir . > armarium.yaml" in outcome.stderr
     (project / "armarium.yaml").write_text(armarium("config", "print", "--dir", ".").stdout)
     server = start("serve", "--port", "0")
-    assert listening(server)["capabilities"] == ["sandbox", "corpus"]
+    assert listening(server)["capabilities"] == ["sandbox", "registry", "corpus"]
 
 
 def opened_session(server: Command) -> dict[str, Any]:

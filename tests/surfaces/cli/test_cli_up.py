@@ -36,6 +36,7 @@ def get(url: str, path: str) -> httpx.Response:
     return httpx.get(f"{base(url)}{path}", timeout=DEADLINE_S, trust_env=False)
 
 
+@pytest.mark.alone
 def test_up_answers_and_ctrl_c_ends_it_with_success_within_five_seconds(start: Start) -> None:
     server = start("up", "--port", "0", "--json")
     assert get(announced(server)["url"], "/health").text == "ok"

@@ -21,7 +21,7 @@ from armarium.capabilities.corpus.news import Mode
 from armarium.capabilities.corpus.parts import Parts
 from armarium.capabilities.corpus.state import state_paths, write_summary
 from armarium.capabilities.corpus.status import summary
-from armarium.foundation.events import FileChanged
+from armarium.foundation.events import FileChanged, FileScanned
 from armarium.foundation.memory import give_memory_back
 
 _FILE_DEADLINE_S = 120.0
@@ -52,6 +52,7 @@ class Upkeep:
             on_recorded=self._embedding.wake,
             on_turn=self._turn.ring,
             prepared_as=self._instructions.fingerprint(),
+            tell_secrets_again=parts.events.is_heard(FileScanned),
         )
 
     async def run(self, mode: Mode, *, watching: bool) -> None:

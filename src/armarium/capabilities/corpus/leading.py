@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import anyio
+import anyio.lowlevel
 from anyio.to_thread import run_sync
 
 from armarium.capabilities.corpus.errors import CorpusError, IndexNotReady, StateUnwritable, StoreCorrupt
@@ -17,6 +18,7 @@ from armarium.capabilities.corpus.readiness import Readiness
 from armarium.capabilities.corpus.searching import Searching
 from armarium.capabilities.corpus.state import IndexingLock, forget_indexes, read_status
 from armarium.capabilities.corpus.troubles import what_ended_it
+from armarium.foundation.events import FileScanned
 from armarium.foundation.memory import give_memory_back
 from armarium.retrieval.passages import IndexKind
 
@@ -46,17 +48,21 @@ class Leadership:
 
     async def run(self) -> None:
         """Follow for as long as another process leads, then lead, until cancelled."""
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._publish)
-            try:
-                if not self._lock.held:
-                    await self._follow()
-                await self._lead()
-            except Exception as error:
-                reason = what_ended_it(error, self._parts.confined.fd)
-                if reason is None:
-                    raise
-                self._give_up(reason)
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._publish)
+                try:
+                    if not self._lock.held:
+                        await self._follow()
+                    await self._lead()
+                except Exception as error:
+                    reason = what_ended_it(error, self._parts.confined.fd)
+                    if reason is None:
+                        raise
+                    self._give_up(reason)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self._publish_what_is_recorded()
 
     def _give_up(self, reason: CorpusError) -> None:
         """What is indexed stays searchable; where nothing is, whoever asks is told why."""
@@ -181,3 +187,11 @@ class Leadership:
     async def _publish(self) -> None:
         while True:
             await self._parts.events.publish(await self._news.get())
+
+    async def _publish_what_is_recorded(self) -> None:
+        """Tell what the index will not tell again because it knows it now; how far it is, nobody asks at the end."""
+        await anyio.lowlevel.checkpoint()  # lets in what threads told last
+        while not self._news.empty():
+            news = self._news.get_nowait()
+            if isinstance(news, FileScanned):
+                await self._parts.events.publish(news)

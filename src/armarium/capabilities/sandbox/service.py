@@ -22,8 +22,9 @@ from armarium.capabilities.sandbox.search.in_root import NameQuery, Scope, glob_
 from armarium.capabilities.sandbox.workers import Workers
 from armarium.capabilities.sandbox.writes import FileLocks, place_for_writing
 from armarium.foundation.errors import InvalidArgument
-from armarium.foundation.events import Events, FileChanged
+from armarium.foundation.events import Events, FileChanged, FileMoved
 from armarium.foundation.files.errors import FileError, NotADirectory
+from armarium.foundation.refs import FileRef
 from armarium.foundation.tools import Call, render_error
 
 _MOST_BYTES_TOGETHER = 16 * 1024 * 1024
@@ -288,14 +289,16 @@ class Sandbox:
                 return path, transfer.move(from_root, path, into_root, wanted, if_match, self._locks, call.pulse)
 
         path, done = await self._workers.run(work)
-        await self._changed(call, from_root, path, "removed", is_directory=done.is_directory)
-        await self._changed(
-            call,
-            into_root,
-            done.destination,
-            "modified" if done.replaced else "created",
-            is_directory=done.is_directory,
-        )
+        with anyio.CancelScope(shield=True):  # all of it is told, or listeners would think that a file is gone
+            await self._moved(call, from_root, path, into_root, done)
+            await self._changed(call, from_root, path, "removed", is_directory=done.is_directory)
+            await self._changed(
+                call,
+                into_root,
+                done.destination,
+                "modified" if done.replaced else "created",
+                is_directory=done.is_directory,
+            )
         return answers.Moved(source=str(from_root.ref(path)), destination=str(into_root.ref(done.destination)))
 
     async def grep(self, call: Call, root_name: str, path: str, query: Query, scope: Scope) -> answers.Matches:
@@ -323,8 +326,16 @@ class Sandbox:
     ) -> None:
         with anyio.CancelScope(shield=True):  # it has happened, whether or not the caller still waits
             ref = root.ref(path)
-            host_path = f"{root.confined.real_path}/{ref.path.lstrip('/')}"
-            await self._events.publish(FileChanged(ref, change, is_directory, call.principal, host_path))
+            await self._events.publish(FileChanged(ref, change, is_directory, call.principal, _host_path(root, ref)))
+
+    async def _moved(self, call: Call, from_root: Root, path: str, into_root: Root, done: transfer.Transferred) -> None:
+        ref, previous = into_root.ref(done.destination), from_root.ref(path)
+        places = _host_path(into_root, ref), _host_path(from_root, previous)
+        await self._events.publish(FileMoved(ref, previous, *places, done.is_directory, call.principal))
+
+
+def _host_path(root: Root, ref: FileRef) -> str:
+    return f"{root.confined.real_path}/{ref.path.lstrip('/')}"
 
 
 def _encoded(text: str, field: str) -> bytes:

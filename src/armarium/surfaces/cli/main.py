@@ -11,6 +11,7 @@ import typer
 
 from armarium.surfaces.cli import command
 from armarium.surfaces.cli.output import FAILED, Misuse, report, show, show_json
+from armarium.surfaces.cli.registry import app as registry_app
 
 # Commands import what they need when they run: a server must be up in a second, and most commands need little.
 
@@ -24,6 +25,7 @@ config_app = typer.Typer(rich_markup_mode=None)
 app.add_typer(config_app, name="config")
 store_app = typer.Typer(rich_markup_mode=None)
 app.add_typer(store_app, name="store")
+app.add_typer(registry_app, name="registry")
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
 ConfigFile = Annotated[
@@ -64,6 +66,7 @@ def armarium(
       armarium up ~/notes --write             let agents change files, too
       armarium install claude-code --dir .    connect a client to a directory
       armarium audit --last 20                see what agents did
+      armarium registry files                 see what is known about files
       armarium doctor                         find out what is wrong
 
     \b

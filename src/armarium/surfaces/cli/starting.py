@@ -42,16 +42,20 @@ def directory_settings(
     name: str = "workspace",
     flags: Mapping[str, Any] | None = None,
 ) -> CoreSettings:
-    """The settings behind `up DIR` and `stdio DIR`: one directory, to work in and to ask."""
+    """The settings behind `up DIR` and `stdio DIR`: one directory, to work in, to ask, and to keep track of."""
     given = dict(flags or {})
     path = os.path.abspath(directory.expanduser())
     root = {"name": name, "path": path, "allowed_tools": ["*"], "read_only": not write}
     given["sandbox.roots"] = [root]
+    writable = os.access(path, os.W_OK)
+    if writable:
+        # What is known about its files is kept in the directory; where that may not be, nothing is.
+        given["registry.project"] = path
     settings = load_settings(Settings, environ=os.environ, flags=given)
     if not index or not installed("corpus"):
         return settings
     given["corpus.root"] = path
-    if not os.access(path, os.W_OK):
+    if not writable:
         # A directory that may not be written is indexed all the same; the index is then kept with our own state.
         name_of_path = hashlib.sha256(os.fsencode(path)).hexdigest()[:16]
         given["corpus.state_dir"] = str(settings.state_path() / "corpora" / name_of_path)

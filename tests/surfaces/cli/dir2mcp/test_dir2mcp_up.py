@@ -85,6 +85,7 @@ def initialize(url: str, token: str | None, **options: Any) -> httpx.Response:
     return httpx.post(url, json=body, headers=headers, timeout=DEADLINE_S, trust_env=False, **options)
 
 
+@pytest.mark.alone
 def test_the_server_answers_before_the_index_grows_and_programs_are_told_everything(
     serve: Start, project: Path
 ) -> None:

@@ -18,8 +18,8 @@ from armarium.foundation.files.ignore import IgnoreRules
 IGNORED_PATHS: tuple[str, ...] = (".git/", "node_modules/", "dist/", "build/", ".venv/")
 """Always left out, unless the settings show one of them again: `!build/`."""
 
-STATE_PATHS: tuple[str, ...] = (".dir2mcp/",)
-"""The index itself, and the token to reach it. No setting shows them."""
+STATE_PATHS: tuple[str, ...] = (".dir2mcp/", ".armarium/")
+"""The index itself, the token to reach it, and what other capabilities keep in a directory. No setting shows them."""
 
 DEFAULT_PATH_EXCLUDES: tuple[str, ...] = (
     # First what may be shown again, so that nothing behind it is: an example of a .env tells which names there are.

@@ -8,8 +8,9 @@ import queue
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import TypeGuard
 
 from armarium.capabilities.corpus.errors import (
     ExtractFailed,
@@ -19,6 +20,7 @@ from armarium.capabilities.corpus.errors import (
     StoreCorrupt,
 )
 from armarium.capabilities.corpus.files.discover import DiscoveryRules, Found, Unnameable, discover
+from armarium.capabilities.corpus.files.exclusion import SecretMatch
 from armarium.capabilities.corpus.files.paths import MEMBER_MARK
 from armarium.capabilities.corpus.files.rediscover import rediscover
 from armarium.capabilities.corpus.index import CorpusIndex
@@ -39,6 +41,7 @@ from armarium.capabilities.corpus.storage.documents import Known
 from armarium.capabilities.corpus.storage.storage import Storage
 from armarium.capabilities.corpus.troubles import root_trouble, what_ended_it
 from armarium.foundation.errors import ArmariumError
+from armarium.foundation.events import FileScanned, ScannerFinding
 from armarium.foundation.files.confine import ConfinedRoot
 from armarium.foundation.files.ignore import GITIGNORE
 from armarium.foundation.limits import Pulse, Stopped
@@ -52,6 +55,7 @@ _FIRST_COMMIT_S = 0.2
 _SLOWEST_COMMIT_S = 8.0
 _PATHS_BEFORE_A_SCAN = 500
 _PREPARED_AS = "prepared_as"
+_SECRET_SCANNER = "armarium-secrets"  # noqa: S105 the name of a scanner
 _TOLD_OF = frozenset({Forbidden.code, FileTooLarge.code, ExtractFailed.code})
 """What somebody who misses a document wants to hear of, even though it is only skipped."""
 
@@ -80,10 +84,13 @@ class Indexer:
         on_recorded: Callable[[], None],
         on_turn: Callable[[], None],
         prepared_as: str = "",
+        tell_secrets_again: bool = False,
     ) -> None:
         """`on_recorded` hears of new passages, `on_turn` that `busy` may have changed; both in any thread.
 
-        `prepared_as` changes whenever the preparers would make something else of the same file.
+        `prepared_as` changes whenever the preparers would make something else of the same file. `tell_secrets_again`
+        has the first scan look once more at files that are known for their credentials: whoever listens now may not
+        have listened then.
         """
         self._root = root
         self._rules = rules
@@ -92,6 +99,7 @@ class Indexer:
         self._preparers = preparers
         self._progress = progress
         self._prepared_as = prepared_as
+        self._tell_secrets_again = tell_secrets_again
         self._on_recorded = on_recorded
         self._on_turn = on_turn
         self._jobs: queue.SimpleQueue[_Scan | _Refresh | None] = queue.SimpleQueue()
@@ -170,7 +178,7 @@ class Indexer:
         if again and not known:
             # Whatever comes to be known from here on is prepared in this way, wherever this scan ends.
             self._storage.notes.put(_PREPARED_AS, self._prepared_as)
-        recording = _Recording(self._storage, self._index, self._progress, self._on_recorded, known)
+        recording = self._recording(known)
         if again:
             for rel_path in known:
                 if self._is_excluded(rel_path):
@@ -192,6 +200,7 @@ class Indexer:
                 # Policy may be what changed, and what earlier versions of a file said was judged by the old one.
                 self._index.wipe()
             self._storage.notes.put(_PREPARED_AS, self._prepared_as)
+        self._tell_secrets_again = False
         self._progress.put(phase="embed", files_known=len(seen))
 
     def _changed(
@@ -200,11 +209,17 @@ class Indexer:
         for each in found:
             seen.add(each.rel_path)
             before = known.get(each.rel_path)
-            if before and not again and (before.size_bytes, before.mtime_ns) == (each.size_bytes, each.mtime_ns):
+            look_again = again or (before is not None and before.forbidden and self._tell_secrets_again)
+            if before and not look_again and (before.size_bytes, before.mtime_ns) == (each.size_bytes, each.mtime_ns):
                 self._progress.count(scanned=1, skipped=1)
                 continue
             self._progress.count(scanned=1)
             yield _wanted(each, None if again else before)
+
+    def _recording(self, known: Mapping[str, Known] | None = None) -> _Recording:
+        return _Recording(
+            self._storage, self._index, self._progress, self._on_recorded, self._root.real_path, known=known
+        )
 
     def _tell_unnameable(self, entry: Unnameable) -> None:
         self._progress.count(scanned=1, skipped=1)
@@ -212,7 +227,7 @@ class Indexer:
 
     def _refresh(self, rel_paths: Collection[str]) -> None:
         self._check_root()
-        recording = _Recording(self._storage, self._index, self._progress, self._on_recorded)
+        recording = self._recording()
         wanted: dict[str, Wanted] = {}
         for rel_path in sorted(rel_paths):
             there: set[str] = set()
@@ -259,7 +274,8 @@ class _Recording:
     index: CorpusIndex
     progress: Progress
     on_recorded: Callable[[], None]
-    known: Collection[str] | None = None
+    root_path: str
+    known: Mapping[str, Known] | None = None
     """The documents there were when this began, where somebody looked."""
     _waiting: list[Outcome] = field(default_factory=list[Outcome])
     _chars: int = 0
@@ -284,11 +300,23 @@ class _Recording:
     def bury(self, rel_path: str, *, forbidden: bool = False) -> None:
         """A document is gone; nothing of a `forbidden` one stays, not even as what is deleted."""
         self._flush()
+        had_secrets = self._had_secrets(rel_path)
         with self.storage.documents.changing() as changes:
             gone = changes.bury(rel_path)
             if gone is not None and forbidden:
                 self._note_forbidden()
         self._drop(gone)
+        if gone is not None and had_secrets and not forbidden:
+            self._tell_secrets(rel_path)
+
+    def _had_secrets(self, rel_path: str) -> bool:
+        """Whether a document is known for its credentials, which was told when they were found."""
+        known = self.storage.documents.known_at(rel_path) if self.known is None else self.known.get(rel_path)
+        return known is not None and bool(known.forbidden) and known.container is None
+
+    def _tell_secrets(self, rel_path: str, secrets: Collection[SecretMatch] = ()) -> None:
+        findings = tuple(ScannerFinding(secret.rule, secret.line) for secret in secrets)
+        self.progress.tell(FileScanned(_SECRET_SCANNER, f"{self.root_path}/{rel_path}", findings))
 
     def _drop(self, gone: Recorded | None) -> None:
         if gone is not None:
@@ -317,11 +345,17 @@ class _Recording:
         self._since = time.monotonic()
         if not outcomes:
             return
+        looked_clean = [outcome.rel_path for outcome in outcomes if _is_without_secrets(outcome)]
+        cleared = [rel_path for rel_path in looked_clean if self._had_secrets(rel_path)]
         with self.storage.documents.changing() as changes:
             done = [(outcome, self._record(changes, outcome)) for outcome in outcomes]
+        for rel_path in cleared:
+            self._tell_secrets(rel_path)
         for outcome, recorded in done:
             if isinstance(outcome, Prepared) and recorded is not None:
                 self.index.put(outcome, recorded)
+            if isinstance(outcome, Prepared) and outcome.secrets and not outcome.container:
+                self._tell_secrets(outcome.rel_path, outcome.secrets)
         now = time.monotonic()
         if now - self._committed_at >= self._commit_every_s:
             self.index.commit_words()
@@ -367,8 +401,17 @@ class _Recording:
         )
         if prepared.error is not None:
             code, _, message = prepared.error.partition(": ")
-            if prepared.status == "error" or code in _TOLD_OF:
+            if (prepared.status == "error" or code in _TOLD_OF) and not self._was_told(prepared):
                 self.progress.file_failed(prepared.rel_path, code, message)
+
+    def _was_told(self, prepared: Prepared) -> bool:
+        """Whether this is a file with credentials that was only looked at once more, and is as it was."""
+        known = self.known.get(prepared.rel_path) if self.known else None
+        return (
+            known is not None
+            and bool(known.forbidden)
+            and (known.size_bytes, known.mtime_ns) == (prepared.size_bytes, prepared.mtime_ns)
+        )
 
     def _left_out(self, outcomes: Collection[Outcome]) -> list[str]:
         """Members that an archive had before and has no more."""
@@ -378,6 +421,11 @@ class _Recording:
                 still = self._members.pop(outcome.rel_path, set())
                 gone += [path for path in self.storage.documents.paths_below(outcome.rel_path) if path not in still]
         return gone
+
+
+def _is_without_secrets(outcome: Outcome) -> TypeGuard[Prepared | Vanished]:
+    """Whether the scanner looked and found nothing, or there is no file to look at any more."""
+    return isinstance(outcome, Vanished) or (isinstance(outcome, Prepared) and outcome.status == "ok")
 
 
 def _wanted(found: Found, before: Known | None) -> Wanted:

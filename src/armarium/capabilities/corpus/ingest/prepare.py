@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from armarium.capabilities.corpus.errors import CorpusError, ExtractFailed, FileTooLarge
+from armarium.capabilities.corpus.errors import CorpusError, ExtractFailed, FileTooLarge, Forbidden
 from armarium.capabilities.corpus.files.archives import ArchiveLimits, Member, SkippedMember, members
 from armarium.capabilities.corpus.files.exclusion import Exclusion
 from armarium.capabilities.corpus.files.paths import MEMBER_MARK
@@ -141,7 +141,8 @@ class Preparation:
             secrets = self._exclusion.secrets_in(data)
         if secrets:
             first = secrets[0]
-            return found.without_content("skipped", f"FORBIDDEN: {first.rule} in line {first.line}")
+            refused = found.without_content("skipped", f"{Forbidden.code}: {first.rule} in line {first.line}")
+            return replace(refused, secrets=secrets)
         return Prepared(
             found.rel_path,
             found.format.doc_type,

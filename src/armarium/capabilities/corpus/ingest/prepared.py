@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
+from armarium.capabilities.corpus.files.exclusion import SecretMatch
 from armarium.retrieval.passages import IndexKind, RepType
 from armarium.retrieval.spans import SpanKind
 
@@ -60,6 +61,8 @@ class Prepared:
     container: str | None = None
     """The archive it is a member of."""
     representations: Sequence[Representation] = ()
+    secrets: Sequence[SecretMatch] = ()
+    """What credentials kept it from becoming one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,8 @@ class Known(NamedTuple):
     content_hash: str
     status: str
     container: str | None
+    forbidden: int
+    """Whether credentials in it keep it out, as SQLite says yes and no."""
 
 
 class Documents:

@@ -6,11 +6,12 @@ INSERT INTO settings (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET 
 
 -- name: known_documents
 -- What a scan compares the directory with.
-SELECT rel_path, doc_id, size_bytes, mtime_ns, content_hash, status, container FROM documents WHERE deleted = 0;
+SELECT rel_path, doc_id, size_bytes, mtime_ns, content_hash, status, container, error IS NOT NULL AND error GLOB 'FORBIDDEN:*'
+FROM documents WHERE deleted = 0;
 
 -- name: known_document
-SELECT rel_path, doc_id, size_bytes, mtime_ns, content_hash, status, container FROM documents
-WHERE rel_path = ? AND deleted = 0;
+SELECT rel_path, doc_id, size_bytes, mtime_ns, content_hash, status, container, error IS NOT NULL AND error GLOB 'FORBIDDEN:*'
+FROM documents WHERE rel_path = ? AND deleted = 0;
 
 -- name: documents_below
 -- A directory that went away takes everything below it along; `_` and `%` in its name mean themselves.

@@ -1,0 +1,65 @@
+"""A project's worth of findings, the same for every contender, and the environment that the peer is installed into."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+PEER = "filigree==3.4.0"
+SOURCES = ("ruff", "bandit", "semgrep")
+SEVERITIES = ("critical", "high", "medium", "low", "info")
+SUFFIXES = ("py", "ts", "go", "rs", "java", "md")
+_WEIGHTS = (1, 4, 10, 10, 5)
+_INSTALL_DEADLINE_S = 600
+
+
+class NotInstalled(Exception):
+    """The peer could not be had here."""
+
+
+def path_of(number: int) -> str:
+    """A file some directories deep."""
+    return f"src/area{number % 23}/part{number % 211}/module_{number}.{SUFFIXES[number % len(SUFFIXES)]}"
+
+
+def findings(files: int, count: int, seed: int) -> Iterator[dict[str, Any]]:
+    """Findings spread over the files, as our own form and the peer's have them; every file has at least one."""
+    chance = random.Random(seed)
+    for number in range(count):
+        file = number if number < files else chance.randrange(files)
+        yield {
+            "path": path_of(file),
+            "rule_id": f"R{chance.randrange(300):03}",
+            "message": f"what is written here is not what rule {chance.randrange(300)} asks for",
+            "severity": chance.choices(SEVERITIES, _WEIGHTS)[0],
+            # No two in one place: each is a finding of its own.
+            "line_start": number + 1,
+            "line_end": number + 1,
+        }
+
+
+def by_source(files: int, count: int, seed: int) -> dict[str, list[dict[str, Any]]]:
+    """The same, told by three scanners in turn."""
+    told: dict[str, list[dict[str, Any]]] = {source: [] for source in SOURCES}
+    for number, finding in enumerate(findings(files, count, seed)):
+        told[SOURCES[number % len(SOURCES)]].append(finding)
+    return told
+
+
+def installed_peer(home: Path) -> str:
+    """The interpreter that has the peer, installed for this run from wherever pip is set up to look."""
+    python = str(home / "bin" / "python")
+    try:
+        for command in (
+            [sys.executable, "-m", "venv", str(home)],
+            [python, "-m", "pip", "install", "--quiet", PEER],
+        ):
+            subprocess.run(command, check=True, env=os.environ, capture_output=True, timeout=_INSTALL_DEADLINE_S)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise NotInstalled(f"could not be installed ({type(error).__name__})") from error
+    return python

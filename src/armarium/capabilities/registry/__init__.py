@@ -1,0 +1,1 @@
+"""What is known about every file of a project: findings, issues, and how both came to be."""

@@ -1,0 +1,68 @@
+"""The way into the registry. What it is made of is imported when it is opened: other servers do not wait for it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from armarium.capabilities.registry.settings import STATE_DIRECTORY, RegistrySettings, project_directory
+from armarium.capability import Capability, Door, Facilities, Finding
+from armarium.foundation.tools import ToolSpec
+
+if TYPE_CHECKING:
+    from armarium.capabilities.registry.service import Registry
+
+_INSTRUCTIONS = (
+    "The registry knows what was found in the files of a project, and which issues are about them. list_files shows "
+    "where findings are, get_file and get_file_timeline tell about one file, report_findings puts in what was found. "
+    "register_file gives a file an id, create_issue and promote_finding note work to be done, add_file_association "
+    "links the two. Paths are relative to the project. Branch on the error's code."
+)
+
+
+@asynccontextmanager
+async def open_capability(settings: RegistrySettings, facilities: Facilities) -> AsyncGenerator[Capability]:
+    """The capability, for as long as the block runs."""
+    from armarium.capabilities.registry.routes import registry_routes
+    from armarium.capabilities.registry.service import open_registry
+    from armarium.capabilities.registry.tools import import_tool, registry_tools
+    from armarium.capabilities.registry.watching import watched
+
+    project = project_directory(settings.project)
+    async with (
+        open_registry(project, settings.prefix) as registry,
+        watched(registry, facilities.events, project),
+    ):
+        tools = registry_tools(registry)
+        yield Capability("registry", tools, _INSTRUCTIONS, registry_routes(tools, import_tool(registry)))
+
+
+def examine_registry(section: RegistrySettings | None, facilities: Facilities) -> Iterable[Finding]:
+    """What `armarium doctor` is told."""
+    from armarium.capabilities.registry.examine import examine
+
+    return examine(section, facilities)
+
+
+def described_tools() -> Sequence[ToolSpec]:
+    """The tools without a registry behind them: no project is touched to write a manual."""
+    from armarium.capabilities.registry.tools import registry_tools
+
+    return registry_tools(cast("Registry", None))
+
+
+def kept_by_registry(section: RegistrySettings) -> list[Path]:
+    """The directory with the registry's file, inside the project."""
+    return [project_directory(section.project) / STATE_DIRECTORY]
+
+
+DOOR = Door(
+    "registry",
+    RegistrySettings,
+    open_capability,
+    examine_registry,
+    keeps=kept_by_registry,
+    described=described_tools,
+)

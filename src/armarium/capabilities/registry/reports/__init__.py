@@ -1,0 +1,1 @@
+"""Reports of scanners, read into findings."""

@@ -1,0 +1,68 @@
+"""Takes values out of a report that anybody may have written: of the right type, or a refusal that says where."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from armarium.capabilities.registry.errors import ValidationError
+
+Json = dict[str, Any]
+
+_NAMES: Mapping[type, str] = {dict: "an object", list: "an array", str: "a text", int: "an integer"}
+_MOST_LINES = 2**31 - 1
+_LONGEST_TEXT = 10_000
+_HINT = "reports are SARIF 2.1.0, gitleaks' JSON, or Armarium's own; name the one it is with the format"
+
+
+def refused(problem: str, at: str = "") -> ValidationError:
+    """The report cannot be read; `at` says where the problem is, and nothing of what stands there."""
+    return ValidationError(f"the report is not valid: {at}{': ' if at else ''}{problem}", hint=_HINT)
+
+
+def as_object(value: object, at: str) -> Json:
+    """The value, which must be an object."""
+    return _expected(value, dict, at)
+
+
+def object_in(parent: Json, name: str, at: str) -> Json:
+    """The object that the field holds; an empty one where there is none."""
+    value = parent.get(name)
+    return {} if value is None else _expected(value, dict, f"{at}.{name}")
+
+
+def array_in(parent: Json, name: str, at: str) -> list[Any]:
+    """The array that the field holds; an empty one where there is none."""
+    value = parent.get(name)
+    return [] if value is None else _expected(value, list, f"{at}.{name}")
+
+
+def text_in(parent: Json, name: str, at: str) -> str:
+    """The text that the field holds, cut where it is longer than anybody reads; an empty one where there is none."""
+    value = parent.get(name)
+    return "" if value is None else _expected(value, str, f"{at}.{name}")[:_LONGEST_TEXT]
+
+
+def index_in(parent: Json, name: str, at: str) -> int | None:
+    """The place in another array that the field names; -1 is how SARIF writes none."""
+    value = parent.get(name)
+    if value is None:
+        return None
+    index = _expected(value, int, f"{at}.{name}")
+    return index if index >= 0 else None
+
+
+def line_in(parent: Json, name: str, at: str) -> int | None:
+    """The line that the field names, counted from 1; None where there is none, or 0, which means the whole file."""
+    value = parent.get(name)
+    if value is None:
+        return None
+    line = _expected(value, int, f"{at}.{name}")
+    return line if 1 <= line <= _MOST_LINES else None
+
+
+def _expected(value: Any, kind: type, at: str) -> Any:
+    # An exact comparison, because True is an integer to Python and not to JSON.
+    if type(value) is not kind:
+        raise refused(f"must be {_NAMES[kind]}", at)
+    return value

@@ -1,0 +1,75 @@
+"""Where the files of a SARIF run are: addresses, the directories they are relative to, and the table of artifacts."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+from urllib.parse import unquote
+
+from armarium.capabilities.registry.reports.fields import Json, array_in, as_object, index_in, object_in, text_in
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(.*)", re.DOTALL)
+"""At least two letters: `C:` is a drive."""
+_MOST_BASES = 20
+_TARGET = "analysisTarget"
+
+
+class Locations:
+    """Turns the locations of one run into paths: absolute ones, or relative to the project."""
+
+    def __init__(self, run: Json, at: str) -> None:
+        self._at = at
+        self._bases = object_in(run, "originalUriBaseIds", at)
+        self._artifacts: list[Any] = array_in(run, "artifacts", at)
+
+    def path(self, location: Json, at: str) -> str | None:
+        """The path of a file; None where what is named is no file of this machine."""
+        if location.get("uri") is None:
+            index = index_in(location, "index", at)
+            if index is None or index >= len(self._artifacts):
+                return None
+            location, at = self._artifact_location(index)
+        uri = text_in(location, "uri", at)
+        return self._resolved(uri, text_in(location, "uriBaseId", at), at) or None
+
+    def targets(self) -> list[str]:
+        """The files that the run says it looked at, whether or not something was found in them."""
+        found: list[str] = []
+        for index, each in enumerate(self._artifacts):
+            at = f"{self._at}.artifacts[{index}]"
+            if _TARGET in array_in(as_object(each, at), "roles", at):
+                location, at = self._artifact_location(index)
+                path = self.path(location, at) if location.get("uri") else None
+                if path is not None:
+                    found.append(path)
+        return found
+
+    def _artifact_location(self, index: int) -> tuple[Json, str]:
+        at = f"{self._at}.artifacts[{index}]"
+        return object_in(as_object(self._artifacts[index], at), "location", at), at
+
+    def _resolved(self, uri: str, base_id: str, at: str, depth: int = 0) -> str | None:
+        scheme = _SCHEME.fullmatch(uri)
+        if scheme is not None:
+            return _file_path(scheme[2]) if scheme[1].lower() == "file" else None
+        path = unquote(uri, errors="surrogateescape")
+        # A base that leads back to itself has no end.
+        base = self._base(base_id, at, depth) if base_id and depth < _MOST_BASES else ""
+        return f"{base.rstrip('/')}/{path}" if base and not path.startswith("/") else path
+
+    def _base(self, base_id: str, at: str, depth: int) -> str:
+        """The directory behind a name; the project itself where the run does not tell."""
+        base = object_in(self._bases, base_id, f"{self._at}.originalUriBaseIds")
+        path = self._resolved(text_in(base, "uri", at), text_in(base, "uriBaseId", at), at, depth + 1)
+        # The root of the file system is what Trivy writes for wherever it was started.
+        return "" if path is None or not path.strip("/") else path
+
+
+def _file_path(rest: str) -> str | None:
+    """The path in what follows `file:`; None where it is on another machine."""
+    if rest.startswith("//"):
+        host, slash, path = rest[2:].partition("/")
+        if host.lower() not in ("", "localhost"):
+            return None
+        rest = slash + path
+    return unquote(rest, errors="surrogateescape")

@@ -1,0 +1,257 @@
+"""One scan's findings against what is known: new ones come in, known ones are seen again, missing ones are fixed."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from armarium.capabilities.registry import records
+from armarium.capabilities.registry.errors import InvalidPath, RegistryError
+from armarium.capabilities.registry.ids import Ids
+from armarium.capabilities.registry.model import FindingStatus, Reported, ScanOutcome, ScanReport
+from armarium.capabilities.registry.paths import ProjectPaths
+from armarium.capabilities.registry.storage import files, findings, timeline
+from armarium.capabilities.registry.storage.columns import written
+from armarium.capabilities.registry.storage.database import Row, Writer
+from armarium.capabilities.registry.storage.findings import KnownFinding, OpenFinding
+from armarium.capabilities.registry.storage.timeline import News
+
+OnProgress = Callable[[int], None]
+"""Told, from a worker thread, how many findings of a report have been taken in so far."""
+
+OUTSIDE_PROJECT = "outside_project"
+NOT_A_FILE = "not_a_file"
+
+_BATCH = 1000
+_LAST_LINE = 2**31 - 1
+_DESCRIPTION = ("rule_id", "severity", "message", "suggestion", "line_start", "line_end")
+"""What a finding is told anew for, when a scan describes it differently."""
+
+
+@dataclass(slots=True)
+class _ScannedFile:
+    """A file that findings name: what was known of it before, and what has been seen of it now."""
+
+    no: int
+    known: dict[str, KnownFinding]
+    seen: set[str] = field(default_factory=set[str])
+
+
+def take_in(
+    writer: Writer,
+    ids: Ids,
+    paths: ProjectPaths,
+    report: ScanReport,
+    actor: str,
+    on_progress: OnProgress | None = None,
+) -> ScanOutcome:
+    """Bring what is known to where the report is, within the transaction of the writer."""
+    scan = _Scan(writer, ids, paths, report.source, actor)
+    done = 0
+    for done, reported in enumerate(report.findings, 1):
+        scan.see(reported)
+        if done % _BATCH == 0:
+            scan.write_down()
+            if on_progress is not None:
+                on_progress(done)
+    scan.write_down()
+    scan.close_unseen(report.covered)
+    if on_progress is not None:
+        on_progress(done)
+    scan.skipped.update(report.skipped)
+    return scan.outcome()
+
+
+class _Scan:
+    """A scan under way. Rows are collected and written a thousand at a time."""
+
+    def __init__(self, writer: Writer, ids: Ids, paths: ProjectPaths, source: str, actor: str) -> None:
+        self._writer, self._ids, self._paths = writer, ids, paths
+        self._source, self._actor = source, actor
+        self._run_id = ids.scan_run()
+        self._places: dict[str, _ScannedFile | str] = {}
+        """By path as the report has it: the file, or why it is skipped."""
+        self._files: dict[str, _ScannedFile] = {}
+        """By canonical path."""
+        self._new: list[tuple[_ScannedFile, str, Reported]] = []
+        self._seen_again: list[Row] = []
+        self._changed: list[Row] = []
+        self._news: list[News] = []
+        self._touched: set[int] = set()
+        self._counts: Counter[str] = Counter()
+        self.skipped: Counter[str] = Counter()
+
+    def see(self, reported: Reported) -> None:
+        """One finding of the report."""
+        place = self._places.get(reported.path)
+        if place is None:
+            place = self._places[reported.path] = self._place(reported.path)
+        if isinstance(place, str):
+            self.skipped[place] += 1
+            return
+        reported = _tidy(reported)
+        key = _identity(reported)
+        if key in place.seen:
+            return
+        place.seen.add(key)
+        known = place.known.get(key)
+        if known is None:
+            self._new.append((place, key, reported))
+        else:
+            self._see_again(place.no, known, reported)
+
+    def _place(self, path: str) -> _ScannedFile | str:
+        try:
+            canonical = self._paths.canonical(self._paths.relative(path))
+        except InvalidPath:
+            return OUTSIDE_PROJECT
+        except RegistryError:
+            return NOT_A_FILE
+        if canonical not in self._files:
+            no = records.register(self._writer, self._ids, canonical, self._actor)
+            self._files[canonical] = _ScannedFile(no, findings.known(self._writer, no, self._source))
+        return self._files[canonical]
+
+    def _see_again(self, file_no: int, known: KnownFinding, reported: Reported) -> None:
+        self._seen_again.append((self._run_id, written(dict(reported.metadata)), known.no))
+        status = _status_now(known.status, reported)
+        changes = {
+            name: {"old_value": getattr(known, name), "new_value": getattr(reported, name)}
+            for name in _DESCRIPTION
+            if getattr(known, name) != getattr(reported, name)
+        }
+        if status != known.status:
+            changes["status"] = {"old_value": known.status, "new_value": status}
+        if not changes:
+            self._counts["unchanged"] += 1
+            return
+        reopened = known.status == "fixed" and status == "open"
+        self._counts["reopened" if reopened else "updated"] += 1
+        described = tuple(getattr(reported, name) for name in _DESCRIPTION)
+        self._changed.append((*described[:2], status, *described[2:], self._writer.now, known.no))
+        told = self._told(reported, status) | {"changes": changes}
+        if reopened:
+            told["reopened"] = True
+        self._news.append(News(file_no, "finding_updated", known.id, told))
+        self._touched.add(file_no)
+
+    def write_down(self) -> None:
+        """Write what has been collected."""
+        new_ids = self._ids.findings(self._writer, len(self._new)) if self._new else []
+        rows: list[Row] = []
+        created: list[News] = []
+        now = self._writer.now
+        for finding_id, (place, key, reported) in zip(new_ids, self._new, strict=True):
+            status = _status_now("open", reported)
+            described = (reported.rule_id, reported.severity, status, reported.message, reported.suggestion)
+            place_in_file = (reported.line_start, reported.line_end, reported.fingerprint)
+            times = (now, now, now)
+            metadata = written(dict(reported.metadata))
+            rows.append(
+                (finding_id, place.no, self._source, key, *described, *place_in_file, self._run_id, *times, metadata)
+            )
+            created.append(News(place.no, "finding_created", finding_id, self._told(reported, status)))
+            self._touched.add(place.no)
+        self._counts["created"] += len(rows)
+        findings.put(self._writer, rows)
+        findings.see_again(self._writer, self._seen_again)
+        findings.change(self._writer, self._changed)
+        timeline.note(self._writer, [*created, *self._news])
+        for collected in (self._new, self._seen_again, self._changed, self._news):
+            collected.clear()
+
+    def close_unseen(self, covered: tuple[str, ...] | None) -> None:
+        """What this source found earlier where it looked now, and did not find again, is fixed."""
+        if covered is None:
+            self._close([each for place in self._files.values() for each in _unseen(place)])
+        for path in covered or ():
+            try:
+                canonical = self._paths.covered(path)
+            except RegistryError:
+                self.skipped[OUTSIDE_PROJECT] += 1
+                continue
+            self._close(findings.open_of_source(self._writer, self._source, canonical, self._run_id))
+        files.touch(self._writer, sorted(self._touched))
+
+    def _close(self, fixed: list[OpenFinding]) -> None:
+        self._touched |= records.close(self._writer, fixed, self._source, scan_run_id=self._run_id)
+        self._counts["closed"] += len(fixed)
+
+    def outcome(self) -> ScanOutcome:
+        """What the scan changed."""
+        return ScanOutcome(
+            scan_source=self._source,
+            scan_run_id=self._run_id,
+            findings_created=self._counts["created"],
+            findings_updated=self._counts["updated"],
+            findings_closed=self._counts["closed"],
+            findings_reopened=self._counts["reopened"],
+            findings_unchanged=self._counts["unchanged"],
+            files=len(self._files),
+            skipped=dict(self.skipped),
+        )
+
+    def _told(self, reported: Reported, status: FindingStatus) -> dict[str, Any]:
+        told: dict[str, Any] = {
+            "scan_source": self._source,
+            "rule_id": reported.rule_id,
+            "severity": reported.severity,
+            "status": status,
+            "message": reported.message,
+            "scan_run_id": self._run_id,
+        }
+        return told if reported.line_start is None else told | {"line_start": reported.line_start}
+
+
+def _unseen(place: _ScannedFile) -> list[OpenFinding]:
+    return [
+        OpenFinding(known.no, known.id, place.no, known.rule_id, known.severity)
+        for key, known in place.known.items()
+        if known.status == "open" and key not in place.seen
+    ]
+
+
+def _status_now(before: FindingStatus, reported: Reported) -> FindingStatus:
+    """A false positive stays one, whoever reports it again; people decided that."""
+    return "false_positive" if reported.suppressed or before == "false_positive" else "open"
+
+
+def _identity(reported: Reported) -> str:
+    """What the same finding will be known by in a later scan of its file by its source."""
+    if reported.fingerprint:
+        return f"fingerprint:{reported.fingerprint}"
+    if reported.line_start is not None:
+        return f"line:{reported.line_start}:{reported.rule_id}"
+    return f"message:{hashlib.sha256(reported.message.encode()).hexdigest()}:{reported.rule_id}"
+
+
+def _tidy(reported: Reported) -> Reported:
+    """The finding without halves of characters and without lines that no file has."""
+    line_start, line_end = _line(reported.line_start), _line(reported.line_end)
+    texts = (reported.rule_id, reported.message, reported.suggestion, reported.fingerprint or "")
+    if (line_start, line_end) == (reported.line_start, reported.line_end) and all(map(str.isascii, texts)):
+        return reported
+    rule_id, message, suggestion, fingerprint = map(_whole, texts)
+    return Reported(
+        path=reported.path,
+        rule_id=rule_id,
+        message=message,
+        severity=reported.severity,
+        line_start=line_start,
+        line_end=line_end,
+        suggestion=suggestion,
+        fingerprint=fingerprint or None,
+        metadata=reported.metadata,
+        suppressed=reported.suppressed,
+    )
+
+
+def _line(number: int | None) -> int | None:
+    return number if number is not None and 0 < number <= _LAST_LINE else None
+
+
+def _whole(text: str) -> str:
+    return text.encode("utf-8", "replace").decode()

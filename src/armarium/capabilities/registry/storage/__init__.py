@@ -1,0 +1,1 @@
+"""What is true of a registry, in `registry.sqlite`."""

@@ -1,0 +1,155 @@
+-- name: fact
+SELECT value FROM facts WHERE name = ?;
+
+-- name: put_fact
+INSERT INTO facts (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value;
+
+-- name: last_event_at
+SELECT at FROM events ORDER BY seq DESC LIMIT 1;
+
+-- name: put_event
+INSERT INTO events (file_no, kind, type, at, source_id, data) VALUES (?, ?, ?, ?, ?, ?);
+
+-- name: count_events
+SELECT count(*) FROM events WHERE file_no = :file_no AND (:kind IS NULL OR kind = :kind);
+
+-- name: list_events
+-- Numbers first, rows for the page alone.
+SELECT seq, type, at, source_id, data FROM events WHERE seq IN (
+    SELECT seq FROM events WHERE file_no = :file_no AND (:kind IS NULL OR kind = :kind)
+    ORDER BY seq DESC LIMIT :limit OFFSET :offset
+) ORDER BY seq DESC;
+
+-- name: file_by_id
+SELECT {file} FROM files WHERE id = ?;
+
+-- name: file_by_no
+SELECT {file} FROM files WHERE no = ?;
+
+-- name: file_at
+-- The file that is there; else the one that was there last.
+SELECT {file} FROM files WHERE path = ? ORDER BY removed_at IS NOT NULL, removed_at DESC, no DESC LIMIT 1;
+
+-- name: files_at_or_below
+-- A file, or those in a directory: '0' is the character behind '/'.
+SELECT {file} FROM files WHERE removed_at IS NULL AND (path = :path OR (path >= :path || '/' AND path < :path || '0'))
+ORDER BY path;
+
+-- name: count_files
+SELECT count(*) FROM files WHERE {where};
+
+-- name: list_files
+-- The order's own index finds the page; whole rows are read for it alone.
+SELECT {file} FROM (
+    SELECT no AS page_no, row_number() OVER () AS place FROM (
+        SELECT no FROM files {index} WHERE {where} ORDER BY {order} LIMIT :limit OFFSET :offset
+    )
+) CROSS JOIN files ON no = page_no ORDER BY place;
+
+-- name: put_file
+INSERT INTO files (id, path, language, file_type, first_seen, updated_at, metadata)
+VALUES (:id, :path, :language, :file_type, :now, :now, :metadata) RETURNING no;
+
+-- name: change_file
+UPDATE files SET path = :path, language = :language, file_type = :file_type, metadata = :metadata,
+    removed_at = :removed_at, updated_at = :now
+WHERE no = :no;
+
+-- name: touch_file
+UPDATE files SET updated_at = ? WHERE no = ?;
+
+-- name: taken_file_ids
+SELECT id FROM files WHERE id IN (SELECT value FROM json_each(?));
+
+-- name: taken_finding_ids
+SELECT id FROM findings WHERE id IN (SELECT value FROM json_each(?));
+
+-- name: taken_issue_ids
+SELECT id FROM issues WHERE id IN (SELECT value FROM json_each(?));
+
+-- name: known_findings
+-- What a scan compares with.
+SELECT no, key, id, rule_id, severity, status, message, suggestion, line_start, line_end, metadata
+FROM findings WHERE file_no = ? AND source = ?;
+
+-- name: open_findings_covered
+-- What the run has seen bears its mark already.
+SELECT n.no, n.id, n.file_no, n.rule_id, n.severity
+FROM files f CROSS JOIN findings n ON n.file_no = f.no AND n.source = :source
+WHERE n.status = 'open' AND n.scan_run_id <> :run AND (f.path = :path OR (f.path >= :path || '/' AND f.path < :path || '0'));
+
+-- name: open_findings_of_source
+SELECT n.no, n.id, n.file_no, n.rule_id, n.severity FROM files f CROSS JOIN findings n ON n.file_no = f.no
+WHERE n.source = :source AND n.status = 'open' AND n.scan_run_id <> :run AND f.open_findings > 0;
+
+-- name: open_findings_of_file
+SELECT no, id, source, rule_id, severity FROM findings WHERE file_no = ? AND status = 'open' ORDER BY no;
+
+-- name: put_finding
+INSERT INTO findings (id, file_no, source, key, rule_id, severity, status, message, suggestion, line_start, line_end,
+    fingerprint, scan_run_id, first_seen, updated_at, last_seen_at, metadata)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: see_finding_again
+UPDATE findings SET seen_count = seen_count + 1, last_seen_at = ?, scan_run_id = ?, metadata = ? WHERE no = ?;
+
+-- name: change_finding
+UPDATE findings SET rule_id = ?, severity = ?, status = ?, message = ?, suggestion = ?, line_start = ?, line_end = ?,
+    updated_at = ?
+WHERE no = ?;
+
+-- name: set_finding_status
+UPDATE findings SET status = ?, updated_at = ? WHERE no = ?;
+
+-- name: set_finding_issue
+UPDATE findings SET issue_no = ?, updated_at = ? WHERE no = ?;
+
+-- name: finding_by_id
+SELECT {finding} FROM findings n JOIN files f ON f.no = n.file_no LEFT JOIN issues i ON i.no = n.issue_no WHERE n.id = ?;
+
+-- name: recent_findings
+SELECT {finding} FROM findings n JOIN files f ON f.no = n.file_no LEFT JOIN issues i ON i.no = n.issue_no
+WHERE n.file_no = ? ORDER BY n.updated_at DESC, n.no DESC LIMIT ?;
+
+-- name: count_findings
+SELECT count(*) FROM findings n WHERE {where};
+
+-- name: list_findings
+SELECT {finding} FROM (
+    SELECT n.no AS page_no, row_number() OVER () AS place FROM (
+        SELECT n.no AS no FROM findings n WHERE {where} ORDER BY n.updated_at DESC, n.no DESC LIMIT :limit OFFSET :offset
+    ) n
+) CROSS JOIN findings n ON n.no = page_no JOIN files f ON f.no = n.file_no LEFT JOIN issues i ON i.no = n.issue_no
+ORDER BY place;
+
+-- name: issue_by_id
+SELECT {issue} FROM issues i WHERE i.id = ?;
+
+-- name: put_issue
+INSERT INTO issues (id, title, body, status, priority, labels, external_ref, created_at, updated_at, closed_at)
+VALUES (:id, :title, :body, :status, :priority, :labels, :external_ref, :created_at, :updated_at, :closed_at)
+RETURNING no;
+
+-- name: change_issue
+UPDATE issues SET title = :title, body = :body, status = :status, priority = :priority, labels = :labels,
+    external_ref = :external_ref, updated_at = :updated_at, closed_at = :closed_at
+WHERE id = :id;
+
+-- name: count_issues
+SELECT count(*) FROM issues i WHERE {where};
+
+-- name: list_issues
+SELECT {issue} FROM issues i WHERE {where} ORDER BY i.priority, i.updated_at DESC, i.no LIMIT :limit OFFSET :offset;
+
+-- name: put_association
+-- A second time is no mistake, and nothing happens.
+INSERT INTO associations (file_no, issue_no, assoc_type, actor, created_at) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT DO NOTHING RETURNING no;
+
+-- name: associations_of_file
+SELECT {association} FROM associations a JOIN files f ON f.no = a.file_no JOIN issues i ON i.no = a.issue_no
+WHERE a.file_no = ? ORDER BY a.no;
+
+-- name: associations_of_issue
+SELECT {association} FROM associations a JOIN files f ON f.no = a.file_no JOIN issues i ON i.no = a.issue_no
+WHERE a.issue_no = ? ORDER BY a.no;

@@ -1,0 +1,194 @@
+"""The registry's file: its statements, its permissions, its version, and what is told when it cannot be used."""
+
+from __future__ import annotations
+
+import sqlite3
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from registry_calls import ACTOR, file_at, found, scanned
+
+from armarium.capabilities.registry.entry import DOOR, kept_by_registry
+from armarium.capabilities.registry.errors import Busy, Damaged, RegistryUnusable, ValidationError
+from armarium.capabilities.registry.languages import language_of
+from armarium.capabilities.registry.model import SortField
+from armarium.capabilities.registry.service import Registry, open_registry
+from armarium.capabilities.registry.settings import RegistrySettings, prefix_of
+from armarium.capabilities.registry.storage import database as database_module
+from armarium.capabilities.registry.storage import files
+from armarium.capabilities.registry.storage.database import Database, statements
+from armarium.capabilities.registry.storage.files import DEFAULT_DIRECTIONS
+from armarium.capability import Facilities, Finding
+from armarium.foundation.events import Events
+
+PARTS = {"{where}": "TRUE", "{index}": "INDEXED BY files_by_path", "{order}": "path"}
+
+
+@pytest.fixture
+def file(project: Path) -> Path:
+    return project / ".armarium" / "registry.sqlite"
+
+
+def every_statement() -> list[str]:
+    made: list[str] = []
+    for statement in statements().values():
+        for part, text in PARTS.items():
+            statement = statement.replace(part, text)
+        made.append(statement)
+    return made
+
+
+@pytest.mark.parametrize("statement", every_statement())
+def test_every_statement_can_be_prepared(tmp_path: Path, statement: str) -> None:
+    Database(tmp_path / "registry.sqlite").close()
+    connection = sqlite3.connect(tmp_path / "registry.sqlite")
+    names = {"path", "file_no", "kind", "limit", "offset", "source", "run", "id", "language", "file_type", "metadata",
+             "now", "no", "removed_at", "title", "body", "status", "priority", "labels", "external_ref", "created_at",
+             "updated_at", "closed_at"}  # fmt: skip
+    values = [None] * statement.count("?") if "?" in statement else dict.fromkeys(names)
+    assert connection.execute(f"EXPLAIN {statement}", values).fetchall()
+    connection.close()
+
+
+@pytest.mark.parametrize("sort", DEFAULT_DIRECTIONS)
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_page_is_found_in_its_index_alone_and_in_its_order(tmp_path: Path, sort: SortField, reverse: bool) -> None:
+    Database(tmp_path / "registry.sqlite").close()
+    connection = sqlite3.connect(tmp_path / "registry.sqlite")
+    order = files._order(sort, reverse=reverse, few=False)
+    plan = connection.execute(
+        f"EXPLAIN QUERY PLAN SELECT no FROM files INDEXED BY files_by_{sort} "
+        f"WHERE language = 'x' AND open_findings > 1 AND open_low > 0 AND instr(sources, 'x') ORDER BY {order} LIMIT 9"
+    ).fetchall()
+    connection.close()
+    told = " ".join(row[3] for row in plan)
+    assert f"USING COVERING INDEX files_by_{sort}" in told
+    assert "TEMP B-TREE" not in told
+
+
+async def test_the_file_belongs_to_its_owner_alone_and_not_to_git(registry: Registry, file: Path) -> None:
+    await registry.register_file("a.py", ACTOR)
+    assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
+    assert {stat.S_IMODE(each.stat().st_mode) for each in file.parent.glob("registry.sqlite*")} == {0o600}
+    assert (file.parent / ".gitignore").read_text() == "*\n"
+
+
+async def test_what_is_known_is_still_known_when_the_registry_is_opened_again(project: Path) -> None:
+    async with open_registry(project) as registry:
+        await scanned(registry, found("a.py"))
+        before = await file_at(registry, "a.py")
+    async with open_registry(project) as registry:
+        assert await file_at(registry, "a.py") == before
+
+
+async def test_a_registry_that_others_are_writing_is_busy_and_worth_another_try(
+    project: Path, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database_module, "_BUSY_S", 0.01)
+    async with open_registry(project) as registry:
+        other = sqlite3.connect(file, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(Busy) as refused:
+            await registry.register_file("a.py", ACTOR)
+        assert (refused.value.code, refused.value.retryable) == ("busy", True)
+        assert (await registry.list_issues()).total == 0
+        other.execute("ROLLBACK")
+        other.close()
+        assert (await registry.register_file("a.py", ACTOR)).path == "a.py"
+
+
+async def test_half_a_character_is_a_bad_argument_also_without_a_client(registry: Registry) -> None:
+    with pytest.raises(ValidationError):
+        await registry.register_file("a.py", ACTOR, language="\ud800")
+
+
+def make_another_version(file: Path) -> None:
+    Database(file).close()
+    connection = sqlite3.connect(file)
+    connection.execute("PRAGMA user_version = 99")
+    connection.close()
+
+
+def make_rubbish(file: Path) -> None:
+    file.write_bytes(b"this is no database, whatever its name says " * 100)
+
+
+@pytest.mark.parametrize(
+    ("make", "error"), [(make_another_version, RegistryUnusable), (make_rubbish, Damaged)]
+)  # fmt: skip
+async def test_a_file_that_cannot_be_used_is_told_and_left_as_it_is(
+    project: Path, file: Path, make: Callable[[Path], None], error: type[Exception]
+) -> None:
+    file.parent.mkdir()
+    make(file)
+    before = file.read_bytes()
+    with pytest.raises(error):
+        async with open_registry(project):
+            pass
+    assert file.read_bytes() == before
+    assert [finding.state for finding in examined(project)] == ["ok", "fail"]
+
+
+async def test_a_project_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RegistryUnusable):
+        async with open_registry(tmp_path / "nowhere"):
+            pass
+    assert [(finding.subject, finding.state) for finding in examined(tmp_path / "nowhere")] == [
+        ("registry project", "fail")
+    ]
+
+
+async def test_a_project_does_not_choose_where_the_registry_is_written(project: Path, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (project / ".armarium").symlink_to(elsewhere)
+    with pytest.raises(RegistryUnusable):
+        async with open_registry(project):
+            pass
+    assert list(elsewhere.iterdir()) == []
+
+
+def examined(project: Path) -> list[Finding]:
+    section = RegistrySettings(project=str(project))
+    return list(DOOR.examine(section, Facilities(Events(), project)))
+
+
+async def test_a_good_project_passes_examination_and_is_not_changed_by_it(project: Path) -> None:
+    assert [(finding.subject, finding.state) for finding in examined(project)] == [("registry project", "ok")]
+    assert list(project.iterdir()) == []
+    async with open_registry(project) as registry:
+        await registry.register_file("a.py", ACTOR)
+        assert [finding.state for finding in examined(project)] == ["ok", "ok"]
+    assert [finding.state for finding in examined(project)] == ["ok", "ok"]
+    assert list(DOOR.examine(None, Facilities(Events(), project))) == []
+
+
+def test_nobody_else_may_show_the_registrys_directory(project: Path) -> None:
+    assert kept_by_registry(RegistrySettings(project=str(project))) == [project / ".armarium"]
+
+
+@pytest.mark.parametrize(
+    ("name", "prefix"),
+    [("Light House", "light-house"), ("a__b", "a-b"), ("-x-", "x"), ("日本", "project"), ("x" * 99, "x" * 40)],
+)
+def test_ids_begin_with_the_directorys_name(tmp_path: Path, name: str, prefix: str) -> None:
+    assert prefix_of(tmp_path / name) == prefix
+
+
+@pytest.mark.parametrize(
+    ("path", "language"),
+    [("a.py", "python"), ("x/Dockerfile", "dockerfile"), (".py", ""), ("README", ""), ("a.TSX", "typescript")],
+)
+def test_languages_are_guessed_from_names(path: str, language: str) -> None:
+    assert language_of(path) == language
+
+
+async def test_ids_begin_alike_for_everybody_who_opens_the_registry(project: Path) -> None:
+    async with open_registry(project, "tower") as registry:
+        first = await registry.register_file("a.py", "keeper")
+    async with open_registry(project) as registry:
+        second = await registry.register_file("b.py", "keeper")
+    assert first.id.startswith("tower-f-")
+    assert second.id.startswith("tower-f-")

@@ -1,0 +1,152 @@
+"""Which paths are registered, and as what: relative to the project, without detours, and never outside."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from registry_calls import Calls, ServedProject
+
+from armarium.capabilities.registry.errors import InvalidPath, RegistryError, ValidationError
+from armarium.capabilities.registry.paths import ProjectPaths
+from armarium.foundation.files.confine import ConfinedRoot
+
+OUTSIDE = [
+    "/etc/passwd", "//etc", "../a.py", "a/../../b.py", "..", "a/b/../../../c", "./../x",
+    "C:\\x.py", "c:/x.py", "C:", "\\\\server\\share\\x", "\\x", "..\\..\\x", "a\\..\\..\\x",
+    "~", "~/x.py", "~root/x.py",
+]  # fmt: skip
+NO_NAME = ["a\x00b", "a\nb", "\x1b[2J", "a\x7f", "a\u2028b", "x" * 256, "x/" * 2100 + "a", "\ud800"]
+
+
+@pytest.fixture
+def paths(project: Path) -> Generator[ProjectPaths]:
+    with ConfinedRoot(str(project)) as root:
+        yield ProjectPaths(root, str(project))
+
+
+@pytest.mark.parametrize("path", [*OUTSIDE, *NO_NAME])
+def test_absolute_escaping_and_impossible_paths_are_invalid(paths: ProjectPaths, path: str) -> None:
+    with pytest.raises(InvalidPath) as refused:
+        paths.canonical(path)
+    assert refused.value.code == "invalid_path"
+    assert refused.value.security
+
+
+@pytest.mark.parametrize("path", ["", ".", "./", "a/..", "src", "src/", "./src/../src", "new/", "inward"])
+def test_directories_and_nothing_at_all_are_bad_arguments(paths: ProjectPaths, project: Path, path: str) -> None:
+    (project / "src").mkdir()
+    (project / "inward").symlink_to("src")
+    with pytest.raises(ValidationError):
+        paths.canonical(path)
+
+
+@pytest.mark.parametrize(
+    ("path", "canonical"),
+    [
+        ("./a//b/../c", "a/c"),
+        ("a.py", "a.py"),
+        ("not/there/yet.py", "not/there/yet.py"),
+        ("file.txt/inside", "file.txt/inside"),
+        ("~$lock.docx", "~$lock.docx"),
+        ("...", "..."),
+        ("..a", "..a"),
+        ("a\\b", "a\\b"),
+        (" ", " "),
+        ("ünï/cödé.py", "ünï/cödé.py"),
+        ("a:b", "a:b"),
+    ],
+)
+def test_a_path_comes_back_without_detours(paths: ProjectPaths, project: Path, path: str, canonical: str) -> None:
+    (project / "file.txt").write_text("x")
+    assert paths.canonical(path) == canonical
+
+
+def test_links_inside_the_project_are_followed_to_where_the_file_is(paths: ProjectPaths, project: Path) -> None:
+    (project / "src").mkdir()
+    (project / "src/a.py").write_text("x")
+    (project / "link.py").symlink_to("src/a.py")
+    (project / "lib").symlink_to(project / "src")
+    (project / "dangling").symlink_to("not-there")
+    assert paths.canonical("link.py") == "src/a.py"
+    assert paths.canonical("lib/a.py") == "src/a.py"
+    assert paths.canonical("lib/new/b.py") == "src/new/b.py"
+    assert paths.canonical("dangling") == "dangling"
+
+
+@pytest.mark.parametrize("target", ["..", "../outside", "/", "/etc", "/not-there-at-all"])
+def test_links_that_lead_outside_are_refused_wherever_they_stand(
+    paths: ProjectPaths, project: Path, target: str
+) -> None:
+    (project / "out").symlink_to(target)
+    for path in ("out", "out/x.py", "out/not/there", "./out/../out/x"):
+        with pytest.raises(InvalidPath) as refused:
+            paths.canonical(path)
+        assert str(project) not in refused.value.message
+
+
+def test_links_that_lead_in_a_circle_are_refused(paths: ProjectPaths, project: Path) -> None:
+    (project / "one").symlink_to("two")
+    (project / "two").symlink_to("one")
+    with pytest.raises(InvalidPath):
+        paths.canonical("one/x.py")
+
+
+def test_a_link_to_a_name_that_is_not_text_is_refused(paths: ProjectPaths, project: Path) -> None:
+    with open(os.path.join(os.fsencode(project), b"not-\xff-text"), "w"):
+        pass
+    os.symlink(b"not-\xff-text", os.path.join(os.fsencode(project), b"link"))
+    with pytest.raises(InvalidPath):
+        paths.canonical("link")
+
+
+def test_paths_of_reports_may_be_absolute_or_addresses_inside_the_project(paths: ProjectPaths, project: Path) -> None:
+    assert paths.relative(f"{project}/src/a.py") == "src/a.py"
+    assert paths.relative(f"file://{project}/src/a%20b.py".replace(" ", "%20")) == "src/a b.py"
+    assert paths.relative("src/a.py") == "src/a.py"
+    assert paths.relative(f"{project}-other/a.py") == f"{project}-other/a.py"
+    assert paths.covered(str(project)) == ""
+    assert paths.covered(".") == ""
+    assert paths.covered("src/") == "src"
+
+
+hostile = st.text(st.sampled_from("ab./\\~:é\x00\n %_C"), max_size=12)
+
+
+@given(path=hostile | st.text(max_size=30))
+@example(path="a/../..")
+@example(path="\\..")
+def test_any_text_is_a_path_inside_the_project_or_refused(path: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    directory = tmp_path_factory.getbasetemp() / "any-text"
+    directory.mkdir(exist_ok=True)
+    with ConfinedRoot(str(directory)) as root:
+        paths = ProjectPaths(root, str(directory))
+        try:
+            canonical = paths.canonical(path)
+        except RegistryError as refused:
+            assert refused.code in ("invalid_path", "validation_error")  # noqa: PT017 either is right
+            return
+        assert paths.canonical(canonical) == canonical
+        assert os.path.normpath(os.path.join(directory, canonical)).startswith(f"{directory}/")
+        assert canonical.isprintable() or all(char not in canonical for char in "\0\n")
+
+
+async def test_the_tool_tells_invalid_paths_and_never_where_they_lead(calls: Calls, served: ServedProject) -> None:
+    (served.directory / "way-out").symlink_to(served.directory.parent)
+    for path in (*OUTSIDE, *NO_NAME[:-1], "way-out/config.yaml", "way-out"):
+        assert await calls.code("register_file", path=path) == "invalid_path", path
+    assert await calls.code("register_file", path=".") == "validation_error"
+    assert await calls.code("register_file", path="") == "validation_error"
+    assert (await calls.ok("list_files", path_prefix="way-out"))["total"] == 0
+
+
+async def test_links_lead_to_one_record(calls: Calls, served: ServedProject) -> None:
+    (served.directory / "real").mkdir()
+    (served.directory / "real/a.py").write_text("x")
+    (served.directory / "alias").symlink_to("real")
+    direct = await calls.ok("register_file", path="real/a.py")
+    assert await calls.ok("register_file", path="alias/a.py") == direct

@@ -1,0 +1,231 @@
+"""What a scan does to what is known: created, seen again, changed, closed, reopened; all of it or nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from registry_calls import ACTOR, all_files, file_at, found, scanned
+
+from armarium.capabilities.registry.errors import ValidationError
+from armarium.capabilities.registry.model import Finding, Reported, ScanReport, Summary
+from armarium.capabilities.registry.service import Registry
+
+
+async def findings_at(registry: Registry, path: str) -> list[Finding]:
+    page = await registry.list_findings(file_id=(await file_at(registry, path)).id)
+    return sorted(page.items, key=lambda finding: (finding.line_start or 0, finding.rule_id))
+
+
+async def event_types(registry: Registry, path: str) -> list[str]:
+    """Oldest first."""
+    timeline = await registry.timeline((await file_at(registry, path)).id)
+    return [event.type for event in reversed(timeline.items)]
+
+
+async def test_findings_come_in_with_their_files(registry: Registry) -> None:
+    outcome = await scanned(registry, found("a.py", severity="critical"), found("b/c.go", "R2", 5, suggestion="mend"))
+    assert (outcome.findings_created, outcome.files, outcome.skipped) == (2, 2, {})
+    assert [(file.path, file.language) for file in await all_files(registry)] == [("a.py", "python"), ("b/c.go", "go")]
+    [finding] = await findings_at(registry, "b/c.go")
+    assert (finding.scan_source, finding.rule_id, finding.line_start) == ("ruff", "R2", 5)
+    assert (finding.suggestion, finding.status, finding.seen_count) == ("mend", "open", 1)
+    assert finding.scan_run_id == outcome.scan_run_id
+    assert finding.id.startswith("light-house-sf-")
+    assert (await file_at(registry, "a.py")).summary == Summary(1, 1, critical=1)
+
+
+async def test_the_same_report_again_changes_nothing_but_how_often_it_was_seen(registry: Registry) -> None:
+    report = (found("a.py"), found("a.py", "R2", None), found("a.py", "R3", 7, fingerprint="abc"))
+    await scanned(registry, *report)
+    before = await file_at(registry, "a.py"), await event_types(registry, "a.py")
+    again = await scanned(registry, *report)
+    assert (again.findings_created, again.findings_updated, again.findings_closed) == (0, 0, 0)
+    assert again.findings_unchanged == 3
+    assert (await file_at(registry, "a.py"), await event_types(registry, "a.py")) == before
+    assert {finding.seen_count for finding in await findings_at(registry, "a.py")} == {2}
+    assert {finding.scan_run_id for finding in await findings_at(registry, "a.py")} == {again.scan_run_id}
+
+
+async def test_findings_of_one_identity_count_once(registry: Registry) -> None:
+    outcome = await scanned(registry, found("a.py"), found("./a.py", message="said differently"), found("x/../a.py"))
+    assert (outcome.findings_created, outcome.files) == (1, 1)
+
+
+async def test_a_fingerprint_is_followed_to_another_line(registry: Registry) -> None:
+    await scanned(registry, found("a.py", line=1, fingerprint="abc"))
+    [before] = await findings_at(registry, "a.py")
+    moved = await scanned(registry, found("a.py", line=9, fingerprint="abc", severity="high"))
+    assert (moved.findings_created, moved.findings_updated, moved.findings_closed) == (0, 1, 0)
+    [after] = await findings_at(registry, "a.py")
+    assert (after.id, after.line_start, after.severity) == (before.id, 9, "high")
+    assert after.updated_at > before.updated_at
+    newest = (await registry.timeline(after.file_id)).items[0]
+    assert newest.type == "finding_updated"
+    assert newest.data["changes"] == {
+        "line_start": {"old_value": 1, "new_value": 9},
+        "severity": {"old_value": "info", "new_value": "high"},
+    }
+    assert (await file_at(registry, "a.py")).summary == Summary(1, 1, high=1)
+
+
+async def test_without_fingerprint_and_line_the_message_tells_findings_apart(registry: Registry) -> None:
+    await scanned(registry, found("a.py", line=None, message="one"), found("a.py", line=None, message="two"))
+    later = await scanned(registry, found("a.py", line=None, message="two"))
+    assert (later.findings_unchanged, later.findings_closed) == (1, 1)
+
+
+async def test_what_is_not_found_any_more_is_fixed_and_opens_when_it_is_back(registry: Registry) -> None:
+    await scanned(registry, found("a.py"), found("a.py", "R2", 2))
+    fixed = await scanned(registry, found("a.py", "R2", 2))
+    assert fixed.findings_closed == 1
+    assert [finding.status for finding in await findings_at(registry, "a.py")] == ["fixed", "open"]
+    assert (await file_at(registry, "a.py")).summary == Summary(2, 1, info=1)
+    back = await scanned(registry, found("a.py"), found("a.py", "R2", 2))
+    assert (back.findings_reopened, back.findings_updated, back.findings_created) == (1, 0, 0)
+    assert [finding.status for finding in await findings_at(registry, "a.py")] == ["open", "open"]
+    newest = (await registry.timeline((await file_at(registry, "a.py")).id)).items[0]
+    assert (newest.type, newest.data["status"], newest.data["reopened"]) == ("finding_updated", "open", True)
+    types = await event_types(registry, "a.py")
+    assert types == ["finding_created", "finding_created", "finding_closed", "finding_updated"]
+
+
+async def test_a_scan_closes_only_its_own_findings_where_it_looked(registry: Registry) -> None:
+    await scanned(registry, found("src/a.py"), found("src/deep/b.py"), found("srcs/c.py"), found("src.py"))
+    await scanned(registry, found("src/a.py"), source="bandit")
+    outcome = await scanned(registry, covered=("src",))
+    assert (outcome.findings_closed, outcome.files) == (2, 0)
+    still_open = [file.path for file in await all_files(registry) if file.summary.open_findings]
+    assert still_open == ["src.py", "src/a.py", "srcs/c.py"]
+    assert (await scanned(registry, covered=("src.py", "nowhere"))).findings_closed == 1
+    assert (await scanned(registry, covered=(".",))).findings_closed == 1
+    assert (await scanned(registry, covered=(".",), source="bandit")).findings_closed == 1
+
+
+async def test_overlapping_covered_paths_close_once_and_spare_what_was_just_seen(registry: Registry) -> None:
+    await scanned(registry, found("src/a.py"), found("src/a.py", "R2", 2))
+    outcome = await scanned(registry, found("src/a.py"), found("src/a.py", "R3", 3), covered=("src", "src/a.py", ""))
+    assert (outcome.findings_closed, outcome.findings_created, outcome.findings_unchanged) == (1, 1, 1)
+
+
+async def test_a_false_positive_stays_one_and_a_suppressed_finding_begins_as_one(registry: Registry) -> None:
+    await scanned(registry, found("a.py"), found("a.py", "R2", 2, suppressed=True))
+    first, second = await findings_at(registry, "a.py")
+    assert (first.status, second.status) == ("open", "false_positive")
+    judged = await registry.update_finding(first.id, "false_positive", ACTOR)
+    assert judged.status == "false_positive"
+    assert (await file_at(registry, "a.py")).summary == Summary(2, 0)
+    again = await scanned(registry, found("a.py"), found("a.py", "R2", 2))
+    assert again.findings_unchanged == 2
+    assert (await scanned(registry, covered=("a.py",))).findings_closed == 0
+    assert {finding.status for finding in await findings_at(registry, "a.py")} == {"false_positive"}
+
+
+async def test_an_open_finding_that_becomes_suppressed_counts_no_more(registry: Registry) -> None:
+    await scanned(registry, found("a.py"))
+    outcome = await scanned(registry, found("a.py", suppressed=True))
+    assert outcome.findings_updated == 1
+    assert (await file_at(registry, "a.py")).summary == Summary(1, 0)
+
+
+async def test_findings_outside_the_project_are_skipped_and_counted(registry: Registry, project: Path) -> None:
+    (project / "src").mkdir()
+    outcome = await registry.scan(
+        ScanReport(
+            "ruff",
+            [found("/etc/passwd"), found("../x"), found("src"), found(""), found(f"{project}/a.py")],
+            skipped={"unreadable": 2},
+        ),
+        ACTOR,
+    )
+    assert outcome.skipped == {"outside_project": 2, "not_a_file": 2, "unreadable": 2}
+    assert [file.path for file in await all_files(registry)] == ["a.py"]
+
+
+async def test_lines_that_no_file_has_and_halves_of_characters_are_put_right(registry: Registry) -> None:
+    await scanned(registry, found("a.py", line=-1, message="half \ud800"), found("b.py", line=2**70, line_end=0))
+    [a], [b] = await findings_at(registry, "a.py"), await findings_at(registry, "b.py")
+    assert (a.line_start, a.message, b.line_start, b.line_end) == (None, "half ?", None, None)
+
+
+async def test_a_report_that_fails_in_the_middle_changes_nothing(registry: Registry) -> None:
+    await scanned(registry, found("a.py"))
+
+    def failing() -> Iterator[Reported]:
+        yield from (found(f"{number}.py") for number in range(3000))
+        raise ValidationError("the rest is unreadable")
+
+    with pytest.raises(ValidationError):
+        await registry.scan(ScanReport("ruff", failing(), (".",)), ACTOR)
+    assert [(file.path, file.summary.open_findings) for file in await all_files(registry)] == [("a.py", 1)]
+    assert (await scanned(registry, found("a.py"))).findings_unchanged == 1
+
+
+async def test_numbers_that_json_readers_do_not_agree_on_are_refused(registry: Registry) -> None:
+    with pytest.raises(ValidationError):
+        await scanned(registry, found("a.py", metadata={"n": 2**70}))
+    with pytest.raises(ValidationError):
+        await registry.register_file("a.py", ACTOR, metadata={"n": 2**70})
+    assert await all_files(registry) == []
+
+
+async def test_progress_is_told_as_findings_come_in(registry: Registry) -> None:
+    told: list[int] = []
+    await registry.scan(ScanReport("ruff", [found("a.py", line=n + 1) for n in range(2500)]), ACTOR, told.append)
+    assert told == [1000, 2000, 2500]
+
+
+@pytest.mark.parametrize("source", ["", "two\nlines", "x" * 201])
+async def test_a_source_is_a_name(registry: Registry, source: str) -> None:
+    with pytest.raises(ValidationError):
+        await scanned(registry, found("a.py"), source=source)
+
+
+async def test_a_renamed_file_keeps_id_findings_and_history(registry: Registry) -> None:
+    await scanned(registry, found("old/a.py"), found("old/deep/b.py"), found("older/c.py"))
+    before = await file_at(registry, "old/a.py")
+    assert await registry.note_moved("old", "new", ACTOR) == 2
+    after = await file_at(registry, "new/a.py")
+    assert (after.id, after.summary, after.first_seen) == (before.id, before.summary, before.first_seen)
+    assert [file.path for file in await all_files(registry)] == ["new/a.py", "new/deep/b.py", "older/c.py"]
+    newest = (await registry.timeline(after.id)).items[0]
+    assert newest.type == "file_metadata_update"
+    assert newest.data == {"field": "path", "old_value": "old/a.py", "new_value": "new/a.py", "actor": ACTOR}
+    assert (await scanned(registry, found("new/a.py"))).findings_unchanged == 1
+
+
+async def test_a_file_moved_onto_another_leaves_the_record_of_both(registry: Registry) -> None:
+    await scanned(registry, found("a.py"), found("b.py", "R2"))
+    moving, replaced = await file_at(registry, "a.py"), await file_at(registry, "b.py")
+    assert await registry.note_moved("a.py", "b.py", ACTOR) == 1
+    assert (await file_at(registry, "b.py")).id == moving.id
+    gone = (await registry.get_file(replaced.id)).file
+    assert gone.removed_at is not None
+    assert gone.summary == Summary(1, 0)
+    assert (await registry.register_file("b.py", ACTOR)).id == moving.id
+
+
+async def test_a_removed_file_is_still_known_and_comes_back_as_itself(registry: Registry) -> None:
+    await scanned(registry, found("src/a.py"), found("src/b.py"))
+    before = await file_at(registry, "src/a.py")
+    assert await registry.note_removed("src", ACTOR) == 2
+    assert await registry.note_removed("src", ACTOR) == 0
+    [a, b] = await all_files(registry)
+    assert a.removed_at == b.removed_at is not None
+    assert a.summary == Summary(1, 0)
+    events = (await registry.timeline(a.id)).items
+    assert [(event.type, event.data.get("field")) for event in events[:2]] == [
+        ("file_metadata_update", "removed"),
+        ("finding_closed", None),
+    ]
+    await registry.note_changed(["src/a.py", "src/new.py"], ACTOR)
+    back = await file_at(registry, "src/a.py")
+    assert (back.id, back.removed_at, back.summary) == (before.id, None, Summary(1, 0))
+    assert (await scanned(registry, found("src/a.py"))).findings_reopened == 1
+
+
+async def test_news_of_what_is_no_file_of_the_project_does_not_lose_the_rest(registry: Registry, project: Path) -> None:
+    (project / "src").mkdir()
+    await registry.note_changed(["a.py", "src", "../outside.py", "b.py"], ACTOR)
+    assert [file.path for file in await all_files(registry)] == ["a.py", "b.py"]
