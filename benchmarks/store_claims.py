@@ -152,7 +152,7 @@ def from_outbox(database: Database) -> Claim:
     )
 
     async def claim() -> list[int]:
-        return [job.id for job in await outbox.claim(SETTINGS.batch_size)]
+        return [job.id for job in await outbox.claim("words", SETTINGS.batch_size)]
 
     return claim
 

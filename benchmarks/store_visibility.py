@@ -3,9 +3,9 @@
 The store as a server opens it, with its own PostgreSQL, two workers and the local model. New files come at a steady
 pace, whether or not the ones before are done, for half a minute. How long each takes to become visible the store says
 itself; one in 25 is also looked for from outside, by a word that stands in no other file, until the search gives it.
-That lag contains the search itself and the pause between two tries. Notes of 300 bytes are what the goal is about.
-Files of 1 kB come faster than the local model reads (`embedding_throughput`): words do not wait for vectors, until so
-many vectors are missing that no more jobs are taken. `--quick` takes a twentieth.
+That lag contains the search itself and the pause between two tries. Notes of 300 bytes come as fast as the local model
+reads, files of 1 kB faster (`embedding_throughput`): their words must not wait for the vectors of those before. How
+many jobs still wait for vectors when all words are there is told, too. `--quick` takes a twentieth.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ WRITES = 1_500
 WARM_UP = 20
 LOOKED_FOR = 25
 """One of so many files is looked for."""
-NOTE, PAGE = 300, 1_000
-"""Bytes in a file; the goal is about notes."""
+SIZES = (300, 1_000)
+"""Bytes in a file."""
 GOAL_MS = 1000.0
 BETWEEN_TRIES_S = 0.05
 SHARE_OF_WAIT = 0.05
@@ -44,6 +44,7 @@ PATIENCE_S = 300.0
 WORKERS = 2
 PROJECT = "notes"
 LAG_METRIC = "mcp_files_index_visibility_lag_ms"
+DONE_METRIC = "mcp_files_index_job_latency_ms_count"
 CALL = Call(Principal("bench", (), key_hash("bench")))
 
 
@@ -59,9 +60,9 @@ class Measured:
 
 
 async def main() -> None:
-    rows = [await measured_with(size) for size in (NOTE, PAGE)]
-    met = rows[0]["found_p95_ms"] < GOAL_MS and rows[0]["store_says_within_1s"] >= 0.95
-    goal = f"notes: p95 under {GOAL_MS:g} ms, found by a search and as the store says"
+    rows = [await measured_with(size) for size in SIZES]
+    met = all(row["found_p95_ms"] < GOAL_MS and row["store_says_within_1s"] >= 0.95 for row in rows)
+    goal = f"p95 under {GOAL_MS:g} ms for both sizes, found by a search and as the store says"
     report("store_visibility", rows, goal, met)
 
 
@@ -85,6 +86,7 @@ async def measured_with(size: int) -> dict[str, Any]:
             await until_visible(registry, WARM_UP + scaled(WRITES))
             cpu_s, wall_s = time.process_time() - cpu, time.perf_counter() - wall
             lags = StoreLags.of(registry).since(before)
+            embedded = registry.get_sample_value(DONE_METRIC) or 0.0
     return {
         "case": f"{WRITES_PER_SECOND} writes a second of {size} bytes, {WORKERS} workers",
         "writes": len(measured.writes),
@@ -99,6 +101,7 @@ async def measured_with(size: int) -> dict[str, Any]:
         "write_p95_ms": at(measured.writes, 0.95),
         "begun_late_p95_ms": at(measured.late, 0.95),
         "all_visible_after_s": round(wall_s, 2),
+        "without_vectors_then": WARM_UP + scaled(WRITES) - round(embedded),
         "cpu_ms_for_each": round(cpu_s * 1000 / len(measured.writes), 2),
     }
 

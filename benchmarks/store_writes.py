@@ -1,8 +1,8 @@
 """How much of what PostgreSQL can do is left when 32 clients write through the store, and what does a write cost us?
 
 The store as a server opens it, on a PostgreSQL that flushes every commit to the disk. The peer is `pgbench` on the
-same server, with as many connections and the very statements of a write: begin and lock, look, apply, commit. The two
-take turns. One project for each client, files of 1 kB created and appended to; then one project that all 32 share,
+same server, with as many connections and the very statement of a write, which locks, looks, applies and commits. The
+two take turns. One project for each client, files of 1 kB created and appended to; then one project that all 32 share,
 where waiting for each other must not leave anybody behind. `--quick` takes a twentieth.
 """
 
@@ -47,9 +47,10 @@ FIRST_PATH = 1_000_000_000
 PATHS_OF_A_CLIENT = 1_000_000
 
 _TPS = re.compile(r"^tps = ([\d.]+) \(without initial connection time\)", re.MULTILINE)
-_LOOK = (":tenant", ":project", ":path", ":parents", "NULL", "NULL")
-_CREATE = (":tenant", ":project", ":path", ":content", ":searchable", "NULL")
-_CHANGE = (":tenant", ":project", ":path", ":content", ":size", ":grown", ":versions", ":searchable", "NULL")
+_ARGUMENTS = (
+    *(":tenant", ":project", ":path", ":parents", ":content", "'APPEND'", "0", "false", "NULL"),
+    *(":max_file_bytes", ":max_project_bytes", ":versions", ":searchable", "NULL", ":project", ":lock_timeout_ms"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,8 +183,8 @@ def pgbench(bench: Bench, case: Case) -> Round:
     """The same writes by pgbench, also for a tenant of their own."""
     tenant = secrets.token_hex(32)
     if case.appending:
-        run_pgbench(bench, script(bench, case, tenant, creating=True), tenant, FILES_APPENDED_TO)
-    return run_pgbench(bench, script(bench, case, tenant, creating=not case.appending), tenant, case.writes_each)
+        run_pgbench(bench, script(case), tenant, FILES_APPENDED_TO)
+    return run_pgbench(bench, script(case), tenant, case.writes_each)
 
 
 def run_pgbench(bench: Bench, script: str, tenant: str, writes_each: int) -> Round:
@@ -194,8 +195,10 @@ def run_pgbench(bench: Bench, script: str, tenant: str, writes_each: int) -> Rou
             "tenant": tenant,
             "parents": "{/docs}",
             "content": CONTENT,
-            "grown": len(CONTENT),
+            "max_file_bytes": bench.settings.max_file_bytes,
+            "max_project_bytes": bench.settings.max_project_bytes,
             "versions": bench.settings.history.versions,
+            "lock_timeout_ms": bench.settings.lock_timeout_ms,
             "searchable": "true",
             "number": -1,
         }
@@ -221,34 +224,19 @@ def run_pgbench(bench: Bench, script: str, tenant: str, writes_each: int) -> Rou
     return Round(float(rate[1]), cpu_s * 1000 / (CLIENTS * writes_each), taken_ms)
 
 
-def script(bench: Bench, case: Case, tenant: str, *, creating: bool) -> str:
-    """A write as the store does it, in four round trips: what is between the two words about a pipeline is one."""
-    place = ":number" if creating else f":number % {FILES_APPENDED_TO}"
+def script(case: Case) -> str:
+    """A write as the store does it. The number of a project's lock is its own number here."""
+    place = f":number % {FILES_APPENDED_TO}" if case.appending else ":number"
+    lines = [line for line in SQL["write_file"].splitlines() if not line.startswith("--")]
     return "\n".join(
         [
             "\\set number :number + 1",
             f"\\set path {FIRST_PATH} + :client_id * {PATHS_OF_A_CLIENT} + {place}",
             f"\\set project {0 if case.shared else ':client_id'}",
-            "\\startpipeline",
-            "BEGIN;",
-            f"SET LOCAL armarium.tenant = '{tenant}';",
-            f"SET LOCAL lock_timeout = {bench.settings.lock_timeout_ms};",
-            "SELECT pg_advisory_xact_lock(:project);",
-            "\\endpipeline",
-            f"{with_variables(SQL['look'], _LOOK)} \\gset",
-            with_variables(SQL["create_file"], _CREATE) if creating else with_variables(SQL["change_file"], _CHANGE),
-            "COMMIT;",
+            re.sub(r"\$(\d+)", lambda match: _ARGUMENTS[int(match[1]) - 1], "\n".join(lines)),
             "",
         ]
     )
-
-
-def with_variables(statement: str, values: tuple[str, ...]) -> str:
-    """A statement of ours as pgbench reads it, on lines of its own and without remarks."""
-    lines = [line for line in statement.splitlines() if line and not line.startswith("--")]
-    text = re.sub(r"\$(\d+)", lambda match: values[int(match[1]) - 1], "\n".join(lines))
-    # What follows it may be for pgbench itself, and that begins where the statement ends.
-    return text.removesuffix(";") if statement is SQL["look"] else text
 
 
 def children_cpu_s() -> float:

@@ -60,11 +60,20 @@ async def set_job(database: Database, job_id: int, assignments: str) -> None:
 
 async def statuses(database: Database, tenant: str) -> list[str]:
     """The states of a tenant's jobs, in the order they were made."""
+    return [status for status, _ in await _states(database, tenant)]
+
+
+async def stages(database: Database, tenant: str) -> list[str]:
+    """The stages of a tenant's jobs, in the order they were made."""
+    return [stage for _, stage in await _states(database, tenant)]
+
+
+async def _states(database: Database, tenant: str) -> list[tuple[str, str]]:
     async with database.reading(tenant) as connection:
         rows = await connection.fetch(
-            "SELECT status FROM mcp_file_index_jobs WHERE apikey_hash = $1 ORDER BY id", tenant
+            "SELECT status, stage FROM mcp_file_index_jobs WHERE apikey_hash = $1 ORDER BY id", tenant
         )
-    return [row["status"] for row in rows]
+    return [(row["status"], row["stage"]) for row in rows]
 
 
 async def until(condition: Callable[[], Any]) -> None:

@@ -12,7 +12,7 @@ from armarium.capabilities.store.settings import StoreSettings
 from armarium.capabilities.store.tools import store_tools
 from armarium.foundation.identity import Principal
 from armarium.foundation.telemetry import Metrics
-from armarium.surfaces.mcp.dispatch import Caller, Dispatcher
+from armarium.surfaces.dispatch import Caller, Dispatcher
 
 Json = dict[str, Any]
 UNLIMITED = {"rate": {"calls_per_second": 1e9, "burst": 10**9}}

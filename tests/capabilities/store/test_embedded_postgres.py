@@ -158,7 +158,8 @@ def made_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def place(empty_place: Place, made_data: Path) -> Place:
     """A place where a server has run before."""
     empty_place.home.prepare()
-    shutil.copytree(made_data, empty_place.home.data)
+    # A thousand small files, for which a program of its own takes half the time.
+    subprocess.run(["cp", "-R", made_data, empty_place.home.data], check=True)
     return empty_place
 
 

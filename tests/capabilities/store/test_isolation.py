@@ -8,18 +8,33 @@ from importlib.resources import files
 import pytest
 
 from armarium.capabilities.store.database import Database
+from armarium.capabilities.store.migrate import migrations
 from armarium.foundation.sql import queries
 
 PACKAGE = "armarium.capabilities.store.sql"
-TOUCHED = re.compile(r"\b(?:FROM|JOIN|INTO|UPDATE|USING|,)\s+(?:ONLY\s+)?(mcp_\w+)", re.IGNORECASE)
+FUNCTION = re.compile(r"CREATE FUNCTION (\w+)\(.*?AS \$\$(.*?)\$\$", re.DOTALL)
+FUNCTIONS = [(name, body) for _, _, sql in migrations() for name, body in FUNCTION.findall(sql)]
+# Not our functions: their own statements are walked through.
+NO_TABLE = "|".join(rf"{name}\b" for name, _ in FUNCTIONS)
+TOUCHED = re.compile(rf"\b(?:FROM|JOIN|INTO|UPDATE|USING|,)\s+(?:ONLY\s+)?(?!{NO_TABLE})(mcp_\w+)", re.IGNORECASE)
 INLINE = re.compile(r"\b(?:FROM|JOIN|INTO|UPDATE)\s+mcp_\w+")
 STATEMENT = re.compile(r"\b(?:SELECT|INSERT|UPDATE|DELETE)\b", re.IGNORECASE)
 
 
-def statements() -> list[tuple[str, str]]:
+def named_statements() -> list[tuple[str, str]]:
     """Every statement of the package with its name."""
     found = [entry.name for entry in files(PACKAGE).iterdir() if entry.name.endswith(".sql")]
     return [(f"{file}:{name}", text) for file in sorted(found) for name, text in queries(PACKAGE, file).items()]
+
+
+def statements_of_functions() -> list[tuple[str, str]]:
+    """What the functions in the database do, statement by statement."""
+    return [
+        (f"{function}:{number}", statement)
+        for function, body in FUNCTIONS
+        for number, statement in enumerate(re.sub(r"--[^\n]*", "", body).split(";"), 1)
+        if STATEMENT.search(statement)
+    ]
 
 
 def blocks(statement: str) -> list[str]:
@@ -49,7 +64,7 @@ def careless(statement: str) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize(("name", "statement"), statements())
+@pytest.mark.parametrize(("name", "statement"), [*named_statements(), *statements_of_functions()])
 def test_a_statement_on_tenants_rows_names_the_tenant(name: str, statement: str) -> None:
     assert careless(statement) == []
 
@@ -67,6 +82,7 @@ def test_a_statement_on_tenants_rows_names_the_tenant(name: str, statement: str)
             ["mcp_files", "mcp_file_chunks"],
         ),
         ("INSERT INTO mcp_files (apikey_hash, path) VALUES ($1, $2)", []),
+        ("INSERT INTO mcp_files(path) SELECT path FROM mcp_file_write($1)", ["mcp_files"]),
         ("SELECT FROM mcp_files WHERE (apikey_hash, project) = ($1, $2)", []),
     ],
 )
@@ -92,7 +108,7 @@ async def test_row_security_covers_every_table_of_tenants(database: Database, te
     assert [table["relname"] for table in tables if not table["secured"] or table["policies"] != 1] == []
 
 
-@pytest.mark.parametrize(("name", "statement"), statements())
+@pytest.mark.parametrize(("name", "statement"), named_statements())
 async def test_every_statement_fits_the_schema(database: Database, tenant: str, name: str, statement: str) -> None:
     async with database.writing(tenant) as connection:
         await connection.execute(f"PREPARE tried AS {statement}")

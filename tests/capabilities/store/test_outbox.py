@@ -11,11 +11,12 @@ import pytest
 
 from armarium.capabilities.store.database import ALL_TENANTS, Database
 from armarium.capabilities.store.model import Scope
-from armarium.capabilities.store.outbox import Depth, IndexJob, Outbox
+from armarium.capabilities.store.outbox import Depth, IndexJob, Outbox, Stage
 from support.outbox import clear_jobs, enqueue, job_row, set_job, statuses
 
 LEASE_S = 60.0
 BACKOFF_S = 100.0
+STAGES: tuple[Stage, ...] = ("words", "vectors")
 
 
 def outbox_of(database: Database, *, retry_max: int = 2) -> Outbox:
@@ -30,7 +31,7 @@ async def outbox(database: Database) -> AsyncGenerator[Outbox]:
 
 
 async def claimed(outbox: Outbox) -> IndexJob:
-    (job,) = await outbox.claim(10)
+    (job,) = await outbox.claim("words", 10)
     return job
 
 
@@ -51,16 +52,16 @@ async def test_a_claimed_job_says_what_to_do_and_for_whom(outbox: Outbox, databa
 async def test_jobs_are_claimed_oldest_first_over_all_tenants(outbox: Outbox, database: Database) -> None:
     ids = [await enqueue(database, secrets.token_hex(32), f"/{n}") for n in range(5)]
     await set_job(database, ids[3], "available_at = now() - interval '1 hour'")
-    assert [job.id for job in await outbox.claim(2)] == [ids[3], ids[0]]
-    assert [job.id for job in await outbox.claim(10)] == [ids[1], ids[2], ids[4]]
-    assert await outbox.claim(10) == []
+    assert [job.id for job in await outbox.claim("words", 2)] == [ids[3], ids[0]]
+    assert [job.id for job in await outbox.claim("words", 10)] == [ids[1], ids[2], ids[4]]
+    assert await outbox.claim("words", 10) == []
 
 
 async def test_a_job_waits_for_its_time_and_the_wait_is_told(outbox: Outbox, database: Database, tenant: str) -> None:
-    assert await outbox.claim_or_wait(10) == ([], None)
+    assert await outbox.claim_or_wait("words", 10) == ([], None)
     job_id = await enqueue(database, tenant, "/a")
     await set_job(database, job_id, "available_at = now() + interval '1 hour'")
-    jobs, next_due_s = await outbox.claim_or_wait(10)
+    jobs, next_due_s = await outbox.claim_or_wait("words", 10)
     assert jobs == []
     assert next_due_s is not None
     assert 3500 < next_due_s <= 3600
@@ -70,7 +71,7 @@ async def test_a_job_that_is_due_and_blocked_is_not_waited_for(outbox: Outbox, d
     await enqueue(database, tenant, "/a")
     await claimed(outbox)
     await enqueue(database, tenant, "/a")
-    assert await outbox.claim_or_wait(10) == ([], None)
+    assert await outbox.claim_or_wait("words", 10) == ([], None)
 
 
 async def test_only_the_newest_job_of_a_path_is_worked_on(outbox: Outbox, database: Database, tenant: str) -> None:
@@ -78,7 +79,7 @@ async def test_only_the_newest_job_of_a_path_is_worked_on(outbox: Outbox, databa
     second = await enqueue(database, tenant, "/a", "DELETE", reference="r2")
     elsewhere = await enqueue(database, tenant, "/b")
     third = await enqueue(database, tenant, "/a", reference="r3")
-    a, b = await outbox.claim(10)
+    a, b = await outbox.claim("words", 10)
     assert (a.id, a.superseded, a.references) == (third, (second, first), ("r3", "r2", "r1"))
     assert (b.id, b.superseded) == (elsewhere, ())
     await outbox.done(a)
@@ -93,14 +94,14 @@ async def test_the_same_path_of_another_tenant_or_project_is_another_path(outbox
         await enqueue(database, other, "/a"),
         await enqueue(database, one, "/a", project="q"),
     ]
-    assert [(job.id, job.superseded) for job in await outbox.claim(10)] == [(job_id, ()) for job_id in ids]
+    assert [(job.id, job.superseded) for job in await outbox.claim("words", 10)] == [(job_id, ()) for job_id in ids]
 
 
 async def test_a_path_that_is_worked_on_is_left_alone(outbox: Outbox, database: Database, tenant: str) -> None:
     await enqueue(database, tenant, "/a")
     job = await claimed(outbox)
     newer = await enqueue(database, tenant, "/a")
-    assert await outbox_of(database).claim(10) == []
+    assert await outbox_of(database).claim("words", 10) == []
     await outbox.done(job)
     assert (await claimed(outbox)).id == newer
 
@@ -130,7 +131,7 @@ async def test_retries_wait_twice_as_long_each_time_and_then_the_job_has_failed(
         await set_job(database, job_id, "available_at = now()")
     assert await outbox.retry(await claimed(outbox), "OPENAI_FAILED") == "failed"
     assert await statuses(database, tenant) == ["failed"]
-    assert await outbox.claim(10) == []
+    assert await outbox.claim("words", 10) == []
 
 
 async def test_a_retry_does_not_come_before_the_vendor_allows(outbox: Outbox, database: Database, tenant: str) -> None:
@@ -204,8 +205,8 @@ async def test_released_jobs_keep_their_place_and_count_no_retry(
     outbox: Outbox, database: Database, tenant: str
 ) -> None:
     ids = [await enqueue(database, tenant, f"/{n}") for n in range(3)]
-    await outbox.release(await outbox.claim(2))
-    jobs = await outbox_of(database).claim(10)
+    await outbox.release(await outbox.claim("words", 2))
+    jobs = await outbox_of(database).claim("words", 10)
     assert [(job.id, job.retry_count) for job in jobs] == [(job_id, 0) for job_id in ids]
 
 
@@ -223,7 +224,7 @@ async def test_the_depth_of_the_queue(outbox: Outbox, database: Database, tenant
     await outbox.fail(await claimed(outbox), "X")
     for n in range(3):
         await enqueue(database, tenant, f"/{n}")
-    done, _ = await outbox.claim(2)
+    done, _ = await outbox.claim("words", 2)
     await outbox.done(done)
     assert await outbox.depth() == Depth(pending=1, processing=1, failed=1)
     assert await outbox.depth(tenant) == Depth(pending=1, processing=1, failed=0)
@@ -235,7 +236,7 @@ async def test_a_reference_is_in_use_until_the_last_job_with_it_ends(
     await enqueue(database, tenant, "/a", reference="own")
     await enqueue(database, tenant, "/a", reference="shared")
     await enqueue(database, tenant, "/b", reference="shared")
-    a, b = await outbox.claim(10)
+    a, b = await outbox.claim("words", 10)
     assert await outbox.unused(a) == ["own"]
     await outbox.done(a)
     assert await outbox.unused(a) == ["own"]
@@ -247,47 +248,127 @@ async def test_a_reference_is_in_use_until_the_last_job_with_it_ends(
     assert await outbox.unused(b) == ["shared"]
 
 
+async def test_a_job_handed_on_waits_in_the_other_stage_with_all_its_tries_before_it(
+    outbox: Outbox, database: Database, tenant: str
+) -> None:
+    job_id = await enqueue(database, tenant, "/a", reference="r1")
+    assert await outbox.retry(await claimed(outbox), "X") == "pending"
+    await set_job(database, job_id, "available_at = now()")
+    assert await outbox.hand_on(await claimed(outbox))
+    assert await outbox.claim("words", 10) == []
+    row = await job_row(database, job_id)
+    assert (row["status"], row["error_code"], row["worker"], row["lease_until"]) == ("pending", None, None, None)
+    (job,) = await outbox.claim("vectors", 10)
+    assert (job.id, job.stage, job.retry_count, job.references) == (job_id, "vectors", 0, ("r1",))
+    assert await outbox.retry(job, "X") == "pending"
+    assert await outbox.claim_or_wait("words", 10) == ([], None)
+    _, next_due_s = await outbox.claim_or_wait("vectors", 10)
+    assert next_due_s is not None
+
+
+async def test_each_stage_holds_a_path_for_itself(outbox: Outbox, database: Database, tenant: str) -> None:
+    first = await enqueue(database, tenant, "/a")
+    await outbox.hand_on(await claimed(outbox))
+    (embedding,) = await outbox.claim("vectors", 10)
+    second = await enqueue(database, tenant, "/a")
+    writing = await claimed(outbox)
+    assert (embedding.id, writing.id, writing.superseded) == (first, second, ())
+    await outbox.hand_on(writing)
+    assert await outbox.claim("vectors", 10) == []
+    await outbox.done(embedding)
+    (job,) = await outbox.claim("vectors", 10)
+    assert (job.id, job.superseded) == (second, ())
+
+
+async def test_of_the_jobs_handed_on_for_a_path_the_newest_is_worked_on(
+    outbox: Outbox, database: Database, tenant: str
+) -> None:
+    ids: list[int] = []
+    for number in range(3):
+        ids.append(await enqueue(database, tenant, "/a", reference=f"r{number}"))
+        await outbox.hand_on(await claimed(outbox))
+    (job,) = await outbox.claim("vectors", 10)
+    assert (job.id, job.superseded, job.references) == (ids[2], (ids[1], ids[0]), ("r2", "r1", "r0"))
+    await outbox.done(job)
+    assert await statuses(database, tenant) == ["done"] * 3
+    assert await outbox.unused(job) == ["r2", "r1", "r0"]
+
+
+async def test_the_keys_of_older_jobs_are_handed_on_with_the_newest(
+    outbox: Outbox, database: Database, tenant: str
+) -> None:
+    with_key = await enqueue(database, tenant, "/a", reference="r1")
+    await enqueue(database, tenant, "/a")
+    newest = await enqueue(database, tenant, "/a", reference="r2")
+    job = await claimed(outbox)
+    await outbox.hand_on(job)
+    assert await outbox.unused(job) == []
+    assert await statuses(database, tenant) == ["pending", "done", "pending"]
+    (job,) = await outbox.claim("vectors", 10)
+    assert (job.id, job.superseded, job.references) == (newest, (with_key,), ("r2", "r1"))
+
+
+async def test_who_lost_the_lease_hands_nothing_on(outbox: Outbox, database: Database, tenant: str) -> None:
+    await enqueue(database, tenant, "/a", reference="r1")
+    job_id = await enqueue(database, tenant, "/a")
+    lost = await claimed(outbox)
+    await expire(database, job_id)
+    await outbox.recover()
+    assert not await outbox.hand_on(lost)
+    assert await statuses(database, tenant) == ["done", "pending"]
+    assert await outbox.claim("vectors", 10) == []
+
+
+async def test_the_depth_counts_both_stages(outbox: Outbox, database: Database, tenant: str) -> None:
+    for n in range(3):
+        await enqueue(database, tenant, f"/{n}")
+    for job in await outbox.claim("words", 2):
+        await outbox.hand_on(job)
+    await outbox.claim("vectors", 1)
+    assert await outbox.depth() == Depth(pending=2, processing=1, failed=0)
+
+
 async def test_many_workers_claim_each_job_once(outbox: Outbox, database: Database, tenant: str) -> None:
     ids = [await enqueue(database, tenant, f"/{n}") for n in range(120)]
     seen: list[int] = []
 
     async def worker() -> None:
         own = outbox_of(database)
-        while jobs := await own.claim(7):
+        while jobs := await own.claim("words", 7):
             seen.extend(job.id for job in jobs)
 
     await asyncio.gather(*(worker() for _ in range(6)))
     assert sorted(seen) == ids
 
 
-async def test_no_path_is_ever_with_two_workers_nor_goes_back_in_time(
+async def test_no_path_is_ever_with_two_workers_of_a_stage_nor_goes_back_in_time(
     outbox: Outbox, database: Database, tenant: str
 ) -> None:
     paths = [f"/{n}" for n in range(4)]
-    held: set[str] = set()
+    held: set[tuple[Stage, str]] = set()
     newest: dict[str, int] = {}
-    results: dict[str, list[int]] = {path: [] for path in paths}
+    results: dict[tuple[Stage, str], list[int]] = {(stage, path): [] for stage in STAGES for path in paths}
     writing = True
 
     async def writer(path: str) -> None:
         for _ in range(25):
             newest[path] = await enqueue(database, tenant, path)
 
-    async def worker(chance: random.Random) -> None:
+    async def worker(stage: Stage, chance: random.Random) -> None:
         own = outbox_of(database, retry_max=1000)
         while True:
-            jobs = await own.claim(2)
+            jobs = await own.claim(stage, 2)
             for job in jobs:
-                assert job.path not in held
-                held.add(job.path)
+                assert (stage, job.path) not in held
+                held.add((stage, job.path))
             for job in jobs:
                 await asyncio.sleep(0)
-                held.remove(job.path)
+                held.remove((stage, job.path))
                 if chance.random() < 0.3:
                     await own.release([job])
                     continue
-                results[job.path].append(job.id)
-                assert await own.done(job) is not None
+                results[stage, job.path].append(job.id)
+                assert await own.hand_on(job) if stage == "words" else await own.done(job) is not None
             if not jobs and not writing and await own.depth() == Depth(0, 0, 0):
                 return
 
@@ -297,25 +378,32 @@ async def test_no_path_is_ever_with_two_workers_nor_goes_back_in_time(
         writing = False
 
     async with asyncio.timeout(60):
-        await asyncio.gather(writers(), *(worker(random.Random(seed)) for seed in range(5)))
-    for path in paths:
-        assert results[path] == sorted(set(results[path]))
-        assert results[path][-1] == newest[path]
+        await asyncio.gather(writers(), *(worker(stage, random.Random(seed)) for stage in STAGES for seed in range(3)))
+    for (_, path), ids in results.items():
+        assert ids == sorted(set(ids))
+        assert ids[-1] == newest[path]
 
 
+@pytest.mark.parametrize("stage", STAGES)
 async def test_claims_walk_along_the_queue_whatever_the_statistics_say(
-    outbox: Outbox, database: Database, tenant: str
+    outbox: Outbox, database: Database, tenant: str, stage: Stage
 ) -> None:
     from armarium.capabilities.store import outbox as module
 
     async with database.writing(ALL_TENANTS) as connection:
+        # Those of the other stage came first, and are not to be passed.
         await connection.execute(
-            "INSERT INTO mcp_file_index_jobs (apikey_hash, project, file_path, operation) "
-            "SELECT $1, 'p', '/' || n, 'UPSERT' FROM generate_series(1, 3000) AS n",
+            "INSERT INTO mcp_file_index_jobs (apikey_hash, project, file_path, operation, stage, available_at) "
+            "SELECT $1, 'p', '/' || n, 'UPSERT', stage, now() - make_interval(secs => (stage <> $2)::int) "
+            "FROM generate_series(1, 3000) AS n CROSS JOIN unnest(ARRAY['words', 'vectors']) AS stage",
             tenant,
+            stage,
         )
         await connection.execute(module._ALONG_THE_QUEUE)
-        plan = await connection.fetch(f"EXPLAIN (ANALYZE, COSTS OFF) {module._SQL['claim']}", 5, "w", LEASE_S)
-    (due,) = [row[0] for row in plan if " due " in row[0]]
-    assert "Index Scan using idx_mcp_file_index_jobs_pending" in due
+        plan = await connection.fetch(f"EXPLAIN (ANALYZE, COSTS OFF) {module._SQL['claim']}", 5, "w", LEASE_S, stage)
+    lines = [row[0] for row in plan]
+    (due,) = [line for line in lines if " due " in line]
+    assert "Index Scan using idx_mcp_file_index_jobs_due" in due
     assert "rows=5.00" in due or "rows=5 " in due
+    assert not [line for line in lines if "Rows Removed" in line]
+    assert not [line for line in lines if "idx_mcp_file_index_jobs_pending" in line]

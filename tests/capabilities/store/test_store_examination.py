@@ -11,20 +11,27 @@ from typing import Any
 
 import asyncpg
 import pytest
+from anyio import to_thread
 
 from armarium.capabilities.store import examine as examination
+from armarium.capabilities.store.database import connect
 from armarium.capabilities.store.examine import examine
-from armarium.capabilities.store.settings import StoreSettings
+from armarium.capabilities.store.life import open_workshop
+from armarium.capabilities.store.migrate import migrate
+from armarium.capabilities.store.settings import LOCAL_DIMENSIONS, StoreSettings
 from armarium.capability import Facilities, Finding
 from armarium.foundation.events import Events
+from armarium.foundation.telemetry import Metrics
+from armarium.providers.local.embedder import LocalEmbedder
 
 PASSWORD = "do-not-show-this"
 
 
-def found(tmp_path: Path, **settings: Any) -> dict[str, Finding]:
+def found(tmp_path: Path, *, max_body_bytes: int | None = None, **settings: Any) -> dict[str, Finding]:
     """The findings by subject."""
     section = StoreSettings.model_validate(settings)
-    return {finding.subject: finding for finding in examine(section, Facilities(Events(), tmp_path))}
+    facilities = Facilities(Events(), tmp_path, max_body_bytes=max_body_bytes)
+    return {finding.subject: finding for finding in examine(section, facilities)}
 
 
 @pytest.fixture
@@ -61,6 +68,45 @@ def test_a_directory_that_others_can_write_to_is_found(tmp_path: Path) -> None:
     assert found(tmp_path)["store directory"].state == "fail"
 
 
+@pytest.fixture(scope="module")
+def fresh_dsn(store_dsn: str) -> str:
+    """A migrated database beside the one that all tests fill."""
+    return asyncio.run(_fresh(store_dsn))
+
+
+async def _fresh(dsn: str) -> str:
+    above = dsn.replace("//armarium@", "//postgres@")
+    await _value(above, "CREATE DATABASE fresh OWNER armarium")
+    await _value(above.replace("/armarium?", "/fresh?"), "CREATE EXTENSION vector")
+    fresh = dsn.replace("/armarium?", "/fresh?")
+    pool = await connect(fresh, size=2)
+    await migrate(pool, dimensions=LOCAL_DIMENSIONS)
+    await pool.close()
+    return fresh
+
+
+async def _with_a_vector(dsn: str, made_with: str) -> None:
+    connection = await asyncpg.connect(dsn, server_settings={"armarium.tenant": "*"})
+    try:
+        await connection.execute(
+            "TRUNCATE mcp_files CASCADE;"
+            "INSERT INTO mcp_files (apikey_hash, project, path, content, size, version)"
+            " VALUES (repeat('0', 64), 'p', '/a', 'hi', 2, 1);"
+            "INSERT INTO mcp_file_chunks (apikey_hash, project, file_path, chunk_index, start_byte, end_byte,"
+            " chunk_content, content_hash, file_id)"
+            " SELECT apikey_hash, project, path, 0, 0, 2, 'hi', repeat('0', 64), id FROM mcp_files"
+        )
+        await connection.execute(
+            "INSERT INTO mcp_file_chunk_embeddings (chunk_id, apikey_hash, project, file_id, embedding, model)"
+            " SELECT id, apikey_hash, project, file_id, array_fill(1, ARRAY[$1::int])::vector, $2"
+            " FROM mcp_file_chunks",
+            LOCAL_DIMENSIONS,
+            made_with,
+        )
+    finally:
+        await connection.close()
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has rights to give up")
 def test_a_root_that_cannot_give_up_its_rights_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert found(tmp_path)["store account"].state == "ok"
@@ -70,9 +116,9 @@ def test_a_root_that_cannot_give_up_its_rights_is_found(tmp_path: Path, monkeypa
     assert "store.dsn" in str(finding.hint)
 
 
-def test_a_database_elsewhere_that_is_ready_is_found_so(tmp_path: Path, store_dsn: str) -> None:
-    findings = found(tmp_path, dsn=store_dsn)
-    assert set(findings) == {"store database", "pgvector", "store role", "store schema"}
+def test_a_database_elsewhere_that_is_ready_is_found_so(tmp_path: Path, fresh_dsn: str) -> None:
+    findings = found(tmp_path, dsn=fresh_dsn)
+    assert {"store database", "pgvector", "store role", "store schema"} <= set(findings)
     assert {finding.state for finding in findings.values()} == {"ok"}
     assert findings["store schema"].message == "up to date"
 
@@ -96,6 +142,38 @@ def test_vectors_of_another_length_are_found(tmp_path: Path, store_dsn: str) -> 
     security = {"encryption_keks": {1: "x" * 32}}
     findings = found(tmp_path, dsn=store_dsn, embedding=embedding, security=security)
     assert findings["store schema"].state == "fail"
+
+
+def test_vectors_of_another_model_are_found(tmp_path: Path, fresh_dsn: str) -> None:
+    asyncio.run(_with_a_vector(fresh_dsn, LocalEmbedder.model))
+    assert found(tmp_path, dsn=fresh_dsn)["store vectors"].state == "ok"
+    asyncio.run(_with_a_vector(fresh_dsn, "another-model"))
+    finding = found(tmp_path, dsn=fresh_dsn)["store vectors"]
+    assert (finding.state, "another-model" in finding.message) == ("warn", True)
+    assert "armarium store reindex" in str(finding.hint)
+    assert "store vectors" not in found(tmp_path, dsn=fresh_dsn, search={"enabled": False})
+    asyncio.run(_with_a_vector(fresh_dsn, LocalEmbedder.model))
+
+
+async def test_vectors_in_a_database_that_runs_here_are_looked_at_too(tmp_path: Path) -> None:
+    other = {"embedding": {"provider": "openai", "dimensions": 7}, "security": {"encryption_keks": {1: "x" * 32}}}
+    async with open_workshop(StoreSettings(), tmp_path, Metrics().registry):
+        running = await to_thread.run_sync(lambda: found(tmp_path, **other))
+        fitting = await to_thread.run_sync(lambda: found(tmp_path))
+    assert running["store schema"].state == "fail"
+    assert fitting["store schema"].message == "up to date"
+
+
+@pytest.mark.parametrize(
+    ("payload", "body", "said"),
+    [(1_000_000, 3_100_000, None), (1_000_000, 2_000_000, "may not fit"), (1_000_000, 1_000_100, "does not fit")],
+)
+def test_a_write_that_fits_into_no_request_is_found(tmp_path: Path, payload: int, body: int, said: str | None) -> None:
+    finding = found(tmp_path, max_payload_bytes=payload, max_body_bytes=body).get("store writes")
+    assert (finding and finding.state) == (said and "warn")
+    if finding is not None:
+        assert str(said) in finding.message
+        assert "server.max_body_bytes" in str(finding.hint)
 
 
 def test_a_database_that_is_not_there_is_found_without_showing_the_password(tmp_path: Path, closed_port: int) -> None:

@@ -57,6 +57,21 @@ async def test_a_write_changes_the_time_of_the_last_change_only(files: Files) ->
     assert after["version"] > before["version"]
 
 
+@pytest.mark.parametrize("mode", ["APPEND", "OVERWRITE"])
+async def test_a_write_of_nothing_to_a_file_that_is_there_makes_no_version(files: Files, mode: str) -> None:
+    await files.put("/a", content="x")
+    before = await files.ok("stat", path="/a")
+    written = await files.ok("write", path="/a", content="", mode=mode)
+    assert written == {"bytes_written": 0, "version": before["version"], "size": 1}
+    assert await files.ok("stat", path="/a") == before
+
+
+@pytest.mark.parametrize("mode", ["APPEND", "OVERWRITE", "TRUNCATE"])
+async def test_a_write_of_nothing_makes_an_empty_file_where_there_is_none(files: Files, mode: str) -> None:
+    await files.ok("write", path="/a", content="", mode=mode)
+    assert (await files.ok("stat", path="/a"))["size"] == 0
+
+
 async def test_a_read_gives_the_text_and_which_bytes_it_is(files: Files) -> None:
     await files.put("/a", content="0123456789")
     assert await files.ok("read", path="/a", offset=2, length=3) == {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import anyio
@@ -474,6 +474,89 @@ async def test_a_file_renamed_before_it_was_embedded_is_embedded_under_its_new_p
     await index.write_words(scope, "/new")
     await index.embed(scope, "/new", None)
     assert await texts(database, scope) == [("/new", "a wandering text")]
+
+
+async def test_a_file_renamed_while_it_was_embedded_keeps_the_vectors_under_its_new_path(
+    database: Database, files: StoredFiles, index: FileIndex, scope: Scope
+) -> None:
+    held = Held()
+    await files.write("/old", "a wandering text")
+    await index.write_words(scope, "/old")
+    async with anyio.create_task_group() as group:
+        group.start_soon(FileIndex(database, models(held)).embed, scope, "/old", None)
+        await held.asked.wait()
+        await files.rename("/old", "/new")
+        await index.forget(scope, "/old")
+        assert not (await index.write_words(scope, "/new")).embedded
+        held.let_go.set()
+    assert await texts(database, scope) == [("/new", "a wandering text")]
+    assert (await index.write_words(scope, "/new")).embedded
+
+
+async def test_vectors_for_a_path_that_another_file_took_meanwhile_go_to_their_own_file(
+    database: Database, files: StoredFiles, index: FileIndex, scope: Scope
+) -> None:
+    held = Held()
+    await files.write("/a", "the first file")
+    await index.write_words(scope, "/a")
+    async with anyio.create_task_group() as group:
+        group.start_soon(FileIndex(database, models(held)).embed, scope, "/a", None)
+        await held.asked.wait()
+        await files.rename("/a", "/b")
+        await files.write("/a", "the second file")
+        await index.write_words(scope, "/b")
+        await index.write_words(scope, "/a")
+        held.let_go.set()
+    assert await lacking(database, scope) == ["the second file"]
+    await index.embed(scope, "/a", None)
+    assert await texts(database, scope) == [("/a", "the second file"), ("/b", "the first file")]
+
+
+async def test_words_that_are_replaced_after_the_vectors_came_wait_for_new_ones(
+    database: Database, files: StoredFiles, index: FileIndex, scope: Scope, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The words of a later version were read before the vectors of the earlier came, and are written after."""
+    await files.write("/a", LONG)
+    await index.write_words(scope, "/a")
+    await files.write("/a", f"{LONG}\n\nand a new end")
+    late = FileIndex(database, models(WordVectors()))
+    known = late._known
+
+    async def meanwhile(*asked: Any) -> Any:
+        await index.embed(scope, "/a", None)
+        return await known(*asked)
+
+    monkeypatch.setattr(late, "_known", meanwhile)
+    assert await late.write_words(scope, "/a") == Words(new=True, embedded=False)
+    assert len(await lacking(database, scope)) == 1
+    await index.embed(scope, "/a", None)
+    assert (await texts(database, scope))[-1][1].endswith("and a new end")
+    assert (await index.write_words(scope, "/a")).embedded
+
+
+async def test_words_and_vectors_of_a_file_that_changes_all_the_time_end_up_complete(
+    database: Database, files: StoredFiles, index: FileIndex, scope: Scope
+) -> None:
+    writing = True
+
+    async def over_and_over(step: Callable[[], Awaitable[object]]) -> None:
+        while writing:
+            await step()
+
+    await files.write("/a", LONG)
+    async with anyio.create_task_group() as group:
+        for _ in range(2):
+            group.start_soon(over_and_over, lambda: index.write_words(scope, "/a"))
+            group.start_soon(over_and_over, lambda: index.embed(scope, "/a", None))
+        for number in range(12):
+            await files.write("/a", f"{number} new beginning {LONG[number * 50 :]}\n\nand end {number}")
+        writing = False
+    await index.write_words(scope, "/a")
+    await index.embed(scope, "/a", None)
+    found = await passages(database, scope)
+    assert [row["chunk_index"] for row in found] == list(range(len(found)))
+    assert found[-1]["chunk_content"].endswith("and end 11")
+    assert (await index.write_words(scope, "/a")).embedded
 
 
 async def test_another_model_makes_its_own_vectors_for_words_that_are_there(

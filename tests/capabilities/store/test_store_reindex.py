@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncGenerator, Iterator
 from pathlib import Path
 from typing import Any
@@ -124,6 +125,39 @@ async def test_vectors_of_another_length_get_room_and_words_are_found_meanwhile(
     pool = await connect(empty_dsn, size=2)
     await migrate(pool, dimensions=LOCAL_DIMENSIONS)
     await pool.close()
+
+
+async def test_what_was_written_while_search_was_off_is_found_after_it_is_switched_on(
+    empty_dsn: str, tmp_path: Path
+) -> None:
+    async with open_store(settings_for(empty_dsn, search={"enabled": False}), tmp_path, Metrics().registry) as store:
+        await store.write(CALL, "p", "/a.md", "Ships leave the harbour.")
+    async with open_store(settings_for(empty_dsn), tmp_path, Metrics().registry) as store:
+
+        async def is_found() -> bool:
+            return [found.file_path for found in await store.search(CALL, "p", "harbour", "", 5)] == ["/a.md"]
+
+        await until(is_found)
+
+
+async def test_another_model_of_the_same_length_is_told_at_every_start_until_there_are_new_vectors(
+    empty_dsn: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    dimensions = {"embedding": {"provider": "openai", "dimensions": LOCAL_DIMENSIONS, "model": "another-model"}}
+    other = settings_for(empty_dsn, **OTHER_MODEL | dimensions)
+
+    async def warnings() -> list[logging.LogRecord]:
+        caplog.clear()
+        async with open_store(other, tmp_path, Metrics().registry):
+            return [record for record in caplog.records if "another model" in record.msg]
+
+    assert await warnings() == []
+    await with_indexed_files(empty_dsn, tmp_path)
+    for _ in range(2):
+        [warning] = await warnings()
+        assert "armarium store reindex" in vars(warning)["hint"]
+    await StoreChores(other, tmp_path).reindex(wait=False, on_progress=no_progress)
+    assert await warnings() == []
 
 
 async def test_who_would_make_vectors_of_the_old_length_must_stop_first(empty_dsn: str, tmp_path: Path) -> None:

@@ -17,9 +17,10 @@ from armarium.capabilities.store.errors import SearchBackendError
 from armarium.capabilities.store.indexing import FileIndex
 from armarium.capabilities.store.model import ChunkEntry, Scope
 from armarium.capabilities.store.models import StoreModels
-from armarium.capabilities.store.search import ALL_PROJECTS, FileSearch, SearchRules, fused_scores
+from armarium.capabilities.store.search import ALL_PROJECTS, FileSearch, SearchRules
 from armarium.capabilities.store.settings import LOCAL_DIMENSIONS, EmbeddingSettings, RerankSettings
 from armarium.capabilities.store.tokens import passage_terms, query_terms
+from armarium.capabilities.store.weighing import fused_scores
 from armarium.providers.errors import ProviderUnavailable
 from emulators import CohereEmulator, OpenAIEmulator, ServerError, Silent, Unusable
 from support.stored_files import StoredFiles, WordVectors

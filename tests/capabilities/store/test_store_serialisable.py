@@ -17,7 +17,7 @@ import pytest
 from store_calls import Files
 from test_store_model import MAX_FILE, MAX_PROJECT, PATHS, Model, Refused, answer_or_refusal
 
-from armarium.capabilities.store.database import Connection, Database, connect
+from armarium.capabilities.store.database import Connection, Database, Row, connect
 from armarium.capabilities.store.model import Scope
 
 LIMITS = {"max_file_bytes": MAX_FILE, "max_project_bytes": MAX_PROJECT, "history": {"versions": 3}}
@@ -36,12 +36,30 @@ class WitnessedDatabase(Database):
             try:
                 yield connection
             finally:
-                revision = await connection.fetchval(
-                    "SELECT revision FROM mcp_file_projects WHERE apikey_hash = $1 AND project = $2",
-                    scope.apikey_hash,
-                    scope.project,
+                revision_seen.set(
+                    await connection.fetchval("SELECT revision_now($1, $2)", scope.apikey_hash, scope.project)
                 )
-                revision_seen.set(revision or 0)
+
+    async def change_at_once(self, scope: Scope, statement: str, *arguments: Any) -> Row:
+        # Behind the change and under its lock, in the same statement.
+        witnessed = (
+            f"SELECT changed.*, witness.revision FROM ({statement.rstrip(';')}) AS changed, "
+            "LATERAL (SELECT revision_now($1, $2) AS revision WHERE changed.waited_s >= 0) AS witness"
+        )
+        row = await super().change_at_once(scope, witnessed, *arguments)
+        revision_seen.set(row["revision"])
+        return row
+
+
+# It may change, as far as PostgreSQL knows, so it sees what is committed when it is called.
+REVISION_NOW = """
+CREATE OR REPLACE FUNCTION revision_now(tenant TEXT, of_project TEXT) RETURNS BIGINT LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    RETURN coalesce(
+        (SELECT revision FROM mcp_file_projects WHERE apikey_hash = tenant AND project = of_project), 0
+    );
+END $$
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +146,8 @@ class Caller:
 
     def _choose(self) -> tuple[str, dict[str, Any]]:
         chance, path = self._chance, self._chance.choice(PATHS)
-        content = "".join(chance.choices("xyä€", k=chance.randint(0, 6)))
+        # Never nothing: what adds nothing is no change, and has no revision of its own.
+        content = "".join(chance.choices("xyä€", k=chance.randint(1, 6)))
         match chance.randrange(10):
             case 0 | 1 | 2:
                 return "write", {"path": path, "content": content, "mode": "APPEND"}
@@ -231,6 +250,8 @@ async def explained(dsn: str, tenant: str, *, pools: int, callers: int, calls: i
             )
             opened.push_async_callback(database.aclose)
             databases.append(database)
+        async with databases[0].writing(tenant) as connection:
+            await connection.execute(REVISION_NOW)
         files = [Files(databases[number % pools], tenant, LIMITS) for number in range(callers)]
         crew = [Caller(each, seed * 100 + number) for number, each in enumerate(files)]
         await asyncio.gather(*(caller.work(calls) for caller in crew))

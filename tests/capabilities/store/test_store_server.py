@@ -17,7 +17,7 @@ import pytest
 
 from armarium.capabilities.store.database import lock_key
 from armarium.capabilities.store.model import Scope
-from support.client import ToolClient, connected
+from support.client import RawSession, ToolClient, connected
 from support.postgres import running_postgres
 from support.server import START_DEADLINE_S, ServerProcess, installed_command
 from support.store_server import (
@@ -177,6 +177,9 @@ async def test_every_tool_does_its_work(client: ToolClient) -> None:
         ("NOT_DIRECTORY", "file_write", {"path": "/file/inner", "content": "x"}),
         ("INVALID_PATH", "file_stat", {"path": "no-slash"}),
         ("INVALID_OFFSET", "file_write", {"path": "/file", "content": "x", "mode": "OVERWRITE", "offset": 99}),
+        ("INVALID_OFFSET", "file_read", {"path": "/file", "offset": -1}),
+        ("INVALID_OFFSET", "file_list", {"limit": 0}),
+        ("INVALID_PATH", "file_read", {"path": "no-slash", "offset": -1}),
         ("INVALID_QUERY", "file_search", {"query": "  "}),
         ("NOT_EMPTY", "file_delete", {"path": "/dir"}),
         ("PERMISSION_DENIED", "file_delete", {"path": "", "recursive": True}),
@@ -195,6 +198,27 @@ async def test_what_cannot_be_done_has_the_contracts_code_and_changes_nothing(
     refused = await refusal(client, tool, project="p", **arguments)
     assert (refused["code"], refused["retryable"]) == (code, code in RETRYABLE)
     assert await client.call("file_list", project="p", depth=9) == before
+
+
+@pytest.mark.parametrize(
+    ("code", "tool", "arguments"),
+    [
+        ("INVALID_PATH", "file_stat", '{"project": "p", "path": "/\\ud800"}'),
+        ("INVALID_PATH", "file_stat", '{"project": "\\udfff", "path": "/a"}'),
+        ("INVALID_QUERY", "file_write", '{"project": "p", "path": "/a", "content": "\\ud83d"}'),
+        ("INVALID_QUERY", "file_write", '{"project": "p", "path": "/a", "content": "x", "mode": "\\ud83d"}'),
+        ("INVALID_QUERY", "file_write", '{"project": "p", "path": "/a", "content": "x", "\\ud83d": 1}'),
+        ("INVALID_QUERY", "file_search", '{"project": "p", "query": "lamp \\ud83d"}'),
+        ("INVALID_PATH", "file_search", '{"project": "p", "query": "lamp", "path_prefix": "/\\ud83d"}'),
+    ],
+)
+async def test_half_a_character_has_the_contracts_code(
+    served: Served, user: StoreUser, code: str, tool: str, arguments: str
+) -> None:
+    with RawSession.opened(served.process.url, key=user.key) as session:
+        answer = session.call(tool, arguments).json()
+    assert (answer["id"], answer["result"]["isError"]) == (1, True)
+    assert answer["result"]["structuredContent"]["code"] == code
 
 
 async def test_a_file_may_not_grow_beyond_its_limit(client: ToolClient) -> None:

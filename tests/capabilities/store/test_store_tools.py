@@ -110,6 +110,36 @@ async def test_a_bad_argument_gets_a_code_of_the_contract_and_writes_nothing(
     assert await files.jobs() == []
 
 
+@pytest.mark.parametrize(
+    ("tool", "arguments", "code"),
+    [
+        ("read", {"path": "a", "offset": -1}, "INVALID_PATH"),
+        ("read", {"path": "/a", "project": "a b", "length": -2}, "INVALID_PATH"),
+        ("read", {"path": "/a", "offset": -1}, "INVALID_OFFSET"),
+        ("read", {"path": "/a", "length": -2}, "INVALID_OFFSET"),
+        ("write", {"path": "/a/", "content": "x", "offset": -1}, "INVALID_PATH"),
+        ("write", {"path": "/a", "content": "a\x00", "offset": -1}, "INVALID_QUERY"),
+        ("write", {"path": "/a", "content": "x", "content_encoding": "latin-1", "offset": -1}, "INVALID_QUERY"),
+        ("write", {"path": "/a", "content": "x" * 11, "offset": -1}, "PAYLOAD_TOO_LARGE"),
+        ("write", {"path": "/a", "content": "x", "offset": -1}, "INVALID_OFFSET"),
+        ("write", {"path": "a", "content": "x", "if_version": 0}, "INVALID_PATH"),
+        ("delete", {"path": "a", "if_version": 0}, "INVALID_PATH"),
+        ("delete", {"path": "/a", "if_version": 0}, "INVALID_OFFSET"),
+        ("list", {"path": "/a/..", "depth": -1}, "INVALID_PATH"),
+        ("list", {"path": "a", "limit": 0}, "INVALID_PATH"),
+        ("search", {"query": "x", "project": "a b", "limit": 0}, "INVALID_PATH"),
+        ("search", {"query": " ", "limit": 0}, "INVALID_QUERY"),
+        ("restore", {"path": "/a b", "version": 0}, "INVALID_PATH"),
+        ("restore", {"path": "/a", "version": 0}, "INVALID_OFFSET"),
+    ],
+)
+async def test_what_the_contract_looks_at_first_is_told_first(
+    database: Database, tenant: str, tool: str, arguments: dict[str, Any], code: str
+) -> None:
+    files = Files(database, tenant, {"max_payload_bytes": 10})
+    assert await files.code(tool, **arguments) == code
+
+
 @pytest.mark.parametrize("argument", ["path", "content", "project"])
 async def test_half_a_character_is_refused_wherever_it_stands(files: Files, argument: str) -> None:
     arguments = {"path": "/a", "content": "x", "project": "p"} | {argument: "\ud800"}

@@ -92,6 +92,94 @@ async def test_with_a_purged_file_go_its_versions_and_not_those_of_a_new_file_of
     assert await column(database, tenant, "mcp_file_versions", "version") == [9]
 
 
+async def note_indexed(database: Database, tenant: str, file_id: int, version: int = 1) -> None:
+    async with database.writing(tenant) as connection:
+        await connection.execute(
+            "INSERT INTO mcp_file_indexed (file_id, apikey_hash, project, version, made_with, passages, words, "
+            "languages) VALUES ($1, $2, 'p', $3, 'somehow', 2, 30, '{english}')",
+            file_id,
+            tenant,
+            version,
+        )
+
+
+async def test_what_was_summed_up_of_deleted_files_goes_at_once_and_of_no_others(
+    upkeep: Upkeep, database: Database, tenant: str
+) -> None:
+    there = await put_file(database, tenant, "/there")
+    for file_id in (there, await put_file(database, tenant, "/deleted", deleted_days_ago=20)):
+        await note_indexed(database, tenant, file_id)
+    await upkeep.once()
+    assert await summed_up(database, tenant) == [there]
+    await note_indexed(database, tenant, await put_file(database, tenant, "/later", deleted_days_ago=0))
+    await upkeep.once()
+    assert await summed_up(database, tenant) == [there]
+
+
+async def summed_up(database: Database, tenant: str) -> list[int]:
+    async with database.reading(tenant) as connection:
+        return [row["file_id"] for row in await connection.fetch("SELECT file_id FROM mcp_file_indexed")]
+
+
+async def test_a_worker_that_holds_what_is_summed_up_is_not_waited_for(
+    upkeep: Upkeep, database: Database, tenant: str
+) -> None:
+    await note_indexed(database, tenant, await put_file(database, tenant, "/held", deleted_days_ago=0))
+    async with database.writing(tenant) as connection:
+        await connection.execute("SELECT FROM mcp_file_indexed FOR NO KEY UPDATE")
+        with anyio.fail_after(10):
+            await upkeep.once()
+    assert len(await summed_up(database, tenant)) == 1
+    await upkeep.once()
+    assert await summed_up(database, tenant) == []
+
+
+async def test_files_that_nobody_indexed_are_queued_once(
+    upkeep: Upkeep, database: Database, tenant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await clear_jobs(database)
+    monkeypatch.setattr(module, "_BATCH", 2)
+    await put_file(database, tenant, "/never")
+    await put_file(database, tenant, "/gone", deleted_days_ago=1)
+    await note_indexed(database, tenant, await put_file(database, tenant, "/indexed"))
+    await note_indexed(database, tenant, await put_file(database, tenant, "/changed"), version=0)
+    await put_file(database, tenant, "/waiting")
+    await enqueue(database, tenant, "/waiting")
+    await put_file(database, tenant, "/given-up")
+    await set_job(database, await enqueue(database, tenant, "/given-up"), "status = 'failed'")
+    for _ in range(2):
+        await upkeep.queue_unindexed()
+        assert sorted(await open_jobs(database, tenant)) == ["/changed", "/given-up", "/never", "/waiting"]
+    await clear_jobs(database)
+
+
+async def open_jobs(database: Database, tenant: str) -> list[str]:
+    async with database.reading(tenant) as connection:
+        rows = await connection.fetch("SELECT file_path FROM mcp_file_index_jobs WHERE status = 'pending'")
+    return [row["file_path"] for row in rows]
+
+
+async def test_looking_for_unindexed_files_is_tried_again_until_it_succeeds(
+    database: Database, tenant: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    upkeep = Upkeep(database, delete_retention_days=30, history_days=7, queue_unindexed=True)
+    monkeypatch.setattr(module, "_EVERY_S", 0.01)
+    monkeypatch.setitem(module._SQL, "queue_unindexed", "SELECT nothing FROM nowhere")
+    await put_file(database, tenant, "/never")
+
+    async def is_queued() -> bool:
+        return await open_jobs(database, tenant) == ["/never"]
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(upkeep.run)
+        await until(lambda: "could not be looked for" in caplog.text)
+        monkeypatch.undo()
+        monkeypatch.setattr(module, "_EVERY_S", 0.01)
+        await until(is_queued)
+        tasks.cancel_scope.cancel()
+    await clear_jobs(database)
+
+
 async def test_earlier_versions_go_after_their_days(upkeep: Upkeep, database: Database, tenant: str) -> None:
     await put_version(database, tenant, "/old", 8)
     await put_version(database, tenant, "/fresh", 6)

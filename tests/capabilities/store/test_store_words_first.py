@@ -55,7 +55,11 @@ class Place:
     async def write(self, path: str, content: str) -> int:
         """A file and its job, as a write leaves them; the job's id."""
         await self.files.write(path, content)
-        job_id = await enqueue(self.database, self.scope.apikey_hash, path, project=self.scope.project)
+        return await self.changed(path)
+
+    async def changed(self, path: str, operation: str = "UPSERT") -> int:
+        """The job of a change that was made; its id."""
+        job_id = await enqueue(self.database, self.scope.apikey_hash, path, operation, project=self.scope.project)
         self.bell.ring()
         return job_id
 
@@ -72,11 +76,11 @@ class Place:
     async def states(self) -> set[str]:
         return set(await statuses(self.database, self.scope.apikey_hash))
 
-    async def until_done(self) -> None:
-        async def done() -> bool:
-            return await self.states() == {"done"}
+    async def states_are(self, states: set[str]) -> bool:
+        return await self.states() == states
 
-        await until(done)
+    async def until_done(self) -> None:
+        await until(lambda: self.states_are({"done"}))
 
     def outbox(self) -> Outbox:
         return Outbox(self.database, lease_s=60.0, retry_max=3, retry_backoff_s=1000.0)
@@ -151,7 +155,7 @@ async def test_workers_that_end_between_the_stages_leave_the_vectors_to_the_next
 
 async def test_a_crash_between_the_stages_is_made_good(place: Place) -> None:
     job_id = await place.write("/a", "the windmill turns")
-    [job] = await place.outbox().claim(10)
+    [job] = await place.outbox().claim("words", 10)
     await place.index.write_words(job.scope, job.path)
     # Nothing more is heard of that worker.
     place.model.let_go.set()
@@ -160,6 +164,59 @@ async def test_a_crash_between_the_stages_is_made_good(place: Place) -> None:
         await place.until_done()
     assert await place.vectors() == 1
     assert place.model.embedded == ["the windmill turns"]
+
+
+async def test_the_next_words_of_a_file_are_found_while_its_last_ones_are_embedded(place: Place) -> None:
+    async with place.working():
+        await place.write("/a", "the windmill turns")
+        await place.model.asked.wait()
+        await place.write("/a", "the lighthouse shines")
+        await until(lambda: place.finds("lighthouse", "/a"))
+        assert not await place.finds("windmill", "/a")
+        assert await place.vectors() == 0
+        place.model.let_go.set()
+        await place.until_done()
+    assert await place.vectors() == 1
+    assert place.model.embedded == ["the windmill turns", "the lighthouse shines"]
+
+
+async def test_a_file_renamed_while_it_is_embedded_has_its_vectors_in_the_end(place: Place) -> None:
+    async with place.working():
+        await place.write("/old", "the windmill turns")
+        await place.model.asked.wait()
+        await place.files.rename("/old", "/new")
+        await place.changed("/old", "DELETE")
+        await place.changed("/new")
+        await until(lambda: place.finds("windmill", "/new"))
+        place.model.let_go.set()
+        await place.until_done()
+    assert await place.vectors() == 1
+    assert await place.finds("?!", "/new")
+
+
+async def test_a_file_deleted_while_it_is_embedded_stays_away(place: Place) -> None:
+    async with place.working():
+        await place.write("/a", "the windmill turns")
+        await place.model.asked.wait()
+        await place.files.delete("/a")
+        await place.changed("/a", "DELETE")
+        await until(lambda: place.states_are({"processing", "done"}))
+        place.model.let_go.set()
+        await place.until_done()
+    assert await place.vectors() == 0
+
+
+async def test_vectors_that_wait_are_made_by_the_model_that_is_there_when_their_turn_comes(place: Place) -> None:
+    async with place.working():
+        await place.write("/a", "the windmill turns")
+        await place.model.asked.wait()
+    other = WordVectors()
+    other.model = "another"
+    place.index = FileIndex(place.database, StoreModels(EmbeddingSettings(), RerankSettings(), local=other))
+    async with place.working():
+        await place.until_done()
+    assert other.embedded == ["the windmill turns"]
+    assert await place.vectors() == 1
 
 
 async def test_a_job_that_waited_works_with_the_file_as_it_is_when_its_turn_comes(place: Place) -> None:

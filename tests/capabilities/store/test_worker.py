@@ -11,7 +11,6 @@ import anyio
 import pytest
 from pydantic import SecretStr
 
-from armarium.capabilities.store import worker
 from armarium.capabilities.store.bell import Bell
 from armarium.capabilities.store.credentials import (
     Credentials,
@@ -28,7 +27,7 @@ from armarium.capabilities.store.outbox import Depth, Outbox
 from armarium.capabilities.store.worker import Observers, work
 from armarium.foundation.errors import ArmariumError
 from armarium.providers.errors import OpenAIAuth, OpenAIRateLimited, OpenAIUnavailable
-from support.outbox import clear_jobs, enqueue, job_row, set_job, statuses, until
+from support.outbox import clear_jobs, enqueue, job_row, set_job, stages, statuses, until
 from support.redis import everything_in, running_redis
 
 NEVER_S = 3600.0
@@ -216,11 +215,12 @@ async def test_as_many_jobs_at_once_as_there_are_workers(crew: Crew, database: D
 
     for n in range(12):
         await enqueue(database, tenant, f"/{n}")
-    async with crew.working(Indexed(slow), workers=3):
-        await until(lambda: len(busy) == 3)
+    # More than are claimed at once.
+    async with crew.working(Indexed(slow), workers=7):
+        await until(lambda: len(busy) == 7)
         may_end.set()
         await crew.settled(tenant, *["done"] * 12)
-    assert most == 3
+    assert most == 7
 
 
 async def test_a_slow_file_does_not_hold_up_the_others(crew: Crew, database: Database, tenant: str) -> None:
@@ -233,9 +233,14 @@ async def test_a_slow_file_does_not_hold_up_the_others(crew: Crew, database: Dat
     for n in range(12):
         await enqueue(database, tenant, f"/{n}")
     async with crew.working(Indexed(deed), workers=2):
-        await crew.settled(tenant, "processing", *["done"] * 11)
+        await until(lambda: _done_but_one(database, tenant))
+        assert await statuses(database, tenant) == ["processing", *["done"] * 11]
         may_end.set()
         await crew.settled(tenant, *["done"] * 12)
+
+
+async def _done_but_one(database: Database, tenant: str) -> bool:
+    return (await statuses(database, tenant)).count("done") == 11
 
 
 async def test_words_do_not_wait_for_the_vectors_of_others(crew: Crew, database: Database, tenant: str) -> None:
@@ -252,30 +257,35 @@ async def test_words_do_not_wait_for_the_vectors_of_others(crew: Crew, database:
         crew.bell.ring()
         await until(lambda: "/later" in index.written)
         assert len(index.calls) == 1
-        assert await statuses(database, tenant) == ["processing"] * 13
 
 
-async def test_no_more_jobs_are_in_hand_than_there_is_room_for(
-    crew: Crew, database: Database, tenant: str, monkeypatch: pytest.MonkeyPatch
+async def test_only_what_is_worked_on_and_the_next_are_held_and_the_rest_is_anybodys(
+    crew: Crew, database: Database, tenant: str
 ) -> None:
-    monkeypatch.setattr(worker, "MOST_IN_HAND", 10)
-    may_end = anyio.Event()
-    depths: list[Depth] = []
+    begun = anyio.Event()
 
-    async def slow(path: str) -> None:
-        await may_end.wait()
+    async def endless(path: str) -> None:
+        begun.set()
+        await anyio.sleep_forever()
 
-    index = Indexed(slow)
-    for n in range(24):
+    index = Indexed(endless)
+    for n in range(12):
         await enqueue(database, tenant, f"/{n}")
-    async with crew.working(index, poll_s=0.05, observers=Observers(depth=depths.append)):
-        await until(lambda: len(set(index.written)) == 10)
-        seen = len(depths)
-        crew.bell.ring()
-        await until(lambda: len(depths) >= seen + 3)
-        assert (depths[-1].processing, depths[-1].pending) == (10, 14)
-        may_end.set()
-        await crew.settled(tenant, *["done"] * 24)
+    async with crew.working(index, workers=1):
+        await begun.wait()
+        await until(lambda: len(index.written) >= 12)
+        await until(lambda: _all_at(database, tenant, "vectors"))
+        await until(lambda: _held(database, tenant, 2))
+        others = await Outbox(database, lease_s=60, retry_max=1, retry_backoff_s=1).claim("vectors", 20)
+        assert len(others) == 10
+
+
+async def _held(database: Database, tenant: str, count: int) -> bool:
+    return (await statuses(database, tenant)).count("processing") == count
+
+
+async def _all_at(database: Database, tenant: str, stage: str) -> bool:
+    return set(await stages(database, tenant)) == {stage}
 
 
 async def test_a_retry_does_not_count_as_seen_again(crew: Crew, database: Database, tenant: str) -> None:
@@ -288,7 +298,7 @@ async def test_a_retry_does_not_count_as_seen_again(crew: Crew, database: Databa
     assert len(lags) == 1
 
 
-async def test_a_lease_lost_while_waiting_for_vectors_is_not_worked_on(
+async def test_a_lease_lost_while_waiting_for_a_seat_is_not_worked_on(
     crew: Crew, database: Database, tenant: str
 ) -> None:
     may_end = anyio.Event()
@@ -297,28 +307,30 @@ async def test_a_lease_lost_while_waiting_for_vectors_is_not_worked_on(
         await may_end.wait()
 
     index = Indexed(slow)
-    first = await enqueue(database, tenant, "/a")
-    waiting = await enqueue(database, tenant, "/b")
+    ids = [await enqueue(database, tenant, f"/{n}", "DELETE") for n in range(5)]
+    first, waiting = ids[0], ids[-1]
 
     async def renewed() -> bool:
         return (await job_row(database, first))["lease_until"] > before
 
-    async with crew.working(index, workers=1, lease_s=0.3):
-        await until(lambda: index.calls and "/b" in index.written)
+    async with crew.working(index, lease_s=0.3):
+        await until(lambda: len(index.calls) == 4)
         await set_job(database, waiting, "worker = 'another', lease_until = now() + interval '1 hour'")
         # The worker knows what the first renewal said when it asks for the second.
         for _ in range(2):
             before = (await job_row(database, first))["lease_until"]
             await until(renewed)
         may_end.set()
-        await enqueue(database, tenant, "/c")
+        await enqueue(database, tenant, "/later", "DELETE")
         crew.bell.ring()
-        await crew.settled(tenant, "done", "processing", "done")
-    assert index.paths == ["/a", "/c"]
+        await crew.settled(tenant, *["done"] * 4, "processing", "done")
+    assert sorted(index.paths) == ["/0", "/1", "/2", "/3", "/later"]
     assert (await job_row(database, waiting))["worker"] == "another"
 
 
-async def test_a_change_during_the_work_is_worked_on_afterwards(crew: Crew, database: Database, tenant: str) -> None:
+async def test_a_change_during_the_work_on_words_is_worked_on_afterwards(
+    crew: Crew, database: Database, tenant: str
+) -> None:
     begun, may_end = anyio.Event(), anyio.Event()
 
     async def slow(path: str) -> None:
@@ -326,11 +338,10 @@ async def test_a_change_during_the_work_is_worked_on_afterwards(crew: Crew, data
         await may_end.wait()
 
     index = Indexed(slow)
-    await enqueue(database, tenant, "/a")
+    await enqueue(database, tenant, "/a", "DELETE")
     async with crew.working(index):
         await begun.wait()
-        await enqueue(database, tenant, "/a", "DELETE")
-        crew.bell.ring()
+        await enqueue(database, tenant, "/a")
         other = await enqueue(database, secrets.token_hex(32), "/b", "DELETE")
         crew.bell.ring()
         await until(lambda: "/b" in index.paths)
@@ -338,7 +349,78 @@ async def test_a_change_during_the_work_is_worked_on_afterwards(crew: Crew, data
         may_end.set()
         await crew.settled(tenant, "done", "done")
         await until(lambda: _is(database, other, "done"))
-    assert [call[0] for call in index.calls if call[2] == "/a"] == ["index", "forget"]
+    assert [call[0] for call in index.calls if call[2] == "/a"] == ["forget", "index"]
+
+
+async def test_a_change_during_the_embedding_has_its_words_at_once_and_its_vectors_afterwards(
+    crew: Crew, database: Database, tenant: str
+) -> None:
+    begun, may_end = anyio.Event(), anyio.Event()
+
+    async def slow(path: str) -> None:
+        begun.set()
+        await may_end.wait()
+
+    index = Indexed(slow)
+    lags: list[float] = []
+    await enqueue(database, tenant, "/a")
+    async with crew.working(index, observers=Observers(visibility_lag_s=lags.append)):
+        await begun.wait()
+        await enqueue(database, tenant, "/a")
+        crew.bell.ring()
+        await until(lambda: _all_at(database, tenant, "vectors"))
+        assert await statuses(database, tenant) == ["processing", "pending"]
+        assert (len(lags), index.paths) == (2, ["/a"])
+        may_end.set()
+        await crew.settled(tenant, "done", "done")
+    assert index.paths == ["/a", "/a"]
+    assert len(lags) == 2
+
+
+async def test_of_many_changes_that_wait_for_vectors_one_is_embedded(
+    crew: Crew, database: Database, tenant: str
+) -> None:
+    begun, may_end = anyio.Event(), anyio.Event()
+
+    async def slow(path: str) -> None:
+        begun.set()
+        await may_end.wait()
+
+    index = Indexed(slow)
+    for path in ("/busy", "/next"):
+        await enqueue(database, tenant, path)
+    async with crew.working(index, workers=1):
+        await begun.wait()
+        await until(lambda: _held(database, tenant, 2))
+        for n in range(4):
+            await enqueue(database, tenant, "/a")
+            crew.bell.ring()
+            await until(lambda n=n: _waiting_for_vectors(database, tenant, n + 1))
+        may_end.set()
+        await crew.settled(tenant, *["done"] * 6)
+    assert sorted(index.paths) == ["/a", "/busy", "/next"]
+
+
+async def _waiting_for_vectors(database: Database, tenant: str, count: int) -> bool:
+    states = zip(await stages(database, tenant), await statuses(database, tenant), strict=True)
+    return list(states).count(("vectors", "pending")) == count
+
+
+async def test_a_retry_of_the_words_leaves_all_tries_to_the_vectors(
+    crew: Crew, database: Database, tenant: str
+) -> None:
+    class FailsFirst(Indexed):
+        async def write_words(self, scope: Scope, path: str) -> Words:
+            words = await super().write_words(scope, path)
+            if len(self.written) <= 2:
+                raise OpenAIUnavailable("not yet")
+            return words
+
+    index = FailsFirst(raising(*[OpenAIUnavailable("nor yet")] * 2))
+    await enqueue(database, tenant, "/a")
+    async with crew.working(index, backoff_s=0.01, retry_max=2):
+        await crew.settled(tenant, "done")
+    assert index.paths == ["/a"] * 3
 
 
 async def _is(database: Database, job_id: int, status: str) -> bool:
@@ -369,13 +451,12 @@ async def test_what_may_work_later_is_tried_again_when_its_time_comes(
 ) -> None:
     job_id = await enqueue(database, tenant, "/a")
     index = Indexed(raising(error))
-    async with crew.working(index):
+    async with crew.working(index, poll_s=0.05):
         await until(lambda: _retried(database, job_id))
         row = await job_row(database, job_id)
         assert (row["error_code"], row["retry_count"]) == (code, 1)
         assert 250 < row["due_s"] <= 600
         await set_job(database, job_id, "available_at = now()")
-        crew.bell.ring()
         await crew.settled(tenant, "done")
     assert index.paths == ["/a", "/a"]
 
@@ -445,11 +526,11 @@ async def test_a_key_stays_for_the_retry_and_goes_with_the_final_failure(
 ) -> None:
     reference = await kept(credentials, tenant)
     job_id = await enqueue(database, tenant, "/a", reference=reference)
-    async with crew.working(Indexed(raising(OpenAIUnavailable("wait"), OpenAIAuth("no"))), credentials):
+    index = Indexed(raising(OpenAIUnavailable("wait"), OpenAIAuth("no")))
+    async with crew.working(index, credentials, poll_s=0.05):
         await until(lambda: _retried(database, job_id))
         assert not await _gone(credentials, reference, tenant)
         await set_job(database, job_id, "available_at = now()")
-        crew.bell.ring()
         await crew.settled(tenant, "failed")
         await until(lambda: _gone(credentials, reference, tenant))
 
@@ -592,16 +673,18 @@ async def test_ending_gives_unfinished_jobs_back_at_once(crew: Crew, database: D
         await enqueue(database, tenant, f"/{n}")
     async with crew.working(index, workers=1):
         await begun.wait()
-        assert await statuses(database, tenant) == ["processing"] * 4
+        await until(lambda: _all_at(database, tenant, "vectors"))
+        assert "processing" in await statuses(database, tenant)
     assert await statuses(database, tenant) == ["pending"] * 4
-    assert index.cancelled == ["/0"]
-    jobs = await Outbox(database, lease_s=60, retry_max=1, retry_backoff_s=1).claim(10)
-    assert [(job.path, job.retry_count) for job in jobs] == [(f"/{n}", 0) for n in range(4)]
+    assert index.cancelled == index.paths
+    assert len(index.paths) == 1
+    jobs = await Outbox(database, lease_s=60, retry_max=1, retry_backoff_s=1).claim("vectors", 10)
+    assert sorted((job.path, job.retry_count) for job in jobs) == [(f"/{n}", 0) for n in range(4)]
 
 
 async def test_the_jobs_of_a_crashed_worker_are_taken_over(crew: Crew, database: Database, tenant: str) -> None:
     job_id = await enqueue(database, tenant, "/a")
-    await Outbox(database, lease_s=60, retry_max=1, retry_backoff_s=1).claim(10)
+    await Outbox(database, lease_s=60, retry_max=1, retry_backoff_s=1).claim("words", 10)
     index = Indexed()
     async with crew.working(index, poll_s=0.05):
         await set_job(database, job_id, "lease_until = now() - interval '1 second'")
@@ -686,8 +769,11 @@ async def test_observers_learn_latency_lag_and_depth(crew: Crew, database: Datab
     assert depths[0].failed == 0
 
 
-async def test_without_workers_nothing_is_claimed(crew: Crew, database: Database, tenant: str) -> None:
+async def test_without_workers_nothing_is_claimed_and_the_depth_is_told(
+    crew: Crew, database: Database, tenant: str
+) -> None:
+    depths: list[Depth] = []
     await enqueue(database, tenant, "/a")
-    outbox = Outbox(database, lease_s=60, retry_max=1, retry_backoff_s=1)
-    await work(outbox, Indexed(), NoCredentials(), crew.bell, workers=0, batch=5, poll_s=NEVER_S, needs_key=False)
-    assert await statuses(database, tenant) == ["pending"]
+    async with crew.working(Indexed(), workers=0, poll_s=0.05, observers=Observers(depth=depths.append)):
+        await until(lambda: len(depths) >= 3)
+    assert depths[-1] == Depth(pending=1, processing=0, failed=0)

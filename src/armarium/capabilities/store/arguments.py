@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator
 
 from armarium.capabilities.store.model import WriteMode
 from armarium.foundation.tools import Args
@@ -15,9 +15,9 @@ def _whole(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-Offset = Annotated[int, Field(ge=0), BeforeValidator(_whole)]
-Length = Annotated[int, Field(ge=-1), BeforeValidator(_whole)]
-Count = Annotated[int, Field(ge=1), BeforeValidator(_whole)]
+# Without a least value: the schema is looked at before everything else, and the contract wants a bad project, path or
+# content told before a bad number. The store checks the numbers itself, in that order.
+Number = Annotated[int, BeforeValidator(_whole)]
 
 
 class InProject(Args):
@@ -37,9 +37,9 @@ class AtPath(InProject):
 class ReadArgs(AtPath):
     """Which bytes."""
 
-    offset: Offset = 0
+    offset: Number = 0
     """First byte, counted from 0."""
-    length: Length = -1
+    length: Number = -1
     """Number of bytes; -1 reads to the end."""
 
 
@@ -50,13 +50,13 @@ class WriteArgs(AtPath):
     """Text to write."""
     content_encoding: str = "utf-8"
     """Only utf-8."""
-    offset: Offset = 0
+    offset: Number = 0
     """For OVERWRITE: the byte to begin at, at most the file's size. APPEND does not look at it, TRUNCATE wants 0."""
     mode: WriteMode = "APPEND"
     """APPEND adds to the end, OVERWRITE replaces bytes from `offset` on and keeps the rest, TRUNCATE replaces all."""
     create_only: bool = False
     """Fail with ALREADY_EXISTS if the file exists."""
-    if_version: Count | None = None
+    if_version: Number | None = None
     """Fail with CONFLICT unless the file is in this version, as other answers gave it."""
 
 
@@ -65,7 +65,7 @@ class DeleteArgs(AtPath):
 
     recursive: bool = False
     """Delete a directory with all files in it."""
-    if_version: Count | None = None
+    if_version: Number | None = None
     """For a file: fail with CONFLICT unless it is in this version."""
 
 
@@ -85,11 +85,11 @@ class ListArgs(InProject):
 
     path: str = ""
     """Directory to list; "" or "/" is the project's root."""
-    depth: Offset = 1
+    depth: Number = 1
     """Levels below it; 0 tells about the path alone."""
-    limit: Count | None = None
-    """Most entries; 256 unless the operator chose another number. Larger ones are brought down to the operator's
-    maximum, and `has_more` says so."""
+    limit: Number | None = None
+    """Most entries, 1 or more; 256 unless the operator chose another number. Larger ones are brought down to the
+    operator's maximum, and `has_more` says so."""
 
 
 class SearchArgs(InProject):
@@ -101,13 +101,13 @@ class SearchArgs(InProject):
     """What to look for, in words."""
     path_prefix: str = ""
     """Only files whose path begins with this, letter by letter: /notes also finds /notes-old/a.md."""
-    limit: Count | None = None
-    """Most passages; 5 unless the operator chose another number. Larger ones are brought down to the operator's
-    maximum."""
+    limit: Number | None = None
+    """Most passages, 1 or more; 5 unless the operator chose another number. Larger ones are brought down to the
+    operator's maximum."""
 
 
 class RestoreArgs(AtPath):
     """Which version to get back."""
 
-    version: Count
+    version: Number
     """Version to write again, as file_history names it."""

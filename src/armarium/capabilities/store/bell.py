@@ -30,32 +30,39 @@ class _Listening(Connection, Protocol):
     def add_termination_listener(self, callback: Callable[..., Any]) -> None: ...
 
 
-class Bell:
-    """Rung after every committed change. A lost notice costs little: workers also look by themselves.
+class Chime:
+    """Wakes whoever waits for it in this process."""
 
-    The notice is sent after the commit and not within it: in a transaction NOTIFY makes commits take turns.
-    """
-
-    def __init__(self, database: Database, dsn: str) -> None:
-        self._database = database
-        self._dsn = dsn
-        self._own_name = secrets.token_hex(8)
+    def __init__(self) -> None:
         self._next_ring = anyio.Event()
-        self._to_tell = anyio.Event()
-
-    def ring(self) -> None:
-        """There are new jobs. Costs the caller nothing: the notice to others is sent by `tell_others`."""
-        self.wake()
-        self._to_tell.set()
 
     def wake(self) -> None:
-        """Wake only the workers of this process."""
+        """There may be something to do."""
         rung, self._next_ring = self._next_ring, anyio.Event()
         rung.set()
 
     def next_ring(self) -> anyio.Event:
         """Set at the next ring. To miss none, take it before looking for jobs and wait for it afterwards."""
         return self._next_ring
+
+
+class Bell(Chime):
+    """Rung after every committed change. A lost notice costs little: workers also look by themselves.
+
+    The notice is sent after the commit and not within it: in a transaction NOTIFY makes commits take turns.
+    """
+
+    def __init__(self, database: Database, dsn: str) -> None:
+        super().__init__()
+        self._database = database
+        self._dsn = dsn
+        self._own_name = secrets.token_hex(8)
+        self._to_tell = anyio.Event()
+
+    def ring(self) -> None:
+        """There are new jobs. Costs the caller nothing: the notice to others is sent by `tell_others`."""
+        self.wake()
+        self._to_tell.set()
 
     async def tell_others(self) -> None:
         """Send a notice for rings, one for all that come close together; until cancelled."""

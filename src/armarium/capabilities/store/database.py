@@ -193,14 +193,9 @@ class Database:
     @asynccontextmanager
     async def reading(self, tenant: str) -> AsyncGenerator[Connection]:
         """A connection to read with. Each statement sees one moment; two statements may see two."""
-        connection = await self._connected()
-        try:
+        async with self._held() as connection:
             await cast(Any, connection).act_for(tenant)
             yield connection
-        except (*_HUNG_UP, *_FOR_NOW) as error:
-            raise _gone(error) from error
-        finally:
-            await self._pool.release(connection)
 
     @asynccontextmanager
     async def writing(self, tenant: str) -> AsyncGenerator[Connection]:
@@ -228,6 +223,24 @@ class Database:
         except asyncpg.LockNotAvailableError as error:
             raise self._busy(scope, started) from error
 
+    async def change_at_once(self, scope: Scope, statement: str, *arguments: Any) -> Row:
+        """A change of files in one statement, which locks the project itself: it is given the number of the lock and
+        how many milliseconds to wait for it as its last arguments, and tells in `waited_s` how long it did."""
+        started = time.perf_counter()
+        try:
+            async with self._turns.turn(scope, self._lock_timeout_ms / 1000) as is_ours:
+                waited_s = time.perf_counter() - started
+                if not is_ours:
+                    raise self._busy(scope, started)
+                patience_ms = max(1, self._lock_timeout_ms - int(waited_s * 1000))
+                async with self._held() as connection:
+                    row = await connection.fetchrow(statement, *arguments, lock_key(scope), patience_ms)
+        except asyncpg.LockNotAvailableError as error:
+            raise self._busy(scope, started) from error
+        assert row is not None, "the statement always gives a row"
+        self._on_lock_wait(waited_s + row["waited_s"])
+        return row
+
     def _busy(self, scope: Scope, since: float) -> ResourceBusy:
         self._on_lock_wait(time.perf_counter() - since)
         return ResourceBusy("others are changing this project", hint="try again in a moment", project=scope.project)
@@ -244,6 +257,17 @@ class Database:
             if isinstance(error, (*_HUNG_UP, *_FOR_NOW)):
                 raise _gone(error) from error
             raise
+        finally:
+            await self._pool.release(connection)
+
+    @asynccontextmanager
+    async def _held(self) -> AsyncGenerator[Connection]:
+        """A connection for statements that are each a transaction of their own."""
+        connection = await self._connected()
+        try:
+            yield connection
+        except (*_HUNG_UP, *_FOR_NOW) as error:
+            raise _gone(error) from error
         finally:
             await self._pool.release(connection)
 

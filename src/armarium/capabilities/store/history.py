@@ -57,4 +57,4 @@ class History:
                 if facts["version"] == version:
                     return Written(0, version, facts["size"])
                 raise NotFound("this version is not kept", hint="see with file_history which ones are", path=path)
-            return await self._writing.apply(connection, scope, Write(path, content, "TRUNCATE"), credential_ref)
+            return await self._writing.write_in(connection, scope, Write(path, content, "TRUNCATE"), credential_ref)

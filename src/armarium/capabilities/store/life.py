@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -20,11 +21,14 @@ from armarium.capabilities.store.models import StoreModels
 from armarium.capabilities.store.outbox import Outbox
 from armarium.capabilities.store.postgres.embedded import embedded_postgres
 from armarium.capabilities.store.postgres.home import data_directory
+from armarium.capabilities.store.reindex import other_model_of_vectors
 from armarium.capabilities.store.search import FileSearch, SearchRules
 from armarium.capabilities.store.service import Store
 from armarium.capabilities.store.settings import StoreSettings
 from armarium.capabilities.store.upkeep import Upkeep
 from armarium.capabilities.store.worker import Observers, work
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +75,8 @@ class Workshop:
             self.database,
             delete_retention_days=self.settings.delete_retention_days,
             history_days=self.settings.history.days,
+            # Where callers' keys are needed, files are indexed with their next write: a job without a key would fail.
+            queue_unindexed=self.settings.search.enabled and not needs_callers_keys(self.settings),
         )
         await upkeep.run()
 
@@ -103,6 +109,9 @@ async def open_workshop(
         parts.push_async_callback(database.aclose)
         await migrate(pool, dimensions=settings.dimensions)
         models = StoreModels(settings.embedding, settings.search.rerank)
+        if settings.search.enabled and (other := await other_model_of_vectors(pool, models.model)):
+            facts = {"made_with": other, "model": models.model, "hint": "run: armarium store reindex"}
+            _log.warning("the vectors of the index are another model's; they are not found by meaning", extra=facts)
         parts.push_async_callback(models.aclose)
         security = settings.security
         credentials: Credentials = NoCredentials()

@@ -18,9 +18,11 @@ class StoreMetrics:
         self._lock_wait = Histogram(
             "mcp_files_lock_wait_ms", "Waiting for others in the same project.", buckets=_MS_BUCKETS, registry=registry
         )
-        self._queue_depth = Gauge("mcp_files_index_queue_depth", "Jobs that wait to be indexed.", registry=registry)
+        self._queue_depth = Gauge(
+            "mcp_files_index_queue_depth", "Jobs that wait for words or vectors.", registry=registry
+        )
         self._job_latency = Histogram(
-            "mcp_files_index_job_latency_ms", "Work on one job.", buckets=_LAG_BUCKETS_MS, registry=registry
+            "mcp_files_index_job_latency_ms", "The last stage of one job.", buckets=_LAG_BUCKETS_MS, registry=registry
         )
         self._search_latency = Histogram(
             "mcp_files_search_latency_ms", "One search.", buckets=_MS_BUCKETS, registry=registry
@@ -30,7 +32,7 @@ class StoreMetrics:
         )
         self._visibility_lag = Histogram(
             "mcp_files_index_visibility_lag_ms",
-            "From the commit of a change until a search sees it.",
+            "From the commit of a change until a search sees it, by its words.",
             buckets=_LAG_BUCKETS_MS,
             registry=registry,
         )

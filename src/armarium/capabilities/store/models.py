@@ -30,6 +30,11 @@ class KeyMissing(SearchBackendError):
     retryable = False
 
 
+def model_name(embedding: EmbeddingSettings) -> str:
+    """The name that vectors are kept under."""
+    return LocalEmbedder.model if embedding.provider == "local" else embedding.model
+
+
 class _Closable(Protocol):
     async def aclose(self) -> None: ...
 
@@ -42,7 +47,7 @@ class StoreModels:
 
     def __init__(self, embedding: EmbeddingSettings, rerank: RerankSettings, *, local: Embedder | None = None) -> None:
         self._local = (local or LocalEmbedder()) if embedding.provider == "local" else None
-        self.model = self._local.model if self._local else embedding.model
+        self.model = self._local.model if self._local else model_name(embedding)
         """The name that vectors are kept under."""
         self._embedders = _ByCaller[Embedder](
             lambda key: OpenAIEmbedder(

@@ -1,4 +1,5 @@
-"""The outbox: jobs that writes leave behind, leased to workers path by path until they are done, or given up."""
+"""The outbox: jobs that writes leave behind, leased to workers path by path and stage by stage until they are done, or
+given up."""
 
 from __future__ import annotations
 
@@ -18,6 +19,8 @@ from armarium.foundation.errors import ArmariumError
 from armarium.foundation.sql import queries
 
 Operation = Literal["UPSERT", "DELETE"]
+Stage = Literal["words", "vectors"]
+"""What a job waits for. All begin with words; those that need vectors, too, are handed on."""
 Outcome = Literal["pending", "failed", "lost"]
 """What became of a job that was put back: tried again, given up, or no longer this worker's."""
 
@@ -46,12 +49,13 @@ class IndexJob:
     id: int
     scope: Scope
     path: str
+    stage: Stage
     operation: Operation
     retry_count: int
     references: tuple[str, ...]
     """Where callers' keys for this path are kept, the newest job's first."""
     superseded: tuple[int, ...]
-    """Ids of the older jobs; they are done with the claim."""
+    """Ids of the older jobs of this stage; they are done with the claim."""
     claim: str
     """Proof that the job is ours. Another claim of the same job, even by the same worker, has another one."""
     age_s: float = field(compare=False)
@@ -60,7 +64,7 @@ class IndexJob:
 
 @dataclass(frozen=True, slots=True)
 class Depth:
-    """How many jobs wait, are worked on, and were given up."""
+    """How many jobs wait, are worked on, and were given up, in both stages together."""
 
     pending: int
     processing: int
@@ -68,7 +72,8 @@ class Depth:
 
 
 class Outbox:
-    """Claims jobs over all tenants. Any number of workers may share it: a path is with one of them at a time.
+    """Claims jobs over all tenants. Any number of workers may share it: in each stage a path is with one of them at a
+    time.
 
     A job that fails is tried again after `retry_backoff_s`, doubled with each retry, and counts as failed after
     `retry_max` retries. A job whose worker is not heard of for `lease_s` goes back, by `recover`.
@@ -96,20 +101,20 @@ class Outbox:
         """For how long a claim holds unless it is renewed."""
         return self._lease_s
 
-    async def claim(self, batch: int) -> list[IndexJob]:
-        """The oldest due jobs of at most `batch` paths that nobody works on, one job for each path."""
-        jobs, _ = await self.claim_or_wait(batch)
+    async def claim(self, stage: Stage, batch: int) -> list[IndexJob]:
+        """The oldest due jobs of at most `batch` paths that nobody works on in this stage, one job for each path."""
+        jobs, _ = await self.claim_or_wait(stage, batch)
         return jobs
 
-    async def claim_or_wait(self, batch: int) -> tuple[list[IndexJob], float | None]:
+    async def claim_or_wait(self, stage: Stage, batch: int) -> tuple[list[IndexJob], float | None]:
         """As `claim`; and when nothing can be claimed, the seconds until the next job's time comes, if there is one."""
         claim = f"{self._worker}-{next(self._claims)}"
         async with self._database.writing(ALL_TENANTS) as connection:
             await connection.execute(_ALONG_THE_QUEUE)
-            rows = await connection.fetch(_SQL["claim"], batch, claim, self._lease_s)
+            rows = await connection.fetch(_SQL["claim"], batch, claim, self._lease_s, stage)
             # In the same transaction, where it is still the same moment: no job comes due unseen in between.
-            next_due_s: float | None = None if rows else await connection.fetchval(_SQL["next_due"], ALL_TENANTS)
-        return _newest_of_each_path(rows, claim), next_due_s
+            next_due_s: float | None = None if rows else await connection.fetchval(_SQL["next_due"], ALL_TENANTS, stage)
+        return _newest_of_each_path(rows, stage, claim), next_due_s
 
     async def renew(self, jobs: Sequence[IndexJob]) -> set[IndexJob]:
         """Prolong the leases; the jobs that are still ours."""
@@ -122,6 +127,14 @@ class Outbox:
         """The job has no more to do. Seconds since the change that caused it, or None if the job was not ours."""
         async with self._database.writing(job.scope.apikey_hash) as connection:
             return await connection.fetchval(_SQL["done"], job.scope.apikey_hash, job.id, job.claim)
+
+    async def hand_on(self, job: IndexJob) -> bool:
+        """The job's words are written: let it wait for its vectors, with all its tries before it. False if the job was
+        not ours."""
+        tenant = job.scope.apikey_hash
+        async with self._database.writing(tenant) as connection:
+            handed = await connection.fetchval(_SQL["hand_on"], tenant, job.id, job.claim, list(job.superseded))
+        return handed is not None
 
     async def retry(self, job: IndexJob, error_code: str, *, not_before_s: float = 0.0) -> Outcome:
         """Try the job again later, unless it was tried often enough."""
@@ -173,21 +186,22 @@ async def _in_use(connection: Connection, job: IndexJob) -> set[str]:
     return {row["credential_ref"] for row in rows}
 
 
-def _newest_of_each_path(rows: Iterable[Row], claim: str) -> list[IndexJob]:
+def _newest_of_each_path(rows: Iterable[Row], stage: Stage, claim: str) -> list[IndexJob]:
     by_path: dict[tuple[str, str, str], list[Row]] = {}
     for row in sorted(rows, key=lambda row: row["id"], reverse=True):
         by_path.setdefault((row["apikey_hash"], row["project"], row["file_path"]), []).append(row)
     # Oldest first, as they were due; a path is as old as its oldest job.
     in_order = sorted(by_path.values(), key=lambda jobs: min((job["available_at"], job["id"]) for job in jobs))
-    return [_job(newest, older, claim) for newest, *older in in_order]
+    return [_job(newest, older, stage, claim) for newest, *older in in_order]
 
 
-def _job(newest: Row, older: Sequence[Row], claim: str) -> IndexJob:
+def _job(newest: Row, older: Sequence[Row], stage: Stage, claim: str) -> IndexJob:
     references = (row["credential_ref"] for row in (newest, *older))
     return IndexJob(
         id=newest["id"],
         scope=Scope(newest["apikey_hash"], newest["project"]),
         path=newest["file_path"],
+        stage=stage,
         operation=newest["operation"],
         retry_count=newest["retry_count"],
         references=tuple(dict.fromkeys(reference for reference in references if reference is not None)),

@@ -17,6 +17,9 @@ _RUNNING = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_databa
 # The one that workers take first comes first here, too: otherwise each could wait for the other.
 _HOLD_INDEX = "LOCK TABLE mcp_file_indexed, mcp_file_chunk_embeddings IN ACCESS EXCLUSIVE MODE"
 _FORGET_VECTORS = "TRUNCATE mcp_file_chunk_embeddings"
+_MODEL = "SELECT value FROM armarium_store_facts WHERE name = 'model'"
+_NOTE_MODEL = "INSERT INTO armarium_store_facts VALUES ('model', $1) ON CONFLICT (name) "
+_FORGET_MODEL = "DELETE FROM armarium_store_facts WHERE name = 'model'"
 _NOTE_DIMENSIONS = "UPDATE armarium_store_facts SET value = $1 WHERE name = 'dimensions'"
 
 
@@ -50,6 +53,22 @@ class HowFar:
     failed: int
 
 
+async def other_model_of_vectors(pool: Pool, model: str) -> str | None:
+    """The model that the vectors of the index were made with, if it is another than `model`, which makes new ones.
+
+    The first who opens a store notes it, and it is forgotten with the vectors: to ask them all would take too long.
+    """
+    async with pool.acquire() as connection, connection.transaction():
+        await connection.execute(_FOR_ALL_TENANTS)
+        made_with: str | None = await connection.fetchval(_SQL["model_of_a_vector"], ALL_TENANTS)
+        if made_with is None:
+            await connection.execute(_NOTE_MODEL + "DO UPDATE SET value = excluded.value", model)
+            return None
+        await connection.execute(_NOTE_MODEL + "DO NOTHING", made_with)
+        noted: str = await connection.fetchval(_MODEL)
+    return None if noted == model else noted
+
+
 async def plan_reindex(pool: Pool, *, dimensions: int) -> ReindexPlan:
     """Look at what is there; nothing changes."""
     async with pool.acquire() as connection, connection.transaction():
@@ -75,6 +94,7 @@ async def begin_reindex(pool: Pool, *, dimensions: int, queue: bool) -> QueuedFi
             await _refuse_company(connection, made_for)
         await connection.execute(_HOLD_INDEX)
         await connection.execute(_FORGET_VECTORS)
+        await connection.execute(_FORGET_MODEL)
         if made_for != dimensions:
             await connection.execute(
                 f"ALTER TABLE mcp_file_chunk_embeddings ALTER COLUMN embedding TYPE vector({int(dimensions)})"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
+from collections.abc import Awaitable, Callable, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -16,6 +16,7 @@ from armarium.capabilities.store.errors import SearchBackendError
 from armarium.capabilities.store.model import ChunkEntry
 from armarium.capabilities.store.models import StoreModels
 from armarium.capabilities.store.tokens import query_terms
+from armarium.capabilities.store.weighing import Scores, fused_scores
 from armarium.foundation.sql import queries
 from armarium.providers.errors import ProviderError
 from armarium.retrieval.rerank import reorder
@@ -26,9 +27,6 @@ ALL_PROJECTS: Final = "*"
 """As a project: all projects of the caller, and nobody else's."""
 
 _log = logging.getLogger(__name__)
-
-Scores = Mapping[int, float]
-"""What one way of searching thinks of the passages it found, by their ids."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +46,8 @@ class SearchRules:
 
     vector_candidates: int = 30
     bm25_candidates: int = 30
-    semantic_weight: float = 0.5
-    lexical_weight: float = 0.5
+    semantic_weight: float = 0.7
+    lexical_weight: float = 0.3
     rerank_timeout_s: float = 3.0
 
 
@@ -237,47 +235,6 @@ class FileSearch:
             # Nobody misses a time that a crash forgets, and everybody would wait for the disk.
             await connection.execute("SET LOCAL synchronous_commit = off")
             await connection.execute(_SQL["note_served"], tenant, [candidate.chunk_id for candidate in served])
-
-
-def fused_scores(
-    semantic: Scores,
-    lexical: Scores,
-    *,
-    semantic_weight: float,
-    lexical_weight: float,
-    without_vector: Set[int] = frozenset(),
-) -> dict[int, float]:
-    """One score from 0 to 1 for each passage: the weighted mean of its two scores, each from 0 to 1 on its own side.
-
-    What a side did not find has 0 there. A side that found nothing at all has no say, so the best passage of the other
-    still comes near 1. Nor have vectors a say about a passage without one: it stands where its words put it.
-    """
-    sides = [
-        (weight, _normalised(scores))
-        for weight, scores in ((semantic_weight, semantic), (lexical_weight, lexical))
-        if scores
-    ]
-    whole = sum(weight for weight, _ in sides)
-    if whole == 0:
-        # Only a side that was to count for nothing found anything: better its order than none.
-        sides = [(1.0, scores) for _, scores in sides]
-        whole = float(len(sides))
-    ids = [*{**semantic, **lexical}]
-    fused = {each: sum(weight * scores.get(each, 0.0) for weight, scores in sides) / whole for each in ids}
-    # What was found by its meaning had a vector, whatever became of it since.
-    by_words = without_vector & (lexical.keys() - semantic.keys())
-    if by_words:
-        alone = _normalised(lexical)
-        fused |= {each: alone[each] for each in by_words}
-    return fused
-
-
-def _normalised(scores: Scores) -> dict[int, float]:
-    """The scores moved to lie between 0 and 1; all 1 when they are alike."""
-    lowest, highest = min(scores.values()), max(scores.values())
-    if highest == lowest:
-        return dict.fromkeys(scores, 1.0)
-    return {each: (score - lowest) / (highest - lowest) for each, score in scores.items()}
 
 
 def _with_score(candidate: _Candidate, score: float) -> _Candidate:

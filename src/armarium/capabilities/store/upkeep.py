@@ -1,4 +1,4 @@
-"""Removes what was kept long enough: deleted files, earlier versions, and jobs that came to their end."""
+"""Removes what was kept long enough, and what is left of deleted files; at first, queues what nobody indexed."""
 
 from __future__ import annotations
 
@@ -14,11 +14,16 @@ from armarium.foundation.sql import queries
 
 _SQL = queries("armarium.capabilities.store.sql", "upkeep.sql")
 _LOCK = 0x75706B656570
+_QUEUE_LOCK = 0x7175657565
+# For one transaction only: a lock of the session would stay with a connection that others use next.
+_TRY_LOCK = "SELECT pg_try_advisory_xact_lock($1)"
 _EVERY_S = 60.0
 _BATCH = 500
 _DAY_S = 86_400.0
 _DONE_JOBS_KEPT_S = 3_600.0
 _FAILED_JOBS_KEPT_S = 7 * _DAY_S
+# Longer than anybody works on a file that was deleted meanwhile.
+_LATELY_S = 3_600.0
 
 _log = logging.getLogger(__name__)
 
@@ -35,14 +40,20 @@ class Purged:
 class Upkeep:
     """Purges in small transactions. Of many processes one does it at a time; the others let it."""
 
-    def __init__(self, database: Database, *, delete_retention_days: float, history_days: float) -> None:
+    def __init__(
+        self, database: Database, *, delete_retention_days: float, history_days: float, queue_unindexed: bool = False
+    ) -> None:
         self._database = database
+        self._queue_unindexed = queue_unindexed
+        self._forgotten_since_s = delete_retention_days * _DAY_S + _LATELY_S
         self._delete_retention_s = delete_retention_days * _DAY_S
         self._history_s = history_days * _DAY_S
 
     async def run(self) -> None:
-        """Purge about every minute, until cancelled."""
+        """Purge about every minute, until cancelled. Before, once, queue what was written while nobody indexed."""
+        looked = not self._queue_unindexed
         while True:
+            looked = looked or await self._look_for_unindexed()
             # By chance, so that servers started together do not all come together.
             await anyio.sleep(_EVERY_S * random.uniform(0.5, 1.5))  # noqa: S311 only spreads the load
             try:
@@ -54,8 +65,23 @@ class Upkeep:
                 told = {"files": purged.files, "versions": purged.versions, "jobs": purged.jobs}
                 _log.info("purged what was kept long enough", extra=told)
 
+    async def queue_unindexed(self) -> int:
+        """Queue the files that are not indexed as they are, and that no job is about; how many that were.
+
+        Every file is looked at, a few at a time; servers that start together take turns, and queue nothing twice.
+        """
+        async with self._database.reading(ALL_TENANTS) as connection:
+            last: int = await connection.fetchval(_SQL["last_file"], ALL_TENANTS)
+        queued = 0
+        for first in range(1, last + 1, _BATCH):
+            async with self._database.writing(ALL_TENANTS) as connection:
+                await connection.execute(f"SELECT pg_advisory_xact_lock({_QUEUE_LOCK})")
+                queued += await connection.fetchval(_SQL["queue_unindexed"], ALL_TENANTS, first, first + _BATCH - 1)
+        return queued
+
     async def once(self) -> Purged:
         """Remove everything that is too old now."""
+        await self._forget_deleted()
         return Purged(
             files=await self._purge("files", self._delete_retention_s),
             versions=await self._purge("versions", self._history_s),
@@ -63,12 +89,30 @@ class Upkeep:
             + await self._purge("failed_jobs", _FAILED_JOBS_KEPT_S),
         )
 
+    async def _look_for_unindexed(self) -> bool:
+        try:
+            queued = await self.queue_unindexed()
+        except DATABASE_TROUBLE as error:
+            _log.warning("files that are not indexed could not be looked for", extra={"error": type(error).__name__})
+            return False
+        if queued:
+            _log.info("queued files that were not indexed", extra={"files": queued})
+        return True
+
+    async def _forget_deleted(self) -> None:
+        """Sums over a project, as a search needs them, are over files that are there. Asking for each file at every
+        search would double its time; so deleted ones are taken out, at first all, and then those of late."""
+        async with self._database.writing(ALL_TENANTS) as connection:
+            if not await connection.fetchval(_TRY_LOCK, _LOCK):
+                return
+            await connection.execute(_SQL["forget_deleted"], ALL_TENANTS, self._forgotten_since_s)
+        self._forgotten_since_s = _LATELY_S
+
     async def _purge(self, kind: str, kept_s: float) -> int:
         gone = 0
         while True:
             async with self._database.writing(ALL_TENANTS) as connection:
-                # For this transaction only: a lock of the session would stay with a connection that others use next.
-                if not await connection.fetchval("SELECT pg_try_advisory_xact_lock($1)", _LOCK):
+                if not await connection.fetchval(_TRY_LOCK, _LOCK):
                     return gone
                 batch: int = await connection.fetchval(_SQL[f"purge_{kind}"], kept_s, _BATCH)
             gone += batch

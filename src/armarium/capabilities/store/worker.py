@@ -1,30 +1,24 @@
-"""Workers: woken by the bell, they claim jobs, make files searchable, words before vectors, and give back the rest."""
+"""Workers: they claim jobs, write the words of files at once and their vectors behind, and give back the rest."""
 
 from __future__ import annotations
 
 import logging
 import time
 import traceback
-from collections.abc import Awaitable, Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Protocol
 
 import anyio
-import anyio.lowlevel
-from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
-from armarium.capabilities.store.bell import Bell
+from armarium.capabilities.store.bell import Bell, Chime
 from armarium.capabilities.store.credentials import Credentials
 from armarium.capabilities.store.errors import StoreError
 from armarium.capabilities.store.indexing import Words
 from armarium.capabilities.store.model import Scope
-from armarium.capabilities.store.outbox import DATABASE_TROUBLE, Depth, IndexJob, Outbox, Outcome
+from armarium.capabilities.store.outbox import DATABASE_TROUBLE, Depth, IndexJob, Outbox, Outcome, Stage
 from armarium.foundation.errors import ArmariumError, DeadlineExceeded
 from armarium.providers.errors import ProviderError
-
-MOST_IN_HAND: Final = 500
-"""Jobs that are claimed and not done: the words of so many are searchable before their vectors are made."""
 
 # Words are written in milliseconds; several at once only so that a large file does not hold up the others.
 _WRITTEN_AT_ONCE = 4
@@ -32,7 +26,7 @@ _LONGEST_STAGE_S = 600.0
 _CLAIM_PATIENCE_S = 10.0
 _RELEASE_PATIENCE_S = 5.0
 _SHORTEST_WAIT_S = 0.01
-# Every write and every end of a job rings. What comes close together is claimed together: a claim of one job costs the
+# Every write and every end of a job wakes. What comes close together is claimed together: a claim of one job costs the
 # database as much as one of twenty.
 _BETWEEN_CLAIMS_S = 0.02
 _RENEWALS_PER_LEASE = 3
@@ -71,7 +65,7 @@ class Observers:
     """Who is told how indexing goes."""
 
     job_latency_s: Callable[[float], None] = _ignore
-    """Time from claiming a job to its end, whatever the end."""
+    """Time from claiming a job for its last stage to its end, whatever the end."""
     visibility_lag_s: Callable[[float], None] = _ignore
     """Time from a change to the moment when searches see it, by its words."""
     depth: Callable[[Depth], None] = _ignore
@@ -90,50 +84,49 @@ async def work(
     needs_key: bool,
     observers: Observers | None = None,
 ) -> None:
-    """Do jobs until cancelled, embedding for `workers` of them at a time. What is not finished then goes back to the
-    queue at once.
+    """Do jobs until cancelled, embedding for `workers` of them at a time; with none, only look how long the queue is.
+    What is not finished at the end goes back to the queue at once.
 
-    Each job goes through two stages. Its words are written as soon as it is claimed, and claiming goes on while jobs
-    wait for their vectors, so what is written now does not wait for what was written before. Only the next change of
-    the same path does: its job is claimed when the one before is done. The words of that change are searchable when the
-    turn of the earlier job comes to be embedded, since a job always works with the file as it is then.
+    Each job has two stages, and each stage claims from a queue of its own: what is written now is found by its words,
+    however many vectors are still to be made. A job that needs vectors is handed on to the second stage when its words
+    are written. There it works with the file as it is then.
 
     A retryable error, a missing key and an unforeseen error put a job back, with a growing wait. A permanent refusal
     by the model's provider (a wrong key, a request it does not accept) fails the job at once: the same request would
     be refused again, at the caller's cost. The next write of the file makes a new job.
     """
-    if workers:
-        crew = _Workers(outbox, index, credentials, bell, needs_key, observers or Observers())
-        await crew.run(workers, batch, poll_s)
+    crew = _Workers(outbox, index, credentials, bell, needs_key, observers or Observers())
+    await crew.run(workers, batch, poll_s)
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _InHand:
-    """A claimed job, waiting for a stage or in it."""
+    """How a claimed job stands."""
 
-    _since: float = field(default_factory=time.perf_counter)
-    _stage: anyio.CancelScope | None = None
-    _lost: bool = False
+    since: float = field(default_factory=time.perf_counter)
+    work: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    """Cancelled when the lease is lost: another worker has the path then."""
 
     @property
     def age_s(self) -> float:
         """Seconds since it was claimed."""
-        return time.perf_counter() - self._since
+        return time.perf_counter() - self.since
 
-    @contextmanager
-    def worked_on(self) -> Generator[None]:
-        """A stage; it ends early, or does not begin, when the lease is lost: another worker has the path then."""
-        with anyio.CancelScope() as self._stage:
-            if self._lost:
-                self._stage.cancel()
-            yield
-        self._stage = None
 
-    def lose(self) -> None:
-        """The lease is lost."""
-        self._lost = True
-        if self._stage is not None:
-            self._stage.cancel()
+@dataclass(frozen=True, slots=True)
+class _Desk:
+    """Where the jobs of one stage are worked on."""
+
+    stage: Stage
+    do: Callable[[IndexJob, _InHand], Awaitable[bool]]
+    """Whether the job ends with that, or is to be handed on."""
+    seats: anyio.CapacityLimiter
+    """For those that are worked on at once."""
+    batch: int
+    """Claimed together, when nobody waits for a seat: the next ones are at hand when one becomes free."""
+    chime: Chime
+    """Wakes whoever claims for this desk."""
+    in_hand: dict[IndexJob, _InHand] = field(default_factory=dict[IndexJob, _InHand])
 
 
 class _Workers:
@@ -150,88 +143,76 @@ class _Workers:
         self._index = index
         self._credentials = credentials
         self._bell = bell
+        self._handed_on = Chime()
         self._needs_key = needs_key
         self._observers = observers
-        self._in_hand: dict[IndexJob, _InHand] = {}
+        self._desks: list[_Desk] = []
 
     async def run(self, workers: int, batch: int, poll_s: float) -> None:
-        # Neither ever fills up: no more jobs are claimed than there is room for.
-        claimed, to_write = anyio.create_memory_object_stream[IndexJob](MOST_IN_HAND)
-        written, to_embed = anyio.create_memory_object_stream[IndexJob](MOST_IN_HAND)
-
-        async def write_words(job: IndexJob) -> bool:
-            ends = await self._ended(job, self._write_words)
-            if not ends:
-                written.send_nowait(job)
-            return ends
-
-        async def embed(job: IndexJob) -> bool:
-            return await self._ended(job, self._embed)
-
+        if workers:
+            words, vectors = anyio.CapacityLimiter(_WRITTEN_AT_ONCE), anyio.CapacityLimiter(workers)
+            self._desks = [
+                _Desk("words", self._write_words, words, batch, self._bell),
+                # Vectors take long: more that wait for a seat here could be done by another process.
+                _Desk("vectors", self._embed, vectors, min(batch, workers), self._handed_on),
+            ]
         try:
-            async with claimed, to_write, written, to_embed, anyio.create_task_group() as tasks:
-                tasks.start_soon(self._claim, claimed, min(batch, MOST_IN_HAND), poll_s)
-                tasks.start_soon(self._renew)
+            async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._watch, poll_s)
-                for _ in range(_WRITTEN_AT_ONCE):
-                    tasks.start_soon(self._one_by_one, to_write, write_words)
-                for _ in range(workers):
-                    tasks.start_soon(self._one_by_one, to_embed, embed)
+                tasks.start_soon(self._renew)
+                for desk in self._desks:
+                    tasks.start_soon(self._keep_busy, desk, poll_s)
         finally:
             await self._give_back()
 
-    async def _claim(self, claimed: MemoryObjectSendStream[IndexJob], batch: int, poll_s: float) -> None:
-        while True:
-            next_ring = self._bell.next_ring()
-            if len(self._in_hand) + batch > MOST_IN_HAND:
-                # The end of each job rings.
-                await next_ring.wait()
-                continue
-            try:
-                # Not cancelled half-way: nobody would know of the jobs that were just claimed.
-                with anyio.fail_after(_CLAIM_PATIENCE_S, shield=True):
-                    jobs, next_due_s = await self._outbox.claim_or_wait(batch)
-                    self._in_hand |= {job: _InHand() for job in jobs}
-            except (*DATABASE_TROUBLE, TimeoutError) as error:
-                _log.warning("no jobs could be claimed", extra={"error": type(error).__name__})
-                await anyio.sleep(min(poll_s, 1.0))
-                continue
-            for job in jobs:
-                claimed.send_nowait(job)
-            if not jobs:
-                due_s = poll_s if next_due_s is None else max(next_due_s, _SHORTEST_WAIT_S)
-                with anyio.move_on_after(min(due_s, poll_s)):
+    async def _keep_busy(self, desk: _Desk, poll_s: float) -> None:
+        async with anyio.create_task_group() as tasks:
+            while True:
+                next_ring = desk.chime.next_ring()
+                if len(desk.in_hand) > desk.seats.total_tokens:
+                    # Some wait for a seat. The end of each job rings.
                     await next_ring.wait()
-            if len(jobs) < batch:
-                await anyio.sleep(_BETWEEN_CLAIMS_S)
-
-    async def _one_by_one(
-        self, jobs: MemoryObjectReceiveStream[IndexJob], stage: Callable[[IndexJob], Awaitable[bool]]
-    ) -> None:
-        """Take jobs through a stage, and let go of those that end with it."""
-        async for job in jobs:
-            in_hand = self._in_hand[job]
-            ends = True
-            with in_hand.worked_on():
+                    continue
                 try:
-                    await anyio.lowlevel.checkpoint_if_cancelled()
-                    ends = await stage(job)
+                    # Not cancelled half-way: nobody would know of the jobs that were just claimed.
+                    with anyio.fail_after(_CLAIM_PATIENCE_S, shield=True):
+                        jobs, next_due_s = await self._outbox.claim_or_wait(desk.stage, desk.batch)
+                        desk.in_hand.update((job, _InHand()) for job in jobs)
+                except (*DATABASE_TROUBLE, TimeoutError) as error:
+                    _log.warning("no jobs could be claimed", extra={"error": type(error).__name__})
+                    await anyio.sleep(min(poll_s, 1.0))
+                    continue
+                for job in jobs:
+                    tasks.start_soon(self._work_on, desk, job)
+                if not jobs:
+                    due_s = poll_s if next_due_s is None else max(next_due_s, _SHORTEST_WAIT_S)
+                    with anyio.move_on_after(min(due_s, poll_s)):
+                        await next_ring.wait()
+                if len(jobs) < desk.batch:
+                    await anyio.sleep(_BETWEEN_CLAIMS_S)
+
+    async def _work_on(self, desk: _Desk, job: IndexJob) -> None:
+        in_hand = desk.in_hand[job]
+        ended = True
+        with in_hand.work:
+            async with desk.seats:
+                try:
+                    ended = await self._done_at(desk, job)
                 except DATABASE_TROUBLE as error:
                     # The lease runs out, and the job comes back.
                     _log.warning("the end of a job could not be noted", extra={"error": type(error).__name__})
-            if ends:
-                del self._in_hand[job]
-                self._observers.job_latency_s(in_hand.age_s)
-                # The next job of this path may have been waiting for this one, and others for room.
-                self._bell.wake()
+        del desk.in_hand[job]
+        if ended:
+            self._observers.job_latency_s(in_hand.age_s)
+        # The next job of this path may have been waiting for this one, and others for a seat.
+        desk.chime.wake()
 
-    async def _ended(self, job: IndexJob, stage: Callable[[IndexJob], Awaitable[bool]]) -> bool:
-        """Whether the job ended with this stage, well or not."""
-        error: ArmariumError | None = None
+    async def _done_at(self, desk: _Desk, job: IndexJob) -> bool:
+        """Whether the job ended, well or not; otherwise it is handed on."""
+        ends, error = True, None
         try:
             with anyio.fail_after(_LONGEST_STAGE_S):
-                if not await stage(job):
-                    return False
+                ends = await desk.do(job, desk.in_hand[job])
         except ArmariumError as raised:
             error = raised
         except TimeoutError:
@@ -242,10 +223,14 @@ class _Workers:
             at = f"{where.name}:{where.lineno}"
             _log.error("indexing failed unexpectedly", extra={"error": type(raised).__name__, "at": at})
             error = ArmariumError("indexing failed unexpectedly")
-        await self._finish(job, error)
-        return True
+        if ends:
+            await self._finish(job, error)
+        else:
+            await self._outbox.hand_on(job)
+            self._handed_on.wake()
+        return ends
 
-    async def _write_words(self, job: IndexJob) -> bool:
+    async def _write_words(self, job: IndexJob, in_hand: _InHand) -> bool:
         """Make the file findable by its words, or forget it; whether that was all."""
         if job.operation == "DELETE":
             await self._index.forget(job.scope, job.path)
@@ -253,11 +238,11 @@ class _Workers:
         words = await self._index.write_words(job.scope, job.path)
         # Not again for the retry of a job that got as far as this.
         if words.new or not job.retry_count:
-            self._observers.visibility_lag_s(job.age_s + self._in_hand[job].age_s)
+            self._observers.visibility_lag_s(job.age_s + in_hand.age_s)
         return words.embedded
 
-    async def _embed(self, job: IndexJob) -> bool:
-        # The file may have changed while the job waited, and the job of that change waits for this one.
+    async def _embed(self, job: IndexJob, in_hand: _InHand) -> bool:
+        # The file may have changed while the job waited, and the words of another model may be there since a restart.
         words = await self._index.write_words(job.scope, job.path)
         if not words.embedded:
             await self._index.embed(job.scope, job.path, await self._key_for(job))
@@ -284,13 +269,13 @@ class _Workers:
 
     def _tell(self, job: IndexJob, error: ArmariumError, outcome: Outcome) -> None:
         level = logging.ERROR if outcome == "failed" else logging.INFO
-        told = {"job": job.id, "code": error.code, "retries": job.retry_count, "outcome": outcome}
+        told = {"job": job.id, "stage": job.stage, "code": error.code, "retries": job.retry_count, "outcome": outcome}
         _log.log(level, "a file could not be indexed", extra=told)
 
     async def _renew(self) -> None:
         while True:
             await anyio.sleep(self._outbox.lease_s / _RENEWALS_PER_LEASE)
-            held = dict(self._in_hand)
+            held = self._in_hand()
             if not held:
                 continue
             try:
@@ -300,24 +285,29 @@ class _Workers:
                 continue
             for job, in_hand in held.items():
                 if job not in ours:
-                    in_hand.lose()
+                    in_hand.work.cancel()
+
+    def _in_hand(self) -> dict[IndexJob, _InHand]:
+        return {job: in_hand for desk in self._desks for job, in_hand in desk.in_hand.items()}
 
     async def _watch(self, poll_s: float) -> None:
         """Take back the jobs of workers that are gone, and tell how long the queue is."""
         while True:
             try:
                 if await self._outbox.recover():
-                    self._bell.wake()
+                    for desk in self._desks:
+                        desk.chime.wake()
                 self._observers.depth(await self._outbox.depth())
             except DATABASE_TROUBLE as error:
                 _log.warning("the queue could not be looked at", extra={"error": type(error).__name__})
             await anyio.sleep(min(poll_s, self._outbox.lease_s / _RENEWALS_PER_LEASE))
 
     async def _give_back(self) -> None:
-        if not self._in_hand:
+        unfinished = list(self._in_hand())
+        if not unfinished:
             return
         with anyio.move_on_after(_RELEASE_PATIENCE_S, shield=True):
             try:
-                await self._outbox.release(list(self._in_hand))
+                await self._outbox.release(unfinished)
             except DATABASE_TROUBLE as error:
                 _log.warning("unfinished jobs are left to their lease", extra={"error": type(error).__name__})

@@ -1,11 +1,11 @@
-"""Writes and deletes: what is decided under the project's lock, between one look at the facts and one change."""
+"""Writes and deletes. What stands in the way of a write is found by the database, under the project's lock."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
-from armarium.capabilities.store.database import Connection, Database, Row
+from armarium.capabilities.store.database import Connection, Database, Row, lock_key
 from armarium.capabilities.store.errors import (
     AlreadyExists,
     Conflict,
@@ -28,9 +28,13 @@ from armarium.capabilities.store.validation import (
     checked_path,
     parents_of,
 )
+from armarium.foundation.errors import ArmariumError
 from armarium.foundation.sql import queries
 
 SQL = queries("armarium.capabilities.store.sql", "files.sql")
+_LARGEST_OFFSET = 2**30
+_LARGEST_VERSION = 2**63 - 1
+_NO_WAIT_MS = 1
 MODES: frozenset[WriteMode] = frozenset({"APPEND", "OVERWRITE", "TRUNCATE"})
 
 
@@ -56,20 +60,12 @@ class Written:
     size: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Change:
-    """What a write does to the bytes of a file."""
-
-    start: int | None
-    """The byte it begins at; None replaces everything."""
-    size: int
-    """What the file measures afterwards."""
-
-
 def checked_write(wanted: Write) -> None:
     """Refuse what can be refused without looking at the file."""
     checked_inner_path(wanted.path)
     checked_number("offset", wanted.offset, 0)
+    if wanted.if_version is not None:
+        checked_number("if_version", wanted.if_version, 1)
     if wanted.mode not in MODES:
         raise InvalidQuery("mode must be APPEND, OVERWRITE or TRUNCATE")
     if wanted.mode == "TRUNCATE" and wanted.offset:
@@ -88,40 +84,82 @@ class Writing:
 
     async def write(self, scope: Scope, wanted: Write, credential_ref: str | None) -> Written:
         """Write bytes into a file, which is made if it is not there."""
-        async with self._database.changing(scope) as connection:
-            return await self.apply(connection, scope, wanted, credential_ref)
+        row = await self._database.change_at_once(
+            scope, SQL["write_file"], *self._arguments(scope, wanted, credential_ref)
+        )
+        return self._written(row, wanted)
 
-    async def apply(self, connection: Connection, scope: Scope, wanted: Write, credential_ref: str | None) -> Written:
-        """A write in a transaction that holds the project's lock."""
-        facts = await look(connection, scope, wanted.path, *_seams(wanted))
-        _check_place(facts, wanted)
-        change = _change_of(facts, wanted)
-        before: int = facts["size"] or 0
-        self._check_size(change.size, facts["project_bytes"] - before + change.size)
-        where = (scope.apikey_hash, scope.project, wanted.path, wanted.content)
-        if facts["size"] is None:
-            queue = (self._limits.searchable, credential_ref)
-            version = await connection.fetchval(SQL["create_file"], *where, *queue)
-        else:
-            how = (change.start, change.size - before, self._limits.versions_kept)
-            queue = (self._limits.searchable, credential_ref)
-            version = await connection.fetchval(SQL["change_file"], *where, *how, *queue)
-        return Written(len(wanted.content), version, change.size)
+    async def write_in(
+        self, connection: Connection, scope: Scope, wanted: Write, credential_ref: str | None
+    ) -> Written:
+        """A write in a transaction that holds the project's lock already."""
+        arguments = (*self._arguments(scope, wanted, credential_ref), lock_key(scope), _NO_WAIT_MS)
+        row = await connection.fetchrow(SQL["write_file"], *arguments)
+        assert row is not None, "the statement always gives a row"
+        return self._written(row, wanted)
 
-    def _check_size(self, file_bytes: int, project_bytes: int) -> None:
-        if file_bytes > self._limits.max_file_bytes:
-            raise PayloadTooLarge(
-                f"a file has at most {self._limits.max_file_bytes} bytes", hint="go on in another file"
-            )
-        if project_bytes > self._limits.max_project_bytes:
-            raise QuotaExceeded(
-                f"a project has at most {self._limits.max_project_bytes} bytes",
-                hint="delete what is not needed any more, or use another project",
-            )
+    def _arguments(self, scope: Scope, wanted: Write, credential_ref: str | None) -> tuple[Any, ...]:
+        limits = self._limits
+        return (
+            scope.apikey_hash,
+            scope.project,
+            wanted.path,
+            parents_of(wanted.path),
+            wanted.content,
+            wanted.mode,
+            # No file is so long, nor changed so often: the answer is the same as for the number given.
+            min(wanted.offset, _LARGEST_OFFSET),
+            wanted.create_only,
+            wanted.if_version if wanted.if_version is None else min(wanted.if_version, _LARGEST_VERSION),
+            limits.max_file_bytes,
+            limits.max_project_bytes,
+            limits.versions_kept,
+            limits.searchable,
+            credential_ref,
+        )
+
+    def _written(self, row: Row, wanted: Write) -> Written:
+        if row["refusal"] is not None:
+            raise self._refused(row, wanted)
+        return Written(len(wanted.content), row["version"], row["size"])
+
+    def _refused(self, row: Row, wanted: Write) -> ArmariumError:
+        """The error for what the database says stands in the way."""
+        match row["refusal"]:
+            case "is_directory":
+                return IsDirectory("the path is a directory", hint="choose a file inside it", path=wanted.path)
+            case "lies_below_file":
+                return NotDirectory("a part of the path is a file", hint="choose another path", path=wanted.path)
+            case "exists":
+                hint = "read it, or write without create_only"
+                return AlreadyExists("the file is there already", hint=hint, path=wanted.path)
+            case "other_version":
+                return other_version(row["version"])
+            case "behind_end":
+                size = row["size"] or 0
+                hint = "use APPEND to add to it"
+                return InvalidOffset(f"the offset lies behind the end: the file has {size} bytes", hint=hint)
+            case "cuts_character":
+                return InvalidOffset(
+                    "the write would cut a character of several bytes in two",
+                    hint="begin and end it between characters: file_read tells in `offset` and `end` where they are",
+                )
+            case "file_too_large":
+                most = self._limits.max_file_bytes
+                return PayloadTooLarge(f"a file has at most {most} bytes", hint="go on in another file")
+            case "project_full":
+                return QuotaExceeded(
+                    f"a project has at most {self._limits.max_project_bytes} bytes",
+                    hint="delete what is not needed any more, or use another project",
+                )
+            case unknown:
+                raise AssertionError(f"the database refused a write for a reason we do not know: {unknown}")
 
     async def delete(self, scope: Scope, path: str, *, recursive: bool, if_version: int | None) -> int:
         """Delete a file, or everything in a directory; how many files that were."""
         self._check_wipe(path, recursive=recursive)
+        if if_version is not None:
+            checked_number("if_version", if_version, 1)
         async with self._database.changing(scope) as connection:
             facts = await look(connection, scope, path)
             is_file = facts["size"] is not None
@@ -130,8 +168,8 @@ class Writing:
             if not is_file:
                 _check_directory_goes(path, recursive=recursive, if_version=if_version)
                 await plan_for_many(connection)
-            elif if_version is not None:
-                check_version(facts, if_version)
+            elif if_version not in (None, facts["version"]):
+                raise other_version(facts["version"])
             return await delete_range(
                 connection, scope, exactly(path) if is_file else below(path), self._limits, queued=True
             )
@@ -146,12 +184,9 @@ class Writing:
             )
 
 
-async def look(
-    connection: Connection, scope: Scope, path: str, start: int | None = None, end: int | None = None
-) -> Row:
-    """The facts a change of a path depends on."""
-    where = (scope.apikey_hash, scope.project, path)
-    facts = await connection.fetchrow(SQL["look"], *where, parents_of(path), start, end)
+async def look(connection: Connection, scope: Scope, path: str) -> Row:
+    """What is at a path."""
+    facts = await connection.fetchrow(SQL["look"], scope.apikey_hash, scope.project, path)
     assert facts is not None, "the statement always gives a row"
     return facts
 
@@ -179,14 +214,13 @@ def below(path: str) -> tuple[str, str]:
     return path + "/", path + "0"
 
 
-def check_version(facts: Row, expected: int) -> None:
-    """Refuse a change of a file that is not in the version its caller knows."""
-    if facts["version"] != expected:
-        raise Conflict(
-            f"the file is in version {facts['version']} now" if facts["version"] else "there is no such file any more",
-            hint="read it again, and decide anew",
-            current_version=facts["version"],
-        )
+def other_version(version: int | None) -> Conflict:
+    """The refusal of a change of a file that is not in the version its caller knows."""
+    return Conflict(
+        f"the file is in version {version} now" if version else "there is no such file any more",
+        hint="read it again, and decide anew",
+        current_version=version,
+    )
 
 
 def _check_directory_goes(path: str, *, recursive: bool, if_version: int | None) -> None:
@@ -194,48 +228,3 @@ def _check_directory_goes(path: str, *, recursive: bool, if_version: int | None)
         raise IsDirectory("a directory has no version", hint="delete it without if_version", path=path)
     if not recursive:
         raise NotEmpty("the directory has files in it", hint="set recursive to delete them all", path=path)
-
-
-def _check_place(facts: Row, wanted: Write) -> None:
-    if facts["is_directory"]:
-        raise IsDirectory("the path is a directory", hint="choose a file inside it", path=wanted.path)
-    if facts["lies_below_file"]:
-        raise NotDirectory("a part of the path is a file", hint="choose another path", path=wanted.path)
-    if wanted.create_only and facts["size"] is not None:
-        raise AlreadyExists("the file is there already", hint="read it, or write without create_only", path=wanted.path)
-    if wanted.if_version is not None:
-        check_version(facts, wanted.if_version)
-
-
-def _seams(wanted: Write) -> tuple[int | None, int | None]:
-    """The first byte that is replaced and the first one that is kept behind it: both must begin a character."""
-    if wanted.mode != "OVERWRITE" or not wanted.content or wanted.offset >= 2**30:
-        return None, None
-    return wanted.offset, wanted.offset + len(wanted.content)
-
-
-def _change_of(facts: Row, wanted: Write) -> _Change:
-    size: int = facts["size"] or 0
-    if wanted.mode == "TRUNCATE" or facts["size"] is None:
-        if wanted.mode == "OVERWRITE" and wanted.offset:
-            raise _beyond(0)
-        return _Change(None, len(wanted.content))
-    if wanted.mode == "APPEND":
-        return _Change(size, size + len(wanted.content))
-    if wanted.offset > size:
-        raise _beyond(size)
-    if _cuts(facts["first_replaced"]) or _cuts(facts["first_kept"]):
-        raise InvalidOffset(
-            "the write would cut a character of several bytes in two",
-            hint="begin and end it between characters: file_read tells in `offset` and `end` where they are",
-        )
-    return _Change(wanted.offset, max(size, wanted.offset + len(wanted.content)))
-
-
-def _beyond(size: int) -> InvalidOffset:
-    return InvalidOffset(f"the offset lies behind the end: the file has {size} bytes", hint="use APPEND to add to it")
-
-
-def _cuts(byte: Any) -> bool:
-    """Whether a byte goes on with a character that began before it."""
-    return bool(byte) and byte[0] & 0xC0 == 0x80

@@ -44,12 +44,11 @@ def examine(config: Path | None) -> list[Finding]:
     try:
         settings = load_settings(Settings, file, environ=os.environ)
     except ConfigError as error:
-        # The machine can still be looked at.
-        settings = Settings()
-        findings.append(Finding("settings", "fail", error.message, error.hint))
-    else:
-        findings.append(_chosen(settings, file))
-    return [*findings, *_server(settings), *_capabilities(settings)]
+        # The machine can still be looked at; what the defaults would be is nobody's question.
+        message = f"{error.message}; nothing that depends on them was looked at"
+        findings.append(Finding("settings", "fail", message, error.hint))
+        return [*findings, *_machine()]
+    return [*findings, _chosen(settings, file), *_server(settings), *_capabilities(settings)]
 
 
 def _chosen(settings: CoreSettings, file: Path | None) -> Finding:
@@ -70,8 +69,15 @@ def _server(settings: CoreSettings) -> Generator[Finding]:
     yield _traces(settings)
 
 
+def _machine() -> Generator[Finding]:
+    """What capabilities find without being asked for."""
+    facilities = Facilities(Events(), Settings().state_path())
+    for door in DOORS:
+        yield from door.examine(None, facilities)
+
+
 def _capabilities(settings: CoreSettings) -> Generator[Finding]:
-    facilities = Facilities(Events(), settings.state_path())
+    facilities = Facilities(Events(), settings.state_path(), max_body_bytes=settings.server.max_body_bytes)
     for door in DOORS:
         yield from door.examine(getattr(settings, door.name), facilities)
 

@@ -46,7 +46,7 @@ async def embedded_postgres(data_dir: Path, *, start_timeout_s: float = _START_T
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(server.watch)
                 try:
-                    yield f"postgresql://{ROLE}@/{DATABASE}?host={quote(str(socket_directory), safe='/')}"
+                    yield address(socket_directory)
                 finally:
                     tasks.cancel_scope.cancel()
         except BaseExceptionGroup as group:
@@ -54,6 +54,11 @@ async def embedded_postgres(data_dir: Path, *, start_timeout_s: float = _START_T
             if len(group.exceptions) == 1:
                 raise group.exceptions[0] from None
             raise
+
+
+def address(socket_directory: Path) -> str:
+    """How a server is reached that listens in the directory."""
+    return f"postgresql://{ROLE}@/{DATABASE}?host={quote(str(socket_directory), safe='/')}"
 
 
 class _SharedServer:

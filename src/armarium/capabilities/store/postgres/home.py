@@ -108,6 +108,14 @@ class Home:
             "there is no place for the socket of the database", hint="set store.data_dir to a shorter path"
         )
 
+    def open_socket(self) -> Path | None:
+        """Where a server listens, or lately did; None when there is none. Nothing is made."""
+        remembered = [Path(line) for line in _lines(self.root / "socket-directory")]
+        for directory in (self.root / "run", *remembered):
+            if _is_private(directory) and (directory / SOCKET_NAME).exists():
+                return directory
+        return None
+
     def trim_log(self) -> None:
         """Begin a new log when the old one is large; one old log is kept."""
         with suppress(FileNotFoundError):

@@ -4,12 +4,10 @@
 -- ORDER BY and LIMIT: without statistics, EXISTS was seen to go by the other index and read the whole project.
 
 -- name: look
--- All that a change depends on, in one go. $5 and $6 are the bytes behind which an overwrite begins and ends.
+-- What is at a path.
 SELECT
     file.size,
     file.version,
-    substring(file.content FROM $5::int + 1 FOR 1) AS first_replaced,
-    substring(file.content FROM $6::int + 1 FOR 1) AS first_kept,
     (
         SELECT TRUE FROM mcp_files AS below
         WHERE
@@ -17,91 +15,18 @@ SELECT
             AND below.path >= $3::text || '/' AND below.path < $3::text || '0'
         ORDER BY below.path
         LIMIT 1
-    ) AS is_directory,
-    EXISTS (
-        SELECT FROM mcp_files AS parent
-        WHERE
-            parent.apikey_hash = $1 AND parent.project = $2 AND parent.deleted = FALSE
-            AND parent.path = ANY($4::text[])
-    ) AS lies_below_file,
-    coalesce(project.bytes, 0) AS project_bytes
+    ) AS is_directory
 FROM (VALUES (TRUE)) AS always
 LEFT JOIN mcp_files AS file
-    ON file.apikey_hash = $1 AND file.project = $2 AND file.path = $3::text AND file.deleted = FALSE
-LEFT JOIN mcp_file_projects AS project ON project.apikey_hash = $1 AND project.project = $2;
+    ON file.apikey_hash = $1 AND file.project = $2 AND file.path = $3::text AND file.deleted = FALSE;
 
--- name: create_file
--- $5: whether it is to be indexed; $6: where the caller's key for that waits.
-WITH counted AS (
-    INSERT INTO mcp_file_projects AS old (apikey_hash, project, bytes, revision)
-    VALUES ($1, $2, octet_length($4::bytea), 1)
-    ON CONFLICT (apikey_hash, project)
-    DO UPDATE SET bytes = old.bytes + excluded.bytes, revision = old.revision + 1
-    RETURNING revision
-),
-
-created AS (
-    INSERT INTO mcp_files (apikey_hash, project, path, content, size, created_at, updated_at, version)
-    SELECT $1, $2, $3, $4, octet_length($4), statement_timestamp(), statement_timestamp(), counted.revision
-    FROM counted
-),
-
-queued AS (
-    INSERT INTO mcp_file_index_jobs (apikey_hash, project, file_path, operation, file_updated_at, credential_ref)
-    SELECT $1, $2, $3, 'UPSERT', statement_timestamp(), $6 WHERE $5::bool
-)
-
-SELECT revision FROM counted;
-
--- name: change_file
--- The old content never travels. $5: the byte to overwrite from, or NULL to replace everything; $6: by how much the
--- file grows; $7: versions kept, of which the one replaced now is the newest, and not yet seen by this statement.
-WITH counted AS (
-    UPDATE mcp_file_projects SET bytes = bytes + $6, revision = revision + 1
-    WHERE apikey_hash = $1 AND project = $2
-    RETURNING revision
-),
-
-kept AS (
-    INSERT INTO mcp_file_versions (apikey_hash, project, path, version, content, size, written_at, replaced_at)
-    SELECT $1, $2, old.path, old.version, old.content, old.size, old.updated_at, statement_timestamp()
-    FROM mcp_files AS old
-    WHERE old.apikey_hash = $1 AND old.project = $2 AND old.path = $3 AND old.deleted = FALSE AND $7::int > 0
-),
-
-forgotten AS (
-    DELETE FROM mcp_file_versions
-    WHERE
-        apikey_hash = $1 AND project = $2 AND path = $3
-        AND version <= (
-            SELECT surplus.version FROM mcp_file_versions AS surplus
-            WHERE surplus.apikey_hash = $1 AND surplus.project = $2 AND surplus.path = $3
-            ORDER BY surplus.version DESC
-            OFFSET greatest($7::int - 1, 0) LIMIT 1
-        )
-        AND $7::int > 0
-),
-
-changed AS (
-    UPDATE mcp_files AS file
-    SET
-        content = CASE WHEN $5::int IS NULL THEN $4::bytea ELSE overlay(content PLACING $4::bytea FROM $5::int + 1) END,
-        size = size + $6,
-        updated_at = statement_timestamp(),
-        version = counted.revision
-    FROM counted
-    WHERE file.apikey_hash = $1 AND file.project = $2 AND file.path = $3 AND file.deleted = FALSE
-),
-
-queued AS (
-    INSERT INTO mcp_file_index_jobs (apikey_hash, project, file_path, operation, file_updated_at, credential_ref)
-    SELECT $1, $2, $3, 'UPSERT', statement_timestamp(), $9 WHERE $8::bool
-)
-
-SELECT revision FROM counted;
+-- name: write_file
+SELECT refusal, version, size, waited_s
+FROM mcp_file_write($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16);
 
 -- name: delete_files
--- All files of a range of paths. $5: versions kept of each, as in change_file; $6: whether the index is told.
+-- All files of a range of paths. $5: versions kept of each, of which the one
+-- deleted now is the newest, and not yet seen by this statement; $6: whether the index is told.
 WITH gone AS (
     UPDATE mcp_files SET deleted = TRUE, deleted_at = statement_timestamp()
     WHERE apikey_hash = $1 AND project = $2 AND path >= $3 AND path < $4 AND deleted = FALSE

@@ -5,6 +5,10 @@ SELECT count(*) AS files, count(DISTINCT apikey_hash) AS callers
 FROM mcp_files
 WHERE $1::text IN (apikey_hash, '*') AND deleted = FALSE;
 
+-- name: model_of_a_vector
+-- Of any one: whether there is any, and whose.
+SELECT model FROM mcp_file_chunk_embeddings WHERE $1::text IN (apikey_hash, '*') LIMIT 1;
+
 -- name: forget_how_it_was_made
 -- Passages and words stay, so that files are found by their words until they have vectors again.
 UPDATE mcp_file_indexed SET made_with = '' WHERE $1::text IN (apikey_hash, '*');

@@ -1,4 +1,4 @@
--- What is purged, a batch at a time.
+-- What is purged and what is queued, a batch at a time.
 
 -- name: purge_files
 -- What may still be indexed of a file goes with it: its rows refer to the file. So do the versions it had by then.
@@ -75,3 +75,56 @@ purged AS (
     RETURNING job.id
 )
 SELECT count(*)::int FROM purged;
+
+-- name: forget_deleted
+-- Their passages go with the jobs of their deletion, or with the files; this is what BM25 sums up. What a worker holds is
+-- left for the next time: nobody waits for anybody here.
+WITH gone AS MATERIALIZED (
+    SELECT file_id
+    FROM mcp_file_indexed
+    WHERE ($1::text IN (apikey_hash, '*')) IS TRUE
+        AND file_id = ANY(
+            ARRAY(
+                SELECT id
+                FROM mcp_files
+                WHERE ($1::text IN (apikey_hash, '*')) IS TRUE
+                    AND deleted = TRUE
+                    AND deleted_at > now() - make_interval(secs => $2)
+            )
+        )
+    FOR UPDATE SKIP LOCKED
+)
+DELETE FROM mcp_file_indexed
+WHERE ($1::text IN (apikey_hash, '*')) IS TRUE AND file_id = ANY(ARRAY(SELECT file_id FROM gone));
+
+-- name: last_file
+SELECT coalesce(max(id), 0) FROM mcp_files WHERE $1::text IN (apikey_hash, '*');
+
+-- name: queue_unindexed
+-- What was written while search was switched off, and what was given up, of files with ids from $2 to $3. Each is looked
+-- up: as a join, this would read all that is indexed every time. And a range, not a limit: row security makes the planner
+-- expect so few files that it would sort all of them instead of walking along their ids.
+WITH queued AS (
+    INSERT INTO mcp_file_index_jobs (apikey_hash, project, file_path, operation, file_updated_at)
+    SELECT file.apikey_hash, file.project, file.path, 'UPSERT', file.updated_at
+    FROM mcp_files AS file
+    WHERE ($1::text IN (file.apikey_hash, '*')) IS TRUE AND file.deleted = FALSE AND file.id BETWEEN $2 AND $3
+        AND coalesce(
+            (
+                SELECT indexed.version < file.version
+                FROM mcp_file_indexed AS indexed
+                WHERE indexed.file_id = file.id AND (indexed.apikey_hash = file.apikey_hash) IS TRUE
+            ),
+            TRUE
+        )
+        AND (
+            SELECT job.id
+            FROM mcp_file_index_jobs AS job
+            WHERE job.apikey_hash = file.apikey_hash AND job.project = file.project AND job.file_path = file.path
+                AND job.status IN ('pending', 'processing')
+            LIMIT 1
+        ) IS NULL
+    ORDER BY file.id
+    RETURNING id
+)
+SELECT count(*)::int FROM queued;
