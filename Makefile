@@ -12,6 +12,8 @@ DIR ?= example
 CMD ?= mcp-filesystem
 ARGS ?= $(if $(filter mcp-filesystem,$(CMD)),--config config/mcp-filesystem.yaml)
 TESTS ?= tests
+# One more than the two cores of a small machine: there is always a test that only waits.
+WORKERS ?= 3
 BENCH ?= $(shell grep -l '^if __name__' benchmarks/*.py)
 IMAGE ?= armarium
 
@@ -29,9 +31,9 @@ help: ## print this menu
 up: $(RUNTIME) ## start the server on example/ (DIR=… your own, WRITE=1 to allow writing, PORT=…)
 	@$(VENV)/bin/armarium up "$(DIR)" $(if $(WRITE),--write) $(if $(PORT),--port $(PORT))
 
-test: $(DEVELOPMENT) $(CLIENTS) ## install what the tests need and run them all (TESTS=… for some)
+test: $(DEVELOPMENT) $(CLIENTS) ## install what the tests need and run them all (TESTS=… for some, WORKERS=0 one by one)
 	@scripts/system-deps
-	$(VENV)/bin/pytest -m "not soak" $(TESTS)
+	$(VENV)/bin/pytest --numprocesses $(WORKERS) --dist worksteal -m "not soak" $(TESTS)
 
 check: $(DEVELOPMENT) ## lint, format, types and the direction of imports
 	$(VENV)/bin/ruff check .

@@ -1,11 +1,40 @@
-"""Fixtures for every test."""
+"""Fixtures for every test, and who may run while others run."""
 
 from __future__ import annotations
 
+from collections.abc import Generator
+
 import pytest
+
+from support.turns import Turns
+
+_TURNS = pytest.StashKey[Turns]()
 
 
 @pytest.fixture(scope="session")
 def anyio_backend() -> tuple[str, dict[str, bool]]:
     """Async tests run as the server does."""
     return "asyncio", {"use_uvloop": True}
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """A worker beside other workers takes turns with them; a process that runs every test itself has nobody to ask."""
+    if hasattr(config, "workerinput"):
+        assert config.cache is not None
+        config.stash[_TURNS] = Turns(config.cache.mkdir("turns"))
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Give the locks back."""
+    if _TURNS in config.stash:
+        config.stash[_TURNS].close()
+
+
+# First, so that waiting for a turn does not count as time of the test.
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Run a test, with everything it is the first to need, in its turn."""
+    if _TURNS not in item.config.stash:
+        return (yield)
+    with item.config.stash[_TURNS].turn(alone=item.get_closest_marker("alone") is not None):
+        return (yield)

@@ -119,6 +119,17 @@ def test_a_very_long_line_is_cut_by_characters_and_cited_by_that_line(structure:
     assert Lines(2, 2) in [each.span for each in chunks]
 
 
+def test_a_line_as_long_as_the_largest_file_is_cut_like_any_other() -> None:
+    limits = ChunkLimits()
+    text = "word " * 3_000_000
+    chunks = chunk(Extracted(text), limits)
+    assert {each.span for each in chunks} == {Lines(1, 1)}
+    assert all(each.text == text[each.start : each.end] and len(each.text) <= limits.max_chars for each in chunks)
+    # What lies between two passages is at most the space between two words.
+    assert all(first.start < second.start <= first.end + 1 for first, second in pairwise(chunks))
+    assert (chunks[0].start, text[chunks[-1].end :].strip()) == (0, "")
+
+
 @pytest.mark.parametrize("unknown", [{"max_chars": 0}, {"code_max_lines": 0}, {"overlap_chars": -1}])
 def test_limits_that_no_passage_could_keep_are_refused(unknown: dict[str, int]) -> None:
     with pytest.raises(ValueError, match=r"passage|negative"):

@@ -111,9 +111,11 @@ class RawSession:
 
     @classmethod
     @contextmanager
-    def opened(cls, url: str) -> Generator[Self]:
+    def opened(cls, url: str, *, key: str | None = None) -> Generator[Self]:
         """A session, initialised as the protocol asks."""
         headers = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
+        if key is not None:
+            headers["authorization"] = f"Bearer {key}"
         with httpx.Client(base_url=url, headers=headers, timeout=CALL_DEADLINE_S) as http:
             opening = {
                 "protocolVersion": "2025-11-25",

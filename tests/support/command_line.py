@@ -17,7 +17,7 @@ import pytest
 
 from support.server import installed_command
 
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 Run = Callable[[Sequence[str]], int]
 
 

@@ -14,7 +14,7 @@ from typing import Any, Self
 
 from support.server import installed_command
 
-START_DEADLINE_S = 40.0
+START_DEADLINE_S = 60.0
 INDEX_DEADLINE_S = 100.0
 STOP_DEADLINE_S = 20.0
 

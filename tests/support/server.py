@@ -18,8 +18,8 @@ from typing import Any, Self
 import httpx
 import yaml
 
-START_DEADLINE_S = 30.0
-STOP_DEADLINE_S = 15.0
+START_DEADLINE_S = 60.0
+STOP_DEADLINE_S = 30.0
 
 LogLine = dict[str, Any]
 
