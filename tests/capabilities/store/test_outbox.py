@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 import secrets
 from collections.abc import AsyncGenerator
 
@@ -388,8 +389,6 @@ async def test_no_path_is_ever_with_two_workers_of_a_stage_nor_goes_back_in_time
 async def test_claims_walk_along_the_queue_whatever_the_statistics_say(
     outbox: Outbox, database: Database, tenant: str, stage: Stage
 ) -> None:
-    from armarium.capabilities.store import outbox as module
-
     async with database.writing(ALL_TENANTS) as connection:
         # Those of the other stage came first, and are not to be passed.
         await connection.execute(
@@ -399,8 +398,17 @@ async def test_claims_walk_along_the_queue_whatever_the_statistics_say(
             tenant,
             stage,
         )
-        await connection.execute(module._ALONG_THE_QUEUE)
-        plan = await connection.fetch(f"EXPLAIN (ANALYZE, COSTS OFF) {module._SQL['claim']}", 5, "w", LEASE_S, stage)
+        function = await connection.fetchrow(
+            "SELECT prosrc, proconfig FROM pg_proc WHERE proname = 'mcp_file_claim_jobs'"
+        )
+        assert function is not None
+        for setting in function["proconfig"]:
+            await connection.execute(f"SET LOCAL {setting}")
+        claim = re.search(r"RETURN QUERY(.*?);", function["prosrc"], re.DOTALL)
+        assert claim
+        arguments = {"of_stage": "$1::text", "batch": "$2::int", "claim": "$3::text", "lease_s": "$4::float8"}
+        statement = re.sub(rf"\b({'|'.join(arguments)})\b", lambda name: arguments[name[1]], claim[1])
+        plan = await connection.fetch(f"EXPLAIN (ANALYZE, COSTS OFF) {statement}", stage, 5, "w", LEASE_S)
     lines = [row[0] for row in plan]
     (due,) = [line for line in lines if " due " in line]
     assert "Index Scan using idx_mcp_file_index_jobs_due" in due

@@ -197,6 +197,11 @@ class Database:
             await cast(Any, connection).act_for(tenant)
             yield connection
 
+    async def at_once(self, tenant: str, statement: str, *arguments: Any) -> Sequence[Row]:
+        """The rows of one statement, which is a transaction of its own, whether or not it changes anything."""
+        async with self.reading(tenant) as connection:
+            return await connection.fetch(statement, *arguments)
+
     @asynccontextmanager
     async def writing(self, tenant: str) -> AsyncGenerator[Connection]:
         """A transaction that changes rows which no other transaction depends on, such as jobs and passages."""

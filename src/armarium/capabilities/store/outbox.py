@@ -13,7 +13,7 @@ from typing import Literal
 
 import asyncpg  # pyright: ignore[reportMissingTypeStubs] it has none
 
-from armarium.capabilities.store.database import ALL_TENANTS, Connection, Database, Row
+from armarium.capabilities.store.database import ALL_TENANTS, Database, Row
 from armarium.capabilities.store.model import Scope
 from armarium.foundation.errors import ArmariumError
 from armarium.foundation.sql import queries
@@ -30,16 +30,6 @@ idle connection and the end of the connection was not read yet."""
 
 _SQL = queries("armarium.capabilities.store.sql", "jobs.sql")
 _LONGEST_BACKOFF_S = 600.0
-
-# A queue fills and empties faster than the database's statistics follow, and with old ones it reads and sorts all of it
-# to take twenty jobs. There is one good plan, whatever the statistics say: along the index of what is due.
-_ALONG_THE_QUEUE = "; ".join(
-    [
-        "SET LOCAL plan_cache_mode = force_generic_plan",
-        "SET LOCAL join_collapse_limit = 1",
-        *(f"SET LOCAL enable_{way} = off" for way in ("sort", "seqscan", "bitmapscan", "hashjoin", "mergejoin")),
-    ]
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,32 +99,29 @@ class Outbox:
     async def claim_or_wait(self, stage: Stage, batch: int) -> tuple[list[IndexJob], float | None]:
         """As `claim`; and when nothing can be claimed, the seconds until the next job's time comes, if there is one."""
         claim = f"{self._worker}-{next(self._claims)}"
-        async with self._database.writing(ALL_TENANTS) as connection:
-            await connection.execute(_ALONG_THE_QUEUE)
-            rows = await connection.fetch(_SQL["claim"], batch, claim, self._lease_s, stage)
-            # In the same transaction, where it is still the same moment: no job comes due unseen in between.
-            next_due_s: float | None = None if rows else await connection.fetchval(_SQL["next_due"], ALL_TENANTS, stage)
-        return _newest_of_each_path(rows, stage, claim), next_due_s
+        rows = await self._database.at_once(ALL_TENANTS, _SQL["claim"], stage, batch, claim, self._lease_s)
+        if rows[0]["id"] is None:
+            return [], rows[0]["next_due_s"]
+        return _newest_of_each_path(rows, stage, claim), None
 
     async def renew(self, jobs: Sequence[IndexJob]) -> set[IndexJob]:
         """Prolong the leases; the jobs that are still ours."""
-        async with self._database.writing(ALL_TENANTS) as connection:
-            rows = await connection.fetch(_SQL["renew"], *_proofs(jobs), self._lease_s)
+        rows = await self._database.at_once(ALL_TENANTS, _SQL["renew"], *_proofs(jobs), self._lease_s)
         ours = {(row["id"], row["worker"]) for row in rows}
         return {job for job in jobs if (job.id, job.claim) in ours}
 
     async def done(self, job: IndexJob) -> float | None:
         """The job has no more to do. Seconds since the change that caused it, or None if the job was not ours."""
-        async with self._database.writing(job.scope.apikey_hash) as connection:
-            return await connection.fetchval(_SQL["done"], job.scope.apikey_hash, job.id, job.claim)
+        tenant = job.scope.apikey_hash
+        rows = await self._database.at_once(tenant, _SQL["done"], tenant, job.id, job.claim)
+        return rows[0]["lag_s"] if rows else None
 
     async def hand_on(self, job: IndexJob) -> bool:
         """The job's words are written: let it wait for its vectors, with all its tries before it. False if the job was
         not ours."""
         tenant = job.scope.apikey_hash
-        async with self._database.writing(tenant) as connection:
-            handed = await connection.fetchval(_SQL["hand_on"], tenant, job.id, job.claim, list(job.superseded))
-        return handed is not None
+        superseded = list(job.superseded)
+        return bool(await self._database.at_once(tenant, _SQL["hand_on"], tenant, job.id, job.claim, superseded))
 
     async def retry(self, job: IndexJob, error_code: str, *, not_before_s: float = 0.0) -> Outcome:
         """Try the job again later, unless it was tried often enough."""
@@ -148,42 +135,32 @@ class Outbox:
 
     async def _put_back(self, job: IndexJob, error_code: str, retry_max: int, wait_s: float) -> Outcome:
         tenant = job.scope.apikey_hash
-        async with self._database.writing(tenant) as connection:
-            outcome: Outcome | None = await connection.fetchval(
-                _SQL["put_back"], tenant, job.id, job.claim, error_code, retry_max, wait_s
-            )
-        return outcome or "lost"
+        how = (job.id, job.claim, error_code, retry_max, wait_s)
+        rows = await self._database.at_once(tenant, _SQL["put_back"], tenant, *how)
+        return rows[0]["status"] if rows else "lost"
 
     async def release(self, jobs: Sequence[IndexJob]) -> None:
         """Give jobs back that were not worked on; others may have them at once."""
-        async with self._database.writing(ALL_TENANTS) as connection:
-            await connection.execute(_SQL["release"], *_proofs(jobs))
+        await self._database.at_once(ALL_TENANTS, _SQL["release"], *_proofs(jobs))
 
     async def recover(self) -> int:
         """Take jobs back from workers whose lease ran out; how many."""
-        async with self._database.writing(ALL_TENANTS) as connection:
-            return len(await connection.fetch(_SQL["recover"], self._retry_max))
+        return len(await self._database.at_once(ALL_TENANTS, _SQL["recover"], self._retry_max))
 
     async def depth(self, tenant: str = ALL_TENANTS) -> Depth:
         """How long the queue is, of all tenants or of one."""
-        async with self._database.reading(tenant) as connection:
-            jobs = {row["status"]: row["jobs"] for row in await connection.fetch(_SQL["depth"], tenant)}
+        rows = await self._database.at_once(tenant, _SQL["depth"], tenant)
+        jobs = {row["status"]: row["jobs"] for row in rows}
         return Depth(jobs.get("pending", 0), jobs.get("processing", 0), jobs.get("failed", 0))
 
     async def unused(self, job: IndexJob) -> list[str]:
         """References of the job that no open job needs any more."""
         if not job.references:
             return []
-        async with self._database.reading(job.scope.apikey_hash) as connection:
-            in_use = await _in_use(connection, job)
+        tenant, project = job.scope.apikey_hash, job.scope.project
+        rows = await self._database.at_once(tenant, _SQL["references_in_use"], tenant, project, list(job.references))
+        in_use = {row["credential_ref"] for row in rows}
         return [reference for reference in job.references if reference not in in_use]
-
-
-async def _in_use(connection: Connection, job: IndexJob) -> set[str]:
-    rows = await connection.fetch(
-        _SQL["references_in_use"], job.scope.apikey_hash, job.scope.project, list(job.references)
-    )
-    return {row["credential_ref"] for row in rows}
 
 
 def _newest_of_each_path(rows: Iterable[Row], stage: Stage, claim: str) -> list[IndexJob]:
