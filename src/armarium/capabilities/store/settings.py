@@ -71,7 +71,7 @@ class IndexSettings(Section):
     """How files become searchable."""
 
     workers: int = Field(default=2, ge=0)
-    """Jobs worked on at once in the server; 0 leaves them to `armarium store worker`."""
+    """Files embedded at once in the server; 0 leaves all indexing to `armarium store worker`."""
     batch_size: int = Field(default=20, gt=0)
     """Jobs taken at a time."""
     retry_max: int = Field(default=5, ge=0)

@@ -37,7 +37,8 @@ An answer is an object in `structuredContent`. The text of a tool of the sandbox
 `read_file` gives the content as one text and the rest as JSON in a second; the text of a tool of the corpus is for
 reading. When a call fails, `isError` is true and `structuredContent` is `{"error": {…}}` with the fields below; the
 corpus has the first three, and says its hint in the text. The store has the first three without `error` around them,
-and `retry_after_ms` where waiting helps.
+and `retry_after_ms` where waiting helps. The registry has `{"error": "…", "code": "…"}`, and one answer that is a list:
+the text of `get_issue_files` is the list itself, `structuredContent` has it as `result`.
 """
 _SETTINGS_INTRODUCTION = """\
 # Settings
