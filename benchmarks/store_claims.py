@@ -23,7 +23,8 @@ import anyio
 import orjson
 from anyio import to_thread
 
-from armarium.capabilities.store.database import ALL_TENANTS, Database, connect
+from armarium.capabilities.store.connections import connect
+from armarium.capabilities.store.database import ALL_TENANTS, Database
 from armarium.capabilities.store.migrate import migrate
 from armarium.capabilities.store.outbox import Outbox
 from armarium.capabilities.store.postgres.embedded import embedded_postgres

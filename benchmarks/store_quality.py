@@ -17,7 +17,8 @@ from typing import Any
 
 import anyio
 
-from armarium.capabilities.store.database import Database, connect
+from armarium.capabilities.store.connections import connect
+from armarium.capabilities.store.database import Database
 from armarium.capabilities.store.indexing import FileIndex
 from armarium.capabilities.store.migrate import migrate
 from armarium.capabilities.store.model import Scope

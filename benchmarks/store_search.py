@@ -22,7 +22,8 @@ import numpy
 import orjson
 from numpy.typing import NDArray
 
-from armarium.capabilities.store.database import ALL_TENANTS, Database, connect
+from armarium.capabilities.store.connections import connect
+from armarium.capabilities.store.database import ALL_TENANTS, Database
 from armarium.capabilities.store.indexing import FileIndex
 from armarium.capabilities.store.migrate import migrate
 from armarium.capabilities.store.model import Scope

@@ -71,9 +71,9 @@ class Case:
 
 
 CASES = (
-    Case("files created", 16_000),
-    Case("files appended to", 16_000, appending=True),
-    Case("files created in one project", 8_000, shared=True),
+    Case("files created", 8_000),
+    Case("files appended to", 8_000, appending=True),
+    Case("files created in one project", 4_000, shared=True),
 )
 
 

@@ -8,7 +8,8 @@ from collections.abc import AsyncGenerator, Iterator
 
 import pytest
 
-from armarium.capabilities.store.database import Database, connect
+from armarium.capabilities.store.connections import connect
+from armarium.capabilities.store.database import Database
 from armarium.capabilities.store.migrate import migrate
 from armarium.capabilities.store.settings import LOCAL_DIMENSIONS
 from support.postgres import running_postgres

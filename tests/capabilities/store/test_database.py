@@ -7,7 +7,8 @@ import secrets
 
 import pytest
 
-from armarium.capabilities.store.database import ALL_TENANTS, Connection, Database, connect, lock_key
+from armarium.capabilities.store.connections import Connection, connect
+from armarium.capabilities.store.database import ALL_TENANTS, Database, lock_key
 from armarium.capabilities.store.errors import DatabaseUnavailable, ResourceBusy
 from armarium.capabilities.store.migrate import migrate
 from armarium.capabilities.store.model import Scope

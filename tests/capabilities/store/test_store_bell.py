@@ -9,7 +9,8 @@ import asyncpg
 import pytest
 
 from armarium.capabilities.store.bell import CHANNEL, LISTENER, Bell
-from armarium.capabilities.store.database import ALL_TENANTS, Database, connect
+from armarium.capabilities.store.connections import connect
+from armarium.capabilities.store.database import ALL_TENANTS, Database
 from support.outbox import PATIENCE_S, until
 
 

@@ -14,7 +14,7 @@ import pytest
 from anyio import to_thread
 
 from armarium.capabilities.store import examine as examination
-from armarium.capabilities.store.database import connect
+from armarium.capabilities.store.connections import connect
 from armarium.capabilities.store.examine import examine
 from armarium.capabilities.store.life import open_workshop
 from armarium.capabilities.store.migrate import migrate

@@ -211,6 +211,19 @@ async def test_a_deleted_file_is_forgotten_by_either_call(
         assert await passages(database, scope) == []
 
 
+async def test_a_file_that_was_renamed_and_deleted_before_its_passages_followed_leaves_none(
+    database: Database, files: StoredFiles, index: FileIndex, scope: Scope
+) -> None:
+    await files.write("/a", "rain")
+    await index.index(scope, "/a", None)
+    await files.rename("/a", "/b")
+    await index.forget(scope, "/a")
+    assert len(await passages(database, scope)) == 1, "it is the index of the file that has another name now"
+    await files.delete("/b")
+    await index.forget(scope, "/b")
+    assert await passages(database, scope) == []
+
+
 async def test_forgetting_a_path_leaves_the_file_that_is_there_now(
     database: Database, files: StoredFiles, index: FileIndex, scope: Scope
 ) -> None:

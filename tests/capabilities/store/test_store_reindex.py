@@ -13,7 +13,7 @@ import pytest
 
 from armarium.capabilities.store.bell import LISTENER
 from armarium.capabilities.store.chores import StoreChores
-from armarium.capabilities.store.database import connect
+from armarium.capabilities.store.connections import connect
 from armarium.capabilities.store.errors import DatabaseUnavailable
 from armarium.capabilities.store.life import open_store
 from armarium.capabilities.store.migrate import migrate

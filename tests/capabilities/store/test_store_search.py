@@ -12,7 +12,8 @@ import asyncpg
 import numpy
 import pytest
 
-from armarium.capabilities.store.database import Connection, Database
+from armarium.capabilities.store.connections import Connection
+from armarium.capabilities.store.database import Database
 from armarium.capabilities.store.errors import SearchBackendError
 from armarium.capabilities.store.indexing import FileIndex
 from armarium.capabilities.store.model import ChunkEntry, Scope

@@ -103,14 +103,16 @@ async def note_indexed(database: Database, tenant: str, file_id: int, version: i
         )
 
 
-async def test_what_was_summed_up_of_deleted_files_goes_at_once_and_of_no_others(
+async def test_what_is_indexed_of_deleted_files_goes_at_once_and_of_no_others(
     upkeep: Upkeep, database: Database, tenant: str
 ) -> None:
     there = await put_file(database, tenant, "/there")
     for file_id in (there, await put_file(database, tenant, "/deleted", deleted_days_ago=20)):
         await note_indexed(database, tenant, file_id)
+        await put_chunk(database, tenant, f"/{file_id}", file_id)
     await upkeep.once()
     assert await summed_up(database, tenant) == [there]
+    assert await column(database, tenant, "mcp_file_chunks", "file_path") == [f"/{there}"]
     await note_indexed(database, tenant, await put_file(database, tenant, "/later", deleted_days_ago=0))
     await upkeep.once()
     assert await summed_up(database, tenant) == [there]

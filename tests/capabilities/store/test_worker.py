@@ -12,6 +12,7 @@ import pytest
 from pydantic import SecretStr
 
 from armarium.capabilities.store.bell import Bell
+from armarium.capabilities.store.connections import connect
 from armarium.capabilities.store.credentials import (
     Credentials,
     MemoryCache,
@@ -19,7 +20,7 @@ from armarium.capabilities.store.credentials import (
     SealedCredentials,
     open_credentials,
 )
-from armarium.capabilities.store.database import ALL_TENANTS, Database, connect
+from armarium.capabilities.store.database import ALL_TENANTS, Database
 from armarium.capabilities.store.envelope import Keks
 from armarium.capabilities.store.indexing import Words
 from armarium.capabilities.store.model import Scope

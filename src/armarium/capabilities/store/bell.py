@@ -11,7 +11,8 @@ from typing import Any, Protocol, cast
 import anyio
 import asyncpg  # pyright: ignore[reportMissingTypeStubs] it has none
 
-from armarium.capabilities.store.database import LOST, Connection, Database
+from armarium.capabilities.store.connections import LOST, Connection
+from armarium.capabilities.store.database import Database
 
 CHANNEL = "mcp_file_index_jobs"
 LISTENER = "armarium bell"
@@ -27,6 +28,10 @@ _log = logging.getLogger(__name__)
 
 
 class _Listening(Connection, Protocol):
+    async def add_listener(self, channel: str, callback: Callable[..., Any]) -> None:
+        """Hear what is notified."""
+        ...
+
     def add_termination_listener(self, callback: Callable[..., Any]) -> None: ...
 
 

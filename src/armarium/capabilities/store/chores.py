@@ -10,7 +10,7 @@ from typing import BinaryIO
 import anyio
 from prometheus_client import CollectorRegistry
 
-from armarium.capabilities.store.database import connect
+from armarium.capabilities.store.connections import connect
 from armarium.capabilities.store.life import database_address, needs_callers_keys, open_workshop, store_in
 from armarium.capabilities.store.reindex import HowFar, QueuedFiles, ReindexPlan, begin_reindex, how_far, plan_reindex
 from armarium.capabilities.store.settings import RateSettings, StoreSettings

@@ -1,116 +1,39 @@
-"""Connections, and the ways to begin a transaction: always for a tenant, and locked when it changes a project."""
+"""The ways to ask and to change the database: always for a tenant, and locked where a project changes."""
 
 from __future__ import annotations
 
 import hashlib
 import logging
-import re
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from typing import Any, Protocol, cast
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
 from weakref import WeakValueDictionary
 
 import anyio
 import asyncpg  # pyright: ignore[reportMissingTypeStubs] it has none
 
-from armarium.capabilities.store.errors import DatabaseUnavailable, ResourceBusy
+from armarium.capabilities.store.connections import (
+    HUNG_UP,
+    LOST,
+    Connection,
+    Pool,
+    Row,
+    hang_up,
+    tenant_setting,
+)
+from armarium.capabilities.store.errors import ResourceBusy
 from armarium.capabilities.store.model import Scope
-
-Row = Mapping[str, Any]
-
-
-class Connection(Protocol):
-    """What is used of a connection of asyncpg, which has no types of its own."""
-
-    async def execute(self, query: str, *args: Any) -> str:
-        """Run a statement; several at once when there are no arguments."""
-        ...
-
-    async def executemany(self, command: str, args: Iterable[Sequence[Any]]) -> None:
-        """Run a statement once for each row of arguments, in one go."""
-        ...
-
-    async def fetch(self, query: str, *args: Any) -> Sequence[Row]:
-        """All rows."""
-        ...
-
-    async def fetchrow(self, query: str, *args: Any) -> Row | None:
-        """The first row."""
-        ...
-
-    async def fetchval(self, query: str, *args: Any) -> Any:
-        """The first value of the first row."""
-        ...
-
-    def transaction(self) -> AbstractAsyncContextManager[None]:
-        """A transaction, or a savepoint within one."""
-        ...
-
-    async def add_listener(self, channel: str, callback: Callable[..., Any]) -> None:
-        """Hear what is notified."""
-        ...
-
-    def is_closed(self) -> bool:
-        """Whether the database hung up."""
-        ...
-
-    def terminate(self) -> None:
-        """Hang up at once."""
-        ...
-
-
-class Taking(Awaitable[Connection], AbstractAsyncContextManager[Connection], Protocol):
-    """A connection on its way: awaited it is the caller's to give back, with a block it goes back at its end."""
-
-
-class Pool(Protocol):
-    """What is used of a pool of connections."""
-
-    def acquire(self) -> Taking:
-        """A connection that nobody else has."""
-        ...
-
-    async def release(self, connection: Connection) -> None:
-        """Give a connection back."""
-        ...
-
-    def get_max_size(self) -> int:
-        """How many connections there are at most."""
-        ...
-
-    async def close(self) -> None:
-        """Wait until every connection is back, and close them."""
-        ...
-
-    def terminate(self) -> None:
-        """Close every connection at once."""
-        ...
-
 
 ALL_TENANTS = "*"
 """For chores that go over all tenants: claiming jobs, purging what is too old."""
 
-_TENANT = re.compile(r"[0-9a-f]{64}|\*")
 _ROLLBACK_PATIENCE_S = 5.0
-_CONNECT_PATIENCE_S = 10.0
-_IDLE_IN_TRANSACTION = "60s"
 _SHARE_FOR_CHANGES = 7
 """Of ten connections, how many changes may have at once."""
 
 _log = logging.getLogger(__name__)
 
-_HUNG_UP = (
-    ConnectionError,
-    asyncpg.PostgresConnectionError,
-    asyncpg.InterfaceError,
-    asyncpg.CannotConnectNowError,
-    asyncpg.AdminShutdownError,
-    asyncpg.CrashShutdownError,
-    asyncpg.TooManyConnectionsError,
-    # Raised when the server ends a connection that was just taken from the pool.
-    asyncpg.InternalClientError,
-)
 _FOR_NOW = (
     asyncpg.ReadOnlySQLTransactionError,  # the database is a replica just now
     asyncpg.InsufficientResourcesError,  # no memory, no disk
@@ -119,24 +42,6 @@ _FOR_NOW = (
     asyncpg.PostgresSystemError,
 )
 """Troubles of the database that are nobody's fault here, and that pass."""
-LOST = (*_HUNG_UP, OSError)
-"""What is raised when the database is not there, or goes away."""
-
-
-class _TenantConnection(asyncpg.Connection):
-    """A connection that knows for whom it acts, so that asking twice for the same tenant costs nothing twice."""
-
-    _acting_for = ""
-
-    async def act_for(self, tenant: str) -> None:
-        """From now on only the rows of this tenant exist."""
-        if tenant != self._acting_for:
-            await cast(Connection, self).execute(f"SET {_for_tenant(tenant)}")
-            self._acting_for = tenant
-
-    def get_reset_query(self) -> str:
-        # Nothing else outlives a transaction here.
-        return ""
 
 
 class _Turns:
@@ -188,13 +93,13 @@ class Database:
         self._pool = pool
         self._lock_timeout_ms = lock_timeout_ms
         self._on_lock_wait = on_lock_wait
-        self._turns = _Turns(pool.get_max_size())
+        self._turns = _Turns(pool.size)
 
     @asynccontextmanager
     async def reading(self, tenant: str) -> AsyncGenerator[Connection]:
         """A connection to read with. Each statement sees one moment; two statements may see two."""
         async with self._held() as connection:
-            await cast(Any, connection).act_for(tenant)
+            await connection.act_for(tenant)
             yield connection
 
     async def at_once(self, tenant: str, statement: str, *arguments: Any) -> Sequence[Row]:
@@ -205,7 +110,7 @@ class Database:
     @asynccontextmanager
     async def writing(self, tenant: str) -> AsyncGenerator[Connection]:
         """A transaction that changes rows which no other transaction depends on, such as jobs and passages."""
-        async with self._transaction(f"BEGIN; SET LOCAL {_for_tenant(tenant)}") as connection:
+        async with self._transaction(f"BEGIN; SET LOCAL {tenant_setting(tenant)}") as connection:
             yield connection
 
     @asynccontextmanager
@@ -218,7 +123,7 @@ class Database:
                 if not is_ours:
                     raise self._busy(scope, started)
                 begin = (
-                    f"BEGIN; SET LOCAL {_for_tenant(scope.apikey_hash)}; "
+                    f"BEGIN; SET LOCAL {tenant_setting(scope.apikey_hash)}; "
                     f"SET LOCAL lock_timeout = {max(1, self._lock_timeout_ms - waited_ms)}; "
                     f"SELECT pg_advisory_xact_lock({lock_key(scope)})"
                 )
@@ -259,11 +164,11 @@ class Database:
             await connection.execute("COMMIT")
         except BaseException as error:
             await _roll_back(connection)
-            if isinstance(error, (*_HUNG_UP, *_FOR_NOW)):
+            if isinstance(error, (*HUNG_UP, *_FOR_NOW)):
                 raise _gone(error) from error
             raise
         finally:
-            await self._pool.release(connection)
+            self._pool.release(connection)
 
     @asynccontextmanager
     async def _held(self) -> AsyncGenerator[Connection]:
@@ -271,10 +176,10 @@ class Database:
         connection = await self._connected()
         try:
             yield connection
-        except (*_HUNG_UP, *_FOR_NOW) as error:
+        except (*HUNG_UP, *_FOR_NOW) as error:
             raise _gone(error) from error
         finally:
-            await self._pool.release(connection)
+            self._pool.release(connection)
 
     async def _connected(self) -> Connection:
         try:
@@ -284,48 +189,11 @@ class Database:
 
     async def aclose(self) -> None:
         """Let go of every connection."""
-        with anyio.move_on_after(_ROLLBACK_PATIENCE_S) as patience:
-            await self._pool.close()
-        if patience.cancelled_caught:
-            self._pool.terminate()
+        await self._pool.close()
 
     def connection(self) -> AbstractAsyncContextManager[Connection]:
         """A connection without a transaction, to listen or to notify."""
-        return self._pool.acquire()
-
-
-async def connect(dsn: str, *, size: int) -> Pool:
-    """A pool of connections; says clearly what is wrong when there is no such database."""
-    try:
-        return await cast(Any, asyncpg).create_pool(
-            dsn,
-            min_size=1,
-            max_size=size,
-            connection_class=_TenantConnection,
-            timeout=_CONNECT_PATIENCE_S,
-            server_settings={
-                "application_name": "armarium",
-                "idle_in_transaction_session_timeout": _IDLE_IN_TRANSACTION,
-                "jit": "off",
-            },
-        )
-    except asyncpg.ClientConfigurationError as error:
-        raise DatabaseUnavailable(
-            "store.dsn is not the address of a database",
-            hint="write it like postgresql://user:password@host:5432/database",
-        ) from error
-    except (*LOST, TimeoutError) as error:
-        raise DatabaseUnavailable(
-            "the database does not answer",
-            hint="check store.dsn, and that PostgreSQL runs there",
-            private={"error": str(error)},
-        ) from error
-    except (asyncpg.PostgresError, ValueError) as error:
-        raise DatabaseUnavailable(
-            f"the database refuses the connection: {type(error).__name__}",
-            hint="check user, password and database in store.dsn",
-            private={"error": str(error)},
-        ) from error
+        return self._pool.held()
 
 
 def _gone(error: Exception) -> ResourceBusy:
@@ -340,20 +208,9 @@ async def _roll_back(connection: Connection) -> None:
         try:
             await connection.execute("ROLLBACK")
         except (*LOST, asyncpg.PostgresError):
-            _hang_up(connection)
+            hang_up(connection)
     if patience.cancelled_caught:
-        _hang_up(connection)
-
-
-def _hang_up(connection: Connection) -> None:
-    # The pool takes a connection back by itself when the database ended it.
-    with suppress(asyncpg.InterfaceError):
-        connection.terminate()
-
-
-def _for_tenant(tenant: str) -> str:
-    assert _TENANT.fullmatch(tenant), "a tenant is the SHA-256 of a key"
-    return f"armarium.tenant = '{tenant}'"
+        hang_up(connection)
 
 
 def lock_key(scope: Scope) -> int:

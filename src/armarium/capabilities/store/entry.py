@@ -27,11 +27,17 @@ async def open_capability(settings: StoreSettings, facilities: Facilities) -> As
     """The capability, for as long as the block runs."""
     from armarium.capabilities.store.life import open_store
     from armarium.capabilities.store.routes import store_routes
+    from armarium.capabilities.store.source import StoreSource
     from armarium.capabilities.store.tools import store_tools
 
     async with open_store(settings, facilities.state_dir, facilities.metrics.registry) as store:
         tools = store_tools(store)
-        yield Capability("store", tools, _INSTRUCTIONS, store_routes(tools))
+        unregister = facilities.sources.register(StoreSource(store)) if settings.search.enabled else None
+        try:
+            yield Capability("store", tools, _INSTRUCTIONS, store_routes(tools))
+        finally:
+            if unregister is not None:
+                unregister()
 
 
 def examine_store(section: StoreSettings | None, facilities: Facilities) -> Iterable[Finding]:

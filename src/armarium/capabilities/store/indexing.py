@@ -12,7 +12,8 @@ import anyio.to_thread
 import orjson
 
 from armarium.capabilities.store.chunker import CHUNKER, Chunk, chunks
-from armarium.capabilities.store.database import Connection, Database, Row
+from armarium.capabilities.store.connections import Connection, Row
+from armarium.capabilities.store.database import Database
 from armarium.capabilities.store.errors import ResourceBusy
 from armarium.capabilities.store.model import Scope
 from armarium.capabilities.store.models import StoreModels

@@ -12,8 +12,9 @@ import anyio
 from prometheus_client import CollectorRegistry
 
 from armarium.capabilities.store.bell import Bell
+from armarium.capabilities.store.connections import connect
 from armarium.capabilities.store.credentials import Credentials, NoCredentials, open_credentials
-from armarium.capabilities.store.database import Database, connect
+from armarium.capabilities.store.database import Database
 from armarium.capabilities.store.indexing import FileIndex
 from armarium.capabilities.store.metrics import StoreMetrics
 from armarium.capabilities.store.migrate import migrate

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
-from armarium.capabilities.store.database import Connection, Database, Row
+from armarium.capabilities.store.connections import Connection, Row
+from armarium.capabilities.store.database import Database
 from armarium.capabilities.store.errors import NotDirectory, NotFound
 from armarium.capabilities.store.model import ROOT, FileEntry, Scope
 from armarium.capabilities.store.reading import FILES_ASKED, directory_entry, entry_at

@@ -9,7 +9,7 @@ from importlib.resources import files
 
 import asyncpg  # pyright: ignore[reportMissingTypeStubs] it has none
 
-from armarium.capabilities.store.database import Connection, Pool
+from armarium.capabilities.store.connections import Connection, Pool
 from armarium.capabilities.store.errors import DatabaseUnavailable
 
 OLDEST_POSTGRES = 150_000
@@ -55,7 +55,7 @@ async def migrate(pool: Pool, *, dimensions: int) -> None:
 async def changing_schema(pool: Pool, *, dimensions: int) -> AsyncGenerator[Connection]:
     """A transaction in which every migration is applied, and nobody else changes the schema. `dimensions` is for a
     schema that is made now; one that was made for others is left so."""
-    async with pool.acquire() as connection:
+    async with pool.held() as connection:
         version: int = await connection.fetchval("SELECT current_setting('server_version_num')::int")
         if version < OLDEST_POSTGRES:
             raise DatabaseUnavailable(

@@ -13,7 +13,8 @@ from typing import Literal
 
 import asyncpg  # pyright: ignore[reportMissingTypeStubs] it has none
 
-from armarium.capabilities.store.database import ALL_TENANTS, Database, Row
+from armarium.capabilities.store.connections import Row
+from armarium.capabilities.store.database import ALL_TENANTS, Database
 from armarium.capabilities.store.model import Scope
 from armarium.foundation.errors import ArmariumError
 from armarium.foundation.sql import queries

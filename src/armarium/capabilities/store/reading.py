@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from armarium.capabilities.store.database import Connection, Database
+from armarium.capabilities.store.connections import Connection
+from armarium.capabilities.store.database import Database
 from armarium.capabilities.store.errors import IsDirectory, NotFound
 from armarium.capabilities.store.model import FileEntry, Scope
 from armarium.capabilities.store.validation import checked_number, checked_path, name_of

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from armarium.capabilities.store.bell import LISTENER
-from armarium.capabilities.store.database import ALL_TENANTS, Connection, Database, Pool
+from armarium.capabilities.store.connections import Connection, Pool
+from armarium.capabilities.store.database import ALL_TENANTS, Database
 from armarium.capabilities.store.errors import DatabaseUnavailable
 from armarium.capabilities.store.migrate import changing_schema, index_dimensions
 from armarium.foundation.sql import queries
@@ -58,7 +59,7 @@ async def other_model_of_vectors(pool: Pool, model: str) -> str | None:
 
     The first who opens a store notes it, and it is forgotten with the vectors: to ask them all would take too long.
     """
-    async with pool.acquire() as connection, connection.transaction():
+    async with pool.held() as connection, connection.transaction():
         await connection.execute(_FOR_ALL_TENANTS)
         made_with: str | None = await connection.fetchval(_SQL["model_of_a_vector"], ALL_TENANTS)
         if made_with is None:
@@ -71,7 +72,7 @@ async def other_model_of_vectors(pool: Pool, model: str) -> str | None:
 
 async def plan_reindex(pool: Pool, *, dimensions: int) -> ReindexPlan:
     """Look at what is there; nothing changes."""
-    async with pool.acquire() as connection, connection.transaction():
+    async with pool.held() as connection, connection.transaction():
         await connection.execute(_FOR_ALL_TENANTS)
         if not await connection.fetchval(_HAS_STORE):
             raise DatabaseUnavailable(

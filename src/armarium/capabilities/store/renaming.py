@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import cast
 
-from armarium.capabilities.store.database import Connection, Database, Row
+from armarium.capabilities.store.connections import Connection, Row
+from armarium.capabilities.store.database import Database
 from armarium.capabilities.store.errors import AlreadyExists, InvalidPath, NotDirectory, NotFound
 from armarium.capabilities.store.model import Scope
 from armarium.capabilities.store.validation import MAX_PATH_LENGTH, Limits, checked_inner_path, parents_of

@@ -13,6 +13,7 @@ from armarium.capabilities.store.errors import PermissionDenied, ResourceBusy
 from armarium.capabilities.store.history import History, Version
 from armarium.capabilities.store.listing import Listing, Listings
 from armarium.capabilities.store.model import ChunkEntry, FileEntry, Scope, WriteMode
+from armarium.capabilities.store.projects import Projects, SearchedProject
 from armarium.capabilities.store.rate import RateLimit
 from armarium.capabilities.store.reading import Reading, Slice
 from armarium.capabilities.store.renaming import Renaming
@@ -69,6 +70,7 @@ class Store:
         self._rate = RateLimit(settings.rate.calls_per_second, settings.rate.burst)
         self._reading = Reading(database)
         self._listings = Listings(database, limit_max=settings.list_limit_max)
+        self._projects = Projects(database)
         self._writing = Writing(database, limits, allow_root_wipe=settings.allow_root_wipe)
         self._renaming = Renaming(database, limits)
         self._history = History(database, self._writing)
@@ -105,6 +107,12 @@ class Store:
         found = await self._search.search(scope.apikey_hash, project, wanted, prefix, most, call.credential)
         self._on_search(time.perf_counter() - started)
         return found
+
+    async def searched_projects(self, call: Call) -> list[SearchedProject]:
+        """The caller's projects in which a search can find something."""
+        tenant = call.principal.apikey_hash
+        self._rate.take(tenant)
+        return await self._projects.searched(tenant)
 
     async def write(
         self,

@@ -12,7 +12,8 @@ from typing import Any, BinaryIO, TypeVar, cast
 
 from anyio import to_thread
 
-from armarium.capabilities.store.database import Connection, Database
+from armarium.capabilities.store.connections import Connection
+from armarium.capabilities.store.database import Database
 from armarium.capabilities.store.errors import (
     AlreadyExists,
     InvalidPath,

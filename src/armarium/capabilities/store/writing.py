@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from armarium.capabilities.store.database import Connection, Database, Row, lock_key
+from armarium.capabilities.store.connections import Connection, Row
+from armarium.capabilities.store.database import Database, lock_key
 from armarium.capabilities.store.errors import (
     AlreadyExists,
     Conflict,

@@ -13,6 +13,9 @@ DROP INDEX idx_mcp_file_index_jobs_path;
 CREATE INDEX idx_mcp_file_index_jobs_path ON mcp_file_index_jobs (apikey_hash, project, file_path, stage, id)
 WHERE status IN ('pending', 'processing');
 
+-- A file may be renamed and deleted before its passages follow: they are found by the path it had at the end.
+CREATE INDEX idx_mcp_files_deleted_path ON mcp_files (apikey_hash, project, path) WHERE deleted = TRUE;
+
 -- A queue fills and empties faster than the database's statistics follow, and with old ones it reads and sorts all of it
 -- to take twenty jobs. There is one good plan, whatever the statistics say: along the index of what is due.
 CREATE FUNCTION mcp_file_claim_jobs(of_stage TEXT, batch INT, claim TEXT, lease_s FLOAT8)

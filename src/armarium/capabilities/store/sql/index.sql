@@ -147,13 +147,26 @@ WHERE indexed.apikey_hash = $1 AND indexed.file_id = $2 AND indexed.made_with = 
 RETURNING indexed.file_id;
 
 -- name: forget_passages
+-- Of files that were deleted with this path, whatever path they were indexed under, and what is indexed under this one.
 -- Not those of a file that is there, under this path or after a rename under another: they are its index already.
-WITH gone AS (
-    DELETE FROM mcp_file_chunks AS chunk
+WITH left_over AS (
+    SELECT chunk.id, chunk.file_id
+    FROM mcp_file_chunks AS chunk
     WHERE chunk.apikey_hash = $1 AND chunk.project = $2 AND chunk.file_path = $3
+    UNION
+    SELECT chunk.id, chunk.file_id
+    FROM mcp_files AS deleted_file
+    JOIN mcp_file_chunks AS chunk ON chunk.file_id = deleted_file.id AND (chunk.apikey_hash = $1) IS TRUE
+    WHERE deleted_file.apikey_hash = $1 AND deleted_file.project = $2 AND deleted_file.path = $3
+        AND deleted_file.deleted = TRUE
+),
+gone AS (
+    DELETE FROM mcp_file_chunks AS chunk
+    USING left_over
+    WHERE (chunk.apikey_hash = $1) IS TRUE AND chunk.id = left_over.id
         AND NOT EXISTS (
             SELECT FROM mcp_files AS file
-            WHERE file.id = chunk.file_id AND file.apikey_hash = chunk.apikey_hash AND file.deleted = FALSE
+            WHERE file.id = left_over.file_id AND (file.apikey_hash = $1) IS TRUE AND file.deleted = FALSE
         )
     RETURNING chunk.file_id
 )

@@ -12,6 +12,19 @@ SELECT
     ARRAY(SELECT DISTINCT unnest(languages) FROM indexed) AS languages
 FROM indexed;
 
+-- name: searched_projects
+-- The projects that have something to be found, by name, with how many files and passages that is.
+SELECT
+    project,
+    count(*) AS files,
+    sum(passages) AS passages,
+    max(indexed_at) AS indexed_at
+FROM mcp_file_indexed
+WHERE apikey_hash = $1 AND passages > 0
+GROUP BY project
+ORDER BY project
+LIMIT $2;
+
 -- name: nearest_passages
 -- All vectors of the projects are looked at: nothing is missed, and no index over all tenants is asked.
 -- IS TRUE: row security makes the planner expect so few rows that it would loop over all files for each of them.

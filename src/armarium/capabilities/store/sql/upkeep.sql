@@ -77,8 +77,8 @@ purged AS (
 SELECT count(*)::int FROM purged;
 
 -- name: forget_deleted
--- Their passages go with the jobs of their deletion, or with the files; this is what BM25 sums up. What a worker holds is
--- left for the next time: nobody waits for anybody here.
+-- What is left of files that were deleted while something of them was being indexed: their passages, and what BM25 sums
+-- up. Most went with the jobs of their deletion. What a worker holds is left for the next time: nobody waits here.
 WITH gone AS MATERIALIZED (
     SELECT file_id
     FROM mcp_file_indexed
@@ -93,6 +93,10 @@ WITH gone AS MATERIALIZED (
             )
         )
     FOR UPDATE SKIP LOCKED
+),
+left_over AS (
+    DELETE FROM mcp_file_chunks
+    WHERE ($1::text IN (apikey_hash, '*')) IS TRUE AND file_id = ANY(ARRAY(SELECT file_id FROM gone))
 )
 DELETE FROM mcp_file_indexed
 WHERE ($1::text IN (apikey_hash, '*')) IS TRUE AND file_id = ANY(ARRAY(SELECT file_id FROM gone));

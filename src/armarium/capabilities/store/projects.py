@@ -1,0 +1,35 @@
+"""Which projects of a caller have something to be found in them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from armarium.capabilities.store.database import Database
+from armarium.foundation.sql import queries
+
+_SQL = queries("armarium.capabilities.store.sql", "search.sql")
+_MOST = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class SearchedProject:
+    """A project, and how much of it is indexed."""
+
+    name: str
+    files: int
+    passages: int
+    indexed_at: datetime
+
+
+class Projects:
+    """Lists projects."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def searched(self, tenant: str) -> list[SearchedProject]:
+        """The tenant's projects that have passages, by name; a thousand at most."""
+        async with self._database.reading(tenant) as connection:
+            rows = await connection.fetch(_SQL["searched_projects"], tenant, _MOST)
+        return [SearchedProject(row["project"], row["files"], row["passages"], row["indexed_at"]) for row in rows]

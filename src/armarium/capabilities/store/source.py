@@ -1,0 +1,57 @@
+"""The store as something that others in this server may search: each of a caller's projects by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from armarium.capabilities.store.model import ChunkEntry
+from armarium.capabilities.store.service import Store
+from armarium.foundation.refs import FileRef
+from armarium.foundation.telemetry import timestamp
+from armarium.foundation.tools import Call
+from armarium.retrieval.sources import Collection, SourceHit
+
+_SNIPPET_CHARS = 400
+
+
+class StoreSource:
+    """The caller's own projects, and nobody else's."""
+
+    kind = "store"
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def collections(self, call: Call) -> Sequence[Collection]:
+        """Those in which a search can find something."""
+        return [
+            Collection(
+                f"{self.kind}:{project.name}",
+                project.name,
+                documents=project.files,
+                passages=project.passages,
+                last_indexed=timestamp(project.indexed_at),
+            )
+            for project in await self._store.searched_projects(call)
+        ]
+
+    async def search(self, call: Call, collection: str, query: str, most: int) -> Sequence[SourceHit]:
+        """The best passages of one project."""
+        project = collection.removeprefix(f"{self.kind}:")
+        return [_hit(collection, chunk) for chunk in await self._store.search(call, project, query, "", most)]
+
+
+def _hit(collection: str, chunk: ChunkEntry) -> SourceHit:
+    place = {"project": chunk.project, "path": chunk.file_path, "start_byte": chunk.start, "end_byte": chunk.end}
+    name = chunk.file_path.removeprefix("/")
+    return SourceHit(
+        id=f"{chunk.project}{chunk.file_path}@{chunk.start}-{chunk.end}",
+        collection=collection,
+        score=chunk.score,
+        text=chunk.content,
+        snippet=chunk.content[:_SNIPPET_CHARS],
+        title=name,
+        uri=str(FileRef("store", chunk.project, name)),
+        citation=f"[{chunk.project}/{name}@{chunk.start}-{chunk.end}]",
+        provenance=place,
+    )
