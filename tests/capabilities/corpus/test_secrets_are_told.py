@@ -7,8 +7,9 @@ from pathlib import Path
 import anyio
 import pytest
 
+from armarium.capabilities.corpus.ingest.instructions import Instructions
 from armarium.capabilities.corpus.news import IndexProgress
-from armarium.foundation.events import FileScanned, ScannerFinding
+from armarium.foundation.events import FileScanned
 from support.open_corpus import OpenCorpus
 
 SECRET = "gh" + "p_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
@@ -55,7 +56,7 @@ async def test_a_file_with_a_credential_is_told_and_clean_ones_are_not(listener:
     (event,) = listener.heard
     assert event.scanner == "armarium-secrets"
     assert event.host_path == str(listener.root / "leak.md")
-    assert ScannerFinding("github", 2) in event.findings
+    assert ("github", 2) in [(found.rule, found.line) for found in event.findings]
     assert SECRET not in repr(event)
 
 
@@ -107,3 +108,47 @@ async def test_what_is_found_last_is_told_when_the_corpus_closes(listener: Liste
             await anyio.sleep(0.005)
         assert listener.told() == [], "another listener keeps all news waiting"
     assert [path for path, _ in listener.told()] == ["late.md"]
+
+
+PRIVATE_KEY = "-----BEGIN RSA PRIVATE KEY-----\nMIIEpAIBAAKCAQEA{0}\n-----END RSA PRIVATE KEY-----\n"
+
+
+async def digests(listener: Listener, text: str) -> dict[tuple[str, int], str]:
+    """What tells the credentials of a file apart, after it was written and indexed."""
+    (listener.root / "leak.md").write_text(text)
+    await listener.corpus.index()
+    told = {(found.rule, found.line): found.digest for event in listener.heard for found in event.findings}
+    listener.heard.clear()
+    return told
+
+
+async def test_a_credential_has_the_same_digest_wherever_it_stands_and_another_has_another(listener: Listener) -> None:
+    listener.listen()
+    other = SECRET[:-1] + "9"
+    first = await digests(listener, f"login {SECRET}\nlogin {other}\n")
+    assert len({first["github", 1], first["github", 2]}) == 2
+    again = await digests(listener, f"\n\nlogin {other}\nmoved {SECRET}\n")
+    assert (again["github", 3], again["github", 4]) == (first["github", 2], first["github", 1])
+
+
+async def test_keys_that_begin_alike_are_told_apart_by_what_follows(listener: Listener) -> None:
+    listener.listen()
+    first = await digests(listener, f"{PRIVATE_KEY.format('aaaa')}{PRIVATE_KEY.format('bbbb')}")
+    assert len(set(first.values())) == len(first) == 2
+    again = await digests(listener, f"{PRIVATE_KEY.format('aaaa')}and other words behind it\n")
+    assert again["private-key", 1] == first["private-key", 1]
+
+
+async def test_a_digest_tells_nothing_to_whoever_has_another_key(listener: Listener, tmp_path: Path) -> None:
+    listener.listen()
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    other = Listener(elsewhere)
+    other.listen()
+    assert await digests(listener, LEAK) != await digests(other, LEAK)
+
+
+def test_another_key_does_not_have_every_file_prepared_again() -> None:
+    one, other = (Instructions("root", (), (), digest_key=key) for key in (b"one", b"other"))
+    assert one.fingerprint() == other.fingerprint()
+    assert "one" not in repr(one)

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from registry_calls import Calls, ServedProject
 
-from armarium.capabilities.registry.service import Registry, open_registry
+from armarium.capabilities.registry.opening import open_registry
+from armarium.capabilities.registry.service import Registry
 from support.client import connected
 
 

@@ -12,7 +12,7 @@ import anyio
 from registry_calls import found
 
 from armarium.capabilities.registry.model import Reported, ScanReport
-from armarium.capabilities.registry.service import open_registry
+from armarium.capabilities.registry.opening import open_registry
 
 ROUNDS = 25
 SHARED = "shared.py"

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from registry_calls import Calls, Json, ServedProject, error_of
 
+from armarium.capabilities.registry.chores import RegistryChores
+from armarium.capabilities.registry.errors import ValidationError
 from support.client import RawSession
 
 FINDING = {"path": "a.py", "rule_id": "R", "message": "m"}
@@ -34,7 +38,8 @@ PAGES: dict[str, list[Any]] = {
 TEXTS: list[Any] = [7, 1.5, True, [], ["x"], {}]
 ENUMS: list[Any] = ["", "unknown", "OPEN", 7, True, [], {}]
 PRIORITIES: list[Any] = [-1, 5, 10**30, "2", True, 2.5, []]
-LABELS: list[Any] = ["x", [7], [""], [" "], ["x"] * 51, {}, True]
+NAMES: list[Any] = ["x" * 201, "two\nlines", "\x1b[31mred"]
+LABELS: list[Any] = ["x", [7], [""], [" "], ["x"] * 51, ["x" * 201], ["two\nlines"], {}, True]
 BAD: dict[str, dict[str, list[Any]]] = {
     "list_files": PAGES
     | {
@@ -42,7 +47,7 @@ BAD: dict[str, dict[str, list[Any]]] = {
         "path_prefix": TEXTS,
         "min_findings": [-1, "1", True, 1.5, []],
         "has_severity": ENUMS,
-        "scan_source": ["", *TEXTS],
+        "scan_source": ["", *NAMES, *TEXTS],
         "sort": ["size", *ENUMS],
         "direction": ["up", "Asc", *ENUMS],
     },
@@ -52,35 +57,37 @@ BAD: dict[str, dict[str, list[Any]]] = {
     "add_file_association": {"file_id": ["", *TEXTS], "issue_id": ["", *TEXTS], "assoc_type": ENUMS},
     "register_file": {
         "path": ["", *TEXTS],
-        "language": TEXTS,
-        "file_type": TEXTS,
+        "language": [*NAMES, *TEXTS],
+        "file_type": [*NAMES, *TEXTS],
         "metadata": ["", "x", 7, True, [], [{}]],
     },
     "report_findings": {
-        "scan_source": ["", "two\nlines", "x" * 201, *TEXTS],
+        "scan_source": ["", *NAMES, *TEXTS],
         "paths": ["", "x", 7, [7], {}],
         "findings": [
             {}, "x", 7, ["x"], [{}], [FINDING | {"severity": "worst"}], [FINDING | {"line_start": 0}],
             [FINDING | {"line_start": True}], [FINDING | {"line_end": "1"}], [FINDING | {"line_end": 2**31}],
             [FINDING | {"message": 7}], [FINDING | {"metadata": []}], [FINDING | {"unknown": 1}],
-            [{"path": "a.py", "rule_id": "R"}],
+            [{"path": "a.py", "rule_id": "R"}], [FINDING | {"path": ""}], [FINDING | {"rule_id": ""}],
+            [FINDING | {"message": ""}], [FINDING | {"suggestion": None}],
+            [FINDING | {"metadata": {"x": "y" * 70_000}}],
         ],
     },
     "list_findings": PAGES
-    | {"file_id": ["", *TEXTS], "status": ENUMS, "severity": ENUMS, "scan_source": ["", *TEXTS]},
+    | {"file_id": ["", *TEXTS], "status": ENUMS, "severity": ENUMS, "scan_source": ["", *NAMES, *TEXTS]},
     "update_finding": {"finding_id": ["", *TEXTS], "status": ENUMS},
     "promote_finding": {
         "finding_id": ["", *TEXTS], "priority": PRIORITIES, "labels": [*TEXTS[:3], [7], ["x"] * 51], "title": ["", 7],
     },
     "create_issue": {
-        "title": ["", " \n", "x" * 501, *TEXTS],
-        "body": TEXTS,
+        "title": ["", " \n", "x" * 501, "two\nlines", *TEXTS],
+        "body": ["x" * 70_000, *TEXTS],
         "priority": PRIORITIES,
         "labels": LABELS,
-        "external_ref": TEXTS,
+        "external_ref": ["x" * 501, "two\nlines", *TEXTS],
     },
     "get_issue": {"issue_id": ["", *TEXTS]},
-    "list_issues": PAGES | {"status": ENUMS, "label": TEXTS},
+    "list_issues": PAGES | {"status": ENUMS, "label": [*NAMES, *TEXTS]},
     "update_issue": {"issue_id": ["", *TEXTS], "status": ENUMS, "priority": PRIORITIES, "title": ["", 7]},
 }  # fmt: skip
 
@@ -133,3 +140,12 @@ async def test_whole_numbers_may_be_written_with_a_fraction_of_nothing(calls: Ca
 async def test_metadata_may_hold_the_largest_number_that_json_readers_agree_on(calls: Calls) -> None:
     made = await calls.register("a.py", metadata={"n": 2**63 - 1, "deep": [[[{"x": None}]]]})
     assert made["metadata"] == {"n": 2**63 - 1, "deep": [[[{"x": None}]]]}
+
+
+async def test_a_report_in_a_file_is_refused_for_what_the_tool_refuses_it(project: Path) -> None:
+    chores = RegistryChores(project)
+    for arguments in each_bad_call("report_findings"):
+        with pytest.raises(ValidationError):
+            await chores.import_reports(json.dumps(arguments).encode(), "armarium")
+    (scan,) = await chores.import_reports(json.dumps(GOOD["report_findings"] | {"paths": None}).encode(), "armarium")
+    assert scan["findings_created"] == 0, "what is null was not given, as for the tool"

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from registry_calls import ACTOR, file_at, found, scanned
+from registry_calls import ACTOR, all_files, file_at, found, scanned
 
 from armarium.capabilities.registry.entry import DOOR, kept_by_registry
-from armarium.capabilities.registry.errors import Busy, Damaged, RegistryUnusable, ValidationError
+from armarium.capabilities.registry.errors import Busy, Damaged, RegistryUnusable, Unwritable, ValidationError
 from armarium.capabilities.registry.languages import language_of
-from armarium.capabilities.registry.model import SortField
-from armarium.capabilities.registry.service import Registry, open_registry
+from armarium.capabilities.registry.model import Reported, ScanReport, SortField
+from armarium.capabilities.registry.opening import open_registry
+from armarium.capabilities.registry.service import Registry
 from armarium.capabilities.registry.settings import RegistrySettings, prefix_of
-from armarium.capabilities.registry.storage import database as database_module
-from armarium.capabilities.registry.storage import files
+from armarium.capabilities.registry.storage import files, meaning, place
 from armarium.capabilities.registry.storage.database import Database, statements
 from armarium.capabilities.registry.storage.files import DEFAULT_DIRECTIONS
 from armarium.capability import Facilities, Finding
@@ -60,7 +61,8 @@ def test_a_page_is_found_in_its_index_alone_and_in_its_order(tmp_path: Path, sor
     order = files._order(sort, reverse=reverse, few=False)
     plan = connection.execute(
         f"EXPLAIN QUERY PLAN SELECT no FROM files INDEXED BY files_by_{sort} "
-        f"WHERE language = 'x' AND open_findings > 1 AND open_low > 0 AND instr(sources, 'x') ORDER BY {order} LIMIT 9"
+        "WHERE removed_at IS NULL AND language = 'x' AND open_findings > 1 AND open_low > 0 AND instr(sources, 'x') "
+        f"ORDER BY {order} LIMIT 9"
     ).fetchall()
     connection.close()
     told = " ".join(row[3] for row in plan)
@@ -86,7 +88,7 @@ async def test_what_is_known_is_still_known_when_the_registry_is_opened_again(pr
 async def test_a_registry_that_others_are_writing_is_busy_and_worth_another_try(
     project: Path, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(database_module, "_BUSY_S", 0.01)
+    monkeypatch.setattr(place, "_BUSY_S", 0.01)
     async with open_registry(project) as registry:
         other = sqlite3.connect(file, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
@@ -97,6 +99,116 @@ async def test_a_registry_that_others_are_writing_is_busy_and_worth_another_try(
         other.execute("ROLLBACK")
         other.close()
         assert (await registry.register_file("a.py", ACTOR)).path == "a.py"
+
+
+async def test_a_registry_deleted_under_a_running_server_begins_again_and_loses_nothing_more(
+    project: Path, file: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with open_registry(project, "tower") as registry:
+        await scanned(registry, found("a.py"))
+        shutil.rmtree(file.parent)
+        made = await registry.register_file("b.py", ACTOR)
+        assert made.id.startswith("tower-f-")
+        assert [each.path for each in await all_files(registry)] == ["b.py"]
+        assert "deleted or replaced" in caplog.text
+        file.unlink()
+        assert await all_files(registry) == []
+        await registry.register_file("c.py", ACTOR)
+    async with open_registry(project) as registry:
+        assert [each.path for each in await all_files(registry)] == ["c.py"]
+        assert (await registry.register_file("d.py", ACTOR)).id.startswith("tower-f-")
+
+
+async def test_a_change_is_not_written_into_a_registry_that_is_deleted_meanwhile(project: Path, file: Path) -> None:
+    def deleting() -> Iterator[Reported]:
+        yield found("a.py")
+        shutil.rmtree(file.parent)
+
+    async with open_registry(project) as registry:
+        with pytest.raises(Busy):
+            await registry.scan(ScanReport("ruff", deleting()), ACTOR)
+        assert not file.exists()
+        assert (await scanned(registry, found("a.py"))).findings_created == 1
+        assert [each.path for each in await all_files(registry)] == ["a.py"]
+
+
+async def test_a_project_that_is_gone_is_told_and_not_made_again(project: Path) -> None:
+    async with open_registry(project) as registry:
+        shutil.rmtree(project)
+        with pytest.raises(Unwritable):
+            await registry.register_file("a.py", ACTOR)
+        with pytest.raises(Unwritable):
+            await registry.list_issues()
+    assert not project.exists()
+
+
+async def test_whoever_only_looks_changes_nothing_and_cannot(project: Path, file: Path) -> None:
+    async with open_registry(project) as registry:
+        await scanned(registry, found("a.py"))
+    before = file.read_bytes()
+    async with open_registry(project, "other", read_only=True) as registry:
+        assert [each.path for each in await all_files(registry)] == ["a.py"]
+        with pytest.raises(Unwritable):
+            await registry.register_file("b.py", ACTOR)
+    assert file.read_bytes() == before
+
+
+async def test_where_nothing_can_be_written_beside_it_a_registry_is_read_as_it_is(
+    project: Path, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_registry(project) as registry:
+        await scanned(registry, found("a.py"))
+    # As on a read-only disk, SQLite cannot make the index that it wants beside the file.
+    file.with_name("registry.sqlite-shm").mkdir()
+    monkeypatch.setattr("armarium.capabilities.registry.opening.is_writable", lambda file: False)
+    async with open_registry(project) as registry:
+        assert [each.path for each in await all_files(registry)] == ["a.py"]
+
+
+async def test_a_full_disk_is_named(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with open_registry(project) as registry:
+        monkeypatch.setattr(meaning, "is_full", lambda directory: True)
+
+        def failing(self: Database, *arguments: object) -> None:
+            error = sqlite3.OperationalError("disk I/O error")
+            error.sqlite_errorcode = sqlite3.SQLITE_IOERR
+            raise error
+
+        monkeypatch.setattr("armarium.capabilities.registry.storage.database.Writer.many", failing)
+        with pytest.raises(Unwritable, match="the disk is full"):
+            await scanned(registry, found("a.py"))
+
+
+async def test_a_registry_of_the_first_version_becomes_one_of_ours(project: Path, file: Path) -> None:
+    async with open_registry(project) as registry:
+        await scanned(registry, found("a.py"))
+    older = sqlite3.connect(file)
+    for name in ("path", "language", "updated_at", "first_seen"):
+        older.execute(f"DROP INDEX files_by_{name}")
+        older.execute(f"CREATE INDEX files_by_{name} ON files ({name}, path, no)")
+    older.execute("DROP INDEX files_at")
+    older.execute("PRAGMA user_version = 1")
+    older.commit()
+    older.close()
+    async with open_registry(project, read_only=True) as registry:
+        assert [each.path for each in await all_files(registry)] == ["a.py"]
+    async with open_registry(project) as registry:
+        assert [each.path for each in await all_files(registry)] == ["a.py"]
+    made = sqlite3.connect(file)
+    assert made.execute("PRAGMA user_version").fetchone() == (2,)
+    [(listing,)] = made.execute("SELECT sql FROM sqlite_master WHERE name = 'files_by_updated_at'").fetchall()
+    made.close()
+    assert "WHERE removed_at IS NULL" in listing
+
+
+async def test_damage_inside_the_file_is_found_before_a_start(project: Path, file: Path) -> None:
+    async with open_registry(project) as registry:
+        await scanned(registry, *(found("a.py", line=number + 1) for number in range(2000)))
+    pages = file.stat().st_size // 4096
+    with file.open("r+b") as damaged:
+        damaged.seek(4096 * (pages // 2))
+        damaged.write(b"\xff" * 4096 * (pages // 4))
+    assert [finding.state for finding in examined(project)] == ["ok", "fail"]
 
 
 async def test_half_a_character_is_a_bad_argument_also_without_a_client(registry: Registry) -> None:

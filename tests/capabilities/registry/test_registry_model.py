@@ -33,7 +33,8 @@ from armarium.capabilities.registry.model import (
     Severity,
     Summary,
 )
-from armarium.capabilities.registry.service import Registry, open_registry
+from armarium.capabilities.registry.opening import open_registry
+from armarium.capabilities.registry.service import Registry
 from armarium.capabilities.registry.tracking import IssueChange
 
 PATHS = ["a.py", "b.go", "d/a.py", "d/b_c", "d/e/a.py", "d%"]
@@ -89,6 +90,10 @@ def identity(found: Reported) -> str:
     return f"{found.rule_id}:{found.line_start or found.message}"
 
 
+def guess(path: str) -> str:
+    return {"py": "python", "go": "go"}.get(path.rpartition(".")[2], "")
+
+
 def is_below(path: str, place: str) -> bool:
     return place == "." or path == place or path.startswith(f"{place}/")
 
@@ -106,8 +111,7 @@ class Model:
     def register(self, path: str, language: str | None = None) -> ModelFile:
         here = [file for file in self.files if file.path == path]
         if not here:
-            guessed = {"py": "python", "go": "go"}.get(path.rpartition(".")[2], "")
-            self.files.append(ModelFile(path, len(self.files), language=language or guessed))
+            self.files.append(ModelFile(path, len(self.files), language=language or guess(path)))
             return self.files[-1]
         file = min(here, key=lambda each: (bool(each.removed), -each.removed, -each.order))
         if file.removed:
@@ -139,8 +143,9 @@ class Model:
             for other in self.files:
                 if other.path == target and not other.removed:
                     self.remove(other)
-            file.path = target
-            file.events["file_metadata_update"] += 1
+            language = guess(target) if file.language == guess(file.path) else file.language
+            file.events["file_metadata_update"] += 1 + (language != file.language)
+            file.path, file.language = target, language
         return len(moving)
 
     def scan(self, source: str, findings: list[Reported], covered: tuple[str, ...] | None) -> Counter[str]:
@@ -148,10 +153,15 @@ class Model:
         seen: set[tuple[int, str]] = set()
         named: list[ModelFile] = []
         for each in findings:
+            here = [file for file in self.files if file.path == each.path]
+            if here and all(file.removed for file in here):
+                counts["skipped"] += 1
+                continue
             file = self.register(each.path)
             named.append(file)
             key = identity(each)
             if (file.order, key) in seen:
+                counts["duplicate"] += 1
                 continue
             seen.add((file.order, key))
             described = (each.rule_id, each.severity, each.message, each.line_start)
@@ -210,7 +220,12 @@ def registry_machine(runner: asyncio.Runner) -> type[RuleBasedStateMachine]:
                 "closed": outcome.findings_closed,
                 "reopened": outcome.findings_reopened,
                 "unchanged": outcome.findings_unchanged,
-            } == {name: wanted[name] for name in ("created", "updated", "closed", "reopened", "unchanged")}
+                "duplicate": outcome.findings_duplicate,
+                "skipped": outcome.skipped.get("file_removed", 0),
+            } == {
+                name: wanted[name]
+                for name in ("created", "updated", "closed", "reopened", "unchanged", "duplicate", "skipped")
+            }
 
         @rule(place=st.sampled_from(PLACES))
         def remove(self, place: str) -> None:
@@ -267,7 +282,7 @@ def registry_machine(runner: asyncio.Runner) -> type[RuleBasedStateMachine]:
             wanted = FileFilter(language, prefix, least, severity, source)
             expected = Counter(
                 file.path
-                for file in self.model.files
+                for file in self.model.present(".")
                 if (language is None or file.language == language)
                 and file.path.startswith(prefix or "")
                 and file.summary.open_findings >= (least or 0)
@@ -293,10 +308,13 @@ def registry_machine(runner: asyncio.Runner) -> type[RuleBasedStateMachine]:
             if not hasattr(self, "model"):
                 return
             page = runner.run(self.registry.list_files(FileFilter(), limit=1000))
-            assert page.total == len(page.items) == len(self.model.files)
+            assert page.total == len(page.items) == len(self.model.present("."))
             told = {file.id: file for file in page.items}
             for file in self.model.files:
-                record = told[self.id_of(file)]
+                file_id = self.id_of(file)
+                assert (file_id in told) != bool(file.removed)
+                record = told.get(file_id) or runner.run(self.registry.get_file(file_id)).file
+                assert record.language == file.language
                 assert record.path == file.path
                 assert record.summary == file.summary
                 assert record.associations_count == len(file.links)

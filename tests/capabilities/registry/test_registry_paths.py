@@ -51,7 +51,6 @@ def test_directories_and_nothing_at_all_are_bad_arguments(paths: ProjectPaths, p
         ("./a//b/../c", "a/c"),
         ("a.py", "a.py"),
         ("not/there/yet.py", "not/there/yet.py"),
-        ("file.txt/inside", "file.txt/inside"),
         ("~$lock.docx", "~$lock.docx"),
         ("...", "..."),
         ("..a", "..a"),
@@ -61,9 +60,17 @@ def test_directories_and_nothing_at_all_are_bad_arguments(paths: ProjectPaths, p
         ("a:b", "a:b"),
     ],
 )
-def test_a_path_comes_back_without_detours(paths: ProjectPaths, project: Path, path: str, canonical: str) -> None:
-    (project / "file.txt").write_text("x")
+def test_a_path_comes_back_without_detours(paths: ProjectPaths, path: str, canonical: str) -> None:
     assert paths.canonical(path) == canonical
+
+
+@pytest.mark.parametrize("path", ["file.txt/inside", "file.txt/deep/down", ".armarium/x", "./.armarium/x", "own/x"])
+def test_what_no_file_of_the_project_can_be_is_a_bad_argument(paths: ProjectPaths, project: Path, path: str) -> None:
+    (project / "file.txt").write_text("x")
+    (project / ".armarium").mkdir()
+    (project / "own").symlink_to(".armarium")
+    with pytest.raises(ValidationError):
+        paths.canonical(path)
 
 
 def test_links_inside_the_project_are_followed_to_where_the_file_is(paths: ProjectPaths, project: Path) -> None:

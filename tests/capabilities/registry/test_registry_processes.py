@@ -15,7 +15,7 @@ from registry_calls import ACTOR, all_files, file_at, found, scanned
 from registry_writer import ROUNDS, SHARED
 
 from armarium.capabilities.registry.model import Summary
-from armarium.capabilities.registry.service import open_registry
+from armarium.capabilities.registry.opening import open_registry
 
 DEADLINE_S = 100
 HOW_MANY = 5050

@@ -249,5 +249,11 @@ def test_a_run_that_lists_what_it_looked_at_covers_that_and_what_it_found() -> N
 
 def test_a_run_that_failed_closes_nothing() -> None:
     report = only_report(sarif(sarif_run(sarif_result(), invocations=[{"executionSuccessful": False}])))
-    assert report.covered == ()
+    assert report.failed
+    assert len(findings_of(report)) == 1
+
+
+def test_a_result_without_a_rule_is_left_out_and_counted() -> None:
+    report = only_report(sarif(sarif_run(sarif_result(rule=None, ruleIndex=7), sarif_result())))
+    assert report.skipped == {"no_rule": 1}
     assert len(findings_of(report)) == 1

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from registry_calls import ACTOR, all_files, file_at, found, scanned
 
-from armarium.capabilities.registry.errors import ValidationError
-from armarium.capabilities.registry.model import Finding, Reported, ScanReport, Summary
+from armarium.capabilities.registry.errors import NotFound, ValidationError
+from armarium.capabilities.registry.model import FileFilter, Finding, Reported, ScanReport, Summary
 from armarium.capabilities.registry.service import Registry
 
 
@@ -211,8 +212,9 @@ async def test_a_removed_file_is_still_known_and_comes_back_as_itself(registry: 
     before = await file_at(registry, "src/a.py")
     assert await registry.note_removed("src", ACTOR) == 2
     assert await registry.note_removed("src", ACTOR) == 0
-    [a, b] = await all_files(registry)
-    assert a.removed_at == b.removed_at is not None
+    assert await all_files(registry) == []
+    a = (await registry.get_file(before.id)).file
+    assert a.removed_at is not None
     assert a.summary == Summary(1, 0)
     events = (await registry.timeline(a.id)).items
     assert [(event.type, event.data.get("field")) for event in events[:2]] == [
@@ -229,3 +231,117 @@ async def test_news_of_what_is_no_file_of_the_project_does_not_lose_the_rest(reg
     (project / "src").mkdir()
     await registry.note_changed(["a.py", "src", "../outside.py", "b.py"], ACTOR)
     assert [file.path for file in await all_files(registry)] == ["a.py", "b.py"]
+
+
+async def test_a_run_that_failed_closes_nothing_whatever_it_was_to_cover(registry: Registry) -> None:
+    await scanned(registry, found("a.py"), found("b.py"))
+    outcome = await registry.scan(ScanReport("ruff", [found("a.py", "R2", 2)], (".",), failed=True), ACTOR)
+    assert (outcome.failed, outcome.findings_created, outcome.findings_closed) == (True, 1, 0)
+    assert (await registry.list_findings(status="open")).total == 3
+
+
+async def test_a_report_of_several_scanners_comes_in_with_all_of_them_or_with_none(registry: Registry) -> None:
+    told: list[int] = []
+    reports = [ScanReport("ruff", [found("a.py")]), ScanReport("bandit", [found("a.py"), found("b.py")])]
+    outcomes = await registry.scan_all(reports, ACTOR, told.append)
+    assert [(each.scan_source, each.findings_created) for each in outcomes] == [("ruff", 1), ("bandit", 2)]
+    assert told == [1, 3]
+
+    def failing() -> Iterator[Reported]:
+        yield found("c.py")
+        raise ValidationError("the rest is unreadable")
+
+    with pytest.raises(ValidationError):
+        await registry.scan_all([ScanReport("ruff", [found("new.py")]), ScanReport("bandit", failing())], ACTOR)
+    with pytest.raises(ValidationError):
+        await registry.scan_all([ScanReport("ruff", [found("new.py")]), ScanReport("two\nlines", [])], ACTOR)
+    assert [file.path for file in await all_files(registry)] == ["a.py", "b.py"]
+
+
+async def test_what_a_report_says_twice_is_counted(registry: Registry) -> None:
+    outcome = await scanned(registry, found("a.py"), found("./a.py"), found("a.py", "R2"))
+    assert (outcome.findings_created, outcome.findings_duplicate) == (2, 1)
+
+
+async def test_paths_that_were_looked_at_are_counted_apart_from_findings(registry: Registry) -> None:
+    outcome = await scanned(registry, found("../x"), covered=("../elsewhere", "/etc", "src"))
+    assert outcome.skipped == {"outside_project": 1, "covered_path_outside_project": 2}
+
+
+async def test_a_late_report_does_not_bring_back_a_file_that_was_removed(registry: Registry, project: Path) -> None:
+    await scanned(registry, found("a.py"))
+    gone = await file_at(registry, "a.py")
+    await registry.note_removed("a.py", ACTOR)
+    late = await scanned(registry, found("a.py"))
+    assert (late.skipped, late.findings_reopened, late.files) == ({"file_removed": 1}, 0, 0)
+    assert await all_files(registry) == []
+    (project / "a.py").write_text("it is back\n")
+    back = await scanned(registry, found("a.py"))
+    assert (back.skipped, back.findings_reopened) == ({}, 1)
+    assert (await file_at(registry, "a.py")).id == gone.id
+
+
+async def test_a_renamed_file_gets_the_language_of_its_new_name_unless_somebody_said_one(registry: Registry) -> None:
+    guessed = await registry.register_file("a.py", ACTOR)
+    said = await registry.register_file("b.py", ACTOR, language="starlark")
+    await registry.note_moved("a.py", "a.go", ACTOR)
+    await registry.note_moved("b.py", "b.go", ACTOR)
+    assert (await file_at(registry, "a.go")).language == "go"
+    assert (await file_at(registry, "b.go")).language == "starlark"
+    fields = [event.data["field"] for event in (await registry.timeline(guessed.id)).items]
+    assert sorted(fields) == ["language", "path"]
+    assert [event.data["field"] for event in (await registry.timeline(said.id)).items] == ["path"]
+
+
+async def test_texts_of_findings_are_cut_and_their_names_put_on_one_line(registry: Registry) -> None:
+    long = "x" * 20_000
+    await scanned(registry, found("a.py", "two\nlines", message=long, suggestion=long, fingerprint="f" * 500))
+    await scanned(registry, found("b.py", long))
+    [finding] = await findings_at(registry, "a.py")
+    assert (finding.rule_id, len(finding.message), len(finding.suggestion)) == ("two lines", 10_000, 10_000)
+    assert len((await findings_at(registry, "b.py"))[0].rule_id) == 200
+    again = await scanned(registry, found("a.py", "two\nlines", message=long, suggestion=long, fingerprint="f" * 500))
+    assert again.findings_unchanged == 1
+    other = await scanned(registry, found("a.py", "two\nlines", fingerprint="f" * 501))
+    assert other.findings_created == 1, "long fingerprints that begin alike are not the same"
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"language": "x" * 201},
+        {"language": "two\nlines"},
+        {"file_type": "x" * 201},
+        {"file_type": "\x1b[31m"},
+        {"metadata": {"x": "y" * 70_000}},
+    ],
+)
+async def test_what_is_said_of_a_file_has_limits(registry: Registry, more: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        await registry.register_file("a.py", ACTOR, **more)
+    assert await all_files(registry) == []
+
+
+async def test_metadata_of_findings_has_limits(registry: Registry) -> None:
+    with pytest.raises(ValidationError):
+        await scanned(registry, found("a.py", metadata={"x": "y" * 70_000}))
+
+
+@pytest.mark.parametrize("source", ["", "two\nlines", "\x1b[31m", "x" * 201])
+async def test_a_source_that_cannot_be_is_refused_as_a_filter(registry: Registry, source: str) -> None:
+    with pytest.raises(ValidationError):
+        await registry.list_files(FileFilter(scan_source=source))
+    with pytest.raises(ValidationError):
+        await registry.list_findings(scan_source=source)
+
+
+async def test_a_file_is_found_by_any_spelling_of_its_path_and_by_its_id(registry: Registry, project: Path) -> None:
+    await registry.register_file("src/a.py", ACTOR)
+    await registry.note_removed("src/a.py", ACTOR)
+    await registry.register_file("b.py", ACTOR)
+    await registry.note_moved("b.py", "src/a.py", ACTOR)
+    present = await file_at(registry, "src/a.py")
+    for name in ("src/a.py", "./src//a.py", f"{project}/src/a.py", (project / "src/a.py").as_uri(), present.id):
+        assert (await registry.find_file(name)).id == present.id, name
+    with pytest.raises(NotFound):
+        await registry.find_file("src/b.py")

@@ -9,9 +9,11 @@ import anyio
 import pytest
 
 from armarium.assembly import Settings, open_armarium
+from armarium.capabilities.registry import watching
 from armarium.capabilities.registry.errors import Busy
 from armarium.capabilities.registry.model import FileFilter, FileRecord
-from armarium.capabilities.registry.service import Registry, open_registry
+from armarium.capabilities.registry.opening import open_registry
+from armarium.capabilities.registry.service import Registry
 from armarium.capabilities.registry.watching import watched
 from armarium.foundation.events import Events, FileChanged, FileMoved, FileScanned, ScannerFinding
 from armarium.foundation.identity import LOCAL, Principal
@@ -45,8 +47,8 @@ class Happenings:
         await self.changed(before, "removed", is_directory=is_directory)
         await self.changed(now, "created", is_directory=is_directory)
 
-    async def scanned(self, path: str, *findings: tuple[str, int]) -> None:
-        found = tuple(ScannerFinding(rule, line) for rule, line in findings)
+    async def scanned(self, path: str, *findings: tuple[str, int, str]) -> None:
+        found = tuple(ScannerFinding(*finding) for finding in findings)
         await self.events.publish(FileScanned(SCANNER, str(self.project / path), found))
 
 
@@ -115,12 +117,12 @@ async def test_a_cancelled_server_writes_what_it_heard(happenings: Happenings, r
 async def test_a_moved_file_keeps_its_id_and_its_history(happenings: Happenings, registry: Registry) -> None:
     async with watched(registry, happenings.events, happenings.project) as watch:
         await happenings.changed("old.py", "created")
-        await happenings.scanned("old.py", ("github", 3))
+        await happenings.scanned("old.py", ("github", 3, "aa"))
         await watch.settled()
         before = (await known(registry))["old.py"]
         await happenings.moved("old.py", "lib/new.py")
         await happenings.scanned("old.py")
-        await happenings.scanned("lib/new.py", ("github", 3))
+        await happenings.scanned("lib/new.py", ("github", 3, "aa"))
         await watch.settled()
         files = await known(registry)
         events = (await registry.timeline(before.id)).items
@@ -148,10 +150,13 @@ async def test_a_moved_folder_moves_all_files_below_it(happenings: Happenings, r
 
 async def test_a_removed_file_stays_known_and_has_no_open_findings(happenings: Happenings, registry: Registry) -> None:
     async with watched(registry, happenings.events, happenings.project) as watch:
-        await happenings.scanned("src/leak.env", ("github", 1))
-        await happenings.changed("src", "removed", is_directory=True)
+        await happenings.scanned("src/leak.env", ("github", 1, "aa"))
         await watch.settled()
         (file,) = (await known(registry)).values()
+        await happenings.changed("src", "removed", is_directory=True)
+        await watch.settled()
+        assert await known(registry) == {}
+        file = (await registry.get_file(file.id)).file
         assert (file.summary.total_findings, file.summary.open_findings) == (1, 0)
         assert file.removed_at is not None
         await happenings.changed("src/leak.env", "created")
@@ -162,8 +167,8 @@ async def test_a_removed_file_stays_known_and_has_no_open_findings(happenings: H
 
 async def test_what_our_scanner_finds_opens_moves_and_closes(happenings: Happenings, registry: Registry) -> None:
     async with watched(registry, happenings.events, happenings.project) as watch:
-        await happenings.scanned("a.env", ("github", 2), ("github", 7), ("npm", 2))
-        await happenings.scanned("b.env", ("jwt", 1))
+        await happenings.scanned("a.env", ("github", 2, "aa"), ("github", 7, "bb"), ("npm", 2, "cc"))
+        await happenings.scanned("b.env", ("jwt", 1, "dd"))
         await watch.settled()
         page = await registry.list_findings(scan_source=SCANNER)
         assert {(each.file_path, each.rule_id, each.line_start) for each in page.items} == {
@@ -173,7 +178,7 @@ async def test_what_our_scanner_finds_opens_moves_and_closes(happenings: Happeni
             ("b.env", "jwt", 1),
         }
         assert {each.severity for each in page.items} == {"high"}
-        await happenings.scanned("a.env", ("github", 5))
+        await happenings.scanned("a.env", ("github", 5, "aa"))
         await watch.settled()
         page = await registry.list_findings(scan_source=SCANNER, status="open")
         assert {(each.file_path, each.rule_id, each.line_start, each.seen_count) for each in page.items} == {
@@ -194,9 +199,58 @@ async def test_a_path_that_cannot_be_kept_costs_only_itself(happenings: Happenin
     assert list(await known(registry)) == ["a.py", "b.py"]
 
 
+async def test_a_judgement_on_one_credential_says_nothing_about_the_next_in_its_place(
+    happenings: Happenings, registry: Registry
+) -> None:
+    async with watched(registry, happenings.events, happenings.project) as watch:
+        await happenings.scanned("a.env", ("github", 2, "example"), ("github", 9, "other"))
+        await watch.settled()
+        example = next(each for each in (await registry.list_findings()).items if each.line_start == 2)
+        await registry.update_finding(example.id, "false_positive", "ada")
+        await happenings.scanned("a.env", ("github", 2, "real"), ("github", 5, "example"))
+        await watch.settled()
+        found = {(each.line_start, each.status) for each in (await registry.list_findings()).items}
+    assert found == {(2, "open"), (5, "false_positive"), (9, "fixed")}
+
+
+async def test_what_is_heard_while_the_registry_is_busy_is_written_in_order_however_long_that_takes(
+    happenings: Happenings, registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watching, "_PAUSE_S", 0.0)
+    note_changed, refusals = registry.note_changed, [Busy("busy") for _ in range(50)]
+
+    async def sometimes(paths: Any, actor: str) -> None:
+        if refusals:
+            raise refusals.pop()
+        await note_changed(paths, actor)
+
+    monkeypatch.setattr(registry, "note_changed", sometimes)
+    async with watched(registry, happenings.events, happenings.project) as watch:
+        await happenings.changed("old.py")
+        await happenings.moved("old.py", "new.py")
+        await watch.settled()
+        assert list(await known(registry)) == ["new.py"]
+    assert not refusals
+
+
+async def test_a_server_that_ends_while_the_registry_is_busy_gives_up_and_says_so(
+    happenings: Happenings, registry: Registry, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(watching, "_LAST_WORDS_S", 0.0)
+
+    async def never(paths: Any, actor: str) -> None:
+        raise Busy("busy")
+
+    monkeypatch.setattr(registry, "note_changed", never)
+    async with watched(registry, happenings.events, happenings.project):
+        await happenings.changed("a.py")
+    assert "what happened to files is not noted" in caplog.messages
+
+
 async def test_a_registry_that_is_busy_for_a_while_loses_nothing(
     happenings: Happenings, registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(watching, "_PAUSE_S", 0.0)
     note_changed, refusals = registry.note_changed, [Busy("busy"), Busy("busy")]
 
     async def sometimes(paths: Any, actor: str) -> None:
@@ -208,6 +262,19 @@ async def test_a_registry_that_is_busy_for_a_while_loses_nothing(
     async with watched(registry, happenings.events, happenings.project):
         await happenings.changed("a.py")
     assert list(await known(registry)) == ["a.py"]
+
+
+async def test_a_registry_that_can_only_be_read_listens_to_nothing(happenings: Happenings, project: Path) -> None:
+    async with open_registry(project) as registry:
+        await registry.register_file("a.py", "ada")
+    async with (
+        open_registry(project, read_only=True) as registry,
+        watched(registry, happenings.events, happenings.project) as watch,
+    ):
+        assert not happenings.events.is_heard(FileScanned)
+        await happenings.changed("b.py")
+        await watch.settled()
+        assert list(await known(registry)) == ["a.py"]
 
 
 async def test_what_an_agent_does_in_the_sandbox_and_the_corpus_finds_is_known(project: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,7 @@ import pexpect
 import pytest
 
 from armarium.surfaces.cli.main import run
-from support.command_line import CommandLine, InThisProcess
+from support.command_line import Command, CommandLine, InThisProcess
 from support.scanner_reports import (
     MENDED,
     bandit_report,
@@ -224,3 +226,76 @@ def test_up_keeps_track_of_its_directory_unless_nothing_can_be_kept_there(quick:
     assert quick("config", "print", "--dir", ".", "--json").json["registry"]["project"] == str(project)
     missing = quick("config", "print", "--dir", "none", "--json").json
     assert missing["registry"] is None
+
+
+def test_a_damaged_or_newer_registry_does_not_keep_a_directory_from_being_served(
+    quick: InThisProcess, project: Path
+) -> None:
+    file = project / ".armarium" / "registry.sqlite"
+    file.parent.mkdir()
+    file.write_bytes(b"this is no database " * 100)
+    outcome = quick("config", "print", "--dir", ".", "--json")
+    assert outcome.json["registry"] is None
+    assert "going on without the registry" in outcome.stderr
+    assert "--no-registry" in outcome.stderr
+    file.unlink()
+    newer = sqlite3.connect(file)
+    newer.execute("PRAGMA user_version = 99")
+    newer.close()
+    outcome = quick("config", "print", "--dir", ".", "--json")
+    assert outcome.json["registry"] is None
+    assert "version 99" in outcome.stderr
+
+
+def test_a_directory_is_served_without_its_registry_when_that_is_damaged_or_not_wanted(
+    start: Callable[..., Command], project: Path
+) -> None:
+    file = project / ".armarium" / "registry.sqlite"
+    for more in (["--no-registry"], []):
+        server = start("up", "--no-index", "--port", "0", "--json", *more)
+        assert json.loads(server.stdout.next())["directory"] == str(project)
+        server.interrupt()
+        assert file.exists() == (not more)
+    file.write_bytes(b"this is no database " * 100)
+    server = start("up", "--no-index", "--port", "0", "--json")
+    assert json.loads(server.stdout.next())["directory"] == str(project)
+    server.stderr.until("going on without the registry")
+    server.interrupt()
+
+
+def test_from_a_directory_below_the_registry_above_is_found_and_paths_begin_here(
+    registry: InThisProcess, code: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    registry("register", "fine.py")
+    monkeypatch.chdir(code / "pkg")
+    made = registry("register", "faulty.py", "--json").json
+    assert made["path"] == "pkg/faulty.py"
+    for name in ("faulty.py", "./faulty.py", "../pkg//faulty.py", "pkg/faulty.py", str(code / "pkg" / "faulty.py")):
+        assert registry("file", name, "--json").json["file"]["id"] == made["id"], name
+    assert registry("file", "../fine.py", "--json").json["file"]["path"] == "fine.py"
+    report = written(tmp_path, sarif(sarif_run(sarif_result("faulty.py"))))
+    assert registry("import", report, "--covers", ".", "--json").json["scans"][0]["findings_created"] == 1
+    assert only(registry("findings", "faulty.py", "--json").json)["file_path"] == "pkg/faulty.py"
+    assert not (code / "pkg" / ".armarium").exists()
+
+
+def test_a_run_that_failed_is_told_and_closes_nothing(registry: InThisProcess, tmp_path: Path) -> None:
+    registry("import", written(tmp_path, sarif(sarif_run(sarif_result("fine.py")))))
+    failed = sarif(sarif_run(invocations=[{"executionSuccessful": False}]))
+    outcome = registry("import", written(tmp_path, failed), "--covers", ".")
+    assert (outcome.code, "its run failed" in outcome.stderr) == (0, True)
+    assert only(registry("findings", "--json").json)["status"] == "open"
+
+
+def test_labels_can_be_taken_away(registry: InThisProcess) -> None:
+    issue = registry("new-issue", "Mend it", "--label", "ci", "--json").json
+    assert registry("update-issue", issue["id"], "--no-labels", "--json").json["labels"] == []
+    assert registry("update-issue", issue["id"], "--no-labels", "--label", "x").code == 2
+
+
+def test_hints_name_commands_and_not_tools(registry: InThisProcess) -> None:
+    registry("register", "fine.py")
+    for arguments in (["issue", "none"], ["promote", "none"], ["link", "fine.py", "none"]):
+        said = registry(*arguments).stderr
+        assert "armarium registry " in said
+        assert "list_" not in said

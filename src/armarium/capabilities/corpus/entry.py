@@ -20,10 +20,15 @@ _INSTRUCTIONS = (
 async def open_corpus(settings: CorpusSettings, facilities: Facilities) -> AsyncGenerator[Capability]:
     """The capability, for as long as the block runs. It answers at once; the index grows behind it."""
     from armarium.capabilities.corpus.life import open_service
+    from armarium.capabilities.corpus.source import CorpusSource
     from armarium.capabilities.corpus.tools import corpus_tools
 
     async with open_service(settings, facilities.events, indexing="background") as corpus:
-        yield Capability("corpus", corpus_tools(corpus), _INSTRUCTIONS)
+        unregister = facilities.sources.register(CorpusSource(corpus, _root(settings).name or "root"))
+        try:
+            yield Capability("corpus", corpus_tools(corpus), _INSTRUCTIONS)
+        finally:
+            unregister()
 
 
 def examine_corpus(section: CorpusSettings | None, facilities: Facilities) -> Iterable[Finding]:
@@ -35,8 +40,11 @@ def examine_corpus(section: CorpusSettings | None, facilities: Facilities) -> It
 
 def kept_by_corpus(section: CorpusSettings) -> list[Path]:
     """The state directory: the index, its token, and what providers answered."""
-    root = Path(os.path.abspath(os.path.expanduser(section.root)))
-    return [Path(section.state_dir).expanduser() if section.state_dir else root / STATE_DIRECTORY]
+    return [Path(section.state_dir).expanduser() if section.state_dir else _root(section) / STATE_DIRECTORY]
+
+
+def _root(section: CorpusSettings) -> Path:
+    return Path(os.path.abspath(os.path.expanduser(section.root)))
 
 
 DOOR = Door(

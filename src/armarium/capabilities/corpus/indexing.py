@@ -32,11 +32,15 @@ _SUMMARY_EVERY_S = 2.0
 class Upkeep:
     """The work of the process that leads. `indexed` is set while everything in the directory can be found."""
 
-    def __init__(self, parts: Parts, index: CorpusIndex, progress: Progress, indexed: asyncio.Event) -> None:
+    def __init__(
+        self, parts: Parts, index: CorpusIndex, progress: Progress, indexed: asyncio.Event, digest_key: bytes
+    ) -> None:
+        """`digest_key` is what credentials are told apart with."""
         self._parts = parts
         self._progress = progress
         self._indexed = indexed
-        self._instructions = instructions_for(parts.root, parts.settings, state_paths(parts.root, parts.state_dir))
+        own = state_paths(parts.root, parts.state_dir)
+        self._instructions = instructions_for(parts.root, parts.settings, own, digest_key)
         # Rings whenever there may be more or less to do, so that nobody has to look while there is nothing.
         self._turn = Bell()
         self._embedding = Embedding(parts.storage, index, parts.models.embedders, progress, on_turn=self._turn.ring)

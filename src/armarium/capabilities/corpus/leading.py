@@ -130,7 +130,8 @@ class Leadership:
         index = await run_sync(self._load)
         self._answer_from(index)
         try:
-            upkeep = Upkeep(self._parts, index, self.progress, self.indexed)
+            digest_key = await run_sync(self._parts.storage.notes.digest_key)
+            upkeep = Upkeep(self._parts, index, self.progress, self.indexed, digest_key)
             await upkeep.run(self._mode, watching=self._lasting and self._parts.settings.ingest.watch)
         finally:
             with anyio.CancelScope(shield=True):

@@ -1,184 +1,39 @@
-"""What the registry's tools answer, field by field as its contract has it."""
+"""Makes the answers of the registry's tools from what the service knows."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Any
 
-from pydantic import WithJsonSchema
-from typing_extensions import TypedDict
-
+from armarium.capabilities.registry.answer_shapes import (
+    FileAnswer,
+    FileLink,
+    Files,
+    FileSummary,
+    Findings,
+    FoundInFile,
+    Happened,
+    IssueAnswer,
+    IssueLink,
+    Issues,
+    ListedFile,
+    Paged,
+    RegisteredFile,
+    Scanned,
+    Skipped,
+    Timeline,
+)
 from armarium.capabilities.registry.model import (
     Association,
-    AssocType,
     FileDetail,
     FileRecord,
     Finding,
-    FindingStatus,
     Issue,
-    IssueStatus,
     Page,
     ScanOutcome,
-    Severity,
     Summary,
     TimelineEvent,
 )
-
-# Said outright: elsewhere what may be missing is left out, but these fields are always there.
-TextOrNull = Annotated[str | None, WithJsonSchema({"type": ["string", "null"]})]
-NumberOrNull = Annotated[int | None, WithJsonSchema({"type": ["integer", "null"]})]
-
-
-class Paged(TypedDict):
-    total: int
-    limit: int
-    offset: int
-    has_more: bool
-
-
-class FileSummary(TypedDict):
-    total_findings: int
-    open_findings: int
-    critical: int
-    high: int
-    medium: int
-    low: int
-    info: int
-
-
-class RegisteredFile(TypedDict):
-    id: str
-    path: str
-    language: str
-    file_type: str
-    first_seen: str
-    updated_at: str
-    metadata: dict[str, Any]
-
-
-class ListedFile(RegisteredFile):
-    summary: FileSummary
-    associations_count: int
-
-
-class Files(Paged):
-    results: list[ListedFile]
-
-
-class FileLink(TypedDict):
-    id: int
-    file_id: str
-    issue_id: str
-    assoc_type: AssocType
-    created_at: str
-    issue_title: str
-    issue_status: IssueStatus
-
-
-class FoundInFile(TypedDict):
-    id: str
-    file_id: str
-    file_path: str
-    scan_source: str
-    rule_id: str
-    severity: Severity
-    status: FindingStatus
-    message: str
-    suggestion: str
-    line_start: NumberOrNull
-    line_end: NumberOrNull
-    fingerprint: TextOrNull
-    issue_id: TextOrNull
-    seen_count: int
-    scan_run_id: str
-    first_seen: str
-    updated_at: str
-    last_seen_at: str
-    metadata: dict[str, Any]
-
-
-class FileAnswer(TypedDict):
-    file: RegisteredFile
-    associations: list[FileLink]
-    recent_findings: list[FoundInFile]
-    summary: FileSummary
-
-
-class Happened(TypedDict):
-    id: str
-    type: str
-    timestamp: str
-    source_id: str
-    data: dict[str, Any]
-
-
-class Timeline(Paged):
-    results: list[Happened]
-
-
-class IssueLink(TypedDict):
-    id: int
-    file_id: str
-    issue_id: str
-    assoc_type: AssocType
-    created_at: str
-    file_path: str
-    file_language: str
-
-
-class IssueLinks(TypedDict):
-    result: list[IssueLink]
-
-
-class Associated(TypedDict):
-    status: Literal["created"]
-
-
-class Skipped(TypedDict):
-    reason: str
-    count: int
-
-
-class Scanned(TypedDict):
-    scan_source: str
-    scan_run_id: str
-    findings_created: int
-    findings_updated: int
-    findings_closed: int
-    findings_reopened: int
-    findings_unchanged: int
-    files: int
-    skipped: list[Skipped]
-
-
-class Imported(TypedDict):
-    scans: list[Scanned]
-
-
-class Findings(Paged):
-    results: list[FoundInFile]
-
-
-class IssueAnswer(TypedDict):
-    id: str
-    title: str
-    body: str
-    status: IssueStatus
-    priority: int
-    labels: list[str]
-    external_ref: str
-    created_at: str
-    updated_at: str
-    closed_at: TextOrNull
-
-
-class Issues(Paged):
-    results: list[IssueAnswer]
-
-
-class Promoted(TypedDict):
-    issue: IssueAnswer
-    created: bool
 
 
 def summary_answer(summary: Summary) -> FileSummary:
@@ -315,8 +170,10 @@ def scan_answer(outcome: ScanOutcome) -> Scanned:
         "findings_closed": outcome.findings_closed,
         "findings_reopened": outcome.findings_reopened,
         "findings_unchanged": outcome.findings_unchanged,
+        "findings_duplicate": outcome.findings_duplicate,
         "files": outcome.files,
         "skipped": _skipped(outcome.skipped),
+        "failed": outcome.failed,
     }
 
 

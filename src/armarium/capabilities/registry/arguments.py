@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
+from armarium.capabilities.registry.limits import LAST_LINE, LONGEST_NAME, LONGEST_TITLE, MOST_LABELS
 from armarium.capabilities.registry.model import (
     DEFAULT_PRIORITY,
     LOWEST_PRIORITY,
@@ -13,10 +14,10 @@ from armarium.capabilities.registry.model import (
     EventKind,
     FindingStatus,
     IssueStatus,
+    ReportFormat,
     Severity,
     SortField,
 )
-from armarium.capabilities.registry.reports.reading import ReportFormat
 from armarium.foundation.tools import Args
 
 _LARGEST = 2**63 - 1
@@ -32,7 +33,7 @@ def _whole(value: Any) -> Any:
 Limit = Annotated[int, Field(ge=1, le=10000), BeforeValidator(_whole)]
 Offset = Annotated[int, Field(ge=0), BeforeValidator(_whole)]
 Priority = Annotated[int, Field(ge=0, le=LOWEST_PRIORITY), BeforeValidator(_whole)]
-Line = Annotated[int, Field(ge=1, le=2**31 - 1), BeforeValidator(_whole)]
+Line = Annotated[int, Field(ge=1, le=LAST_LINE), BeforeValidator(_whole)]
 
 Metadata = Annotated[dict[str, Any], WithJsonSchema({"type": "object"})]
 
@@ -114,11 +115,11 @@ class RegisterArgs(Args):
 class ReportedFinding(Args):
     """One finding."""
 
-    path: str
+    path: str = Field(min_length=1)
     """File it is in, relative to the project, or absolute and inside it."""
-    rule_id: str
+    rule_id: str = Field(min_length=1)
     """Which rule was broken, in the scanner's own words, like E501."""
-    message: str
+    message: str = Field(min_length=1)
     """What is wrong."""
     severity: Severity = "info"
     """How bad it is."""
@@ -137,7 +138,7 @@ class ReportedFinding(Args):
 class ReportArgs(Args):
     """What a scanner found."""
 
-    scan_source: str = Field(min_length=1, max_length=200)
+    scan_source: str = Field(min_length=1, max_length=LONGEST_NAME)
     """Name of the scanner, or of whoever looked: always the same, as findings are compared with its earlier ones."""
     findings: tuple[ReportedFinding, ...]
     """All that was found; what was found earlier and is not among them closes as fixed."""
@@ -152,7 +153,7 @@ class ImportArgs(Args):
     """SARIF 2.1.0, the JSON of gitleaks, or the arguments of report_findings."""
     format: ReportFormat = "auto"
     """Which of them it is; `auto` finds out."""
-    scan_source: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    scan_source: Annotated[str, Field(min_length=1, max_length=LONGEST_NAME)] | None = None
     """Name of the scanner, before the one in the report."""
     paths: tuple[str, ...] | None = None
     """Files and directories that were looked at, before those in the report."""
@@ -189,7 +190,7 @@ class IssueFields(Args):
 
     body: str | None = None
     """All the rest, in Markdown."""
-    labels: tuple[str, ...] | None = Field(default=None, max_length=50)
+    labels: tuple[str, ...] | None = Field(default=None, max_length=MOST_LABELS)
     """Words to find it by."""
     external_ref: str | None = None
     """The same issue in another tracker, such as github:owner/repo#12 or PROJ-7."""
@@ -198,7 +199,7 @@ class IssueFields(Args):
 class CreateIssueArgs(IssueFields):
     """A new issue."""
 
-    title: str = Field(min_length=1, max_length=500)
+    title: str = Field(min_length=1, max_length=LONGEST_TITLE)
     """What is to be done, in one line."""
     priority: Priority = DEFAULT_PRIORITY
     """0 is the most urgent, 4 the least."""
@@ -209,7 +210,7 @@ class UpdateIssueArgs(IssueFields):
 
     issue_id: str
     """Id of the issue."""
-    title: Annotated[str, Field(min_length=1, max_length=500)] | None = None
+    title: Annotated[str, Field(min_length=1, max_length=LONGEST_TITLE)] | None = None
     """What is to be done, in one line."""
     status: IssueStatus | None = None
     """Where it stands."""
@@ -235,7 +236,7 @@ class PromoteArgs(IssueFields):
 
     finding_id: str
     """Id of the finding, as list_findings and get_file give it."""
-    title: Annotated[str, Field(min_length=1, max_length=500)] | None = None
+    title: Annotated[str, Field(min_length=1, max_length=LONGEST_TITLE)] | None = None
     """What is to be done, in one line."""
     priority: Priority | None = None
     """0 is the most urgent, 4 the least; left out, as severe as the finding."""

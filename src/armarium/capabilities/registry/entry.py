@@ -25,8 +25,8 @@ _INSTRUCTIONS = (
 @asynccontextmanager
 async def open_capability(settings: RegistrySettings, facilities: Facilities) -> AsyncGenerator[Capability]:
     """The capability, for as long as the block runs."""
+    from armarium.capabilities.registry.opening import open_registry
     from armarium.capabilities.registry.routes import registry_routes
-    from armarium.capabilities.registry.service import open_registry
     from armarium.capabilities.registry.tools import import_tool, registry_tools
     from armarium.capabilities.registry.watching import watched
 

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
-from armarium.capabilities.registry.settings import (
-    DATABASE_NAME,
-    STATE_DIRECTORY,
-    RegistrySettings,
-    project_directory,
-)
-from armarium.capabilities.registry.storage.database import SCHEMA_VERSION, schema_version
+from armarium.capabilities.registry.errors import RegistryUnusable
+from armarium.capabilities.registry.settings import RegistrySettings, project_directory, registry_file
+from armarium.capabilities.registry.storage.database import SCHEMA_VERSION, check_version, schema_version
+from armarium.capabilities.registry.storage.place import connected_to_read, is_writable
 from armarium.capability import Facilities, Finding
 
 _BEGIN_AGAIN = "restore the file, or move it away to begin again"
@@ -25,29 +21,34 @@ def examine(section: RegistrySettings | None, facilities: Facilities) -> Iterato
     if section is None:
         return
     project = project_directory(section.project)
+    file = registry_file(project)
     if not project.is_dir():
         problem = "is not a directory" if project.exists() else "does not exist"
         yield Finding("registry project", "fail", f"{project} {problem}", "create it, or correct `project`")
         return
-    state = project / STATE_DIRECTORY
-    writable = state if state.is_dir() else project
-    if not os.access(writable, os.W_OK | os.X_OK):
-        yield Finding("registry project", "fail", f"{writable} cannot be written", "let this user write there")
+    if is_writable(file):
+        yield Finding("registry project", "ok", str(project))
+    elif file.exists():
+        told = f"{file} cannot be written, so the registry is open for reading only"
+        yield Finding("registry project", "warn", told, "let this user write there")
+    else:
+        yield Finding("registry project", "fail", f"{project} cannot be written", "let this user write there")
         return
-    yield Finding("registry project", "ok", str(project))
-    database = state / DATABASE_NAME
-    if database.exists():
-        yield _database(database)
+    if file.exists():
+        yield problem_of(file, thorough=True) or Finding("registry database", "ok", f"version {SCHEMA_VERSION}")
 
 
-def _database(path: Path) -> Finding:
+def problem_of(file: Path, *, thorough: bool = False) -> Finding | None:
+    """Why a registry's file cannot be used, if it cannot; thoroughly is by reading all of it."""
     try:
-        with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as connection:
+        with closing(connected_to_read(file)) as connection:
             version = schema_version(connection)
-            tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+            if version or connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+                check_version(version)
+            if thorough and connection.execute("PRAGMA quick_check(1)").fetchone()[0] != "ok":
+                return Finding("registry database", "fail", f"{file} is damaged", _BEGIN_AGAIN)
+    except RegistryUnusable as error:
+        return Finding("registry database", "fail", f"{file}: {error.message}", error.hint)
     except sqlite3.Error:
-        return Finding("registry database", "fail", f"{path} cannot be read", _BEGIN_AGAIN)
-    if version != SCHEMA_VERSION and tables:
-        told = f"{path} has version {version}, this program reads {SCHEMA_VERSION}"
-        return Finding("registry database", "fail", told, "use the Armarium that made it")
-    return Finding("registry database", "ok", f"version {SCHEMA_VERSION}")
+        return Finding("registry database", "fail", f"{file} cannot be read", _BEGIN_AGAIN)
+    return None

@@ -12,6 +12,7 @@ AssocType = Literal["bug_in", "task_for", "scan_finding", "mentioned_in"]
 IssueStatus = Literal["open", "in_progress", "closed"]
 SortField = Literal["updated_at", "first_seen", "path", "language"]
 Direction = Literal["asc", "desc"]
+ReportFormat = Literal["auto", "sarif", "gitleaks", "armarium"]
 EventKind = Literal["finding", "association", "file_metadata_update"]
 """What a timeline can be narrowed to; the three types of events about findings are one kind."""
 
@@ -184,6 +185,8 @@ class ScanReport:
     """Files and directories that were looked at ("" or "." is the project); None: the files that findings name."""
     skipped: Mapping[str, int] = field(default_factory=dict[str, int])
     """What the reader of the report left out already: reasons, and how often. Looked at after the last finding."""
+    failed: bool = False
+    """Whether the scanner says that it did not get through: then nothing closes, whatever it was to cover."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +201,11 @@ class ScanOutcome:
     findings_closed: int
     findings_reopened: int
     findings_unchanged: int
+    findings_duplicate: int
+    """Said more than once in the same report."""
     files: int
     """Files that the findings are in."""
     skipped: dict[str, int]
-    """Reasons why findings were left out, and how often."""
+    """Reasons why findings, or paths that were looked at, were left out, and how often."""
+    failed: bool
+    """Whether the scanner did not get through, so that nothing was closed."""

@@ -10,11 +10,13 @@ import unicodedata
 from urllib.parse import unquote, urlsplit
 
 from armarium.capabilities.registry.errors import InvalidPath, ValidationError
+from armarium.capabilities.registry.settings import STATE_DIRECTORY
 from armarium.foundation.files.confine import ConfinedRoot, normalise
 from armarium.foundation.files.errors import FileError
 
 _ABSOLUTE = re.compile(r"[/\\]|[A-Za-z]:([/\\]|$)|~[\w.-]*([/\\]|$)")
 """From the root, from a drive, from a share, or from somebody's home."""
+_FILE_SCHEME = "file:"
 _NOT_THERE = frozenset({errno.ENOENT, errno.ENOTDIR})
 _LINE_ENDS = ("\u2028", "\u2029")
 _HINT = "give the path relative to the project's directory, like src/app.py"
@@ -33,11 +35,21 @@ class ProjectPaths:
         found = self._resolved(_cleaned(path))
         if found is None:
             raise ValidationError("the path is a directory; files are registered", hint=_HINT)
+        if found.partition("/")[0] == STATE_DIRECTORY:
+            raise ValidationError(f"the registry's own files in {STATE_DIRECTORY} are not registered", hint=_HINT)
         return found
+
+    def exists(self, canonical: str) -> bool:
+        """Whether anything is there now."""
+        try:
+            os.close(self._root.open(canonical, os.O_PATH))
+        except (OSError, FileError):
+            return False
+        return True
 
     def relative(self, path: str) -> str:
         """A path as reports have it: a `file:` address, or absolute and inside the project, made relative."""
-        if path[:5].lower() == "file:":
+        if path[:5].lower() == _FILE_SCHEME:
             try:
                 path = unquote(urlsplit(path).path, errors="surrogateescape")
             except ValueError:
@@ -72,8 +84,11 @@ class ProjectPaths:
             except FileError as error:
                 raise _escapes(error) from None
             try:
-                if not missing and not directories and stat.S_ISDIR(os.fstat(fd).st_mode):
+                is_directory = stat.S_ISDIR(os.fstat(fd).st_mode)
+                if not directories and is_directory and not missing:
                     return None
+                if not directories and missing and not is_directory:
+                    raise ValidationError("the path leads through a file as if it were a directory", hint=_HINT)
                 real = self._root.locate(fd, last_known=True)
             except FileError as error:
                 raise _escapes(error) from None
@@ -83,6 +98,11 @@ class ProjectPaths:
                 raise InvalidPath("the path leads to a name that is not text", hint="rename the file")
             return f"{real}{missing}".lstrip("/")
         return missing[1:]
+
+
+def is_absolute(path: str) -> bool:
+    """Whether a path, or the address of a file, begins somewhere else than where it is written."""
+    return _ABSOLUTE.match(path) is not None or path[:5].lower() == _FILE_SCHEME
 
 
 def _cleaned(path: str, *, may_be_root: bool = False) -> str:

@@ -52,7 +52,10 @@ def move(writer: Writer, old_path: str, new_path: str, actor: str) -> int:
         in_the_way = files.at(writer, target)
         if in_the_way is not None and in_the_way.record.removed_at is None:
             remove(writer, in_the_way, actor)
-        _change(writer, kept, actor, path=target)
+        # What was guessed from the old name is guessed anew; what somebody said stays.
+        guessed = kept.record.language == language_of(kept.record.path)
+        language = language_of(target) if guessed else kept.record.language
+        _change(writer, kept, actor, path=target, language=language)
     return len(moving)
 
 

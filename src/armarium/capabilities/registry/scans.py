@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from armarium.capabilities.registry import records
 from armarium.capabilities.registry.errors import InvalidPath, RegistryError
 from armarium.capabilities.registry.ids import Ids
+from armarium.capabilities.registry.limits import metadata_json
 from armarium.capabilities.registry.model import FindingStatus, Reported, ScanOutcome, ScanReport
 from armarium.capabilities.registry.paths import ProjectPaths
+from armarium.capabilities.registry.reported import identity, tidy
 from armarium.capabilities.registry.storage import files, findings, timeline
-from armarium.capabilities.registry.storage.columns import written
 from armarium.capabilities.registry.storage.database import Row, Writer
 from armarium.capabilities.registry.storage.findings import KnownFinding, OpenFinding
 from armarium.capabilities.registry.storage.timeline import News
@@ -24,9 +24,12 @@ OnProgress = Callable[[int], None]
 
 OUTSIDE_PROJECT = "outside_project"
 NOT_A_FILE = "not_a_file"
+FILE_REMOVED = "file_removed"
+"""The file was removed and is not there: the report is about what was."""
+COVERED_OUTSIDE = "covered_path_outside_project"
+"""Not a finding, but a path that was looked at."""
 
 _BATCH = 1000
-_LAST_LINE = 2**31 - 1
 _DESCRIPTION = ("rule_id", "severity", "message", "suggestion", "line_start", "line_end")
 """What a finding is told anew for, when a scan describes it differently."""
 
@@ -40,13 +43,38 @@ class _ScannedFile:
     seen: set[str] = field(default_factory=set[str])
 
 
+def take_in_all(
+    writer: Writer,
+    ids: Ids,
+    paths: ProjectPaths,
+    reports: Iterable[ScanReport],
+    actor: str,
+    on_progress: OnProgress | None = None,
+) -> list[ScanOutcome]:
+    """Take in one report after the other; progress goes on where the one before ended."""
+    before = 0
+    outcomes: list[ScanOutcome] = []
+    for report in reports:
+        done = 0
+
+        def advance(count: int, start: int = before) -> None:
+            nonlocal done
+            done = count
+            if on_progress is not None:
+                on_progress(start + count)
+
+        outcomes.append(take_in(writer, ids, paths, report, actor, advance))
+        before += done
+    return outcomes
+
+
 def take_in(
     writer: Writer,
     ids: Ids,
     paths: ProjectPaths,
     report: ScanReport,
     actor: str,
-    on_progress: OnProgress | None = None,
+    on_progress: OnProgress,
 ) -> ScanOutcome:
     """Bring what is known to where the report is, within the transaction of the writer."""
     scan = _Scan(writer, ids, paths, report.source, actor)
@@ -55,14 +83,13 @@ def take_in(
         scan.see(reported)
         if done % _BATCH == 0:
             scan.write_down()
-            if on_progress is not None:
-                on_progress(done)
+            on_progress(done)
     scan.write_down()
-    scan.close_unseen(report.covered)
-    if on_progress is not None:
-        on_progress(done)
+    # Whoever gave up half-way says nothing about what it no longer reports.
+    scan.close_unseen(() if report.failed else report.covered)
+    on_progress(done)
     scan.skipped.update(report.skipped)
-    return scan.outcome()
+    return scan.outcome(failed=report.failed)
 
 
 class _Scan:
@@ -92,9 +119,10 @@ class _Scan:
         if isinstance(place, str):
             self.skipped[place] += 1
             return
-        reported = _tidy(reported)
-        key = _identity(reported)
+        reported = tidy(reported)
+        key = identity(reported)
         if key in place.seen:
+            self._counts["duplicate"] += 1
             return
         place.seen.add(key)
         known = place.known.get(key)
@@ -111,12 +139,15 @@ class _Scan:
         except RegistryError:
             return NOT_A_FILE
         if canonical not in self._files:
+            kept = files.at(self._writer, canonical)
+            if kept is not None and kept.record.removed_at is not None and not self._paths.exists(canonical):
+                return FILE_REMOVED
             no = records.register(self._writer, self._ids, canonical, self._actor)
             self._files[canonical] = _ScannedFile(no, findings.known(self._writer, no, self._source))
         return self._files[canonical]
 
     def _see_again(self, file_no: int, known: KnownFinding, reported: Reported) -> None:
-        self._seen_again.append((self._run_id, written(dict(reported.metadata)), known.no))
+        self._seen_again.append((self._run_id, metadata_json(reported.metadata), known.no))
         status = _status_now(known.status, reported)
         changes = {
             name: {"old_value": getattr(known, name), "new_value": getattr(reported, name)}
@@ -149,7 +180,7 @@ class _Scan:
             described = (reported.rule_id, reported.severity, status, reported.message, reported.suggestion)
             place_in_file = (reported.line_start, reported.line_end, reported.fingerprint)
             times = (now, now, now)
-            metadata = written(dict(reported.metadata))
+            metadata = metadata_json(reported.metadata)
             rows.append(
                 (finding_id, place.no, self._source, key, *described, *place_in_file, self._run_id, *times, metadata)
             )
@@ -171,7 +202,7 @@ class _Scan:
             try:
                 canonical = self._paths.covered(path)
             except RegistryError:
-                self.skipped[OUTSIDE_PROJECT] += 1
+                self.skipped[COVERED_OUTSIDE] += 1
                 continue
             self._close(findings.open_of_source(self._writer, self._source, canonical, self._run_id))
         files.touch(self._writer, sorted(self._touched))
@@ -180,7 +211,7 @@ class _Scan:
         self._touched |= records.close(self._writer, fixed, self._source, scan_run_id=self._run_id)
         self._counts["closed"] += len(fixed)
 
-    def outcome(self) -> ScanOutcome:
+    def outcome(self, *, failed: bool) -> ScanOutcome:
         """What the scan changed."""
         return ScanOutcome(
             scan_source=self._source,
@@ -190,8 +221,10 @@ class _Scan:
             findings_closed=self._counts["closed"],
             findings_reopened=self._counts["reopened"],
             findings_unchanged=self._counts["unchanged"],
+            findings_duplicate=self._counts["duplicate"],
             files=len(self._files),
             skipped=dict(self.skipped),
+            failed=failed,
         )
 
     def _told(self, reported: Reported, status: FindingStatus) -> dict[str, Any]:
@@ -217,41 +250,3 @@ def _unseen(place: _ScannedFile) -> list[OpenFinding]:
 def _status_now(before: FindingStatus, reported: Reported) -> FindingStatus:
     """A false positive stays one, whoever reports it again; people decided that."""
     return "false_positive" if reported.suppressed or before == "false_positive" else "open"
-
-
-def _identity(reported: Reported) -> str:
-    """What the same finding will be known by in a later scan of its file by its source."""
-    if reported.fingerprint:
-        return f"fingerprint:{reported.fingerprint}"
-    if reported.line_start is not None:
-        return f"line:{reported.line_start}:{reported.rule_id}"
-    return f"message:{hashlib.sha256(reported.message.encode()).hexdigest()}:{reported.rule_id}"
-
-
-def _tidy(reported: Reported) -> Reported:
-    """The finding without halves of characters and without lines that no file has."""
-    line_start, line_end = _line(reported.line_start), _line(reported.line_end)
-    texts = (reported.rule_id, reported.message, reported.suggestion, reported.fingerprint or "")
-    if (line_start, line_end) == (reported.line_start, reported.line_end) and all(map(str.isascii, texts)):
-        return reported
-    rule_id, message, suggestion, fingerprint = map(_whole, texts)
-    return Reported(
-        path=reported.path,
-        rule_id=rule_id,
-        message=message,
-        severity=reported.severity,
-        line_start=line_start,
-        line_end=line_end,
-        suggestion=suggestion,
-        fingerprint=fingerprint or None,
-        metadata=reported.metadata,
-        suppressed=reported.suppressed,
-    )
-
-
-def _line(number: int | None) -> int | None:
-    return number if number is not None and 0 < number <= _LAST_LINE else None
-
-
-def _whole(text: str) -> str:
-    return text.encode("utf-8", "replace").decode()

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
-from pathlib import Path
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import anyio
 from anyio import to_thread
 
 from armarium.capabilities.registry import records, scans, tracking
-from armarium.capabilities.registry.errors import InvalidPath, RegistryUnusable, ValidationError
+from armarium.capabilities.registry.errors import InvalidPath, ValidationError
 from armarium.capabilities.registry.ids import Ids
+from armarium.capabilities.registry.limits import metadata_json, named, one_line, required
 from armarium.capabilities.registry.model import (
     Association,
     AssocType,
@@ -34,14 +34,12 @@ from armarium.capabilities.registry.model import (
 )
 from armarium.capabilities.registry.paths import ProjectPaths
 from armarium.capabilities.registry.scans import OnProgress
-from armarium.capabilities.registry.settings import DATABASE_NAME, STATE_DIRECTORY, prefix_of
 from armarium.capabilities.registry.storage import files, findings, issues, timeline
 from armarium.capabilities.registry.storage.database import Database, Reader, Writer
+from armarium.capabilities.registry.storage.files import KeptFile
 from armarium.capabilities.registry.tracking import IssueChange
-from armarium.foundation.files.confine import ConfinedRoot
 
 RECENT_FINDINGS = 10
-_LONGEST_SOURCE = 200
 _READING_THREADS = 4
 
 ResultT = TypeVar("ResultT")
@@ -58,6 +56,11 @@ class Registry:
         # One of ours at a time; for others SQLite itself waits.
         self._writers = anyio.CapacityLimiter(1)
 
+    @property
+    def read_only(self) -> bool:
+        """Whether nothing can be changed."""
+        return self._database.read_only
+
     # Files
 
     async def list_files(
@@ -71,13 +74,13 @@ class Registry:
     ) -> Page[FileRecord]:
         """A page of the files; without a direction, as one reads that order: names from A, times from now."""
         if wanted.scan_source is not None:
-            _require(wanted.scan_source, "scan_source")
+            named(wanted.scan_source, "scan_source")
         towards = direction or files.DEFAULT_DIRECTIONS[sort]
         return await self._read(lambda reader: files.page(reader, wanted, sort, towards, limit, offset))
 
     async def get_file(self, file_id: str) -> FileDetail:
         """A file, what it is linked to, and what was last found in it."""
-        _require(file_id, "file_id")
+        required(file_id, "file_id")
 
         def look(reader: Reader) -> FileDetail:
             kept = files.by_id(reader, file_id)
@@ -88,11 +91,27 @@ class Registry:
 
         return await self._read(look)
 
+    async def find_file(self, name: str) -> FileRecord:
+        """The file that somebody names: by its path, relative or absolute and inside the project, or by its id. Of
+        several that had a path, the one that has it."""
+        required(name, "file")
+
+        def look(reader: Reader) -> FileRecord:
+            kept: KeptFile | None = None
+            with suppress(InvalidPath, ValidationError):
+                kept = files.at(reader, self._paths.canonical(self._paths.relative(name)))
+            kept = kept or files.by_id(reader, name)
+            if kept is None:
+                raise tracking.no_file()
+            return kept.record
+
+        return await self._read(look)
+
     async def timeline(
         self, file_id: str, *, kind: EventKind | None = None, limit: int = 50, offset: int = 0
     ) -> Page[TimelineEvent]:
         """A page of what happened to a file, newest first."""
-        _require(file_id, "file_id")
+        required(file_id, "file_id")
 
         def look(reader: Reader) -> Page[TimelineEvent]:
             kept = files.by_id(reader, file_id)
@@ -112,6 +131,9 @@ class Registry:
         metadata: dict[str, Any] | None = None,
     ) -> FileRecord:
         """The record of a file, made or changed; the file need not exist."""
+        one_line(language or "", "language")
+        one_line(file_type or "", "file_type")
+        metadata_json(metadata or {})
 
         def change(writer: Writer) -> FileRecord:
             canonical = self._paths.canonical(path)
@@ -154,11 +176,17 @@ class Registry:
 
     async def scan(self, report: ScanReport, actor: str, on_progress: OnProgress | None = None) -> ScanOutcome:
         """Take in what a scanner said: all of it, or nothing. Progress is told from a worker thread."""
-        _require(report.source, "scan_source")
-        if len(report.source) > _LONGEST_SOURCE or not report.source.isprintable():
-            raise ValidationError(f"`scan_source` is a name of at most {_LONGEST_SOURCE} characters, on one line")
+        [outcome] = await self.scan_all([report], actor, on_progress)
+        return outcome
+
+    async def scan_all(
+        self, reports: Sequence[ScanReport], actor: str, on_progress: OnProgress | None = None
+    ) -> list[ScanOutcome]:
+        """Take in what several scanners said, of all of them or of none; progress counts the findings of all."""
+        for report in reports:
+            named(report.source, "scan_source")
         return await self._write(
-            lambda writer: scans.take_in(writer, self._ids, self._paths, report, actor, on_progress)
+            lambda writer: scans.take_in_all(writer, self._ids, self._paths, reports, actor, on_progress)
         )
 
     async def list_findings(
@@ -183,21 +211,22 @@ class Registry:
             wanted = findings.FindingFilter(file_no, status, severity, scan_source)
             return findings.page(reader, wanted, limit, offset)
 
-        for name, value in (("file_id", file_id), ("scan_source", scan_source)):
-            if value is not None:
-                _require(value, name)
+        if file_id is not None:
+            required(file_id, "file_id")
+        if scan_source is not None:
+            named(scan_source, "scan_source")
         return await self._read(look)
 
     async def update_finding(self, finding_id: str, status: FindingStatus, actor: str) -> Finding:
         """The finding with the status that somebody gives it."""
-        _require(finding_id, "finding_id")
+        required(finding_id, "finding_id")
         return await self._write(lambda writer: tracking.judge(writer, finding_id, status, actor))
 
     async def promote_finding(
         self, finding_id: str, actor: str, wanted: IssueChange | None = None
     ) -> tuple[Issue, bool]:
         """The issue that a finding is, and whether it was made now."""
-        _require(finding_id, "finding_id")
+        required(finding_id, "finding_id")
         change = wanted or IssueChange()
         return await self._write(lambda writer: tracking.promote(writer, self._ids, finding_id, change, actor))
 
@@ -205,11 +234,11 @@ class Registry:
 
     async def create_issue(self, wanted: IssueChange) -> Issue:
         """A new issue."""
-        return await self._write(lambda writer: tracking.create(writer, self._ids, wanted))
+        return await self._write(lambda writer: tracking.create(writer, self._ids, wanted).issue)
 
     async def get_issue(self, issue_id: str) -> Issue:
         """An issue."""
-        _require(issue_id, "issue_id")
+        required(issue_id, "issue_id")
 
         def look(reader: Reader) -> Issue:
             kept = issues.by_id(reader, issue_id)
@@ -223,16 +252,18 @@ class Registry:
         self, *, status: IssueStatus | None = None, label: str | None = None, limit: int = 100, offset: int = 0
     ) -> Page[Issue]:
         """A page of issues, the most urgent first."""
+        if label is not None:
+            one_line(label, "label")
         return await self._read(lambda reader: issues.page(reader, status, label, limit, offset))
 
     async def update_issue(self, issue_id: str, wanted: IssueChange) -> Issue:
         """The issue with what is wanted of it."""
-        _require(issue_id, "issue_id")
+        required(issue_id, "issue_id")
         return await self._write(lambda writer: tracking.update(writer, issue_id, wanted))
 
     async def issue_files(self, issue_id: str) -> list[Association]:
         """Which files an issue has to do with."""
-        _require(issue_id, "issue_id")
+        required(issue_id, "issue_id")
 
         def look(reader: Reader) -> list[Association]:
             kept = issues.by_id(reader, issue_id)
@@ -244,8 +275,8 @@ class Registry:
 
     async def associate(self, file_id: str, issue_id: str, assoc_type: AssocType, actor: str) -> None:
         """Link a file with an issue; once is as good as twice."""
-        _require(file_id, "file_id")
-        _require(issue_id, "issue_id")
+        required(file_id, "file_id")
+        required(issue_id, "issue_id")
         await self._write(lambda writer: tracking.associate(writer, file_id, issue_id, assoc_type, actor))
 
     # Threads
@@ -263,68 +294,3 @@ class Registry:
                 return change(writer)
 
         return await to_thread.run_sync(run, limiter=self._writers)
-
-
-@asynccontextmanager
-async def open_registry(project: Path, prefix: str | None = None) -> AsyncGenerator[Registry]:
-    """The registry of a project's directory, made on the first time."""
-
-    def begin() -> tuple[ConfinedRoot, Database, Ids]:
-        try:
-            root = ConfinedRoot(str(project))
-        except OSError as error:
-            raise RegistryUnusable(
-                f"the project cannot be opened: {project}: {error.strerror}", hint="name a directory that exists"
-            ) from error
-        try:
-            database = Database(_state_directory(project) / DATABASE_NAME)
-        except OSError as error:
-            root.close()
-            raise RegistryUnusable(
-                f"the registry cannot be kept in {project}: {error.strerror}", hint="let this user write there"
-            ) from error
-        except BaseException:
-            root.close()
-            raise
-        try:
-            return root, database, Ids(_kept_prefix(database, prefix, project))
-        except BaseException:
-            database.close()
-            root.close()
-            raise
-
-    root, database, ids = await to_thread.run_sync(begin)
-    with root:
-        try:
-            yield Registry(database, ProjectPaths(root, str(project)), ids)
-        finally:
-            database.close()
-
-
-def _kept_prefix(database: Database, wanted: str | None, project: Path) -> str:
-    """What ids begin with: the same for everybody who opens this registry, whatever their settings leave out."""
-    with database.reading() as reader:
-        kept = reader.row("fact", ("prefix",))
-    prefix = wanted or (kept[0] if kept else prefix_of(project))
-    if kept is None or kept[0] != prefix:
-        with database.writing() as writer:
-            writer.many("put_fact", [("prefix", prefix)])
-    return prefix
-
-
-def _state_directory(project: Path) -> Path:
-    directory = project / STATE_DIRECTORY
-    for place in (directory, directory / DATABASE_NAME):
-        # A project may come from anywhere; it does not choose where on this machine is written.
-        if place.is_symlink():
-            raise RegistryUnusable(f"{place} is a link", hint="remove it; the registry makes its own files")
-    directory.mkdir(mode=0o700, exist_ok=True)
-    marker = directory / ".gitignore"
-    if not marker.exists():
-        marker.write_text("*\n", encoding="utf-8")
-    return directory
-
-
-def _require(value: str, name: str) -> None:
-    if not value:
-        raise ValidationError(f"`{name}` must not be empty")

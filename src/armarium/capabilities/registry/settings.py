@@ -29,6 +29,11 @@ def project_directory(project: str) -> Path:
     return Path(project).expanduser().absolute()
 
 
+def registry_file(project: Path) -> Path:
+    """Where the registry of a project is."""
+    return project / STATE_DIRECTORY / DATABASE_NAME
+
+
 def prefix_of(directory: Path) -> str:
     """The name of a directory with nothing but a-z, 0-9 and single hyphens."""
     slug = re.sub(r"[^a-z0-9]+", "-", directory.resolve().name.lower()).strip("-")

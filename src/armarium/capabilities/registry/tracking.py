@@ -7,6 +7,16 @@ from dataclasses import dataclass, replace
 
 from armarium.capabilities.registry.errors import NotFound, ValidationError
 from armarium.capabilities.registry.ids import Ids
+from armarium.capabilities.registry.limits import (
+    LONGEST_REFERENCE,
+    LONGEST_TITLE,
+    MOST_BYTES,
+    MOST_LABELS,
+    body_text,
+    one_line,
+    required,
+    shown,
+)
 from armarium.capabilities.registry.model import (
     DEFAULT_PRIORITY,
     LOWEST_PRIORITY,
@@ -20,11 +30,11 @@ from armarium.capabilities.registry.model import (
 from armarium.capabilities.registry.storage import files, findings, issues, timeline
 from armarium.capabilities.registry.storage.database import Writer
 from armarium.capabilities.registry.storage.findings import KeptFinding
+from armarium.capabilities.registry.storage.issues import KeptIssue
 from armarium.capabilities.registry.storage.timeline import News
 
-LONGEST_TITLE = 500
-MOST_LABELS = 50
 _LONGEST_PROMOTED_TITLE = 200
+_MOST_BYTES_OF_A_CHARACTER = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +49,13 @@ class IssueChange:
     external_ref: str | None = None
 
 
-def create(writer: Writer, ids: Ids, wanted: IssueChange) -> Issue:
+def create(writer: Writer, ids: Ids, wanted: IssueChange) -> KeptIssue:
     """A new issue."""
     blank = Issue(ids.issue(writer), "", "", "open", DEFAULT_PRIORITY, (), "", writer.now, writer.now, closed_at=None)
     if wanted.title is None:
         raise ValidationError("an issue needs a title", hint="say in one line what is to be done")
     new = _changed(blank, wanted, writer.now)
-    issues.put(writer, new)
-    return new
+    return KeptIssue(issues.put(writer, new), new)
 
 
 def update(writer: Writer, issue_id: str, wanted: IssueChange) -> Issue:
@@ -80,13 +89,11 @@ def promote(writer: Writer, ids: Ids, finding_id: str, wanted: IssueChange, acto
         existing = issues.by_id(writer, kept.finding.issue_id)
         assert existing is not None, "an issue that a finding refers to cannot be deleted"
         return existing.issue, False
-    issue = create(writer, ids, _described(kept.finding, wanted))
-    made = issues.by_id(writer, issue.id)
-    assert made is not None, "it was made in this transaction"
-    findings.set_issue(writer, kept.no, made.no)
+    issue_no, issue = create(writer, ids, _described(kept.finding, wanted))
+    findings.set_issue(writer, kept.no, issue_no)
     told = _told(kept.finding) | {"issue_id": issue.id, "actor": actor}
     timeline.note(writer, [News(kept.file_no, "finding_updated", finding_id, told)])
-    _link(writer, kept.file_no, made.no, issue, "bug_in", actor)
+    _link(writer, kept.file_no, issue_no, issue, "bug_in", actor)
     return issue, True
 
 
@@ -143,26 +150,26 @@ def _described(finding: Finding, wanted: IssueChange) -> IssueChange:
     )
     return replace(
         wanted,
-        title=first_line[:_LONGEST_PROMOTED_TITLE] if wanted.title is None else wanted.title,
-        body=body if wanted.body is None else wanted.body,
+        title=shown(first_line)[:_LONGEST_PROMOTED_TITLE] if wanted.title is None else wanted.title,
+        body=body[: MOST_BYTES // _MOST_BYTES_OF_A_CHARACTER] if wanted.body is None else wanted.body,
         priority=SEVERITIES.index(finding.severity) if wanted.priority is None else wanted.priority,
     )
 
 
 def _changed(issue: Issue, wanted: IssueChange, now: str) -> Issue:
-    title = issue.title if wanted.title is None else wanted.title.strip()
-    if not title or len(title) > LONGEST_TITLE:
-        raise ValidationError(f"a title has 1 to {LONGEST_TITLE} characters", hint="put the rest into the body")
+    title = issue.title if wanted.title is None else one_line(wanted.title.strip(), "title", LONGEST_TITLE)
+    required(title, "title")
+    reference = issue.external_ref if wanted.external_ref is None else wanted.external_ref.strip()
     status = wanted.status or issue.status
     closed_at = None if status != "closed" else issue.closed_at or now
     return replace(
         issue,
         title=title,
-        body=issue.body if wanted.body is None else wanted.body,
+        body=issue.body if wanted.body is None else body_text(wanted.body),
         status=status,
         priority=_priority(issue.priority if wanted.priority is None else wanted.priority),
         labels=issue.labels if wanted.labels is None else _labels(wanted.labels),
-        external_ref=issue.external_ref if wanted.external_ref is None else wanted.external_ref.strip(),
+        external_ref=one_line(reference, "external_ref", LONGEST_REFERENCE),
         closed_at=closed_at,
     )
 
@@ -174,7 +181,7 @@ def _priority(priority: int) -> int:
 
 
 def _labels(labels: Sequence[str]) -> tuple[str, ...]:
-    tidy = tuple(dict.fromkeys(label.strip() for label in labels))
+    tidy = tuple(dict.fromkeys(one_line(label.strip(), "labels") for label in labels))
     if "" in tidy or len(tidy) > MOST_LABELS:
         raise ValidationError(f"an issue has at most {MOST_LABELS} labels, and none is empty")
     return tidy

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-from collections import Counter
 from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from itertools import groupby
@@ -13,10 +12,10 @@ from pathlib import Path
 import anyio
 from anyio import to_thread
 
-from armarium.capabilities.registry.errors import Busy, RegistryError
 from armarium.capabilities.registry.model import Reported, ScanReport
 from armarium.capabilities.registry.service import Registry
 from armarium.capabilities.registry.settings import STATE_DIRECTORY
+from armarium.foundation.errors import ArmariumError
 from armarium.foundation.events import Events, FileChanged, FileMoved, FileScanned
 
 _log = logging.getLogger(__name__)
@@ -24,7 +23,8 @@ _log = logging.getLogger(__name__)
 Note = FileChanged | FileMoved | FileScanned
 
 _SCANNED_BY = "armarium"
-_TRIES = 3
+_PAUSE_S = 1.0
+"""Between two tries; a registry that another process writes has been waited for already."""
 _MOST_IN_A_FOLDER = 10_000
 _NOT_LOOKED_INTO = frozenset({STATE_DIRECTORY, ".git"})
 _LAST_WORDS_S = 60.0
@@ -35,11 +35,9 @@ _LAST_WORDS_S = 60.0
 async def watched(registry: Registry, events: Events, project: Path) -> AsyncGenerator[Watch]:
     """Follow what happens below the project's directory. What was heard by the end is written."""
     watch = Watch(registry, project)
-    unsubscribe = [
-        events.subscribe(FileChanged, watch.hear),
-        events.subscribe(FileMoved, watch.hear),
-        events.subscribe(FileScanned, watch.hear),
-    ]
+    # What can only be read takes nothing in, and would have it pile up.
+    kinds = () if registry.read_only else (FileChanged, FileMoved, FileScanned)
+    unsubscribe = [events.subscribe(kind, watch.hear) for kind in kinds]
     try:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(watch.write_down)
@@ -88,36 +86,51 @@ class Watch:
         try:
             while True:
                 await self._news.wait()
-                with anyio.CancelScope(shield=True):
-                    await self._write_all()
+                self._news = anyio.Event()
+                await self._write_all()
         finally:
             with anyio.move_on_after(_LAST_WORDS_S, shield=True):
                 await self._write_all()
+            if self._heard:
+                _log.error("what happened to files is not noted", extra={"how_many": len(self._heard)})
 
     async def _write_all(self) -> None:
+        """Write everything, in order: what cannot be written now is tried again, and what came later waits for it."""
+        waiting = False
         while self._heard:
-            self._news = anyio.Event()
-            heard, self._heard = self._heard, []
-            for kind, notes in groupby(heard, key=_kind):
-                await self._insist(kind[0], list(notes))
+            kind, together = next(groupby(self._heard, key=_kind))
+            notes, done = list(together), 0
+            with anyio.CancelScope(shield=True):
+                done = await self._written(kind[0], notes)
+            del self._heard[:done]
+            if done == len(notes):
+                waiting = False
+                continue
+            if not waiting:
+                waiting = True
+                _log.warning("what happened to files waits for the registry", extra={"how_many": len(self._heard)})
+            await anyio.sleep(_PAUSE_S)
         self._settled.set()
 
-    async def _insist(self, what: str, notes: Sequence[Note]) -> None:
-        """Write down notes of one kind, again while another process keeps us from it."""
-        for _ in range(_TRIES):
-            try:
-                await self._write(notes)
-            except Busy:
-                continue
-            except RegistryError as error:
-                if len(notes) > 1:
-                    # One of them has a path that cannot be kept, and the others have not.
-                    for note in notes:
-                        await self._insist(what, [note])
-                else:
-                    _log.warning("what happened to a file is not noted", extra={"what": what, "code": error.code})
-            return
-        _log.error("what happened to files is not noted: the registry is busy", extra={"what": what})
+    async def _written(self, what: str, notes: Sequence[Note]) -> int:
+        """Write down notes of one kind; how many of them are done with."""
+        try:
+            await self._write(notes)
+        except ArmariumError as error:
+            if error.retryable:
+                return 0
+            if len(notes) == 1:
+                _log.warning("what happened to a file is not noted", extra={"what": what, "code": error.code})
+                return 1
+        else:
+            return len(notes)
+        # One of them has a path that cannot be kept, and the others have not.
+        done = 0
+        for note in notes:
+            if not await self._written(what, [note]):
+                break
+            done += 1
+        return done
 
     async def _write(self, notes: Sequence[Note]) -> None:
         match notes[0]:
@@ -149,9 +162,7 @@ class Watch:
 
     def _findings(self, event: FileScanned) -> Iterator[Reported]:
         path = self._inside(event.host_path) or ""
-        of_rule: Counter[str] = Counter()
         for finding in event.findings:
-            of_rule[finding.rule] += 1
             yield Reported(
                 path,
                 finding.rule,
@@ -160,8 +171,8 @@ class Watch:
                 finding.line,
                 finding.line,
                 "revoke it, and keep it where no file of the project has it",
-                # By its turn: lines move whenever something is written above them.
-                fingerprint=f"{finding.rule}:{of_rule[finding.rule]}",
+                # By what it is, wherever it stands: who judges one credential has not judged the next in its place.
+                fingerprint=f"{finding.rule}:{finding.digest}",
             )
 
     def _paths(self, notes: Iterable[Note]) -> list[str]:

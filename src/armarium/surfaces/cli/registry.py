@@ -15,7 +15,10 @@ app = typer.Typer(rich_markup_mode=None)
 
 Severity = Literal["critical", "high", "medium", "low", "info"]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
-Directory = Annotated[Path, typer.Option("--dir", metavar="DIR", help="The project's directory.")]
+Directory = Annotated[
+    Path | None,
+    typer.Option("--dir", metavar="DIR", help="The project. [default: the nearest above with a registry, or here]"),
+]
 File = Annotated[str, typer.Argument(metavar="FILE", help="Path in the project, or the file's id.")]
 Limit = Annotated[int, typer.Option(metavar="N", help="Most lines of the list.")]
 Offset = Annotated[int, typer.Option(metavar="N", help="Lines to skip, for the next page.")]
@@ -45,7 +48,8 @@ def registry(context: typer.Context) -> None:
       armarium registry file src/app.py
       armarium registry promote FINDING
 
-    What is known is kept in DIR/.armarium; servers and commands may use it at the same time.
+    What is known is kept in DIR/.armarium; servers and commands may use it at the same time. Without --dir it is
+    looked for from here upwards, and paths begin here.
     """
     if context.invoked_subcommand is None:
         show(context.get_help())
@@ -66,7 +70,7 @@ def list_files(
     ] = None,
     limit: Limit = 100,
     offset: Offset = 0,
-    directory: Directory = Path(),
+    directory: Directory = None,
     as_json: AsJson = False,
 ) -> None:
     """List the files that are known, with how many findings are open in each.
@@ -92,7 +96,7 @@ def list_files(
 
 
 @app.command("file")
-def show_file(file: File, directory: Directory = Path(), as_json: AsJson = False) -> None:
+def show_file(file: File, directory: Directory = None, as_json: AsJson = False) -> None:
     """Show one file: what was last found in it, and which issues are about it."""
     from armarium.surfaces.cli import registry_work
 
@@ -108,7 +112,7 @@ def show_timeline(
     ] = None,
     limit: Limit = 50,
     offset: Offset = 0,
-    directory: Directory = Path(),
+    directory: Directory = None,
     as_json: AsJson = False,
 ) -> None:
     """Show what happened to a file, newest first. It keeps its history when it is moved."""
@@ -128,7 +132,7 @@ def list_findings(
     source: Source = None,
     limit: Limit = 100,
     offset: Offset = 0,
-    directory: Directory = Path(),
+    directory: Directory = None,
     as_json: AsJson = False,
 ) -> None:
     """List findings with their ids, those that changed last first."""
@@ -142,7 +146,7 @@ def list_findings(
 def judge_finding(
     finding: FindingId,
     status: Annotated[Literal["false_positive", "fixed", "open"], typer.Argument(help="What it is.")],
-    directory: Directory = Path(),
+    directory: Directory = None,
     as_json: AsJson = False,
 ) -> None:
     """Say what a finding is. A false positive stays one, whatever later scans say."""
@@ -159,7 +163,7 @@ def promote_finding(
     priority: Priority = None,
     labels: Labels = None,
     external_ref: ExternalRef = None,
-    directory: Directory = Path(),
+    directory: Directory = None,
     as_json: AsJson = False,
 ) -> None:
     """Make an issue of a finding and link it to the file; once is as good as twice."""
@@ -177,7 +181,7 @@ def list_issues(
     label: Annotated[str | None, typer.Option(metavar="WORD", help="Only issues with this label.")] = None,
     limit: Limit = 100,
     offset: Offset = 0,
-    directory: Directory = Path(),
+    directory: Directory = None,
     as_json: AsJson = False,
 ) -> None:
     """List issues, the most urgent first."""
@@ -188,7 +192,7 @@ def list_issues(
 
 
 @app.command("issue")
-def show_issue(issue: IssueId, directory: Directory = Path(), as_json: AsJson = False) -> None:
+def show_issue(issue: IssueId, directory: Directory = None, as_json: AsJson = False) -> None:
     """Show one issue and the files it is about."""
     from armarium.surfaces.cli import registry_work
 
@@ -202,7 +206,7 @@ def create_issue(
     priority: Priority = None,
     labels: Labels = None,
     external_ref: ExternalRef = None,
-    directory: Directory = Path(),
+    directory: Directory = None,
     as_json: AsJson = False,
 ) -> None:
     """Note work to be done; `armarium registry link` says which files it is about."""
@@ -222,14 +226,15 @@ def update_issue(
     body: Body = None,
     priority: Priority = None,
     labels: Labels = None,
+    no_labels: Annotated[bool, typer.Option("--no-labels", help="Take all labels away.")] = False,
     external_ref: ExternalRef = None,
-    directory: Directory = Path(),
+    directory: Directory = None,
     as_json: AsJson = False,
 ) -> None:
     """Change an issue; what is not given stays, and labels replace those it had."""
     from armarium.surfaces.cli import registry_work
 
-    said = registry_work.issue_fields(title, body, priority, labels, external_ref)
+    said = registry_work.issue_fields(title, body, priority, labels, external_ref, no_labels=no_labels)
     registry_work.change(directory, "update_issue", {"issue_id": issue, "status": status} | said, as_json=as_json)
 
 
@@ -241,7 +246,7 @@ def link(
         Literal["bug_in", "task_for", "scan_finding", "mentioned_in"],
         typer.Option("--as", help="What the file has to do with the issue."),
     ] = "task_for",
-    directory: Directory = Path(),
+    directory: Directory = None,
     as_json: AsJson = False,
 ) -> None:
     """Link a file with an issue."""
@@ -259,7 +264,7 @@ def register_file(
     metadata: Annotated[
         str | None, typer.Option(metavar="JSON", help="Anything else, as an object; replaces what was known.")
     ] = None,
-    directory: Directory = Path(),
+    directory: Directory = None,
     as_json: AsJson = False,
 ) -> None:
     """Make a file known, or change what is known of it, and get its id."""
@@ -283,14 +288,14 @@ def import_report(
         list[str] | None,
         typer.Option(metavar="PATH", help="What was scanned; may be repeated. [default: the files in the report]"),
     ] = None,
-    directory: Directory = Path(),
+    directory: Directory = None,
     as_json: AsJson = False,
 ) -> None:
     """Take in what a scanner found: SARIF 2.1.0, gitleaks' JSON, or Armarium's own.
 
     Findings of an earlier report by the same scanner that are not in this one close as fixed, where it looked: in the
-    files that the report names, or wherever --covers says. Those that come back open again. A report that cannot be
-    read changes nothing.
+    files that the report names, or wherever --covers says. Those that come back open again. A run that says it failed
+    closes nothing. A report comes in whole, with all its scanners, or not at all.
 
     \b
     ruff check --output-format sarif | armarium registry import - --covers .

@@ -113,7 +113,8 @@ def changed_lines(tool: str, answer: Json) -> list[str]:
 
 def scan_lines(answer: Json) -> list[str]:
     """What a scan changed."""
-    parts = ("created", "updated", "reopened", "closed", "unchanged")
+    parts = ["created", "updated", "reopened", "closed", "unchanged"]
+    parts += ["duplicate"] if answer["findings_duplicate"] else []
     counts = ", ".join(f"{answer[f'findings_{part}']} {part}" for part in parts)
     told = f"{answer['scan_source']}: {counts}; in {answer['files']} files"
     return [printable(told), *(f"skipped {each['count']}: {each['reason']}" for each in answer["skipped"])]

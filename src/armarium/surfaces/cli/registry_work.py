@@ -22,7 +22,9 @@ _Answer = TypeVar("_Answer")
 Json = dict[str, Any]
 
 
-def show_list(directory: Path, tool: str, wanted: Mapping[str, Any], *, file: str | None = None, as_json: bool) -> None:
+def show_list(
+    directory: Path | None, tool: str, wanted: Mapping[str, Any], *, file: str | None = None, as_json: bool
+) -> None:
     """A page of a list, and how to get the next."""
     page = _run(lambda: _called(directory, tool, wanted, file))
     if as_json:
@@ -37,13 +39,13 @@ def show_list(directory: Path, tool: str, wanted: Mapping[str, Any], *, file: st
         say("nothing fits" if not page["total"] else f"there are only {page['total']}")
 
 
-def show_file(directory: Path, file: str, *, as_json: bool) -> None:
+def show_file(directory: Path | None, file: str, *, as_json: bool) -> None:
     """One file with everything around it."""
     answer = _run(lambda: _called(directory, "get_file", {}, file))
     _shown(answer, registry_tables.file_lines, as_json=as_json)
 
 
-def show_issue(directory: Path, issue_id: str, *, as_json: bool) -> None:
+def show_issue(directory: Path | None, issue_id: str, *, as_json: bool) -> None:
     """One issue with its files."""
 
     async def ask() -> Json:
@@ -55,18 +57,28 @@ def show_issue(directory: Path, issue_id: str, *, as_json: bool) -> None:
     _shown(_run(ask), registry_tables.issue_lines, as_json=as_json)
 
 
-def change(directory: Path, tool: str, wanted: Mapping[str, Any], *, file: str | None = None, as_json: bool) -> None:
+def change(
+    directory: Path | None, tool: str, wanted: Mapping[str, Any], *, file: str | None = None, as_json: bool
+) -> None:
     """Change something, and show what it is now."""
     answer = _run(lambda: _called(directory, tool, wanted, file))
     _shown(answer, lambda changed: registry_tables.changed_lines(tool, changed), as_json=as_json)
 
 
 def issue_fields(
-    title: str | None, body: str | None, priority: int | None, labels: Sequence[str] | None, external_ref: str | None
+    title: str | None,
+    body: str | None,
+    priority: int | None,
+    labels: Sequence[str] | None,
+    external_ref: str | None,
+    *,
+    no_labels: bool = False,
 ) -> Json:
     """What a person says of an issue, as the tools take it."""
+    if labels and no_labels:
+        raise Misuse("--label does not go with --no-labels", hint="labels replace those that were there")
     said = {"title": title, "body": body, "priority": priority, "external_ref": external_ref}
-    return said | {"labels": list(labels) if labels else None}
+    return said | {"labels": list(labels) if labels else [] if no_labels else None}
 
 
 def parsed_metadata(text: str | None) -> object:
@@ -80,7 +92,7 @@ def parsed_metadata(text: str | None) -> object:
 
 
 def import_report(
-    directory: Path,
+    directory: Path | None,
     file: Path,
     form: Literal["auto", "sarif", "gitleaks", "armarium"],
     source: str | None,
@@ -102,13 +114,15 @@ def import_report(
     for scan in scans:
         for line in registry_tables.scan_lines(scan):
             show(line)
-        if not scan["files"] and not covers:
+        if scan["failed"]:
+            say(f"{scan['scan_source']} says that its run failed, so nothing was closed; mend it and scan again")
+        elif not scan["files"] and not covers:
             say(f"{scan['scan_source']} names no file, so nothing was closed; --covers says what it looked at")
     if not scans:
         say("the report has no scan in it")
 
 
-async def _called(directory: Path, tool: str, wanted: Mapping[str, Any], file: str | None) -> Json:
+async def _called(directory: Path | None, tool: str, wanted: Mapping[str, Any], file: str | None) -> Json:
     chores = registry_chores(directory)
     about = {} if file is None else {"file_id": await chores.file_id(file)}
     return await chores.call(tool, {**about, **wanted})

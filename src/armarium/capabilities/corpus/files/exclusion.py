@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import hmac
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -69,6 +70,8 @@ _UNANCHORED: Any = _engine.Anchor.UNANCHORED
 # Room for the automaton of all rules together. When it is used up, RE2 goes on more slowly, and finds the same.
 _AUTOMATON_BYTES = 64 * 1024 * 1024
 _MAX_MATCHES = 100
+_LONGEST_KEY_BYTES = 16 * 1024
+_DIGEST_CHARS = 32
 _BYTE_ORDER_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
@@ -79,6 +82,8 @@ class SecretMatch:
     rule: str
     line: int
     """Counted from 1."""
+    digest: str = ""
+    """The same for the same credential, and nothing without the key; empty where there is none."""
 
 
 class Exclusion:
@@ -90,8 +95,10 @@ class Exclusion:
         secret_patterns: Sequence[str] | None = None,
         *,
         state_paths: Sequence[str] = STATE_PATHS,
+        digest_key: bytes = b"",
     ) -> None:
         """`secret_patterns` replace the default rules. Raise `ConfigError` naming a pattern that cannot be used."""
+        self._digest_key = digest_key
         lines = _as_directories([*IGNORED_PATHS, *path_excludes, *state_paths])
         try:
             self._paths = IgnoreRules.from_lines(lines)
@@ -126,11 +133,14 @@ class Exclusion:
         found: list[SecretMatch] = []
         for rule, begin in self._candidates(text):
             line, counted_to = 1, 0
-            for start in islice(rule.matches(text, begin), _MAX_MATCHES):
+            for start, end in islice(rule.matches(text, begin), _MAX_MATCHES):
                 line += text.count(b"\n", counted_to, start)
                 counted_to = start
-                found.append(SecretMatch(rule.name, line))
+                found.append(SecretMatch(rule.name, line, self._digest(text[start : rule.reach(text, end)])))
         return sorted(found, key=lambda match: match.line)[:_MAX_MATCHES]
+
+    def _digest(self, credential: bytes) -> str:
+        return hmac.digest(self._digest_key, credential, "sha256").hex()[:_DIGEST_CHARS] if self._digest_key else ""
 
     def holds_secret(self, content: bytes | str) -> bool:
         """Whether there is any credential, for a caller that does not ask which."""
@@ -154,6 +164,7 @@ class _CompiledRule:
     def __init__(self, rule: SecretRule) -> None:
         self.name = rule.name
         self.pattern = rule.pattern
+        self._ends_with = None if rule.ends_with is None else rule.ends_with.encode()
         self._regex = _compiled(rule.pattern)
         names: dict[bytes, int] = dict(self._regex.NamedCapturingGroups())
         self._checks: list[tuple[int, Callable[[str], bool]]] = [
@@ -165,7 +176,14 @@ class _CompiledRule:
         """Whether a match alone does not tell."""
         return bool(self._checks)
 
-    def matches(self, text: bytes, begin: int) -> Iterator[int]:
+    def reach(self, text: bytes, end: int) -> int:
+        """Where the credential ends whose match ends here."""
+        if self._ends_with == b"":
+            return end
+        found = text.find(self._ends_with or b"\n", end, end + _LONGEST_KEY_BYTES)
+        return found if found >= 0 else min(len(text), end + _LONGEST_KEY_BYTES)
+
+    def matches(self, text: bytes, begin: int) -> Iterator[tuple[int, int]]:
         """Where the rule matches, from `begin` on."""
         position = begin
         while position <= len(text):
@@ -174,7 +192,7 @@ class _CompiledRule:
             if start < 0:
                 return
             if self._holds(text, spans):
-                yield start
+                yield start, end
             # A pattern from the settings may match nothing at all, and must not do so for ever.
             position = max(end, start + 1)
 

@@ -19,6 +19,8 @@ class SecretRule:
 
     name: str
     pattern: str
+    ends_with: str | None = ""
+    """Where the credential ends when a match is only its beginning; None is the end of the line, "" of the match."""
 
 
 # A key, what may stand between it and its value in code, JSON, YAML or a shell, and the quote before the value.
@@ -80,8 +82,9 @@ DEFAULT_RULES: tuple[SecretRule, ...] = (
         # as it is or as an escape, and whatever a comment or a quote puts in front of it.
         r"-----BEGIN (?:[A-Z0-9]+ ){0,3}PRIVATE KEY(?: BLOCK)?-----(?:\\r)?(?:\\n|\s)"
         r"""[\s>#*"'+\\]{0,40}(?:[A-Za-z0-9+/=]{16}|(?:Proc-Type|DEK-Info|Version|Comment|Hash): )""",
+        ends_with="-----END ",
     ),
-    SecretRule("putty-key", r"PuTTY-User-Key-File-[23]: "),
+    SecretRule("putty-key", r"PuTTY-User-Key-File-[23]: ", ends_with="Private-MAC: "),
     SecretRule(
         "url-password",
         r"""://[^\s/:@"'`<>\\]{0,64}:(?P<password>[^\s/:@"'`<>\\]{3,128})@(?P<host>[A-Za-z0-9.-]{1,253})""",
@@ -93,9 +96,11 @@ def named_rules(patterns: Sequence[str] | None) -> tuple[SecretRule, ...]:
     """The rules that the settings ask for. One of the defaults keeps its name, others are known by their place."""
     if patterns is None:
         return DEFAULT_RULES
-    names = {rule.pattern: rule.name for rule in DEFAULT_RULES}
+    defaults = {rule.pattern: rule for rule in DEFAULT_RULES}
+    # Others may match no more than what stands before a credential.
     return tuple(
-        SecretRule(names.get(pattern, f"pattern {number}"), pattern) for number, pattern in enumerate(patterns, 1)
+        defaults.get(pattern) or SecretRule(f"pattern {number}", pattern, ends_with=None)
+        for number, pattern in enumerate(patterns, 1)
     )
 
 

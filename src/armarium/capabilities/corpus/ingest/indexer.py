@@ -315,7 +315,7 @@ class _Recording:
         return known is not None and bool(known.forbidden) and known.container is None
 
     def _tell_secrets(self, rel_path: str, secrets: Collection[SecretMatch] = ()) -> None:
-        findings = tuple(ScannerFinding(secret.rule, secret.line) for secret in secrets)
+        findings = tuple(ScannerFinding(secret.rule, secret.line, secret.digest) for secret in secrets)
         self.progress.tell(FileScanned(_SECRET_SCANNER, f"{self.root_path}/{rel_path}", findings))
 
     def _drop(self, gone: Recorded | None) -> None:

@@ -34,6 +34,8 @@ class Instructions:
     pdf: bool = True
     max_bytes: int = 20 * MEGABYTE
     max_bytes_by_type: Mapping[str, int] = field(default_factory=dict[str, int])
+    digest_key: bytes = field(default=b"", repr=False)
+    """What credentials are told apart with; no part of how a file comes out."""
 
     def limit(self, doc_type: str) -> int:
         """Most bytes a file of that type may have."""
@@ -44,7 +46,9 @@ class Instructions:
         return hashlib.sha256(repr((_VERSION, replace(self, root=""))).encode()).hexdigest()[:16]
 
 
-def instructions_for(root: Path, settings: CorpusSettings, state_paths: Sequence[str]) -> Instructions:
+def instructions_for(
+    root: Path, settings: CorpusSettings, state_paths: Sequence[str], digest_key: bytes
+) -> Instructions:
     """What the settings of a corpus mean for its workers."""
     ingest, chunking = settings.ingest, settings.chunking
     return Instructions(
@@ -63,4 +67,5 @@ def instructions_for(root: Path, settings: CorpusSettings, state_paths: Sequence
         pdf=ingest.pdf.mode != "off",
         max_bytes=int(ingest.max_file_mb * MEGABYTE),
         max_bytes_by_type={name: int(size * MEGABYTE) for name, size in ingest.max_file_mb_by_type.items()},
+        digest_key=digest_key,
     )

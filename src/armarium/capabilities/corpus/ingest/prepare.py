@@ -49,7 +49,10 @@ class Preparation:
         self._instructions = instructions
         self._root = ConfinedRoot(instructions.root)
         self._exclusion = Exclusion(
-            instructions.path_excludes, instructions.secret_patterns, state_paths=instructions.state_paths
+            instructions.path_excludes,
+            instructions.secret_patterns,
+            state_paths=instructions.state_paths,
+            digest_key=instructions.digest_key,
         )
 
     def prepare(self, rel_path: str, known_hash: str = "") -> Iterator[Outcome]:

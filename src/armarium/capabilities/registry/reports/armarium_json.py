@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from functools import cache
 
-from armarium.capabilities.registry.model import SEVERITIES, Reported, ScanReport
-from armarium.capabilities.registry.reports.fields import (
-    Json,
-    array_in,
-    as_object,
-    line_in,
-    object_in,
-    refused,
-    text_in,
-)
+import pydantic
 
-_REPORT_FIELDS = frozenset({"scan_source", "paths", "findings"})
-_FINDING_FIELDS = frozenset(
-    {"path", "rule_id", "message", "severity", "line_start", "line_end", "suggestion", "fingerprint", "metadata"}
-)
+from armarium.capabilities.registry.arguments import ReportArgs
+from armarium.capabilities.registry.model import Reported, ScanReport
+from armarium.capabilities.registry.reports.fields import as_object, refused
+from armarium.foundation.errors import ArgumentOutOfRange, InvalidArgument, MissingArgument
+from armarium.foundation.schema import SchemaCheck
+from armarium.foundation.tools import Call, Json, local_tool
 
 
 def is_armarium_json(document: object) -> bool:
@@ -27,51 +20,47 @@ def is_armarium_json(document: object) -> bool:
 
 
 def read_armarium_json(document: object, source: str | None = None) -> ScanReport:
-    """The findings of one scan; raises `ValidationError` where it is not one. `source` goes before its own."""
-    report = as_object(document, "")
-    _require_known(report, _REPORT_FIELDS, "")
-    source = source or text_in(report, "scan_source", "")
-    if not source:
-        raise refused("scan_source is required")
-    if not isinstance(report.get("findings"), list):
-        raise refused("must be an array", "findings")
+    """The findings of one scan, checked as the tool's arguments are; raises `ValidationError` where they are none.
+    `source` goes before its own."""
+    # As for every tool, what is null was not given.
+    given = {name: value for name, value in as_object(document, "").items() if value is not None}
+    if source:
+        given["scan_source"] = source
+    try:
+        _check().check(given)
+        return reported_scan(ReportArgs.model_validate(given))
+    except (MissingArgument, ArgumentOutOfRange) as error:
+        raise refused(error.message) from error
+    except InvalidArgument as error:
+        # Its words may repeat what stands there.
+        raise refused("is not what report_findings takes", error.details.get("field") or "") from error
+    except pydantic.ValidationError as error:
+        raise refused("a value cannot be used as it is") from error
+
+
+def reported_scan(args: ReportArgs) -> ScanReport:
+    """The scan that arguments of the tool describe."""
     findings = [
-        _finding(as_object(each, f"findings[{n}]"), f"findings[{n}]") for n, each in enumerate(report["findings"])
+        Reported(
+            path=finding.path,
+            rule_id=finding.rule_id,
+            message=finding.message,
+            severity=finding.severity,
+            line_start=finding.line_start,
+            line_end=finding.line_end,
+            suggestion=finding.suggestion or "",
+            fingerprint=finding.fingerprint or None,
+            metadata=finding.metadata or {},
+        )
+        for finding in args.findings
     ]
-    return ScanReport(source, findings, _covered(report))
+    return ScanReport(args.scan_source, findings, args.paths)
 
 
-def _covered(report: Json) -> tuple[str, ...] | None:
-    if report.get("paths") is None:
-        return None
-    paths: list[Any] = array_in(report, "paths", "")
-    for number, path in enumerate(paths):
-        if not isinstance(path, str):
-            raise refused("must be a text", f"paths[{number}]")
-    return tuple(paths)
+@cache
+def _check() -> SchemaCheck:
+    async def as_a_tool(call: Call, args: ReportArgs) -> Json:
+        """What has the schema that callers of the tool are told."""
+        return {}
 
-
-def _finding(entry: Json, at: str) -> Reported:
-    _require_known(entry, _FINDING_FIELDS, at)
-    for name in ("path", "rule_id", "message"):
-        if not text_in(entry, name, at):
-            raise refused(f"{name} is required", at)
-    severity = text_in(entry, "severity", at) or "info"
-    if severity not in SEVERITIES:
-        raise refused(f"severity must be one of {', '.join(SEVERITIES)}", at)
-    return Reported(
-        entry["path"],
-        text_in(entry, "rule_id", at),
-        text_in(entry, "message", at),
-        severity,
-        line_in(entry, "line_start", at),
-        line_in(entry, "line_end", at),
-        text_in(entry, "suggestion", at),
-        text_in(entry, "fingerprint", at) or None,
-        object_in(entry, "metadata", at),
-    )
-
-
-def _require_known(entry: Json, known: frozenset[str], at: str) -> None:
-    if not entry.keys() <= known:
-        raise refused(f"has a field that is not one of {', '.join(sorted(known))}", at)
+    return SchemaCheck(local_tool("report_findings", as_a_tool).input_schema)

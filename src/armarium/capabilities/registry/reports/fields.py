@@ -10,8 +10,6 @@ from armarium.capabilities.registry.errors import ValidationError
 Json = dict[str, Any]
 
 _NAMES: Mapping[type, str] = {dict: "an object", list: "an array", str: "a text", int: "an integer"}
-_MOST_LINES = 2**31 - 1
-_LONGEST_TEXT = 10_000
 _HINT = "reports are SARIF 2.1.0, gitleaks' JSON, or Armarium's own; name the one it is with the format"
 
 
@@ -38,9 +36,9 @@ def array_in(parent: Json, name: str, at: str) -> list[Any]:
 
 
 def text_in(parent: Json, name: str, at: str) -> str:
-    """The text that the field holds, cut where it is longer than anybody reads; an empty one where there is none."""
+    """The text that the field holds; an empty one where there is none."""
     value = parent.get(name)
-    return "" if value is None else _expected(value, str, f"{at}.{name}")[:_LONGEST_TEXT]
+    return "" if value is None else _expected(value, str, f"{at}.{name}")
 
 
 def index_in(parent: Json, name: str, at: str) -> int | None:
@@ -55,10 +53,7 @@ def index_in(parent: Json, name: str, at: str) -> int | None:
 def line_in(parent: Json, name: str, at: str) -> int | None:
     """The line that the field names, counted from 1; None where there is none, or 0, which means the whole file."""
     value = parent.get(name)
-    if value is None:
-        return None
-    line = _expected(value, int, f"{at}.{name}")
-    return line if 1 <= line <= _MOST_LINES else None
+    return None if value is None else _expected(value, int, f"{at}.{name}") or None
 
 
 def _expected(value: Any, kind: type, at: str) -> Any:

@@ -5,17 +5,15 @@ from __future__ import annotations
 import codecs
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 import orjson
 
-from armarium.capabilities.registry.model import ScanReport
+from armarium.capabilities.registry.model import ReportFormat, ScanReport
 from armarium.capabilities.registry.reports.armarium_json import is_armarium_json, read_armarium_json
 from armarium.capabilities.registry.reports.fields import refused
 from armarium.capabilities.registry.reports.gitleaks import is_gitleaks, read_gitleaks
 from armarium.capabilities.registry.reports.sarif import is_sarif, read_sarif
-
-ReportFormat = Literal["auto", "sarif", "gitleaks", "armarium"]
 
 
 def read_reports(

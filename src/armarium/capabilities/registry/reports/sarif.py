@@ -23,6 +23,7 @@ from armarium.capabilities.registry.reports.sarif_locations import Locations
 from armarium.capabilities.registry.reports.sarif_rules import Rule, Rules, message_text, severity
 
 NO_LOCATION = "no_location"
+NO_RULE = "no_rule"
 NOT_A_FILE = "not_a_file"
 """Why results are left out."""
 
@@ -93,12 +94,9 @@ class _Scan:
 
     def report(self) -> ScanReport:
         """All of it, as one scan."""
-        return ScanReport(self.source, self.findings, self._covered(), dict(self.skipped))
+        return ScanReport(self.source, self.findings, self._covered(), dict(self.skipped), self.failed)
 
     def _covered(self) -> tuple[str, ...] | None:
-        if self.failed:
-            # Whoever gave up half-way says nothing about what it no longer reports.
-            return ()
         if not self.targets:
             return None
         return tuple(dict.fromkeys([*self.targets, *(finding.path for finding in self.findings)]))
@@ -112,6 +110,8 @@ def _has_failed(run: Json, at: str) -> bool:
 def _finding(result: Json, rules: Rules, locations: Locations, at: str) -> Reported | str:
     """The finding, or why it cannot be one."""
     rule = rules.of(result, at)
+    if rule is None:
+        return NO_RULE
     physical = _physical_location(result, at)
     if physical is None:
         return NO_LOCATION

@@ -59,8 +59,8 @@ class Rules:
         for rule in (*self._own, *(rule for rules in self._extensions for rule in rules)):
             self._by_id.setdefault(rule.id, rule)
 
-    def of(self, result: Json, at: str) -> Rule:
-        """The rule of a result, which names it, says where it is, or both."""
+    def of(self, result: Json, at: str) -> Rule | None:
+        """The rule of a result, which names it, says where it is, or both; None where it does neither."""
         named = object_in(result, "rule", at)
         rule_id = text_in(result, "ruleId", at) or text_in(named, "id", f"{at}.rule")
         index = index_in(result, "ruleIndex", at)
@@ -71,7 +71,7 @@ class Rules:
         rule = _at(rules, index) if index is not None else None
         rule_id = rule_id or (rule.id if rule else "")
         if not rule_id:
-            raise refused("names no rule", at)
+            return None
         if rule is not None and (rule_id == rule.id or rule_id.startswith(f"{rule.id}/")):
             # A result may name something below its rule, as in `CA1000/1`.
             return replace(rule, id=rule_id)

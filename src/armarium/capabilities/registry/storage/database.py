@@ -2,40 +2,33 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
+import logging
 import sqlite3
 import threading
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from armarium.capabilities.registry.errors import (
-    Busy,
-    Damaged,
-    RegistryError,
-    RegistryUnusable,
-    Unwritable,
-    ValidationError,
-)
+from armarium.capabilities.registry.errors import Busy, RegistryUnusable, Unwritable
+from armarium.capabilities.registry.storage import place
 from armarium.capabilities.registry.storage.columns import with_columns
+from armarium.capabilities.registry.storage.meaning import told_by_meaning
 from armarium.foundation.sql import queries
 
-SCHEMA_VERSION = 1
-"""`PRAGMA user_version` of the files this program reads."""
+_log = logging.getLogger(__name__)
+
+SCHEMA_VERSION = 2
+"""`PRAGMA user_version` of the files this program writes."""
+KNOWN_VERSIONS = (1, SCHEMA_VERSION)
+"""Those it reads; what is older becomes the newest when it is opened for writing."""
 SQL = "armarium.capabilities.registry.storage.sql"
 """The package with the statements, which are run by their names."""
 
-_BUSY_S = 30.0
 _WRITING_CACHE_KIB = 128 * 1024
 """A large import goes back and forth in every index; pages that do not fit are written and read again and again."""
-_LARGEST = 2**63 - 1
-_PRIMARY_CODE = 0xFF
-_UNWRITABLE = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM,
-               sqlite3.SQLITE_IOERR}  # fmt: skip
 
 Row = tuple[Any, ...]
 
@@ -82,87 +75,144 @@ class Writer(Reader):
 
 
 class Database:
-    """Any number of readers, one writer at a time, in this process and in others; each change whole or not at all."""
+    """Any number of readers, one writer at a time, in this process and in others; each change whole or not at all.
 
-    def __init__(self, path: Path) -> None:
-        self._address = path.absolute().as_uri()
+    Somebody may delete the file under a running server. A new one then begins: what is written into a file without a
+    name would be lost, and nobody would be told.
+    """
+
+    def __init__(self, path: Path, *, read_only: bool = False, begin_with: Mapping[str, str] | None = None) -> None:
+        """`begin_with` are the facts of a registry that is new."""
+        self._path = path.absolute()
+        self._read_only = read_only
+        self.begin_with = dict(begin_with or {})
         self._writing = threading.Lock()
-        self._idle: list[sqlite3.Connection] = []
+        self._idle: list[tuple[int, sqlite3.Connection]] = []
+        self._generation = 0
+        """How many files there have been; connections to an earlier one are not used again."""
         self._closed = False
-        with _opened_alone(path.parent), _told_by_meaning():
-            # What was found in a project is nobody else's business, nor is the log that SQLite makes beside it.
-            path.touch(mode=0o600)
-            self._writer = self._connected()
-            try:
-                self._writer.execute("PRAGMA journal_mode = WAL")
-                self._writer.execute("PRAGMA synchronous = FULL")
-                self._writer.execute(f"PRAGMA cache_size = -{_WRITING_CACHE_KIB}")
-                self._prepare_schema()
-            except BaseException:
-                self._writer.close()
-                raise
+        self._writer: sqlite3.Connection | None = None
+        self._identity: place.Identity | None = None
+        self._open()
 
-    def _prepare_schema(self) -> None:
-        version = schema_version(self._writer)
-        if version == 0 and not self._writer.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-            script = (files(SQL) / "schema.sql").read_text(encoding="utf-8")
-            self._writer.executescript(f"BEGIN IMMEDIATE; {script}; PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;")
+    @property
+    def read_only(self) -> bool:
+        """Whether it can only be asked."""
+        return self._read_only
+
+    def _open(self) -> None:
+        if self._read_only:
+            with told_by_meaning(self._path.parent):
+                connection = place.connected_to_read(self._path)
+                try:
+                    check_version(schema_version(connection))
+                except BaseException:
+                    connection.close()
+                    raise
+                self._idle.append((self._generation, connection))
+            self._identity = place.identity(self._path)
             return
-        if version != SCHEMA_VERSION:
-            raise RegistryUnusable(
-                f"the registry has version {version}, this program reads {SCHEMA_VERSION}",
-                hint="use the Armarium that made it, or move .armarium/registry.sqlite away to begin again",
-            )
+        place.make_place(self._path)
+        with place.opened_alone(self._path.parent), told_by_meaning(self._path.parent):
+            writer = place.connected(self._path)
+            try:
+                writer.execute("PRAGMA journal_mode = WAL")
+                writer.execute("PRAGMA synchronous = FULL")
+                writer.execute(f"PRAGMA cache_size = -{_WRITING_CACHE_KIB}")
+                self._prepare_schema(writer)
+            except BaseException:
+                writer.close()
+                raise
+            self._writer, self._identity = writer, place.identity(self._path)
+
+    def _prepare_schema(self, writer: sqlite3.Connection) -> None:
+        version = schema_version(writer)
+        is_new = version == 0 and not writer.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+        if not is_new:
+            check_version(version)
+        if version == SCHEMA_VERSION:
+            return
+        scripts = ["schema.sql", "listing_indexes.sql"] if is_new else ["listing_indexes.sql"]
+        text = "; ".join((files(SQL) / script).read_text(encoding="utf-8") for script in scripts)
+        writer.executescript(f"BEGIN IMMEDIATE; {text}; PRAGMA user_version = {SCHEMA_VERSION};")
+        if is_new:
+            writer.executemany(_sql["put_fact"], self.begin_with.items())
+        writer.execute("COMMIT")
 
     def close(self) -> None:
         """Close every connection; readers at work end when they are done."""
         self._closed = True
         while self._idle:
-            self._idle.pop().close()
+            self._idle.pop()[1].close()
         with self._writing, suppress(sqlite3.Error):
-            self._writer.close()
+            if self._writer is not None:
+                self._writer.close()
 
     @contextmanager
     def reading(self) -> Generator[Reader]:
         """Everything asked within is answered as of one moment, without waiting for whoever writes."""
-        with _told_by_meaning():
-            connection = self._idle_or_new()
+        if self._is_gone() and not self._read_only:
+            with self._writing:
+                self._begin_again_if_gone()
+        with told_by_meaning(self._path.parent):
+            generation, connection = self._idle_or_new()
             try:
                 connection.execute("BEGIN")
                 yield Reader(connection)
             finally:
                 connection.rollback()
-                if self._closed:
+                if self._closed or generation != self._generation:
                     connection.close()
                 else:
-                    self._idle.append(connection)
+                    self._idle.append((generation, connection))
 
     @contextmanager
     def writing(self) -> Generator[Writer]:
         """Changes made within become true together, or not at all."""
-        with self._writing, _told_by_meaning():
-            self._writer.execute("BEGIN IMMEDIATE")
-            try:
-                yield Writer(self._writer)
-                self._writer.commit()
-            except BaseException:
-                # Some errors, a full disk among them, have rolled back already.
-                with suppress(sqlite3.Error):
-                    self._writer.rollback()
-                raise
+        if self._read_only:
+            raise Unwritable("the registry is open for reading only", hint="permit writing there, and start again")
+        with self._writing:
+            self._begin_again_if_gone()
+            assert self._writer is not None, "only what is read has no writer"
+            with told_by_meaning(self._path.parent):
+                self._writer.execute("BEGIN IMMEDIATE")
+                try:
+                    yield Writer(self._writer)
+                    if self._is_gone():
+                        raise Busy("the registry was deleted in this moment", hint="try again: a new one begins")
+                    self._writer.commit()
+                except BaseException:
+                    # Some errors, a full disk among them, have rolled back already.
+                    with suppress(sqlite3.Error):
+                        self._writer.rollback()
+                    raise
 
-    def _idle_or_new(self) -> sqlite3.Connection:
+    def _is_gone(self) -> bool:
+        return place.identity(self._path) != self._identity
+
+    def _begin_again_if_gone(self) -> None:
+        if not self._is_gone() or self._closed:
+            return
+        _log.warning("the registry was deleted or replaced; going on with what is in its place, or with a new one")
+        self._generation += 1
+        while self._idle:
+            self._idle.pop()[1].close()
+        if self._writer is not None:
+            with suppress(sqlite3.Error):
+                self._writer.close()
+        try:
+            self._open()
+        except OSError as error:
+            raise Unwritable(
+                "the registry was deleted, and none can begin in its place", hint="is the project still there?"
+            ) from error
+
+    def _idle_or_new(self) -> tuple[int, sqlite3.Connection]:
         try:
             return self._idle.pop()
         except IndexError:
-            return self._connected()
-
-    def _connected(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(
-            self._address, timeout=_BUSY_S, isolation_level=None, check_same_thread=False, uri=True
-        )
-        connection.execute("PRAGMA foreign_keys = ON")
-        return connection
+            connect = place.connected_to_read if self._read_only else place.connected
+            return self._generation, connect(self._path)
 
 
 def utc_now() -> str:
@@ -170,53 +220,15 @@ def utc_now() -> str:
     return datetime.now(UTC).isoformat(timespec="microseconds")
 
 
-def within_sqlite(number: int) -> int:
-    """The number, or the largest that SQLite takes: nothing has a place or a count beyond."""
-    return min(number, _LARGEST)
-
-
 def schema_version(connection: sqlite3.Connection) -> int:
     """Which version a file is in; 0 is one without tables."""
     return connection.execute("PRAGMA user_version").fetchone()[0]
 
 
-@contextmanager
-def _opened_alone(directory: Path) -> Generator[None]:
-    """Two processes that make the same file at once would find it locked, whatever the busy timeout."""
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(fd)
-
-
-@contextmanager
-def _told_by_meaning() -> Generator[None]:
-    try:
-        yield
-    except sqlite3.Error as error:
-        meaning = _meaning(error)
-        if meaning is None:
-            raise
-        raise meaning from error
-    except UnicodeEncodeError as error:
-        raise ValidationError("an argument has half a character in it, which is no text") from error
-
-
-def _meaning(error: sqlite3.Error) -> RegistryError | None:
-    """What SQLite's error means for the registry; None for one that is nobody's fault but ours."""
-    primary = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_OK) & _PRIMARY_CODE
-    told: dict[int, Callable[[], RegistryError]] = {
-        sqlite3.SQLITE_BUSY: lambda: Busy("another process is writing", hint="try again in a moment"),
-        sqlite3.SQLITE_CORRUPT: _damaged,
-        sqlite3.SQLITE_NOTADB: _damaged,
-    }
-    if primary in _UNWRITABLE:
-        reason = "the disk is full" if primary == sqlite3.SQLITE_FULL else "the operating system refuses"
-        return Unwritable(f"the registry cannot be written: {reason}", hint="make room, or permit writing")
-    return told[primary]() if primary in told else None
-
-
-def _damaged() -> Damaged:
-    return Damaged("registry.sqlite cannot be read", hint="restore it, or move it away to begin again")
+def check_version(version: int) -> None:
+    """Refuse a file that another program made, or a later one of ours."""
+    if version not in KNOWN_VERSIONS:
+        raise RegistryUnusable(
+            f"the registry has version {version}, this program reads {SCHEMA_VERSION}",
+            hint="use the Armarium that made it, or move .armarium/registry.sqlite away to begin again",
+        )

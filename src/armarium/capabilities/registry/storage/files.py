@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from armarium.capabilities.registry.model import Direction, FileFilter, FileRecord, Page, SortField
 from armarium.capabilities.registry.storage.columns import file_record, written
-from armarium.capabilities.registry.storage.database import Reader, Writer, within_sqlite
+from armarium.capabilities.registry.storage.database import Reader, Writer
 
 DEFAULT_DIRECTIONS: dict[SortField, Direction] = {
     "path": "asc",
@@ -77,8 +77,8 @@ def touch(writer: Writer, numbers: Iterable[int]) -> None:
 def page(
     reader: Reader, wanted: FileFilter, sort: SortField, direction: Direction, limit: int, offset: int
 ) -> Page[FileRecord]:
-    """A part of the files that are wanted. In the default direction, those that sort alike come in the order of their
-    paths; the other direction is exactly the reverse."""
+    """A part of the files that are wanted, of those that were not removed. In the default direction, those that sort
+    alike come in the order of their paths; the other direction is exactly the reverse."""
     where, values = _conditions(wanted)
     [(total,)] = reader.rows("count_files", values, where=where)
     here = min(limit, max(0, total - offset))
@@ -89,7 +89,7 @@ def page(
     backwards = ahead < offset
     rows = reader.rows(
         "list_files",
-        values | {"limit": here, "offset": within_sqlite(ahead if backwards else offset)},
+        values | {"limit": here, "offset": ahead if backwards else offset},
         where=where,
         index="" if total <= _FEW else f"INDEXED BY files_by_{sort}",
         order=_order(sort, reverse=backwards != (direction != DEFAULT_DIRECTIONS[sort]), few=total <= _FEW),
@@ -115,7 +115,7 @@ def _conditions(wanted: FileFilter) -> tuple[str, dict[str, Any]]:
         if end := _behind(wanted.path_prefix):
             conditions["path < :end"] = {"end": end}
     if wanted.min_findings:
-        conditions["open_findings >= :least"] = {"least": within_sqlite(wanted.min_findings)}
+        conditions["open_findings >= :least"] = {"least": wanted.min_findings}
     if wanted.has_severity is not None:
         conditions[f"open_{wanted.has_severity} > 0"] = {}
     if wanted.scan_source is not None:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from armarium.capabilities.registry.model import Finding, FindingStatus, Page, Severity
 from armarium.capabilities.registry.storage.columns import finding
-from armarium.capabilities.registry.storage.database import Reader, Row, Writer, within_sqlite
+from armarium.capabilities.registry.storage.database import Reader, Row, Writer
 
 
 class KeptFinding(NamedTuple):
@@ -31,7 +31,6 @@ class KnownFinding(NamedTuple):
     suggestion: str
     line_start: int | None
     line_end: int | None
-    metadata: str
 
 
 class OpenFinding(NamedTuple):
@@ -72,7 +71,7 @@ def page(reader: Reader, wanted: FindingFilter, limit: int, offset: int) -> Page
     }
     where = " AND ".join(f"n.{column} = :{column}" for column in values) or "TRUE"
     [(total,)] = reader.rows("count_findings", values, where=where)
-    placed = values | {"limit": limit, "offset": within_sqlite(offset)}
+    placed = values | {"limit": limit, "offset": offset}
     rows = reader.rows("list_findings", placed, where=where) if offset < total else []
     return Page([finding(row) for row in rows], total, limit, offset)
 

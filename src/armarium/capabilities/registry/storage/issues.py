@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from armarium.capabilities.registry.model import Association, AssocType, Issue, IssueStatus, Page
 from armarium.capabilities.registry.storage.columns import association, issue, written
-from armarium.capabilities.registry.storage.database import Reader, Writer, within_sqlite
+from armarium.capabilities.registry.storage.database import Reader, Writer
 
 
 class KeptIssue(NamedTuple):
@@ -45,7 +45,7 @@ def page(reader: Reader, status: IssueStatus | None, label: str | None, limit: i
     where = " AND ".join(conditions) or "TRUE"
     values: dict[str, Any] = {"status": status, "label": label}
     [(total,)] = reader.rows("count_issues", values, where=where)
-    rows = reader.rows("list_issues", values | {"limit": limit, "offset": within_sqlite(offset)}, where=where)
+    rows = reader.rows("list_issues", values | {"limit": limit, "offset": offset}, where=where)
     return Page([issue(row) for row in rows], total, limit, offset)
 
 

@@ -9,7 +9,7 @@ import orjson
 
 from armarium.capabilities.registry.model import EventKind, Page, TimelineEvent
 from armarium.capabilities.registry.storage.columns import written
-from armarium.capabilities.registry.storage.database import Reader, Writer, within_sqlite
+from armarium.capabilities.registry.storage.database import Reader, Writer
 
 EventType = Literal[
     "finding_created", "finding_updated", "finding_closed", "association_created", "file_metadata_update"
@@ -45,7 +45,7 @@ def page(reader: Reader, file_no: int, kind: EventKind | None, limit: int, offse
     """A part of a file's timeline, newest first."""
     asked = {"file_no": file_no, "kind": kind}
     [(total,)] = reader.rows("count_events", asked)
-    rows = reader.rows("list_events", asked | {"limit": limit, "offset": within_sqlite(offset)})
+    rows = reader.rows("list_events", asked | {"limit": limit, "offset": offset})
     events = [
         TimelineEvent(f"event-{seq}", kind, at, source_id, orjson.loads(data))
         for seq, kind, at, source_id, data in rows

@@ -36,13 +36,13 @@ SELECT {file} FROM files WHERE removed_at IS NULL AND (path = :path OR (path >= 
 ORDER BY path;
 
 -- name: count_files
-SELECT count(*) FROM files WHERE {where};
+SELECT count(*) FROM files WHERE removed_at IS NULL AND {where};
 
 -- name: list_files
 -- The order's own index finds the page; whole rows are read for it alone.
 SELECT {file} FROM (
     SELECT no AS page_no, row_number() OVER () AS place FROM (
-        SELECT no FROM files {index} WHERE {where} ORDER BY {order} LIMIT :limit OFFSET :offset
+        SELECT no FROM files {index} WHERE removed_at IS NULL AND {where} ORDER BY {order} LIMIT :limit OFFSET :offset
     )
 ) CROSS JOIN files ON no = page_no ORDER BY place;
 
@@ -69,7 +69,7 @@ SELECT id FROM issues WHERE id IN (SELECT value FROM json_each(?));
 
 -- name: known_findings
 -- What a scan compares with.
-SELECT no, key, id, rule_id, severity, status, message, suggestion, line_start, line_end, metadata
+SELECT no, key, id, rule_id, severity, status, message, suggestion, line_start, line_end
 FROM findings WHERE file_no = ? AND source = ?;
 
 -- name: open_findings_covered

@@ -28,19 +28,7 @@ CREATE TABLE files (
 );
 -- A file that another one was moved onto keeps its record: removed, with the path it had.
 CREATE UNIQUE INDEX files_present ON files (path) WHERE removed_at IS NULL;
--- One for each order of a listing, with all that listings are filtered by: a page is found without touching the table.
-CREATE INDEX files_by_path ON files (
-    path, no, language, open_findings, open_critical, open_high, open_medium, open_low, open_info, sources
-);
-CREATE INDEX files_by_language ON files (
-    language, path, no, open_findings, open_critical, open_high, open_medium, open_low, open_info, sources
-);
-CREATE INDEX files_by_updated_at ON files (
-    updated_at DESC, path, no, language, open_findings, open_critical, open_high, open_medium, open_low, open_info, sources
-);
-CREATE INDEX files_by_first_seen ON files (
-    first_seen DESC, path, no, language, open_findings, open_critical, open_high, open_medium, open_low, open_info, sources
-);
+-- Those of listings are in listing_indexes.sql.
 
 CREATE TABLE issues (
     no INTEGER PRIMARY KEY,

@@ -1,0 +1,50 @@
+"""The corpus as something that others in this server may search."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from armarium.capabilities.corpus.searching import Filters, Hit
+from armarium.capabilities.corpus.service import Corpus
+from armarium.foundation.refs import FileRef
+from armarium.foundation.tools import Call
+from armarium.retrieval.sources import Collection, SourceHit
+from armarium.retrieval.spans import citation, span_as_json
+
+_MOST = 50
+"""As many as the corpus's own tool gives."""
+
+
+class CorpusSource:
+    """One collection, the same for every caller: the indexed directory."""
+
+    kind = "corpus"
+
+    def __init__(self, corpus: Corpus, name: str) -> None:
+        self._corpus = corpus
+        self._name = name
+
+    async def collections(self, call: Call) -> Sequence[Collection]:
+        """The directory."""
+        indexing = self._corpus.stats()["indexing"]
+        return [Collection(self.kind, self._name, documents=indexing["indexed"], passages=indexing["chunks_total"])]
+
+    async def search(self, call: Call, collection: str, query: str, most: int) -> Sequence[SourceHit]:
+        """The best passages, prose and code alike."""
+        results = await self._corpus.search(query, min(most, _MOST), "auto", Filters())
+        return [self._hit(hit) for hit in results.hits]
+
+    def _hit(self, hit: Hit) -> SourceHit:
+        chunk = hit.chunk
+        return SourceHit(
+            id=str(chunk.chunk_id),
+            collection=self.kind,
+            score=hit.score,
+            text=chunk.text,
+            snippet=hit.snippet,
+            title=chunk.rel_path,
+            uri=str(FileRef("corpus", self._name, chunk.rel_path)),
+            citation=citation(chunk.rel_path, chunk.span),
+            is_code=chunk.doc_type == "code",
+            provenance={"rel_path": chunk.rel_path, "doc_type": chunk.doc_type, "span": span_as_json(chunk.span)},
+        )

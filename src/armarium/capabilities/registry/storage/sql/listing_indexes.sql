@@ -1,0 +1,27 @@
+-- Run for a new registry, and for one of version 1, whose indexes held removed files as well.
+DROP INDEX IF EXISTS files_by_path;
+DROP INDEX IF EXISTS files_by_language;
+DROP INDEX IF EXISTS files_by_updated_at;
+DROP INDEX IF EXISTS files_by_first_seen;
+DROP INDEX IF EXISTS files_at;
+
+-- One for each order of a listing, with all that listings are filtered by: a page is found without touching the table.
+-- Removed files are in no listing; SQLite asks for `removed_at` all the same, so it is in the index as well.
+CREATE INDEX files_by_path ON files (
+    path, no, language, open_findings, open_critical, open_high, open_medium, open_low, open_info, sources,
+    removed_at
+) WHERE removed_at IS NULL;
+CREATE INDEX files_by_language ON files (
+    language, path, no, open_findings, open_critical, open_high, open_medium, open_low, open_info, sources,
+    removed_at
+) WHERE removed_at IS NULL;
+CREATE INDEX files_by_updated_at ON files (
+    updated_at DESC, path, no, language, open_findings, open_critical, open_high, open_medium, open_low, open_info, sources,
+    removed_at
+) WHERE removed_at IS NULL;
+CREATE INDEX files_by_first_seen ON files (
+    first_seen DESC, path, no, language, open_findings, open_critical, open_high, open_medium, open_low, open_info, sources,
+    removed_at
+) WHERE removed_at IS NULL;
+-- Removed files are found by their path as well.
+CREATE INDEX files_at ON files (path, removed_at);
