@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import create_model
 
 from armarium.capabilities.corpus.entry import DOOR as CORPUS
+from armarium.capabilities.gateway.entry import DOOR as GATEWAY
 from armarium.capabilities.registry.entry import DOOR as REGISTRY
 from armarium.capabilities.sandbox.entry import DOOR as SANDBOX
 from armarium.capabilities.store.entry import DOOR as STORE
@@ -37,9 +38,12 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-DOORS: tuple[Door, ...] = (SANDBOX, STORE, REGISTRY, CORPUS)
+DOORS: tuple[Door, ...] = (SANDBOX, STORE, REGISTRY, CORPUS, GATEWAY)
 """The capabilities there are, in the order they open: whoever listens comes before the corpus, which tells from its
-first scan on and until its last."""
+first scan on and until its last; the gateway asks all others, so it is the first to close."""
+
+OWNER_GROUPS = ("admin",)
+"""Whoever has the token of a server that has only one is its administrator."""
 
 _sections: dict[str, Any] = {door.name: (door.settings | None, None) for door in DOORS}
 Settings: type[CoreSettings] = create_model("Settings", __base__=CoreSettings, **_sections)
@@ -80,6 +84,7 @@ class Armarium:
             ),
             self.dispatcher,
             [tool for each in chosen for tool in each.tools],
+            shelves=self.dispatcher.shelves if capability is None else self.dispatcher.shelves.of(capability),
             traced=self.settings.telemetry.otlp_endpoint is not None,
         )
 
@@ -106,7 +111,7 @@ class Armarium:
             metrics=self.metrics,
         )
         routes = [] if only is not None else [(each.name, each.routes) for each in self.capabilities if each.routes]
-        api = JsonApi(routes, self.dispatcher, gate) if routes else None
+        api = JsonApi(routes, self.dispatcher, gate, self.events) if routes else None
         return McpApp(paths, gate, open_sessions, self.metrics, beside=api)
 
 
@@ -137,12 +142,35 @@ async def open_armarium(
             parts.callback(audit.close)
         dispatcher = Dispatcher(
             [(each.name, tool) for each in capabilities for tool in each.every_tool],
+            shelves=[(each.name, each.dynamic) for each in capabilities if each.dynamic is not None],
             metrics=metrics,
             audit=audit,
             default_deadline_s=settings.limits.call_timeout,
             check_answers=check_answers,
         )
         yield Armarium(settings, capabilities, dispatcher, metrics, events)
+
+
+@asynccontextmanager
+async def open_rag_server(settings: CoreSettings, capability_secret: bytes | None) -> AsyncGenerator[Armarium]:
+    """A server of the three RAG tools over the corpus that the settings ask for, and of nothing else; with a secret,
+    callers need a capability token signed with it."""
+    from armarium.capabilities.gateway.capability_tokens import CapabilityTokens
+    from armarium.capabilities.gateway.standalone import INSTRUCTIONS, standalone_tools
+
+    _check_installed(CORPUS)
+    metrics, events = Metrics(), Events()
+    facilities = Facilities(events, settings.state_path(), metrics)
+    tokens = CapabilityTokens(capability_secret) if capability_secret is not None else None
+    async with CORPUS.open(getattr(settings, CORPUS.name), facilities):
+        capability = Capability("rag-server", standalone_tools(facilities.sources, tokens), INSTRUCTIONS)
+        dispatcher = Dispatcher(
+            [(capability.name, tool) for tool in capability.tools],
+            metrics=metrics,
+            audit=None,
+            default_deadline_s=settings.limits.call_timeout,
+        )
+        yield Armarium(settings, [capability], dispatcher, metrics, events)
 
 
 def store_chores(settings: CoreSettings) -> StoreChores:
@@ -156,8 +184,8 @@ def store_chores(settings: CoreSettings) -> StoreChores:
     return StoreChores(section, settings.state_path())
 
 
-def registry_chores(directory: Path) -> RegistryChores:
-    """What `armarium registry` does with the registry of a directory."""
+def registry_chores(directory: Path | None) -> RegistryChores:
+    """What `armarium registry` does with the registry of a directory; without one, with the nearest from here up."""
     from armarium.capabilities.registry.chores import RegistryChores
 
     return RegistryChores(directory)
@@ -191,7 +219,7 @@ def callers(settings: CoreSettings) -> list[Principal]:
     token_file = token_path(settings)
     assert token_file is not None
     token = ensure_token(token_file) if security.auth == "auto" else read_token(token_file)
-    return [Principal("owner", (), key_hash(token))]
+    return [Principal("owner", OWNER_GROUPS, key_hash(token))]
 
 
 def _principals(security: SecuritySettings) -> list[Principal]:

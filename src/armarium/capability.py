@@ -12,8 +12,10 @@ from typing import Any, Literal
 from armarium.foundation.events import Events
 from armarium.foundation.routes import Route
 from armarium.foundation.settings import Section
+from armarium.foundation.shelf import ToolShelf
 from armarium.foundation.telemetry import Metrics
 from armarium.foundation.tools import ToolSpec
+from armarium.retrieval.sources import Sources
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +30,8 @@ class Facilities:
     """The server's own: the state directory, the token. No capability may show them to a caller."""
     max_body_bytes: int | None = None
     """The largest request that reaches a tool; None where nobody set a limit."""
+    sources: Sources = field(default_factory=Sources)
+    """What can be searched here; who keeps something to search registers it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +44,8 @@ class Capability:
     """A paragraph for the model: what this capability is for and where to begin."""
     routes: Sequence[Route] = ()
     """Its JSON API. A tool that only a route names is not offered over MCP, and is called like any other."""
+    dynamic: ToolShelf | None = None
+    """Tools that come and go, each for the callers who may see it. A fixed tool of the same name goes first."""
 
     @property
     def every_tool(self) -> Sequence[ToolSpec]:

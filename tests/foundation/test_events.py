@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from armarium.foundation.events import Events, FileChanged
-from armarium.foundation.identity import LOCAL
+from armarium.foundation.events import Events, FileChanged, PublicEvent
+from armarium.foundation.identity import LOCAL, Principal
 from armarium.foundation.refs import FileRef
 
 CHANGED = FileChanged(FileRef("root", "workspace", "a.py"), "modified", is_directory=False, by=LOCAL)
@@ -86,3 +86,17 @@ async def test_whether_anybody_listens_can_be_asked() -> None:
     assert events.is_heard(FileChanged)
     forget()
     assert not events.is_heard(FileChanged)
+
+
+@pytest.mark.parametrize(
+    ("groups", "may_hear"),
+    [(None, True), (frozenset(), False), (frozenset({"staff", "admin"}), True), (frozenset({"admin"}), False)],
+)
+def test_a_public_event_is_for_its_groups_or_for_everybody(groups: frozenset[str] | None, may_hear: bool) -> None:
+    assert PublicEvent("news", {}, groups).is_for(Principal("alice", ("staff",), "")) is may_hear
+
+
+@pytest.mark.parametrize("name", ["", "Two words", "a\nb", "ä", "7"])
+def test_a_public_event_has_a_plain_name(name: str) -> None:
+    with pytest.raises(ValueError, match="name of an event"):
+        PublicEvent(name, {})

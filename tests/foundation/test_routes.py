@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from armarium.capability import Capability
+from armarium.foundation.identity import Principal
 from armarium.foundation.routes import Place, Route
 from armarium.foundation.tools import ToolSpec, remote_tool
 
@@ -67,3 +68,19 @@ def test_what_only_a_route_names_can_be_called_and_is_not_offered() -> None:
     capability = Capability("demo", [offered], "", routes)
     assert list(capability.tools) == [offered]
     assert list(capability.every_tool) == [offered, hidden]
+
+
+def test_a_route_stands_below_its_capability_unless_it_is_told_to_stand_at_the_root() -> None:
+    assert Route("GET", "/file", tool(), "Read").path_of("store") == "/store/file"
+    assert Route("GET", "/file", tool(), "Read", at_root=True).path_of("store") == "/file"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "groups", "may_pass"),
+    [((), (), True), (("admin",), (), False), (("admin", "staff"), ("staff",), True), (("admin",), ("staff",), False)],
+)
+def test_a_route_with_groups_admits_their_members(
+    wanted: tuple[str, ...], groups: tuple[str, ...], may_pass: bool
+) -> None:
+    route = Route("GET", "/file", tool(), "Read", groups=frozenset(wanted))
+    assert route.admits(Principal("alice", groups, "")) is may_pass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -122,3 +123,10 @@ def test_any_value_either_fits_or_is_told_to_be_wrong(value: object) -> None:
         CHECK.check({"path": value})
     else:
         assert complaint({"path": value}).details["field"] == "path"
+
+
+def test_a_schema_reads_nothing_from_elsewhere(tmp_path: Path) -> None:
+    other = tmp_path / "other.json"
+    other.write_text('{"type": "string"}')
+    with pytest.raises(ValueError, match="retriev"):
+        SchemaCheck({"type": "object", "properties": {"a": {"$ref": other.as_uri()}}})

@@ -183,10 +183,22 @@ async def test_a_pulse_ends_the_work_of_a_thread_at_its_next_beat() -> None:
 def test_a_pulse_passes_progress_on_but_not_at_every_beat(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     monkeypatch.setattr("armarium.foundation.limits.time.monotonic", lambda: now[0])
-    told: list[int] = []
-    pulse = Pulse(told.append)
+    told: list[float] = []
+    pulse = Pulse(lambda progress, total, message: told.append(progress))
     for done in range(1, 101):
         now[0] += 0.01
         pulse.beat(done)
     assert len(told) == 4, "four times a second"
     assert told == sorted(told)
+
+
+def test_a_pulse_relays_what_others_say_at_their_own_pace_until_nobody_waits() -> None:
+    told: list[object] = []
+    pulse = Pulse(lambda *news: told.append(news))
+    pulse.tell(0.5, 2, "halfway")
+    pulse.tell(2)
+    assert told == [(0.5, 2, "halfway"), (2, None, None)]
+    pulse.stop()
+    with pytest.raises(Stopped):
+        pulse.tell(3)
+    assert (pulse.is_heard, Pulse().is_heard) == (True, False)

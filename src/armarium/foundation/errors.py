@@ -55,6 +55,18 @@ class UnknownTool(ArmariumError):
     code, http_status = "UNKNOWN_TOOL", 404
 
 
+class ToolFailed(ArmariumError):
+    """Whoever runs the tool says that it failed. The result, passed on as it is, says why."""
+
+    code = "TOOL_FAILED"
+
+
+class NotInGroup(ArmariumError):
+    """The caller is in none of the groups that may do this."""
+
+    code, security, http_status = "GROUP_REQUIRED", True, 403
+
+
 class DeadlineExceeded(ArmariumError):
     """The call took longer than it may. What it had changed by then stays changed."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections import defaultdict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -15,6 +16,8 @@ _log = logging.getLogger(__name__)
 
 EventT = TypeVar("EventT")
 Handler = Callable[[EventT], Awaitable[None]]
+
+_PUBLIC_NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +55,8 @@ class ScannerFinding:
     rule: str
     line: int
     """Counted from 1."""
+    digest: str
+    """Tells one text from another and never what it is: made with a key that stays with the scanner."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +66,25 @@ class FileScanned:
     scanner: str
     host_path: str
     findings: tuple[ScannerFinding, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PublicEvent:
+    """News for people and programs outside, such as a console. Everything in it reaches them."""
+
+    name: str
+    data: dict[str, Any]
+    """JSON."""
+    groups: frozenset[str] | None = None
+    """Who may hear of it: callers with one of these groups; everybody who may call when None."""
+
+    def __post_init__(self) -> None:
+        if _PUBLIC_NAME.fullmatch(self.name) is None:
+            raise ValueError(f"{self.name!r} is not a name of an event")
+
+    def is_for(self, principal: Principal) -> bool:
+        """Whether the caller may hear of it."""
+        return self.groups is None or not self.groups.isdisjoint(principal.groups)
 
 
 class Events:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from armarium.foundation.identity import Principal
 from armarium.foundation.tools import ToolSpec
 
 Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
@@ -27,7 +28,7 @@ class Route:
 
     method: Method
     path: str
-    """Below the capability's own, such as `/{project}/file`."""
+    """Below the capability's own, such as `/{project}/file`; see `at_root`."""
     tool: ToolSpec
     summary: str
     success: int = 200
@@ -37,6 +38,11 @@ class Route:
     """The argument that is the body as such, whatever JSON it is; the others then stand in the query."""
     presets: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Arguments that the route decides; a request cannot."""
+    at_root: bool = False
+    """Whether the path stands below the root of the API instead, where a contract wants it there."""
+    groups: frozenset[str] = frozenset()
+    """Only callers with one of these may come this way; everybody if there are none. Other ways to the tool have their
+    own rules."""
 
     def __post_init__(self) -> None:
         if _PATH.fullmatch(self.path) is None:
@@ -49,6 +55,14 @@ class Route:
             raise ValueError(f"{self.method} {self.path} names arguments twice, or that {self.tool.name} does not take")
         if not self.takes_body and (self.query or self.whole_body):
             raise ValueError(f"{self.method} {self.path} takes everything from the query as it is")
+
+    def path_of(self, capability: str) -> str:
+        """Where it stands below the root of the API, for a capability of this name."""
+        return self.path if self.at_root else f"/{capability}{self.path}"
+
+    def admits(self, principal: Principal) -> bool:
+        """Whether the caller may come this way."""
+        return not self.groups or not self.groups.isdisjoint(principal.groups)
 
     @property
     def arguments(self) -> frozenset[str]:

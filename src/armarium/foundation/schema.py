@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 import jsonschema_rs
 
@@ -19,11 +19,11 @@ _RANGES = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum
 
 
 class SchemaCheck:
-    """A compiled schema."""
+    """A compiled schema. One that is none, or that needs something from elsewhere, raises `ValueError`."""
 
     def __init__(self, schema: JsonSchema) -> None:
         self._schema = schema
-        self._validator = jsonschema_rs.validator_for(dict(schema))
+        self._validator = jsonschema_rs.validator_for(dict(schema), retriever=_nothing_elsewhere)
 
     def check(self, value: object) -> None:
         """Raise `InvalidArgument` naming the field, if the value does not fit; its class says what kind of misfit."""
@@ -76,6 +76,11 @@ class SchemaCheck:
         what = self._schema.get("properties", {}).get(field, {}).get("title") or field
         supported = ", ".join(str(option) for option in error.kind.as_dict()["options"])
         return f"unsupported {what}: {_shortened(str(error.instance))}; supported: {supported}"
+
+
+def _nothing_elsewhere(uri: str) -> NoReturn:
+    """A schema may come from anybody, so what it refers to is neither fetched nor read from this machine."""
+    raise ValueError("the schema refers to something outside itself")
 
 
 def _kind_of(error: jsonschema_rs.ValidationError) -> type[InvalidArgument]:

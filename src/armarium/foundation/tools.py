@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, get_type_hints
 
 import orjson
@@ -89,7 +89,20 @@ ERROR_ENVELOPE = ErrorStyle(
     },
 )
 
-Run = Callable[[Call, Mapping[str, Any]], Awaitable[Json]]
+UNTOUCHED_SCHEMAS = replace(ERROR_ENVELOPE, in_output_schema=False)
+"""The same envelope for tools whose schemas are somebody else's, and are told as they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Relayed:
+    """A result that somebody else made, passed on as it is: blocks of any kind, as MCP has them."""
+
+    content: Sequence[Json]
+    structured: Json | None = None
+    is_error: bool = False
+
+
+Run = Callable[[Call, Mapping[str, Any]], Awaitable[Json | Relayed]]
 
 
 def as_json_text(answer: Json) -> list[str]:
@@ -106,6 +119,8 @@ class ToolSpec:
     input_schema: JsonSchema
     run: Run
     """Takes arguments that already fit `input_schema`."""
+    null_is_absent: bool = True
+    """Whether an argument that is null counts as one that was not given."""
     output_schema: JsonSchema | None = None
     title: str | None = None
     read_only: bool = False
@@ -152,7 +167,9 @@ def local_tool(name: str, function: Callable[[Call, Any], Awaitable[Any]], **tra
 
 
 def remote_tool(name: str, description: str, input_schema: JsonSchema, forward: Run, **traits: Any) -> ToolSpec:
-    """A tool that someone else runs; `forward` passes the arguments on as they came."""
+    """A tool that someone else runs; `forward` passes the arguments on as they came, nulls too."""
+    traits.setdefault("null_is_absent", False)
+    traits.setdefault("errors", UNTOUCHED_SCHEMAS)
     return ToolSpec(name=name, description=description, input_schema=input_schema, run=forward, **traits)
 
 

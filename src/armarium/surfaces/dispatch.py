@@ -8,7 +8,7 @@ import itertools
 import json
 import logging
 import time
-from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import uuid4
@@ -23,17 +23,23 @@ from armarium.foundation.errors import (
     DeadlineExceeded,
     Internal,
     InvalidArgument,
+    ToolFailed,
     UnknownTool,
 )
 from armarium.foundation.identity import Principal
-from armarium.foundation.limits import Pulse, Stopped
+from armarium.foundation.limits import Pulse, Report, Stopped
 from armarium.foundation.redaction import redacted
 from armarium.foundation.schema import SchemaCheck
+from armarium.foundation.shelf import ToolShelf
 from armarium.foundation.telemetry import Metrics, log_fields, timestamp
-from armarium.foundation.tools import Call, Json, ToolSpec
+from armarium.foundation.tools import Call, Json, Relayed, ToolSpec
 from armarium.surfaces.json_text import Suspect, is_whole
+from armarium.surfaces.shelves import MadeOnce, Shelves
 
 _log = logging.getLogger("armarium.calls")
+
+_DYNAMIC = "dynamic"
+"""What metrics call every tool from a shelf: their names are without number, and may be anybody's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +69,16 @@ class Dispatcher:
         self,
         tools: Iterable[tuple[str, ToolSpec]],
         *,
+        shelves: Iterable[tuple[str, ToolShelf]] = (),
         metrics: Metrics,
         audit: AuditLog | None,
         default_deadline_s: float | None,
         check_answers: bool = False,
     ) -> None:
         self._tools = {tool.name: _Prepared(capability, tool, metrics, check_answers) for capability, tool in tools}
+        self.shelves = Shelves([*shelves], self._tools)
+        """Where tools come and go."""
+        self._from_shelves: dict[str, MadeOnce[_Prepared]] = {}
         self._metrics = metrics
         self._audit = audit
         self._default_deadline_s = default_deadline_s
@@ -85,27 +95,31 @@ class Dispatcher:
         caller: Caller,
         name: str,
         arguments: Mapping[str, Any],
-        report: Callable[[int], None] | None = None,
+        report: Report | None = None,
         *,
         served: Collection[str] | None = None,
+        shelves: Shelves | None = None,
     ) -> Json:
-        """Run a tool and return its MCP result. A tool that is unknown, or not among those `served` to this caller,
-        raises; everything else is told in the result.
+        """Run a tool and return its MCP result. One that is neither among those `served` (all fixed ones when None) nor
+        for this caller on the `shelves` is unknown and raises; everything else is told in the result.
         """
-        return (await self.outcome(caller, name, arguments, report, served=served)).result
+        return (await self.outcome(caller, name, arguments, report, served=served, shelves=shelves)).result
 
     async def outcome(
         self,
         caller: Caller,
         name: str,
         arguments: Mapping[str, Any],
-        report: Callable[[int], None] | None = None,
+        report: Report | None = None,
         *,
         served: Collection[str] | None = None,
+        shelves: Shelves | None = None,
     ) -> Outcome:
         """The same for surfaces that do not speak MCP."""
         started = time.perf_counter()
         prepared = self._tools.get(name) if served is None or name in served else None
+        if prepared is None and shelves:
+            prepared = self._from_shelf(shelves, caller.principal, name)
         pulse = Pulse(report)
         call = Call(caller.principal, pulse, caller.credential)
         if prepared is None:
@@ -134,16 +148,31 @@ class Dispatcher:
         self._record(caller, prepared, name, arguments, outcome, 0.0)
         return outcome
 
+    def _from_shelf(self, shelves: Shelves, principal: Principal, name: str) -> _Prepared | None:
+        found = shelves.find(principal, name)
+        if found is None:
+            return None
+        capability, tool = found
+        known = self._from_shelves.get(capability)
+        if known is None:
+            known = MadeOnce[_Prepared](lambda each: _Prepared(capability, each, self._metrics, from_shelf=True))
+            self._from_shelves[capability] = known
+        return known.of(tool)
+
     async def _run(self, prepared: _Prepared, call: Call, arguments: Mapping[str, Any]) -> Outcome:
         tool = prepared.tool
         try:
-            given = {name: value for name, value in arguments.items() if value is not None}
+            given: Mapping[str, Any] = arguments
+            if tool.null_is_absent:
+                given = {name: value for name, value in arguments.items() if value is not None}
             prepared.check_arguments(given)
             if isinstance(arguments, Suspect) and (refusal := _half_a_character(given)) is not None:
                 raise refusal
             deadline_s = tool.deadline_s(given) or self._default_deadline_s
             with _deadline(deadline_s):
                 answer = await tool.run(call, given)
+            if isinstance(answer, Relayed):
+                return _passed_on(answer)
             prepared.check_answer(answer)
             return Outcome({"content": [_text(text) for text in tool.text(answer)], "structuredContent": answer})
         except ArmariumError as error:
@@ -170,7 +199,7 @@ class Dispatcher:
         denials: Sequence[ArmariumError] = (),
     ) -> None:
         capability = prepared.capability if prepared else ""
-        written_name = name if prepared else _writable(name[:80])
+        written_name = _writable(name if prepared else name[:80])
         content_fields = prepared.not_written_down(arguments) if prepared else frozenset(arguments)
         root_argument, path_argument = prepared.tool.subject if prepared else ("root", "path")
         record = CallRecord(
@@ -189,7 +218,7 @@ class Dispatcher:
             code=None,
             duration_ms=round(seconds * 1000, 3),
             request_bytes=_size_of(arguments),
-            response_bytes=sum(_bytes_of(part["text"]) for part in outcome.result.get("content", ())),
+            response_bytes=sum(_block_bytes(block) for block in outcome.result.get("content", ())),
             arguments=_written(redacted(arguments, content_fields)),
         )
         if prepared is not None:
@@ -212,13 +241,22 @@ class Dispatcher:
 class _Prepared:
     """A tool with its schemas compiled and its counters at hand."""
 
-    def __init__(self, capability: str, tool: ToolSpec, metrics: Metrics, check_answers: bool) -> None:
+    def __init__(
+        self,
+        capability: str,
+        tool: ToolSpec,
+        metrics: Metrics,
+        check_answers: bool = False,
+        *,
+        from_shelf: bool = False,
+    ) -> None:
         self.capability = capability
         self.tool = tool
-        self.calls = {end: metrics.calls.labels(capability, tool.name, end) for end in ("success", "error")}
-        self.duration = metrics.duration.labels(capability, tool.name)
-        self.check_arguments = SchemaCheck(tool.input_schema).check
-        self._known = frozenset[str](tool.input_schema.get("properties", ()))
+        label = _DYNAMIC if from_shelf else tool.name
+        self.calls = {end: metrics.calls.labels(capability, label, end) for end in ("success", "error")}
+        self.duration = metrics.duration.labels(capability, label)
+        arguments, self._known = _checked(tool, any_schema=from_shelf)
+        self.check_arguments = arguments.check
         self._answers = SchemaCheck(tool.output_schema) if check_answers and tool.output_schema else None
 
     def not_written_down(self, arguments: Iterable[str]) -> frozenset[str]:
@@ -234,6 +272,18 @@ class _Prepared:
                 raise AssertionError(f"{self.tool.name} answered against its schema: {error.message}") from error
 
 
+def _checked(tool: ToolSpec, *, any_schema: bool) -> tuple[SchemaCheck, frozenset[str]]:
+    """What arguments must fit, and the names it knows. With `any_schema`, one that is none is as if there were none:
+    whoever runs the tool has yet to look at its arguments, too."""
+    try:
+        return SchemaCheck(tool.input_schema), frozenset(tool.input_schema.get("properties", ()))
+    except ValueError:
+        if not any_schema:
+            raise
+        _log.warning("a tool has a schema that cannot be used", extra={"tool": _writable(tool.name)})
+        return SchemaCheck({"type": "object"}), frozenset()
+
+
 @contextlib.contextmanager
 def _deadline(seconds: float | None) -> Generator[None]:
     # Not `fail_after`: a TimeoutError of the tool's own, from a network disk say, is not this deadline.
@@ -243,6 +293,15 @@ def _deadline(seconds: float | None) -> Generator[None]:
         raise DeadlineExceeded(
             f"the call took longer than {seconds:g} seconds and was stopped", hint="ask for less at once"
         )
+
+
+def _passed_on(relayed: Relayed) -> Outcome:
+    result: Json = {"content": [*relayed.content]}
+    if relayed.structured is not None:
+        result["structuredContent"] = relayed.structured
+    if relayed.is_error:
+        result["isError"] = True
+    return Outcome(result, ToolFailed("the tool says that it failed") if relayed.is_error else None)
 
 
 def _failure(tool: ToolSpec, error: ArmariumError) -> Outcome:
@@ -291,6 +350,12 @@ def _writable(text: str) -> str:
 
 def _size_of(arguments: Mapping[str, Any]) -> int:
     return sum(_bytes_of(value) for value in arguments.values() if isinstance(value, str))
+
+
+def _block_bytes(block: Json) -> int:
+    """What a block carries: text, or the encoded bytes of an image, a sound or a resource."""
+    holder = block["resource"] if block.get("type") == "resource" else block
+    return sum(_bytes_of(holder[part]) for part in ("text", "data", "blob") if isinstance(holder.get(part), str))
 
 
 def _bytes_of(text: str) -> int:

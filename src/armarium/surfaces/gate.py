@@ -28,6 +28,7 @@ _log = logging.getLogger(__name__)
 
 _DENIALS = frozenset({401, 402, 403, 413})
 _FORBIDDEN_ORIGIN = "FORBIDDEN_ORIGIN"
+_BEARER_PROTOCOL = "bearer."
 
 
 class Refused(Exception):
@@ -139,6 +140,15 @@ class Gate:
     def admit_reader(self, scope: Scope) -> Caller:
         """Let a request in that only wants to read something; raises `Refused` too."""
         return self._identify(dict(scope["headers"]))
+
+    def admit_socket(self, scope: Scope) -> Caller:
+        """Let in whoever wants to listen over a WebSocket; raises `Refused` too. Pages cannot set its headers, so the
+        key may come as a subprotocol, `bearer.<key>`."""
+        headers = dict(scope["headers"])
+        keys = [each for each in scope["subprotocols"] if each.startswith(_BEARER_PROTOCOL)]
+        if keys and b"authorization" not in headers:
+            headers[b"authorization"] = f"Bearer {keys[0].removeprefix(_BEARER_PROTOCOL)}".encode()
+        return self._identify(headers)
 
     async def check_payment(self, caller: Caller, message: Json) -> None:
         """Raise `Refused` when the call in a message has its price and was not paid for."""

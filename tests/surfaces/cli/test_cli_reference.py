@@ -47,7 +47,7 @@ def test_a_page_that_is_stale_or_missing_is_named(tmp_path: Path) -> None:
 
 def test_every_tool_is_described_with_arguments_and_answer(made: dict[str, str]) -> None:
     described = made["tools.md"]
-    assert described.count("\n### ") == 44
+    assert described.count("\n### ") == 47
     section = described[described.index("### grep") : described.index("### glob")]
     assert "| `context_lines` | integer, 0 to 1000 | `0` |" in section
     assert "| `matches[].line_number` | integer | yes |" in section

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, NotRequired
 
 import anyio
+from shelf_on_demand import ShelfOnDemand
 from typing_extensions import TypedDict
 
 from armarium.foundation.audit import AuditLog
@@ -284,21 +285,27 @@ def build(
     audit: AuditLog | None = None,
     payment: PaymentCheck | None = None,
     traced: bool = False,
+    shelf: ShelfOnDemand | None = None,
 ) -> Rig:
     """Put a server together as the assembly does, but on our own tools."""
     stage, metrics = Stage(), Metrics()
     capabilities = {"stage": stage_tools(stage), "other": other_tools()}
+    if shelf is not None:
+        capabilities["remote"] = [shelf.stocking()]
     dispatcher = Dispatcher(
         [(name, tool) for name, tools in capabilities.items() for tool in tools],
+        shelves=[("remote", shelf)] if shelf is not None else (),
         metrics=metrics,
         audit=audit,
         default_deadline_s=default_deadline_s,
         check_answers=True,
     )
     every_tool = [tool for tools in capabilities.values() for tool in tools]
-    servers = {"/mcp": mcp_server(ServerIdentity("armarium", "Try echo first."), dispatcher, every_tool, traced=traced)}
+    identity, shelves = ServerIdentity("armarium", "Try echo first."), dispatcher.shelves
+    servers = {"/mcp": mcp_server(identity, dispatcher, every_tool, shelves=shelves, traced=traced)}
     for name, tools in capabilities.items():
-        servers[f"/mcp/{name}"] = mcp_server(ServerIdentity(f"armarium-{name}", f"Only {name}."), dispatcher, tools)
+        identity = ServerIdentity(f"armarium-{name}", f"Only {name}.")
+        servers[f"/mcp/{name}"] = mcp_server(identity, dispatcher, tools, shelves=shelves.of(name))
     gate = Gate(
         authenticator or Authenticator((ALICE, BOB)),
         allowed_origins=allowed_origins,
@@ -325,6 +332,7 @@ def main() -> None:
     parser.add_argument("--max-bytes", type=int, default=1024 * 1024)
     parser.add_argument("--inactivity", type=float, default=3600)
     parser.add_argument("--otlp")
+    parser.add_argument("--shelf", action="store_true")
     options = parser.parse_args()
     log_as_json("info")
     send_last_traces = export_traces(options.otlp, "armarium-fixture") if options.otlp else None
@@ -336,6 +344,7 @@ def main() -> None:
             max_body_bytes=options.max_bytes,
             inactivity_timeout_s=options.inactivity,
             traced=options.otlp is not None,
+            shelf=ShelfOnDemand() if options.shelf else None,
         )
         if options.surface == "stdio":
             await serve_stdio(rig.servers["/mcp"], max_message_bytes=options.max_bytes)

@@ -72,10 +72,10 @@ def sessionless(message: dict[str, Any]) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def child(tmp_path: Path, *, handshake: bool = True) -> AsyncGenerator[Child]:
+async def child(tmp_path: Path, *options: str, handshake: bool = True) -> AsyncGenerator[Child]:
     """A started server, past the handshake if there is one."""
     log = tmp_path / "log"
-    command = server_command("stdio", "--max-bytes", str(MAX_BYTES))
+    command = server_command("stdio", "--max-bytes", str(MAX_BYTES), *options)
     with log.open("wb") as errors:
         async with await anyio.open_process(command, stderr=errors) as process:
             try:
@@ -240,6 +240,42 @@ async def test_progress_is_told_over_stdio(server: Child) -> None:
         message = await server.receive()
         if "id" in message:
             seen.add(message["id"])
+
+
+async def test_a_client_with_a_session_is_told_that_its_tools_have_changed(tmp_path: Path) -> None:
+    async with child(tmp_path, "--shelf") as server:
+        await server.send(calling("stock", id=1, name="all.say"))
+        told = [await server.receive() for _ in range(2)]
+        assert {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"} in told
+        await server.send(calling("all.say", id=2, word="tea"))
+        assert (await server.receive())["result"]["structuredContent"] == {"given": {"word": "tea"}}
+        assert await server.leave() == 0
+
+
+async def test_nothing_is_told_before_the_end_of_the_handshake(tmp_path: Path) -> None:
+    async with child(tmp_path, "--shelf", handshake=False) as server:
+        await server.send(opening())
+        assert (await server.receive())["result"]["capabilities"]["tools"] == {"listChanged": True}
+        await server.send(calling("stock", id=1, name="all.say"))
+        assert (await server.receive())["id"] == 1
+        await server.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
+        assert (await server.receive())["method"] == "notifications/tools/list_changed"
+
+
+async def test_a_client_without_a_session_subscribes_to_changes(tmp_path: Path) -> None:
+    async with child(tmp_path, "--shelf", handshake=False) as server:
+        wish = request("subscriptions/listen", {"notifications": {"toolsListChanged": True}}, id="news")
+        await server.send(sessionless(wish))
+        assert (await server.receive())["method"] == "notifications/subscriptions/acknowledged"
+        await server.send(sessionless(calling("stock", id=1, name="all.say")))
+        told = [await server.receive() for _ in range(2)]
+        assert {message.get("method", message.get("id")) for message in told} == {
+            "notifications/tools/list_changed",
+            1,
+        }
+        assert await server.leave() == 0
+        ending = await server.receive()
+        assert (ending["id"], "result" in ending) == ("news", True), "it was told that it is over"
 
 
 async def test_when_the_client_leaves_the_server_exits_with_0(own_server: Child) -> None:

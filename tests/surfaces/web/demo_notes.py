@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal, NotRequired
 
 import anyio
@@ -15,6 +16,7 @@ from typing_extensions import TypedDict
 from armarium.capability import Capability
 from armarium.foundation.audit import AuditLog
 from armarium.foundation.errors import ArmariumError, DeadlineExceeded, Internal
+from armarium.foundation.events import Events
 from armarium.foundation.identity import Authenticator, Principal, key_hash
 from armarium.foundation.routes import Route
 from armarium.foundation.telemetry import Metrics
@@ -23,11 +25,14 @@ from armarium.surfaces.dispatch import Dispatcher
 from armarium.surfaces.gate import Gate, PaymentCheck
 from armarium.surfaces.mcp.app import McpApp
 from armarium.surfaces.mcp.server import ServerIdentity, mcp_server
+from armarium.surfaces.mcp.serving import listen, serve_http
 from armarium.surfaces.mcp.sessions import Sessions
 from armarium.surfaces.web.app import JsonApi
 
 KEY = "carol-key-77f0"
+STAFF_KEY = "dave-key-90c2"
 CAROL = Principal("carol", (), key_hash(KEY))
+DAVE = Principal("dave", ("staff",), key_hash(STAFF_KEY))
 BASE = "http://127.0.0.1"
 
 
@@ -130,6 +135,12 @@ class FailArgs(Args):
     how: str
 
 
+class Rule(Args):
+    """Which rule."""
+
+    rule: str
+
+
 class Nothing(Args):
     """No argument at all."""
 
@@ -168,7 +179,7 @@ class Moments:
             await self[moment].wait()
 
 
-def demo_capability(moments: Moments) -> Capability:
+def demo_capability(moments: Moments, also_at_root: tuple[str, ...] = ()) -> Capability:
     """Notes, kept for as long as the capability is."""
     kept: dict[int, Note] = {}
 
@@ -234,6 +245,14 @@ def demo_capability(moments: Moments) -> Capability:
         """Answer what JSON can hardly carry."""
         return {"text": "half \ud800"}
 
+    async def count_notes(call: Call, args: Nothing) -> Counted:
+        """Count the notes of everybody."""
+        return {"count": len(kept)}
+
+    async def keep_rule(call: Call, args: Rule) -> Said:
+        """Keep a rule for everybody."""
+        return {"text": args.rule}
+
     tools = {
         tool.name: tool
         for tool in [
@@ -246,6 +265,8 @@ def demo_capability(moments: Moments) -> Capability:
             local_tool("look_until", look_until, read_only=True),
             local_tool("change_until", change_until),
             local_tool("fail", fail),
+            local_tool("count_notes", count_notes, read_only=True),
+            local_tool("keep_rule", keep_rule),
             local_tool("half", half, text=lambda answer: ["half"]),
         ]
     }
@@ -264,7 +285,12 @@ def demo_capability(moments: Moments) -> Capability:
         Route("POST", "/changing/{moment}", tools["change_until"], "Change until a moment"),
         Route("POST", "/failures", tools["fail"], "Fail"),
         Route("GET", "/half", tools["half"], "Answer badly"),
+        Route("GET", "/overview", tools["count_notes"], "Count notes", at_root=True),
+        Route(
+            "PUT", "/admin/rules/{rule}", tools["keep_rule"], "Keep a rule", at_root=True, groups=frozenset({"staff"})
+        ),
     ]
+    routes += [Route("GET", path, tools["count_notes"], "Count notes", at_root=True) for path in also_at_root]
     offered: list[ToolSpec] = [tools["find_notes"], tools["make_note"]]
     return Capability("demo", offered, "Keep notes.", routes)
 
@@ -277,6 +303,7 @@ class Demo:
     moments: Moments
     metrics: Metrics
     capability: Capability
+    events: Events
 
 
 def demo(
@@ -286,10 +313,11 @@ def demo(
     max_body_bytes: int = 10_000,
     deadline_s: float | None = 60,
     payment: PaymentCheck | None = None,
+    also_at_root: tuple[str, ...] = (),
 ) -> Demo:
     """Put a server together as the assembly does."""
-    moments, metrics = Moments(), Metrics()
-    capability = demo_capability(moments)
+    moments, metrics, events = Moments(), Metrics(), Events()
+    capability = demo_capability(moments, also_at_root)
     dispatcher = Dispatcher(
         [(capability.name, tool) for tool in capability.every_tool],
         metrics=metrics,
@@ -298,7 +326,7 @@ def demo(
         check_answers=True,
     )
     gate = Gate(
-        Authenticator((CAROL,)),
+        Authenticator((CAROL, DAVE)),
         allowed_origins=allowed_origins,
         loopback_only=True,
         max_body_bytes=max_body_bytes,
@@ -307,8 +335,9 @@ def demo(
     )
     sessions = Sessions(inactivity_timeout_s=None, max_lifetime_s=None, max_sessions=10, metrics=metrics)
     server = mcp_server(ServerIdentity("armarium", ""), dispatcher, capability.tools)
-    api = JsonApi([(capability.name, capability.routes)], dispatcher, gate)
-    return Demo(McpApp({"/mcp": server}, gate, sessions, metrics, beside=api), moments, metrics, capability)
+    api = JsonApi([(capability.name, capability.routes)], dispatcher, gate, events)
+    app = McpApp({"/mcp": server}, gate, sessions, metrics, beside=api)
+    return Demo(app, moments, metrics, capability, events)
 
 
 @asynccontextmanager
@@ -318,3 +347,15 @@ async def caller_of(app: McpApp, key: str | None = KEY) -> AsyncGenerator[httpx.
     transport = httpx.ASGITransport(app.asgi)
     async with httpx.AsyncClient(transport=transport, base_url=BASE, headers=headers, timeout=20) as client:
         yield client
+
+
+@asynccontextmanager
+async def served(app: McpApp) -> AsyncGenerator[str]:
+    """The application as the product serves it, on a free port; yields its address."""
+    listening, ready = listen("127.0.0.1", 0), anyio.Event()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(partial(serve_http, app, listening, grace_s=1, on_ready=ready.set))
+        with anyio.fail_after(10):
+            await ready.wait()
+        yield f"{BASE}:{listening.getsockname()[1]}"
+        tasks.cancel_scope.cancel()

@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 import httpx
 import pytest
-from demo_notes import BASE, KEY, Demo, caller_of, demo
+from demo_notes import BASE, KEY, STAFF_KEY, Demo, caller_of, demo
 
 from armarium.foundation.audit import AuditFilter, AuditLog, CallRecord, read_records
 from armarium.surfaces.dispatch import Caller
@@ -407,3 +407,36 @@ async def test_a_reader_who_leaves_ends_the_call_and_a_change_is_carried_through
             server.moments["dusk"].set()
         await server.moments.happens(f"dusk {end}")
         tasks.cancel_scope.cancel()
+
+
+async def test_a_route_may_stand_at_the_root_of_the_api(carol: httpx.AsyncClient) -> None:
+    assert (await carol.get("/api/overview")).json() == {"count": 0}
+    assert (await carol.get("/api/demo/overview")).status_code == 404
+
+
+async def test_a_route_of_a_group_is_for_its_members_and_a_denial_is_on_record(tmp_path: Path) -> None:
+    file = tmp_path / "audit.sqlite"
+    audit = AuditLog(file)
+    server = demo(audit=audit)
+    async with caller_of(server.app) as carol, caller_of(server.app, STAFF_KEY) as dave:
+        denied = await carol.put("/api/admin/rules/tea", json={})
+        assert (denied.status_code, error_of(denied)["code"]) == (403, "GROUP_REQUIRED")
+        assert "staff" not in denied.text
+        assert (await dave.put("/api/admin/rules/tea", json={})).json() == {"text": "tea"}
+        records = await recorded(file, 2)
+    audit.close()
+    assert {(each.principal, each.tool, each.code) for each in records} == {
+        ("carol", "keep_rule", "GROUP_REQUIRED"),
+        ("dave", "keep_rule", None),
+    }
+
+
+async def test_without_a_key_it_is_not_told_who_may(server: Demo) -> None:
+    async with caller_of(server.app, None) as nobody:
+        assert (await nobody.put("/api/admin/rules/tea", json={})).status_code == 401
+
+
+@pytest.mark.parametrize("path", ["/events", "/openapi.json", "/events/ws"])
+def test_no_route_takes_the_place_of_the_apis_own(path: str) -> None:
+    with pytest.raises(ValueError, match="is taken"):
+        demo(also_at_root=(path,))

@@ -40,6 +40,9 @@ LogLevel = Annotated[
 Index = Annotated[
     bool, typer.Option("--index/--no-index", help="Index the directory, so that agents can search and ask it.")
 ]
+Registry = Annotated[
+    bool, typer.Option("--registry/--no-registry", help="Keep what is known about files in DIR/.armarium.")
+]
 Write = Annotated[bool, typer.Option("--write", help="Let agents change files. Without it they only read.")]
 
 
@@ -86,6 +89,7 @@ def up(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="Directory to serve.", show_default=False)] = Path(),
     write: Write = False,
     index: Index = True,
+    registry: Registry = True,
     port: Annotated[
         int | None,
         typer.Option(metavar="N", min=0, max=65535, help="Port to listen on. [default: 8091, or a free one]"),
@@ -101,6 +105,9 @@ def up(
 ) -> None:
     """Serve one directory over HTTP, and tell how to connect.
 
+    What agents learn about files, findings and issues, is kept in DIR/.armarium and may be changed without --write: it
+    is Armarium's own. A registry that cannot be used is told, and the rest is served without it.
+
     \b
     armarium up                    this directory, read-only
     armarium up src --write        agents may change files in src
@@ -109,7 +116,9 @@ def up(
     from armarium.surfaces.cli import starting
 
     flags = {"server.port": port, "server.host": host, "security.auth": auth, "telemetry.log_level": log_level}
-    settings = starting.directory_settings(directory, write=write, index=index, name=name, flags=flags)
+    settings = starting.directory_settings(
+        directory, write=write, index=index, registry=registry, name=name, flags=flags
+    )
     command.until_interrupted(lambda: starting.up(settings, as_json=as_json))
 
 
@@ -144,6 +153,7 @@ def stdio(
     config: Annotated[Path | None, typer.Option(metavar="FILE", help="YAML file of settings, instead of DIR.")] = None,
     write: Write = False,
     index: Index = True,
+    registry: Registry = True,
     log_level: LogLevel = None,
 ) -> None:
     """Serve the client that started this process, over stdio.
@@ -154,12 +164,57 @@ def stdio(
 
     flags = {"telemetry.log_level": log_level}
     if config is None:
-        settings = starting.directory_settings(directory or Path(), write=write, index=index, flags=flags)
+        settings = starting.directory_settings(
+            directory or Path(), write=write, index=index, registry=registry, flags=flags
+        )
     elif directory is not None or write:
         raise Misuse("DIR and --write do not go with --config", hint="name directories in the file's sandbox.roots")
     else:
         settings = starting.file_settings(config, flags)
     command.until_interrupted(lambda: starting.stdio(settings))
+
+
+@app.command("rag-server")
+def rag_server(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Directory whose files are found.")],
+    http: Annotated[
+        int | None,
+        typer.Option("--http", metavar="PORT", min=0, max=65535, help="Serve over HTTP on this port, not over stdio."),
+    ] = None,
+    host: Host = None,
+    auth: Annotated[
+        str | None,
+        typer.Option(metavar="MODE", help="With --http: auto, file:PATH or none, as for `armarium up`."),
+    ] = None,
+    capability_secret_file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Answer only calls with a capability token signed with this secret."),
+    ] = None,
+    index_dir: Annotated[
+        Path | None, typer.Option(metavar="PATH", help="Where the index is kept. [default: DIR/.dir2mcp]")
+    ] = None,
+    log_level: LogLevel = None,
+    as_json: AsJson = False,
+) -> None:
+    """Serve the three RAG tools over one directory, for a gateway or any MCP client.
+
+    \b
+    armarium rag-server docs               over stdio: a gateway starts it itself
+    armarium rag-server docs --http 8092   over HTTP, behind a token
+    """
+    from armarium.surfaces.cli import rag_server as serving
+
+    if http is None and (host is not None or auth is not None or as_json):
+        raise Misuse(
+            "--host, --auth and --json go with --http", hint="over stdio only the process that started it calls"
+        )
+    flags = {"server.port": http, "server.host": host, "security.auth": auth, "telemetry.log_level": log_level}
+    settings = serving.rag_settings(directory, index_dir, flags)
+    secret = serving.shared_secret(capability_secret_file)
+    if http is None:
+        command.until_interrupted(lambda: serving.serve_over_stdio(settings, secret))
+    else:
+        command.until_interrupted(lambda: serving.serve_over_http(settings, secret, as_json=as_json))
 
 
 @app.command()

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from armarium.assembly import Settings, installed, open_authenticator, token_path
+from armarium.assembly import Settings, installed, open_authenticator, registry_chores, token_path
 from armarium.foundation.errors import ConfigError
 from armarium.foundation.events import Events
 from armarium.foundation.identity import read_token
@@ -39,6 +39,7 @@ def directory_settings(
     *,
     write: bool,
     index: bool = True,
+    registry: bool = True,
     name: str = "workspace",
     flags: Mapping[str, Any] | None = None,
 ) -> CoreSettings:
@@ -48,8 +49,7 @@ def directory_settings(
     root = {"name": name, "path": path, "allowed_tools": ["*"], "read_only": not write}
     given["sandbox.roots"] = [root]
     writable = os.access(path, os.W_OK)
-    if writable:
-        # What is known about its files is kept in the directory; where that may not be, nothing is.
+    if registry and _has_registry(Path(path), writable=writable):
         given["registry.project"] = path
     settings = load_settings(Settings, environ=os.environ, flags=given)
     if not index or not installed("corpus"):
@@ -60,6 +60,18 @@ def directory_settings(
         name_of_path = hashlib.sha256(os.fsencode(path)).hexdigest()[:16]
         given["corpus.state_dir"] = str(settings.state_path() / "corpora" / name_of_path)
     return load_settings(Settings, environ=os.environ, flags=given)
+
+
+def _has_registry(directory: Path, *, writable: bool) -> bool:
+    """Whether what is known about a directory's files can be served. Nobody asked for it by name, so one that cannot
+    be used is told and does not keep the rest from starting."""
+    chores = registry_chores(directory)
+    problem = chores.problem()
+    if problem is not None:
+        say(f"going on without the registry: {problem.message}\nhint: {problem.hint}; or start with --no-registry")
+        return False
+    # It is kept in the directory: where nothing can be, one that is there already is read.
+    return writable or chores.exists
 
 
 def file_settings(config: Path | None, flags: Mapping[str, Any] | None = None) -> CoreSettings:

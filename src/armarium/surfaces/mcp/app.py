@@ -12,7 +12,7 @@ from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.types import Receive, Scope, Send
 
 from armarium.foundation.telemetry import Metrics
@@ -28,6 +28,10 @@ class Beside(Protocol):
     @property
     def routes(self) -> Sequence[BaseRoute]:
         """What it answers to."""
+        ...
+
+    def close_streams(self) -> None:
+        """Ask those who listen to go."""
         ...
 
     def end_calls(self) -> None:
@@ -79,6 +83,13 @@ class McpApp:
         """Ask listening clients to go, so that a shutdown need not wait for them."""
         for _, endpoint in self._endpoints:
             endpoint.close_streams()
+        if self._beside is not None:
+            self._beside.close_streams()
+
+    @property
+    def takes_sockets(self) -> bool:
+        """Whether there is anything to reach by a WebSocket."""
+        return any(isinstance(route, WebSocketRoute) for route in self.asgi.routes)
 
     async def end_calls(self) -> None:
         """Cut short what is still under way, in any session or beside them; the callers are told."""

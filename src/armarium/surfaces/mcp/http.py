@@ -48,6 +48,7 @@ class McpEndpoint:
     def close_streams(self) -> None:
         """End the standing streams, which would otherwise hold the shutdown up."""
         self._closing.set()
+        self._server.changes.close()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -106,9 +107,16 @@ class McpEndpoint:
             raise Refused(409, "this session already has a listening stream")
         session.stream, messages = anyio.create_memory_object_stream[Json](_STREAM_BUFFER)
         try:
-            with self._sessions.using(session), session.stream, messages:
+            # Whoever is told that the stream is open hears of every change from then on.
+            with (
+                self._sessions.using(session),
+                session.stream,
+                messages,
+                self._server.changes.heard_by(caller.principal) as changes,
+            ):
                 await start_stream(send, session.id)
                 async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(session.pass_on, changes)
                     for ending in (_disconnected(receive), session.closed.wait(), self._closing.wait()):
                         tasks.start_soon(_then_cancel, ending, tasks.cancel_scope)
                     while True:

@@ -2,30 +2,31 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-import anyio
 import mcp_types as types
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
-from mcp.server.lowlevel import Server
+from mcp.server.lowlevel import NotificationOptions, Server
+from mcp.server.models import InitializationOptions
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from starlette.requests import HTTPConnection
 
 from armarium import __version__
 from armarium.foundation.errors import UnknownTool
-from armarium.foundation.identity import LOCAL
+from armarium.foundation.identity import LOCAL, Principal
 from armarium.foundation.tools import Json, ToolSpec
 from armarium.surfaces.dispatch import Caller, Dispatcher
+from armarium.surfaces.mcp.listing import advertised, advertised_if_possible
+from armarium.surfaces.mcp.progress import progress_of
+from armarium.surfaces.mcp.tool_changes import ToolChanges
+from armarium.surfaces.shelves import MadeOnce, Shelves
 
 CALLER = "armarium.caller"
 """Where the gate leaves the caller in an ASGI scope."""
 
-McpServer = Server[Any]
 _Context = ServerRequestContext[Any, Any]
 
 
@@ -39,35 +40,75 @@ class ServerIdentity:
     version: str = __version__
 
 
+class McpServer(Server[Any]):
+    """The SDK's server, which also knows when its tools change."""
+
+    def __init__(self, name: str, changes: ToolChanges, **traits: Any) -> None:
+        super().__init__(name, **traits)
+        self.changes = changes
+
+    def create_initialization_options(
+        self,
+        notification_options: NotificationOptions | None = None,
+        experimental_capabilities: dict[str, dict[str, Any]] | None = None,
+        extensions: dict[str, dict[str, Any]] | None = None,
+    ) -> InitializationOptions:
+        """What a client is told in the handshake: also whether the list of tools may change."""
+        options = notification_options or NotificationOptions(tools_changed=self.changes.can_happen)
+        return super().create_initialization_options(options, experimental_capabilities, extensions)
+
+
 def mcp_server(
-    identity: ServerIdentity, dispatcher: Dispatcher, tools: Sequence[ToolSpec], *, traced: bool = False
+    identity: ServerIdentity,
+    dispatcher: Dispatcher,
+    tools: Sequence[ToolSpec],
+    *,
+    shelves: Shelves | None = None,
+    traced: bool = False,
 ) -> McpServer:
-    """A server that lists `tools` and runs them through the dispatcher; `traced` if somebody collects the spans."""
-    listing = types.ListToolsResult(tools=[_advertised(tool) for tool in tools])
+    """A server that lists `tools`, and those on the `shelves` to whom they are for, and runs them through the
+    dispatcher; `traced` if somebody collects the spans."""
+    shelves = shelves or Shelves()
+    fixed = [advertised(tool) for tool in tools]
+    fixed_listing = types.ListToolsResult(tools=fixed)
+    from_shelves = MadeOnce(advertised_if_possible)
     served = frozenset(tool.name for tool in tools)
 
-    async def list_tools(context: _Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
-        return listing
+    def listed(principal: Principal) -> list[types.Tool]:
+        told = [from_shelves.of(tool) for tool in shelves.tools_for(principal)]
+        return [*fixed, *(tool for tool in told if tool is not None)]
 
-    async def call_tool(context: _Context, params: types.CallToolRequestParams) -> Json:
-        async with _progress_of(context) as report:
+    changes = ToolChanges(shelves, listed)
+
+    async def list_tools(context: _Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
+        return types.ListToolsResult(tools=listed(_caller(context).principal)) if shelves else fixed_listing
+
+    async def listen(
+        context: _Context, params: types.SubscriptionsListenRequestParams
+    ) -> types.SubscriptionsListenResult:
+        return await changes.serve(_caller(context).principal, context, params)
+
+    async def call(context: _Context, name: str, arguments: Json) -> Json:
+        async with progress_of(context) as report:
             try:
-                result = await dispatcher.call(
-                    _caller(context), params.name, params.arguments or {}, report, served=served
-                )
-                # Required from 2026-07-28 on; the SDK leaves it out for older clients.
-                return result | {"resultType": "complete"}
+                return await dispatcher.call(_caller(context), name, arguments, report, served=served, shelves=shelves)
             except UnknownTool as error:
                 unknown = MCPError(types.INVALID_PARAMS, error.message)
         # Raised out here because the progress task group would wrap it.
         raise unknown
 
-    server: McpServer = Server(
+    async def call_tool(context: _Context, params: types.CallToolRequestParams) -> Json:
+        # Required from 2026-07-28 on; the SDK leaves it out for older clients.
+        return await call(context, params.name, params.arguments or {}) | {"resultType": "complete"}
+
+    server = McpServer(
         identity.name,
+        changes,
         version=identity.version,
         title=identity.title,
         instructions=identity.instructions,
         on_list_tools=list_tools,
+        on_subscriptions_listen=listen if shelves else None,
         get_tool_input_schema={tool.name: tool.input_schema for tool in tools}.get,
     )
     # Registered by name, not as `on_call_tool`, because the dispatcher already returns the wire form.
@@ -76,10 +117,9 @@ def mcp_server(
     async def straight_to_the_tool(ctx: _Context, call_next: CallNext) -> HandlerResult:
         """Spare ordinary tool calls the SDK's models: the dispatcher checks all they would."""
         name, arguments = _plain_call(ctx)
-        if name not in served:
-            return await call_next(ctx)
-        async with _progress_of(ctx) as report:
-            return await dispatcher.call(_caller(ctx), name, arguments, report)
+        if name in served or (name and shelves):
+            return await call(ctx, name, arguments)
+        return await call_next(ctx)
 
     if not traced:
         server.middleware.clear()
@@ -100,23 +140,6 @@ def _plain_call(context: _Context) -> tuple[str, Json]:
     return (name, cast(Json, arguments)) if plain and isinstance(name, str) else ("", {})
 
 
-def _advertised(tool: ToolSpec) -> types.Tool:
-    return types.Tool(
-        name=tool.name,
-        title=tool.title,
-        description=tool.description,
-        input_schema=dict(tool.input_schema),
-        output_schema=tool.advertised_output(),
-        annotations=types.ToolAnnotations(
-            title=tool.title,
-            read_only_hint=tool.read_only,
-            destructive_hint=tool.destructive,
-            idempotent_hint=tool.idempotent,
-            open_world_hint=tool.open_world,
-        ),
-    )
-
-
 def _caller(context: _Context) -> Caller:
     carried: object = context.request
     if isinstance(carried, Caller):
@@ -124,37 +147,3 @@ def _caller(context: _Context) -> Caller:
     if isinstance(carried, HTTPConnection):
         return carried.scope[CALLER]
     return Caller(LOCAL, "stdio")
-
-
-@asynccontextmanager
-async def _progress_of(context: _Context) -> AsyncGenerator[Callable[[int], None] | None]:
-    """A function that worker threads may call to report progress; None when the client did not ask for any."""
-    if context.meta is None or context.meta.get("progress_token") is None:
-        yield None
-        return
-    loop = asyncio.get_running_loop()
-    reports, to_send = anyio.create_memory_object_stream[int](1)
-
-    def report(done: int) -> None:
-        loop.call_soon_threadsafe(_offer, reports, done)
-
-    async def forward() -> None:
-        told = -1
-        async for done in to_send:
-            if done > told:  # the protocol wants every report to be further than the last
-                told = done
-                await context.session.report_progress(done)
-
-    with reports, to_send:
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(forward)
-            yield report
-            tasks.cancel_scope.cancel()
-
-
-def _offer(reports: Any, done: int) -> None:
-    """Progress is news, not a ledger: what the client was too slow for is dropped."""
-    try:
-        reports.send_nowait(done)
-    except (anyio.WouldBlock, anyio.ClosedResourceError, anyio.BrokenResourceError):
-        return

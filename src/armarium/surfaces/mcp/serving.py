@@ -20,6 +20,7 @@ from armarium.surfaces.mcp.app import McpApp
 
 _MAX_HEAD_BYTES = 512 * 1024
 _HEAD_PATIENCE_S = 30.0
+_MAX_SOCKET_BYTES = 64 * 1024
 _KEEP_ALIVE_S = 75
 _LAST_WORDS_S = 0.5
 
@@ -36,7 +37,9 @@ async def serve_http(
     config = uvicorn.Config(
         app.asgi,
         http=_Http,
-        ws="none",
+        ws="wsproto" if app.takes_sockets else "none",
+        ws_max_size=_MAX_SOCKET_BYTES,
+        ws_per_message_deflate=False,
         loop="none",
         lifespan="off",
         log_config=None,

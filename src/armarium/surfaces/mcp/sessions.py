@@ -12,6 +12,7 @@ from typing import Any, Literal, Protocol
 from uuid import uuid4
 
 import anyio
+from anyio.streams.memory import MemoryObjectReceiveStream
 from mcp.server.connection import Connection
 from mcp.server.runner import ServerRunner, aclose_shielded
 from mcp.shared.dispatcher import CallOptions
@@ -54,6 +55,12 @@ class Session:
         self.born = self.last_used = time.monotonic()
         self.in_use = 0
         self._asked: dict[str, _Question] = {}
+
+    async def pass_on(self, changes: MemoryObjectReceiveStream[None]) -> None:
+        """Tell the client, from the end of the handshake on, that its list of tools has changed, each time it has."""
+        await self.connection.initialized.wait()
+        async for _ in changes:
+            await self.connection.send_tool_list_changed()
 
     def cancel(self, request_id: RequestId | None) -> None:
         """The client does not want this answer any more; an id nobody works on is ignored."""

@@ -14,6 +14,7 @@ from typing import BinaryIO, cast
 import anyio
 import anyio.abc
 import mcp_types as types
+from anyio.streams.memory import MemoryObjectReceiveStream
 from mcp.shared.message import SessionMessage
 
 from armarium.foundation.identity import LOCAL
@@ -72,7 +73,7 @@ async def _converse(server: McpServer, wire: Wire) -> None:
             break
     if early and _is_sessionless(early[-1]):
         # Not our usual clients: the SDK serves them, and its queues may cost what they cost.
-        streams = _SdkStreams(wire, early)
+        streams = _SdkStreams(wire, early, server.changes.close)
         await server.run(streams, streams, server.create_initialization_options())
     else:
         await _SessionConversation(server, wire).run(early)
@@ -96,17 +97,22 @@ class _SessionConversation:
     async def run(self, early: list[Json]) -> None:
         """Take messages until the client has left and, for a moment, until it has its answers."""
         try:
-            async with anyio.create_task_group() as requests:
-                for message in early:
-                    await self._take(message, requests)
-                while (message := await self._wire.read()) is not None:
-                    await self._take(message, requests)
-                with anyio.move_on_after(_FINISH_S):
-                    await self._wire.settled()
-                self._wire.give_up()
-                requests.cancel_scope.cancel()
+            with self._session.server.changes.heard_by(LOCAL) as changes:
+                await self._take_messages(early, changes)
         finally:
             await self._session.close()
+
+    async def _take_messages(self, early: list[Json], changes: MemoryObjectReceiveStream[None]) -> None:
+        async with anyio.create_task_group() as requests:
+            requests.start_soon(self._session.pass_on, changes)
+            for message in early:
+                await self._take(message, requests)
+            while (message := await self._wire.read()) is not None:
+                await self._take(message, requests)
+            with anyio.move_on_after(_FINISH_S):
+                await self._wire.settled()
+            self._wire.give_up()
+            requests.cancel_scope.cancel()
 
     async def _take(self, message: Json, requests: anyio.abc.TaskGroup) -> None:
         if "method" not in message:
@@ -130,13 +136,15 @@ class _SessionConversation:
 class _SdkStreams:
     """The wire in the form the SDK reads and writes."""
 
-    def __init__(self, wire: Wire, early: list[Json]) -> None:
+    def __init__(self, wire: Wire, early: list[Json], end_subscriptions: Callable[[], None]) -> None:
         self._wire = wire
         self._early = early
+        self._end_subscriptions = end_subscriptions
 
     async def receive(self) -> SessionMessage | Exception:
         message = self._early.pop(0) if self._early else await self._wire.read()
         if message is None:
+            self._end_subscriptions()  # the only requests that would never have their answer
             with anyio.move_on_after(_FINISH_S):
                 await self._wire.settled()
             self._wire.give_up()

@@ -12,74 +12,63 @@ import orjson
 from starlette.datastructures import Headers
 from starlette.routing import BaseRoute
 from starlette.routing import Route as Address
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
-from armarium.foundation.errors import Cancelled, InvalidArgument
+from armarium.foundation.errors import Cancelled, InvalidArgument, NotInGroup
+from armarium.foundation.events import Events
 from armarium.foundation.routes import Route
 from armarium.foundation.tools import Json
 from armarium.surfaces.dispatch import Caller, Dispatcher, Outcome
 from armarium.surfaces.gate import Gate, Refused, respond
+from armarium.surfaces.web.answering import Answering, wrong_method
 from armarium.surfaces.web.arguments import arguments_of
+from armarium.surfaces.web.connection import cancel_when_gone
+from armarium.surfaces.web.events import EventStreams
 from armarium.surfaces.web.openapi import API_ROOT, DESCRIPTION_PATH, described
 from armarium.surfaces.web.status import headers_of, status_of
 
 _SURFACE = "api"
-_CODES = {
-    400: "BAD_REQUEST",
-    402: "PAYMENT_REQUIRED",
-    404: "NOT_FOUND",
-    405: "METHOD_NOT_ALLOWED",
-    408: "REQUEST_TIMEOUT",
-    413: "PAYLOAD_TOO_LARGE",
-    415: "UNSUPPORTED_MEDIA_TYPE",
-}
-_ALWAYS_SAID = [(b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store")]
+_EVENTS_PATH = f"{API_ROOT}/events"
+_OUR_OWN = frozenset({DESCRIPTION_PATH, _EVENTS_PATH, f"{_EVENTS_PATH}/ws"})
 
 
 class JsonApi:
-    """The routes of every capability below `/api/<capability>`, and their description."""
+    """The routes of every capability, their description, and the events they tell of."""
 
-    def __init__(self, routes: Iterable[tuple[str, Sequence[Route]]], dispatcher: Dispatcher, gate: Gate) -> None:
+    def __init__(
+        self, routes: Iterable[tuple[str, Sequence[Route]]], dispatcher: Dispatcher, gate: Gate, events: Events
+    ) -> None:
         offered = [(capability, route) for capability, each in routes for route in each]
         called = {tool.name: tool for _, tool in dispatcher.tools}
         paths: dict[str, dict[str, Route]] = {}
         for capability, route in offered:
-            methods = paths.setdefault(f"{API_ROOT}/{capability}{route.path}", {})
-            if route.method in methods or called.get(route.tool.name) is not route.tool:
+            path = API_ROOT + route.path_of(capability)
+            methods = paths.setdefault(path, {})
+            taken = path in _OUR_OWN or route.method in methods
+            if taken or called.get(route.tool.name) is not route.tool:
                 raise ValueError(f"{route.method} {route.path} of {capability} is taken, or its tool is another's")
             methods[route.method] = route
         self._calls = _CallsUnderWay(dispatcher, gate)
+        self._events = EventStreams(_EVENTS_PATH, events, gate)
         description = orjson.dumps(described(offered))
         self.routes: Sequence[BaseRoute] = [
             Address(DESCRIPTION_PATH, _Page(gate, description)),
+            *self._events.routes,
             *(Address(path, _Resource(gate, self._calls, methods)) for path, methods in paths.items()),
             Address(API_ROOT, _Nothing(gate)),
             Address(API_ROOT + "/{rest:path}", _Nothing(gate)),
         ]
+
+    def close_streams(self) -> None:
+        """Ask those who listen to go."""
+        self._events.close()
 
     def end_calls(self) -> None:
         """Cut short what is still under way; the callers are told."""
         self._calls.end_all()
 
 
-class _Answering:
-    """What all addresses have in common: refusals in plain JSON, no body for HEAD, headers for browsers."""
-
-    def __init__(self, gate: Gate) -> None:
-        self.gate = gate
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        cautious = _cautious(send, with_body=scope["method"] != "HEAD")
-        try:
-            await self.answer(scope, receive, cautious)
-        except Refused as refusal:
-            await self.gate.turn_away(refusal, scope, cautious, _in_plain_json)
-
-    async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        raise NotImplementedError
-
-
-class _Resource(_Answering):
+class _Resource(Answering):
     """One path, with a tool for each of its methods."""
 
     def __init__(self, gate: Gate, calls: _CallsUnderWay, methods: Mapping[str, Route]) -> None:
@@ -93,7 +82,7 @@ class _Resource(_Answering):
         caller, body = await self.gate.admit_with_body(scope, receive)
         route = self._methods.get(scope["method"])
         if route is None:
-            raise _wrong_method(self._methods)
+            raise wrong_method(self._methods)
         if body and route.takes_body:
             _check_media_type(scope)
         outcome = await self._calls.outcome(replace(caller, surface=_SURFACE), route, scope, body, receive)
@@ -119,6 +108,9 @@ class _CallsUnderWay:
     async def outcome(self, caller: Caller, route: Route, scope: Scope, body: bytes, receive: Receive) -> Outcome:
         """How the call that a request asks for ends."""
         name, in_path = route.tool.name, scope["path_params"]
+        if not route.admits(caller.principal):
+            denial = NotInGroup("this is for members of certain groups only", hint="ask the operator of the server")
+            return self._dispatcher.refuse(caller, name, in_path, denial)
         try:
             arguments = arguments_of(route, in_path, scope["query_string"], body)
         except InvalidArgument as error:
@@ -134,7 +126,7 @@ class _CallsUnderWay:
             try:
                 if route.tool.read_only:
                     # Nobody is left to read the answer. A change is carried through all the same.
-                    tasks.start_soon(_cancel_with_connection, receive, tasks.cancel_scope)
+                    tasks.start_soon(cancel_when_gone, receive, tasks.cancel_scope)
                 outcome = await self._dispatcher.outcome(caller, name, arguments)
             finally:
                 self._running.discard(tasks.cancel_scope)
@@ -147,7 +139,7 @@ class _CallsUnderWay:
             scope.cancel()
 
 
-class _Page(_Answering):
+class _Page(Answering):
     """A document that is always the same."""
 
     def __init__(self, gate: Gate, document: bytes) -> None:
@@ -157,11 +149,11 @@ class _Page(_Answering):
     async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.gate.admit_reader(scope)
         if scope["method"] not in ("GET", "HEAD"):
-            raise _wrong_method(("GET", "HEAD"))
+            raise wrong_method(("GET", "HEAD"))
         await respond(send, 200, self._document)
 
 
-class _Nothing(_Answering):
+class _Nothing(Answering):
     """A path that no capability has."""
 
     async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -175,36 +167,9 @@ def _check_media_type(scope: Scope) -> None:
         raise Refused(415, "Content-Type must be application/json", {"accept": "application/json"})
 
 
-def _wrong_method(allowed: Iterable[str]) -> Refused:
-    listed = ", ".join(sorted(allowed))
-    return Refused(405, f"use {listed}", {"allow": listed})
-
-
-def _in_plain_json(refusal: Refused) -> Json:
-    code = refusal.reason or _CODES.get(refusal.status, "REFUSED")
-    return {"error": refusal.message, "code": code, **refusal.details}
-
-
 def _written(answer: Json) -> bytes:
     try:
         return orjson.dumps(answer)
     except TypeError:
         # Half characters become "?", and whole numbers may be of any size.
         return json.dumps(answer, ensure_ascii=False, default=str).encode("utf-8", "replace")
-
-
-def _cautious(send: Send, *, with_body: bool) -> Send:
-    async def say(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            message = {**message, "headers": [*message["headers"], *_ALWAYS_SAID]}
-        elif not with_body:
-            message = {**message, "body": b""}
-        await send(message)
-
-    return say
-
-
-async def _cancel_with_connection(receive: Receive, calls: anyio.CancelScope) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-    calls.cancel()

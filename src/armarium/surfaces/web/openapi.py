@@ -29,7 +29,8 @@ _REFUSAL: Json = {
 }
 _INTRODUCTION = (
     "The tools of this server over plain HTTP. A route takes the arguments of its tool and answers what the tool "
-    "answers; errors have the form of the capability they come from."
+    "answers; errors have the form of the capability they come from. What happens is told at `/api/events` as "
+    "server-sent events, and at `/api/events/ws` over a WebSocket."
 )
 
 
@@ -40,7 +41,7 @@ def described(routes: Sequence[tuple[str, Route]]) -> Json:
     paths: Json = {}
     for capability, route in routes:
         name = route.tool.name if uses[route.tool.name] == 1 else f"{route.tool.name}_{route.method.lower()}"
-        operations = paths.setdefault(f"{API_ROOT}/{capability}{route.path}", {})
+        operations = paths.setdefault(API_ROOT + route.path_of(capability), {})
         operations[route.method.lower()] = _operation(capability, route, name, schemas)
     return {
         "openapi": "3.1.0",
@@ -128,10 +129,17 @@ def _responses(capability: str, route: Route, schemas: _Schemas) -> Json:
     success: Json = {"description": HTTPStatus(route.success).phrase}
     if route.success != HTTPStatus.NO_CONTENT:
         success["content"] = _json(schemas.own(f"{route.tool.name}.answer", route.tool.output_schema or {}))
+    denial: Json = {}
+    if route.groups:
+        denial["403"] = {
+            "description": "The caller is in none of the groups that may do this.",
+            "content": _json({"anyOf": [error, refusal]}),
+        }
     return {
         str(route.success): success,
         "400": {"description": "The arguments do not fit.", "content": _json(error)},
         "401": {"description": "A valid bearer key is required.", "content": _json(refusal)},
+        **denial,
         "default": {
             "description": "It could not be done; the code says why.",
             "content": _json({"anyOf": [error, refusal]}),

@@ -1,0 +1,1 @@
+"""The gateway: many MCP servers behind one address, each caller seeing only theirs."""

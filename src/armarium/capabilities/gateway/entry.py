@@ -1,0 +1,71 @@
+"""The way into the gateway. What it is made of is imported when it is opened: other servers do not wait for it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from armarium.capabilities.gateway.settings import GatewaySettings, is_enabled
+from armarium.capability import Capability, Door, Facilities, Finding
+from armarium.foundation.tools import ToolSpec
+
+if TYPE_CHECKING:
+    from armarium.capabilities.gateway.service import Gateway
+
+_INSTRUCTIONS = (
+    "The gateway searches sources of many servers at once. rag_discover_resources lists the sources you may use, "
+    "rag_get_raw_results finds passages in those you name, rag_get_synthesized_results answers from them with "
+    "citations. Sources that fail are told in meta_data.errors; the others answer all the same."
+)
+
+
+@asynccontextmanager
+async def open_capability(settings: GatewaySettings, facilities: Facilities) -> AsyncGenerator[Capability]:
+    """The capability, for as long as the block runs; without tools while it is switched off."""
+    if not is_enabled(settings):
+        yield Capability("gateway", [], "")
+        return
+    from armarium.capabilities.gateway.administration_tools import administration_routes
+    from armarium.capabilities.gateway.life import open_gateway
+    from armarium.capabilities.gateway.routes import gateway_routes
+    from armarium.capabilities.gateway.tools import rag_tools, session_tools
+
+    async with open_gateway(settings, facilities) as opened:
+        tools = rag_tools(opened.gateway, top_k_max=settings.limits.top_k_max)
+        routes = [
+            *gateway_routes([*tools, *session_tools(opened.gateway)]),
+            *administration_routes(opened.administration, admin_group=settings.admin_group),
+        ]
+        yield Capability("gateway", tools, _INSTRUCTIONS, routes, opened.shelf)
+
+
+def described_tools() -> Sequence[ToolSpec]:
+    """The tools without any server behind them."""
+    from armarium.capabilities.gateway.tools import rag_tools
+
+    return rag_tools(cast("Gateway", None))
+
+
+def examine_gateway(section: GatewaySettings | None, facilities: Facilities) -> Iterable[Finding]:
+    """What `armarium doctor` is told."""
+    from armarium.capabilities.gateway.examine import examine
+
+    return examine(section, facilities)
+
+
+def kept_by_gateway(section: GatewaySettings) -> list[Path]:
+    """The folders with the files of servers: whoever could write there could have any program started."""
+    config_dir = Path(section.config_dir).expanduser().absolute()
+    return [config_dir / "overrides", config_dir / "defaults"]
+
+
+DOOR = Door(
+    "gateway",
+    GatewaySettings,
+    open_capability,
+    examine_gateway,
+    keeps=kept_by_gateway,
+    described=described_tools,
+)

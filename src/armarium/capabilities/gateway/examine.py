@@ -1,0 +1,40 @@
+"""What `armarium doctor` finds out about the gateway before a start."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from armarium.capabilities.gateway.errors import RegistryInvalid
+from armarium.capabilities.gateway.server_files import ServerSpec, StdioTransport, read_registry
+from armarium.capabilities.gateway.settings import FEATURE_VARIABLE, GatewaySettings, is_enabled
+from armarium.capability import Facilities, Finding
+
+
+def examine(section: GatewaySettings | None, facilities: Facilities) -> Iterator[Finding]:
+    """Read the files of servers, and look whether their programs are there; start none."""
+    if section is None:
+        return
+    if not is_enabled(section):
+        yield Finding("gateway", "warn", "is switched off", f"see `gateway.enabled` and {FEATURE_VARIABLE}")
+        return
+    try:
+        registry = read_registry(Path(section.config_dir).expanduser())
+    except RegistryInvalid as error:
+        for problem in error.problems:
+            yield Finding("gateway servers", "fail", problem, "mend the file")
+        return
+    enabled = [spec for spec in registry.servers.values() if spec.enabled]
+    yield Finding("gateway servers", "ok", f"{len(enabled)} of {len(registry.servers)} enabled")
+    for spec in enabled:
+        if (missing := _missing_program(spec)) is not None:
+            told = f"{spec.name} starts {missing}, which is not there"
+            yield Finding("gateway servers", "warn", told, "install it, or correct `command`")
+
+
+def _missing_program(spec: ServerSpec) -> str | None:
+    if not isinstance(spec.transport, StdioTransport):
+        return None
+    path = spec.transport.env.get("PATH")
+    return None if shutil.which(spec.transport.command, path=path) else spec.transport.command

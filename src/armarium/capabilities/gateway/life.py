@@ -1,0 +1,134 @@
+"""Opens the gateway, part by part, and closes it in reverse: the servers of the registry, models, and the gateway."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import anyio
+from pydantic import SecretStr
+
+from armarium.capabilities.gateway.administration import Administration
+from armarium.capabilities.gateway.capability_tokens import CapabilityTokens
+from armarium.capabilities.gateway.connections import Connections
+from armarium.capabilities.gateway.errors import RegistryInvalid
+from armarium.capabilities.gateway.live import LiveServers
+from armarium.capabilities.gateway.metrics import GatewayMetrics
+from armarium.capabilities.gateway.own import OwnServer
+from armarium.capabilities.gateway.proxy import ProxyShelf
+from armarium.capabilities.gateway.remote import Deadlines
+from armarium.capabilities.gateway.searching import SecondLook
+from armarium.capabilities.gateway.service import Current, Gateway, Rules
+from armarium.capabilities.gateway.settings import GatewayLimits, GatewaySettings
+from armarium.capabilities.gateway.synthesis import Writer
+from armarium.capabilities.gateway.upstreams.answers import UpstreamLimits
+from armarium.capabilities.gateway.upstreams.pool import Upstreams
+from armarium.capability import Facilities
+from armarium.foundation.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class OpenGateway:
+    """The gateway while it is open: the three tools' service, and what changes under it."""
+
+    gateway: Gateway
+    shelf: ProxyShelf
+    administration: Administration
+
+
+@asynccontextmanager
+async def open_gateway(settings: GatewaySettings, facilities: Facilities) -> AsyncGenerator[OpenGateway]:
+    """The gateway over the servers that the files name, and over what this server keeps itself."""
+    async with AsyncExitStack() as parts:
+        # Both are made below: they need the connections that tell them their news.
+        shelf: ProxyShelf
+        servers: LiveServers
+        upstreams = Upstreams(
+            upstream_limits(settings.limits),
+            on_tools_changed=lambda server: shelf.tools_changed(server),
+            on_health=lambda health: servers.tell_health(health),
+        )
+        await parts.enter_async_context(upstreams)
+        servers = LiveServers(
+            _config_directory(settings), upstreams, facilities.events, admin_group=settings.admin_group
+        )
+        shelf = ProxyShelf(servers)
+        try:
+            await servers.reload()
+        except RegistryInvalid as error:
+            raise ConfigError(error.message, hint="mend the file, or take it away") from error
+        gateway = await gateway_over(servers.current, settings, facilities, parts)
+        tasks = await parts.enter_async_context(anyio.create_task_group())
+        tasks.start_soon(shelf.keep_filled)
+        if settings.watch:
+            tasks.start_soon(servers.watch)
+        try:
+            yield OpenGateway(gateway, shelf, Administration(servers))
+        finally:
+            tasks.cancel_scope.cancel()
+
+
+async def gateway_over(
+    current: Current, settings: GatewaySettings, facilities: Facilities, parts: AsyncExitStack
+) -> Gateway:
+    """The gateway over servers that may change; what it opens is closed with `parts`."""
+    second_look, writer = _second_look(settings), _writer(settings)
+    if second_look is not None:
+        parts.push_async_callback(second_look.reranker.aclose)
+    if writer is not None:
+        parts.push_async_callback(writer.chat.aclose)
+    limits, tokens = settings.limits, settings.tokens
+    secret = _value(tokens.secret)
+    return Gateway(
+        current,
+        OwnServer(facilities.sources) if settings.own_sources else None,
+        Rules(Deadlines(limits.call_timeout_s, limits.discover_timeout_s), limits.discovery_kept_s),
+        Connections(longest_s=tokens.session_ttl_s),
+        CapabilityTokens(secret.encode() if secret else None, ttl_s=tokens.ttl_s),
+        second_look=second_look,
+        writer=writer,
+        on_asked=GatewayMetrics(facilities.metrics.registry).asked,
+    )
+
+
+def _config_directory(settings: GatewaySettings) -> Path:
+    return Path(settings.config_dir).expanduser()
+
+
+def upstream_limits(limits: GatewayLimits) -> UpstreamLimits:
+    """What one server may cost, as its connection wants it."""
+    return UpstreamLimits(
+        connect_timeout_s=limits.connect_timeout_s,
+        call_timeout_s=limits.call_timeout_s,
+        discover_timeout_s=limits.discover_timeout_s,
+        concurrency=limits.concurrency_per_server,
+        max_answer_bytes=limits.max_answer_bytes,
+        breaker_failures=limits.breaker.failures,
+        breaker_open_s=limits.breaker.open_s,
+    )
+
+
+def _second_look(settings: GatewaySettings) -> SecondLook | None:
+    rerank = settings.rerank
+    if rerank.base_url is None:
+        return None
+    from armarium.providers.cohere import CohereReranker, cohere_client
+
+    reranker = CohereReranker(cohere_client(rerank.base_url, _value(rerank.api_key)), rerank.model)
+    return SecondLook(reranker, rerank.candidates, rerank.timeout_s)
+
+
+def _writer(settings: GatewaySettings) -> Writer | None:
+    answers = settings.answers
+    if answers.model is None:
+        return None
+    from armarium.providers.openai import OpenAIChat, openai_client
+
+    chat = OpenAIChat(openai_client(answers.base_url, _value(answers.api_key)), answers.model)
+    return Writer(chat, answers.timeout_s, answers.max_context_chars)
+
+
+def _value(secret: SecretStr | None) -> str | None:
+    return secret.get_secret_value() or None if secret is not None else None

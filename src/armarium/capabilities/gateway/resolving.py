@@ -1,0 +1,188 @@
+"""From the ids that a caller writes to the servers that have them: what is unknown or forbidden goes no further."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from armarium.capabilities.gateway.access import may_see_server, may_use_source
+from armarium.capabilities.gateway.errors import GatewayError
+from armarium.capabilities.gateway.fanout import Job, ask_all
+from armarium.capabilities.gateway.keyring import Keyring
+from armarium.capabilities.gateway.known import KnownResources
+from armarium.capabilities.gateway.model import DiscoveryFilters, RagServer, Resource, Secrets
+from armarium.capabilities.gateway.refusals import InvalidSource, UnauthorizedSource
+from armarium.foundation.tools import Call
+
+_ECHOED = 80
+
+
+@dataclass(frozen=True, slots=True)
+class SourceError:
+    """Why one source is not in the answer."""
+
+    source: str
+    """As the caller wrote it."""
+    server: str | None
+    error: GatewayError
+
+
+@dataclass(slots=True)
+class Chosen:
+    """What of one server is asked for."""
+
+    server: RagServer
+    resources: dict[str, Resource] = field(default_factory=dict[str, Resource])
+    asked: dict[str, str] = field(default_factory=dict[str, str])
+    """How the caller wrote each id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resolution:
+    """Which servers to ask for what, and what cannot be asked."""
+
+    chosen: Mapping[str, Chosen]
+    errors: Sequence[SourceError]
+
+
+@dataclass(frozen=True, slots=True)
+class _Knowledge:
+    """What is known of the caller's servers: their sources, or why they are not known."""
+
+    resources: dict[str, Mapping[str, Resource]] = field(default_factory=dict[str, Mapping[str, Resource]])
+    failed: dict[str, GatewayError] = field(default_factory=dict[str, GatewayError])
+    asked_now: set[str] = field(default_factory=set[str])
+
+
+class Resolver:
+    """Finds sources for callers. Nothing is asked of a server that its caller may not see."""
+
+    def __init__(self, known: KnownResources, keyring: Keyring, *, discover_s: float) -> None:
+        self._known = known
+        self._keyring = keyring
+        self._discover_s = discover_s
+
+    async def resolve(
+        self, call: Call, servers: Mapping[str, RagServer], asked: Iterable[str], given: Secrets
+    ) -> Resolution:
+        """`servers` are all there are. Ids are `<server>:<id>`, or the server's own where only one of the caller's
+        servers has it; a name of a server before a colon always means that server."""
+        visible = {name: server for name, server in servers.items() if may_see_server(call.principal, server.spec)}
+        named = {each: _split(each, servers) for each in dict.fromkeys(asked)}
+        knowledge = _Knowledge()
+        wanted = {name for name, _ in named.values() if name in visible}
+        if any(name is None for name, _ in named.values()):
+            wanted |= set(visible)
+        addressee = wanted if given and len(wanted) == 1 else set[str]()
+        await self._learn(call, [visible[name] for name in wanted], knowledge, given if addressee else {})
+        if stale := self._stale(named, visible, knowledge):
+            await self._learn(call, stale, knowledge, given if addressee else {}, anew=True)
+        return _resolution(call, named, servers, visible, knowledge)
+
+    async def _learn(
+        self, call: Call, servers: Iterable[RagServer], knowledge: _Knowledge, given: Secrets, *, anew: bool = False
+    ) -> None:
+        jobs: dict[str, Job[Mapping[str, Resource]]] = {}
+        for server in servers:
+            resources = None if anew else self._known.get(call.principal, server.spec)
+            if resources is not None:
+                knowledge.resources[server.spec.name] = resources
+            else:
+                jobs[server.spec.name] = Job(lambda server=server: self._told(call, server, given), self._discover_s)
+        answers = await ask_all(jobs)
+        knowledge.resources.update(answers.answered)
+        knowledge.failed.update(answers.failed)
+        knowledge.asked_now.update(jobs)
+
+    async def _told(self, call: Call, server: RagServer, given: Secrets) -> Mapping[str, Resource]:
+        secrets = {**self._keyring.lent(call.principal, server.spec.name), **given}
+        listing = await server.discover(call, DiscoveryFilters(), secrets)
+        return self._known.learn(call.principal, server.spec, listing)
+
+    def _stale(
+        self, named: Mapping[str, tuple[str | None, str]], visible: Mapping[str, RagServer], knowledge: _Knowledge
+    ) -> list[RagServer]:
+        """Servers that may have got a source since they last told, because somebody asks for one not known."""
+        names: set[str] = set()
+        for server, source_id in named.values():
+            candidates = visible if server is None else {server} & set(visible)
+            if not any(source_id in knowledge.resources.get(name, ()) for name in candidates):
+                names |= set(candidates)
+        return [visible[name] for name in names - knowledge.asked_now]
+
+
+def _split(asked: str, servers: Mapping[str, RagServer]) -> tuple[str | None, str]:
+    server, colon, source_id = asked.partition(":")
+    return (server, source_id) if colon and source_id and server in servers else (None, asked)
+
+
+def _resolution(
+    call: Call,
+    named: Mapping[str, tuple[str | None, str]],
+    servers: Mapping[str, RagServer],
+    visible: Mapping[str, RagServer],
+    knowledge: _Knowledge,
+) -> Resolution:
+    chosen: dict[str, Chosen] = {}
+    errors: list[SourceError] = []
+    for asked, (name, source_id) in named.items():
+        try:
+            server = _bare(call, source_id, visible, knowledge) if name is None else servers[name]
+            resource = _allowed(call, server, source_id, knowledge)
+        except GatewayError as error:
+            errors.append(SourceError(asked, name, error))
+            continue
+        part = chosen.setdefault(server.spec.name, Chosen(server))
+        part.resources[source_id] = resource
+        part.asked.setdefault(source_id, asked)
+    return Resolution(chosen, errors)
+
+
+def _bare(call: Call, source_id: str, visible: Mapping[str, RagServer], knowledge: _Knowledge) -> RagServer:
+    """The one server of the caller's that has a source of this id."""
+    having = [name for name in visible if source_id in knowledge.resources.get(name, ())]
+    allowed = [
+        name
+        for name in having
+        if may_use_source(call.principal, visible[name].spec, source_id, knowledge.resources[name][source_id])
+    ]
+    if len(allowed) > 1:
+        options = " or ".join(f"{name}:{source_id}"[:_ECHOED] for name in sorted(allowed))
+        raise InvalidSource(f"several servers have the source {_quoted(source_id)}", hint=f"say which: {options}")
+    if allowed or having:
+        return visible[(allowed or having)[0]]
+    # Its server may be one of those that do not answer.
+    for name, server in visible.items():
+        hinted = any(source.id == source_id for source in server.spec.data_sources)
+        if name in knowledge.failed and hinted:
+            return server
+    if knowledge.failed:
+        raise next(iter(knowledge.failed.values()))
+    raise _unknown(source_id)
+
+
+def _allowed(call: Call, server: RagServer, source_id: str, knowledge: _Knowledge) -> Resource:
+    resource = knowledge.resources.get(server.spec.name, {}).get(source_id)
+    if not may_use_source(call.principal, server.spec, source_id, resource):
+        raise UnauthorizedSource(
+            f"you may not use the source {_quoted(source_id)}",
+            hint="rag_discover_resources lists those you may",
+            # What the audit trail shows as the place that was denied.
+            root=server.spec.name,
+            path=source_id,
+        )
+    if server.spec.name in knowledge.failed:
+        raise knowledge.failed[server.spec.name]
+    if resource is None:
+        raise _unknown(source_id)
+    return resource
+
+
+def _unknown(source_id: str) -> InvalidSource:
+    return InvalidSource(
+        f"there is no source {_quoted(source_id)}", hint="rag_discover_resources lists those there are"
+    )
+
+
+def _quoted(text: str) -> str:
+    return repr(text if len(text) <= _ECHOED else text[:_ECHOED] + "…")

@@ -1,0 +1,58 @@
+"""The values that must not be read in anything a server says: its keys, and the tokens of calls in flight."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from armarium.capabilities.gateway.sensitive import secrets_in
+from armarium.capabilities.gateway.server_files import HttpTransport, ServerSpec, StdioTransport
+
+_SHORTEST_SECRET = 4
+_MASK = "***"
+
+
+class Secrets:
+    """What to mask of one server's words."""
+
+    def __init__(self, spec: ServerSpec) -> None:
+        self._standing = set(_words(_configured(spec)))
+        self._in_flight: Counter[str] = Counter()
+
+    @contextmanager
+    def held(self, arguments: Mapping[str, Any]) -> Generator[None]:
+        """Mask the call's tokens while it lasts."""
+        tokens = list(_words(secrets_in(arguments).values()))
+        self._in_flight.update(tokens)
+        try:
+            yield
+        finally:
+            self._in_flight.subtract(tokens)
+            for token in tokens:
+                if self._in_flight[token] <= 0:
+                    del self._in_flight[token]
+
+    def scrubbed(self, text: str) -> str:
+        """The text without any of them."""
+        # The longest first: a secret may be the beginning of another.
+        for secret in sorted(self._standing | set(self._in_flight), key=len, reverse=True):
+            text = text.replace(secret, _MASK)
+        return text
+
+
+def _configured(spec: ServerSpec) -> Iterable[str]:
+    match spec.transport:
+        case StdioTransport(env=env):
+            return env.values()
+        case HttpTransport(headers=headers):
+            return headers.values()
+        case None:
+            return ()
+
+
+def _words(values: Iterable[str]) -> Iterable[str]:
+    """Each value and each word of it: `Bearer KEY` is mostly repeated without `Bearer`."""
+    for value in values:
+        yield from (word for word in (value, *value.split()) if len(word) >= _SHORTEST_SECRET)

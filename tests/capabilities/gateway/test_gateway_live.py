@@ -1,0 +1,194 @@
+"""Servers come, go and change while `armarium serve` runs: by file, by the administrators' routes, tools and events."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx
+import pytest
+
+from armarium.foundation.identity import key_hash
+from support import hostile_upstream
+from support.client import connected
+from support.server import ServerProcess, installed_command, write_config
+
+Json = dict[str, Any]
+PATIENCE_S = 60.0
+CANARY = "canary-live-77aa-never-shown"
+USERS = {"anna": ["users"], "guest": [], "root": ["admin"]}
+HOSTILE: Json = {"command": sys.executable, "args": [str(Path(hostile_upstream.__file__))]}
+
+
+@dataclass(frozen=True)
+class House:
+    """A running server, and the files that tell it which servers are behind it."""
+
+    process: ServerProcess
+    config: Path
+
+    def api(self, user: str) -> httpx.Client:
+        headers = {"authorization": f"Bearer key-of-{user}"}
+        return httpx.Client(base_url=f"{self.process.url}/api", headers=headers, timeout=PATIENCE_S)
+
+    def write(self, kind: str, content: Json | str) -> None:
+        file = self.config / "overrides" / kind
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(content if isinstance(content, str) else json.dumps(content))
+
+    async def tools(self, user: str) -> set[str]:
+        async with connected(self.process.url, key=f"key-of-{user}") as client:
+            return {tool.name for tool in (await client.mcp.list_tools()).tools}
+
+    async def tools_become(self, user: str, wanted: Callable[[set[str]], bool]) -> set[str]:
+        with anyio.fail_after(PATIENCE_S):
+            while not wanted(names := await self.tools(user)):
+                await anyio.sleep(0.05)
+        return names
+
+
+@contextmanager
+def started(base: Path) -> Generator[House]:
+    keys = [
+        {"username": user, "groups": groups, "key_sha256": key_hash(f"key-of-{user}")} for user, groups in USERS.items()
+    ]
+    settings = {
+        "state_dir": str(base / "state"),
+        "server": {"port": 0},
+        "security": {"auth": "keys", "keys": keys},
+        "gateway": {"config_dir": str(base / "config")},
+    }
+    command = [installed_command("armarium"), "serve", "--config", str(write_config(base, settings))]
+    with ServerProcess(command) as process:
+        yield House(process, base / "config")
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Generator[House]:
+    with started(tmp_path) as running:
+        yield running
+
+
+def told(answer: httpx.Response, status: int = 200) -> Any:
+    assert answer.status_code == status, answer.text
+    return answer.json()
+
+
+async def test_a_file_that_changes_is_taken_over_and_its_tools_appear_for_whom_it_names(house: House) -> None:
+    assert not any("." in name for name in await house.tools("anna"))
+    house.write("mcp.json", {"odd": HOSTILE | {"groups": ["users"]}})
+    names = await house.tools_become("anna", lambda names: "odd.echo" in names)
+    assert "odd.facts" in names
+    assert not any(name.startswith("odd.") for name in await house.tools("guest"))
+    async with connected(house.process.url, key="key-of-anna") as client:
+        result = await client.mcp.call_tool("odd.echo", {"said": "hello", "nothing": None})
+        assert not result.is_error
+    async with connected(house.process.url, key="key-of-guest") as client:
+        with pytest.raises(Exception, match="unknown tool"):
+            await client.mcp.call_tool("odd.echo", {})
+    house.write("mcp.json", {})
+    await house.tools_become("anna", lambda names: "odd.echo" not in names)
+
+
+async def test_a_broken_file_changes_nothing_and_says_why(house: House) -> None:
+    house.write("mcp.json", {"odd": HOSTILE})
+    await house.tools_become("anna", lambda names: "odd.echo" in names)
+    house.write("mcp.json", '{"odd": {"comand": "x"}}')
+    with house.api("root") as admin:
+        refused = told(admin.post("/admin/mcp/reload"), 422)
+        assert "command" in json.dumps(refused)
+        seen = told(admin.get("/admin/mcp"))
+    assert seen["problems"]
+    assert [server["name"] for server in seen["servers"]] == ["odd"]
+    assert "odd.echo" in await house.tools("anna")
+
+
+async def test_administrators_change_servers_and_hints_and_nobody_else_does(house: House) -> None:
+    entry = HOSTILE | {"groups": ["users"], "env": {"KEY": CANARY, "PLACE": "${HOME}"}}
+    with house.api("root") as admin, house.api("anna") as anna:
+        for method, path in (("GET", ""), ("POST", "/reload"), ("PUT", "/servers/odd"), ("DELETE", "/servers/odd")):
+            body = {"json": entry} if method == "PUT" else {}
+            assert anna.request(method, f"/admin/mcp{path}", **body).status_code == 403
+        done = told(admin.put("/admin/mcp/servers/odd?kind=generic", json=entry))
+        assert done["added"] == ["odd"]
+        shown = told(admin.get("/admin/mcp/servers/odd"))
+        assert shown["entry"]["env"] == {"KEY": "********", "PLACE": "${HOME}"}
+        assert CANARY not in admin.get("/admin/mcp").text
+        # What was masked stays as it was when it is sent back.
+        changed = told(admin.put("/admin/mcp/servers/odd?kind=generic", json=shown["entry"] | {"description": "odd"}))
+        assert changed["changed"] == ["odd"]
+        assert CANARY in (house.config / "overrides" / "mcp.json").read_text()
+        hint = {"name": "Lamps", "groups": ["users"]}
+        told(admin.put("/admin/mcp/servers/odd/sources/lamps", json=hint))
+        assert told(admin.get("/admin/mcp/servers/odd"))["entry"]["dataSources"] == [{"id": "lamps", **hint}]
+        told(admin.delete("/admin/mcp/servers/odd/sources/lamps"))
+        assert "dataSources" not in told(admin.get("/admin/mcp/servers/odd"))["entry"]
+        assert told(admin.delete("/admin/mcp/servers/odd/sources/lamps"), 404)["error"]
+        assert told(admin.delete("/admin/mcp/servers/odd"))["removed"] == ["odd"]
+        told(admin.get("/admin/mcp/servers/odd"), 404)
+    assert CANARY not in "\n".join(map(str, house.process.log))
+
+
+@pytest.mark.parametrize(
+    ("name", "entry"),
+    [
+        ("odd", {"comand": "x"}),
+        ("odd", {"command": "x", "url": "http://127.0.0.1:1/mcp"}),
+        ("odd", {"command": "x", "env": {"KEY": "${NO_SUCH_VARIABLE_HERE}"}}),
+        ("armarium", {"command": "x"}),
+        ("odd", {"url": "ftp://127.0.0.1/"}),
+        ("odd", {}),
+    ],
+)
+async def test_what_would_not_be_a_registry_is_not_written(house: House, name: str, entry: Json) -> None:
+    with house.api("root") as admin:
+        assert admin.put(f"/admin/mcp/servers/{name}", json=entry).status_code in (400, 422)
+        assert told(admin.get("/admin/mcp"))["servers"] == []
+    assert not (house.config / "overrides" / "rag-mcp.json").exists()
+
+
+async def test_a_broken_file_at_the_start_is_a_mistake_in_the_configuration(tmp_path: Path) -> None:
+    (tmp_path / "config" / "defaults").mkdir(parents=True)
+    (tmp_path / "config" / "defaults" / "rag-mcp.json").write_text("{")
+    with pytest.raises(AssertionError, match=r"rag-mcp\.json is not valid JSON"), started(tmp_path):
+        pass
+
+
+async def test_a_reload_is_told_to_everybody_and_names_only_to_administrators(house: House) -> None:
+    heard: dict[str, list[tuple[str, Json]]] = {"anna": [], "root": []}
+
+    async def listen(user: str) -> None:
+        headers = {"authorization": f"Bearer key-of-{user}"}
+        async with (
+            httpx.AsyncClient(base_url=house.process.url, headers=headers, timeout=PATIENCE_S) as client,
+            client.stream("GET", "/api/events") as stream,
+        ):
+            listening.append(user)
+            name = ""
+            async for line in stream.aiter_lines():
+                if line.startswith("event: "):
+                    name = line.removeprefix("event: ")
+                elif line.startswith("data: "):
+                    heard[user].append((name, json.loads(line.removeprefix("data: "))))
+
+    listening: list[str] = []
+    async with anyio.create_task_group() as tasks:
+        for user in heard:
+            tasks.start_soon(listen, user)
+        with anyio.fail_after(PATIENCE_S):
+            while len(listening) < len(heard):
+                await anyio.sleep(0.02)
+            with house.api("root") as admin:
+                told(admin.put("/admin/mcp/servers/hidden?kind=generic", json=HOSTILE | {"groups": ["nobody"]}))
+            while "server_registry_changes" not in {name for name, _ in heard["root"]} or not heard["anna"]:
+                await anyio.sleep(0.02)
+        tasks.cancel_scope.cancel()
+    assert {name for name, _ in heard["anna"]} == {"server_registry_updated"}
+    assert "hidden" not in json.dumps(heard["anna"])
+    assert any(data.get("added") == ["hidden"] for _, data in heard["root"])

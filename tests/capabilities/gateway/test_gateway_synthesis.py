@@ -1,0 +1,193 @@
+"""Answers: the server's own where it writes one, otherwise made from the hits, always with citations that exist."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from typing import Any
+
+import anyio
+import pytest
+from rag_fakes import ANNA, FakeSource, FakeUpstream, hit, own_hit, resource, rig
+
+from armarium.capabilities.gateway.contract import RAW_RESULTS, SYNTHESIZED
+from armarium.capabilities.gateway.synthesis import Writer
+from armarium.providers.errors import OpenAIUnavailable
+from armarium.providers.interfaces import Message
+
+Json = dict[str, Any]
+LAMP = "The lamp is lit at dusk by the keeper. Its lens turns once in thirty seconds."
+HORN = "In fog the horn sounds every two minutes."
+
+
+def lighthouse(**more: Any) -> FakeUpstream:
+    return FakeUpstream(
+        [resource("guide"), resource("fog")],
+        [hit("lamp", "guide", 0.9, chunk=LAMP), hit("horn", "fog", 0.8, chunk=HORN)],
+        **more,
+    )
+
+
+class FakeChat:
+    """A model that says what it is told to, or fails."""
+
+    model = "parrot"
+
+    def __init__(self, says: str | Exception) -> None:
+        self._says = says
+        self.heard: list[Message] = []
+
+    async def stream(self, messages: Sequence[Message], **options: Any) -> AsyncGenerator[str]:
+        self.heard += messages
+        if isinstance(self._says, Exception):
+            raise self._says
+        for word in self._says.split(" "):
+            yield word + " "
+
+    async def aclose(self) -> None: ...
+
+
+def writer(says: str | Exception) -> Writer:
+    return Writer(FakeChat(says), timeout_s=5, max_context_chars=2000)
+
+
+async def synthesized(served: Any, *sources: str, **more: Any) -> Json:
+    return await served.answer(ANNA, SYNTHESIZED, query="When is the lamp lit?", sources=list(sources), **more)
+
+
+async def test_the_only_server_writes_the_answer_itself() -> None:
+    upstream = lighthouse(answers=True)
+    answer = await synthesized(rig({"one": upstream}), "guide", synthesis_params={"style": "short"})
+    assert answer["results"]["answer"] == "as the server says"
+    assert answer["results"]["citations"] == [{"resourceId": "one:guide", "server": "one"}]
+    assert answer["meta_data"]["synthesized_by"] == "one"
+    (asked,) = upstream.calls_of(SYNTHESIZED)
+    assert (asked["username"], asked["synthesis_params"]) == ("anna", {"style": "short"})
+    assert not upstream.calls_of(RAW_RESULTS)
+
+
+async def test_what_a_server_shows_beside_its_answer_is_passed_on_as_far_as_it_is_of_the_contract() -> None:
+    upstream = lighthouse(answers=True)
+    upstream.say(
+        SYNTHESIZED,
+        {
+            "results": {"answer": "so", "citations": [7, {"title": "T"}], "limits": {"truncated": True, "reason": 5}},
+            "artifacts": [{"name": "r.html", "b64": "PGI+", "mime": "text/html", "path": "/etc"}, {"name": "x"}],
+            "display": {"open_canvas": True, "primary_file": "r.html", "mode": 3, "run": "this"},
+            "meta_data": {"model": "m-1"},
+        },
+    )
+    answer = await synthesized(rig({"one": upstream}), "guide")
+    assert answer["artifacts"] == [{"name": "r.html", "b64": "PGI+", "mime": "text/html"}]
+    assert answer["display"] == {"open_canvas": True, "primary_file": "r.html"}
+    assert answer["results"]["limits"] == {"truncated": True}
+    assert answer["meta_data"]["model"] == "m-1"
+    assert answer["meta_data"]["servers"]["one"]["dropped"] == 2
+
+
+async def test_a_server_without_the_tool_is_answered_from_by_its_own_sentences_with_citations() -> None:
+    answer = await synthesized(rig({"one": lighthouse()}), "guide")
+    results = answer["results"]
+    assert "The lamp is lit at dusk by the keeper. [1]" in results["answer"]
+    (citation,) = results["citations"]
+    assert (citation["marker"], citation["resourceId"], citation["uri"]) == ("[1]", "one:guide", "wiki://guide/lamp")
+    assert answer["meta_data"]["model"] == "extractive"
+    assert answer["meta_data"]["synthesized_by"] == "armarium"
+
+
+async def test_sources_of_several_servers_are_answered_from_together() -> None:
+    corpus = FakeSource("corpus", {"*": ["corpus"]}, [own_hit("oil", "corpus", "The lamp burns oil that is lit.")])
+    served = rig({"one": lighthouse(answers=True)}, own=[corpus])
+    answer = await synthesized(served, "guide", "corpus")
+    assert {citation["server"] for citation in answer["results"]["citations"]} == {"one", "armarium"}
+
+
+@pytest.mark.parametrize("code", ["backend_unavailable", "something_else"])
+async def test_a_server_that_cannot_write_now_is_searched_instead(code: str) -> None:
+    upstream = lighthouse(answers=True)
+    upstream.refuse_with(SYNTHESIZED, code)
+    answer = await synthesized(rig({"one": upstream}), "guide")
+    assert "lit at dusk" in answer["results"]["answer"]
+
+
+@pytest.mark.parametrize("code", ["unauthorized_user", "unauthorized_source", "token_expired", "rate_limited"])
+async def test_a_servers_denial_is_not_gone_around(code: str) -> None:
+    upstream = lighthouse(answers=True)
+    upstream.refuse_with(SYNTHESIZED, code)
+    served = rig({"one": upstream})
+    assert (await served.refusal(ANNA, SYNTHESIZED, query="q", sources=["guide"]))["code"] == code
+    assert not upstream.calls_of(RAW_RESULTS)
+
+
+async def test_a_server_that_had_its_time_is_not_waited_for_again() -> None:
+    async def never(asked: Json) -> Json:
+        await anyio.sleep_forever()
+        raise AssertionError
+
+    upstream = lighthouse(answers=True)
+    upstream.handlers[SYNTHESIZED] = never
+    served = rig({"one": upstream}, {"one": {"timeouts": {"call_s": 0.05}}})
+    refused = await served.refusal(ANNA, SYNTHESIZED, query="q", sources=["guide"])
+    assert (refused["code"], refused["reason"]) == ("backend_unavailable", "backend_timeout")
+    assert not upstream.calls_of(RAW_RESULTS)
+
+
+async def test_a_model_answers_from_numbered_passages_and_numbers_that_do_not_exist_are_taken_out() -> None:
+    chat = writer("The lamp is lit at dusk [1], the horn in fog [2] and the moon at noon [9] [1, 7].")
+    answer = await synthesized(rig({"one": lighthouse()}, writer=chat), "guide", "fog")
+    assert answer["results"]["answer"] == "The lamp is lit at dusk [1], the horn in fog [2] and the moon at noon [1]."
+    assert [citation["marker"] for citation in answer["results"]["citations"]] == ["[1]", "[2]"]
+    assert answer["meta_data"]["model"] == "parrot"
+    assert isinstance(chat.chat, FakeChat)
+    assert LAMP in chat.chat.heard[1].content
+
+
+async def test_when_the_model_fails_the_hits_speak_for_themselves() -> None:
+    answer = await synthesized(rig({"one": lighthouse()}, writer=writer(OpenAIUnavailable("away"))), "guide")
+    assert answer["meta_data"]["model"] == "extractive"
+    assert "lit at dusk" in answer["results"]["answer"]
+
+
+async def test_markers_inside_a_passage_are_not_taken_for_citations() -> None:
+    upstream = FakeUpstream(
+        [resource("guide")], [hit("x", "guide", 1.0, chunk="The lamp is lit at noon [1] they say.")]
+    )
+    answer = await synthesized(rig({"one": upstream}), "guide")
+    assert "(1) they say. [1]" in answer["results"]["answer"]
+
+
+async def test_an_answer_is_cut_to_the_length_asked_for_and_says_so() -> None:
+    answer = await synthesized(rig({"one": lighthouse()}), "guide", synthesis_params={"max_chars": 60})
+    assert len(answer["results"]["answer"]) <= 60
+    assert answer["results"]["limits"]["truncated"] is True
+    assert all(each["marker"] in answer["results"]["answer"] for each in answer["results"]["citations"])
+
+
+async def test_hits_that_the_caller_chose_are_what_the_answer_is_made_of() -> None:
+    upstream = lighthouse()
+    served = rig({"one": upstream})
+    chosen = (await served.hits(ANNA, "guide", "fog"))[:1]
+    answer = await synthesized(served, "guide", "fog", provided_context={"hits": chosen})
+    assert len(upstream.calls_of(RAW_RESULTS)) == 1
+    assert [citation["resourceId"] for citation in answer["results"]["citations"]] == ["one:guide"]
+
+
+async def test_chosen_hits_reach_the_server_under_its_own_ids() -> None:
+    upstream = lighthouse(answers=True)
+    chosen = [{"id": "lamp", "resourceId": "one:guide", "snippet": "s"}]
+    await synthesized(rig({"one": upstream}), "guide", provided_context={"hits": chosen})
+    (asked,) = upstream.calls_of(SYNTHESIZED)
+    assert asked["provided_context"]["hits"][0]["resourceId"] == "guide"
+
+
+async def test_chosen_hits_do_not_open_a_source_that_may_not_be_used() -> None:
+    served = rig({"one": lighthouse()}, {"one": {"groups": ["legal"]}})
+    refused = await served.refusal(
+        ANNA, SYNTHESIZED, query="q", sources=["one:guide"], provided_context={"hits": [{"snippet": "s"}]}
+    )
+    assert refused["code"] == "unauthorized_source"
+
+
+async def test_where_nothing_is_found_the_answer_says_so() -> None:
+    answer = await synthesized(rig({"one": FakeUpstream([resource("guide")])}), "guide")
+    assert answer["results"]["citations"] == []
+    assert "Nothing was found" in answer["results"]["answer"]

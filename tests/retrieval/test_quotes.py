@@ -1,0 +1,30 @@
+"""An answer in the passages' own words: which sentences are chosen, and which never are."""
+
+from __future__ import annotations
+
+from armarium.retrieval.quotes import Quotable, best_sentences
+
+
+def test_sentences_with_words_of_the_question_are_chosen_in_the_order_of_their_passages() -> None:
+    passages = [
+        Quotable("The boat comes on Mondays. The lamp is lit at dusk."),
+        Quotable("A lamp burns oil. Nothing else does."),
+    ]
+    assert best_sentences("When is the lamp lit?", passages) == [
+        (0, "The lamp is lit at dusk."),
+        (1, "A lamp burns oil."),
+    ]
+
+
+def test_without_a_word_of_the_question_nothing_is_chosen() -> None:
+    assert best_sentences("When is the lamp lit?", [Quotable("Bread arrives weekly.")]) == []
+
+
+def test_code_is_quoted_as_code() -> None:
+    ((place, quote),) = best_sentences("rotate lens", [Quotable("def rotate_lens():\n    turn()", is_code=True)])
+    assert (place, quote) == (0, "`def rotate_lens(): turn()`")
+
+
+def test_what_must_not_stand_in_a_quotation_is_cleaned_out_of_it() -> None:
+    chosen = best_sentences("lamp", [Quotable("The lamp [1] burns.")], lambda text: text.replace("[1]", ""))
+    assert chosen == [(0, "The lamp  burns.")]

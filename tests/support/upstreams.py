@@ -1,0 +1,82 @@
+"""Servers behind the gateway for tests: the hostile one, over stdio and HTTP, and ways to see what is left of it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from armarium.capabilities.gateway.server_entries import Timeouts
+from armarium.capabilities.gateway.server_files import HttpTransport, ServerSpec, StdioTransport
+from armarium.capabilities.gateway.upstreams.answers import UpstreamLimits
+from armarium.capabilities.gateway.upstreams.pool import Upstreams
+from armarium.capabilities.gateway.upstreams.upstream import Upstream
+
+PATIENCE_S = 60.0
+SHORT_S = 0.3
+"""A deadline for what never answers."""
+HOSTILE = Path(__file__).with_name("hostile_upstream.py")
+
+LIMITS = UpstreamLimits(connect_timeout_s=PATIENCE_S, call_timeout_s=PATIENCE_S, max_answer_bytes=1_000_000)
+
+
+def hostile_process(*flags: str, name: str = "hostile", env: Mapping[str, str] | None = None) -> ServerSpec:
+    """The hostile server as a process that the gateway starts."""
+    return ServerSpec(name, "rag", StdioTransport(sys.executable, ("-I", str(HOSTILE), *flags), env or {}))
+
+
+@asynccontextmanager
+async def hostile_address(*flags: str, name: str = "hostile") -> AsyncGenerator[ServerSpec]:
+    """The hostile server as somebody else runs it, over HTTP."""
+    async with await anyio.open_process([sys.executable, "-I", str(HOSTILE), "--http", *flags], stderr=None) as process:
+        try:
+            assert process.stdout is not None
+            port = b""
+            with anyio.fail_after(PATIENCE_S):
+                while not port.endswith(b"\n"):
+                    port += await process.stdout.receive()
+            yield ServerSpec(name, "rag", HttpTransport(f"http://127.0.0.1:{int(port)}/mcp"))
+        finally:
+            if process.returncode is None:
+                process.kill()
+
+
+@asynccontextmanager
+async def served(spec: ServerSpec, limits: UpstreamLimits = LIMITS, **listeners: Any) -> AsyncGenerator[Upstream]:
+    """The server behind a gateway of its own."""
+    async with Upstreams(limits, drain_s=PATIENCE_S, **listeners) as upstreams:
+        await upstreams.apply({spec.name: spec})
+        upstream = upstreams.get(spec.name)
+        assert upstream is not None
+        yield upstream
+
+
+def with_timeouts(spec: ServerSpec, **timeouts: float) -> ServerSpec:
+    """The same server, which gives itself other limits."""
+    return ServerSpec(spec.name, spec.kind, spec.transport, timeouts=Timeouts(**timeouts))
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for a condition that something else brings about."""
+    with anyio.fail_after(PATIENCE_S):
+        while not condition():
+            await anyio.sleep(0.01)
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process is there and not merely waiting to be collected by its parent."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(") ")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def open_descriptors() -> int:
+    """How many descriptors this process has."""
+    return len(os.listdir("/proc/self/fd"))

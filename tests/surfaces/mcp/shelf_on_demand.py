@@ -1,0 +1,134 @@
+"""A shelf that tests, and clients through a tool, put tools on and take them off again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import anyio
+from typing_extensions import TypedDict
+
+from armarium.foundation.errors import ArmariumError
+from armarium.foundation.identity import Principal
+from armarium.foundation.tools import Args, Call, Json, Relayed, ToolSpec, local_tool, remote_tool
+
+ANY_OBJECT: Json = {"type": "object", "properties": {"word": {"type": "string"}}, "required": ["word"]}
+PICTURE: Json = {"type": "image", "data": "aGk=", "mimeType": "image/png"}
+
+
+class Unreachable(ArmariumError):
+    """Whoever runs the tool cannot be reached."""
+
+    code, retryable = "UNREACHABLE", True
+
+
+class StockArgs(Args):
+    """What to put on the shelf, or to take off."""
+
+    name: str
+    there: bool = True
+
+
+class Stocked(TypedDict):
+    """What is on the shelf now."""
+
+    tools: list[str]
+
+
+def remote(name: str, schema: Mapping[str, Any] = ANY_OBJECT, **traits: Any) -> ToolSpec:
+    """A tool that says back what it was given, as somebody else would."""
+
+    async def forward(call: Call, values: Mapping[str, Any]) -> Relayed:
+        return Relayed([{"type": "text", "text": name}, PICTURE], {"given": dict(values)})
+
+    return remote_tool(name, f"{name}, run elsewhere.", schema, forward, **traits)
+
+
+def failing(name: str) -> ToolSpec:
+    """A tool that fails where it is run, or cannot be reached when the word is `gone`."""
+
+    async def forward(call: Call, values: Mapping[str, Any]) -> Relayed:
+        if values["word"] == "gone":
+            raise Unreachable("nobody answers")
+        return Relayed([{"type": "text", "text": "no such city"}], is_error=True)
+
+    return remote_tool(name, "Fails.", ANY_OBJECT, forward)
+
+
+@dataclass
+class Slow:
+    """A tool that tells how far it is and then stays, until it is let go or cancelled."""
+
+    begun: anyio.Event = field(default_factory=anyio.Event)
+    let_go: anyio.Event = field(default_factory=anyio.Event)
+    cancelled: anyio.Event = field(default_factory=anyio.Event)
+    was_heard: bool | None = None
+
+    def tool(self, name: str) -> ToolSpec:
+        """The tool itself."""
+
+        async def forward(call: Call, values: Mapping[str, Any]) -> Relayed:
+            self.was_heard = call.pulse.is_heard
+            for step in (1, 2):
+                call.pulse.tell(step, 3, f"step {step}")
+            self.begun.set()
+            try:
+                await self.let_go.wait()
+            except BaseException:
+                self.cancelled.set()
+                raise
+            call.pulse.tell(3.0, 3, None)
+            return Relayed([])
+
+        return remote_tool(name, "Takes a while.", ANY_OBJECT, forward)
+
+
+class ShelfOnDemand:
+    """Tools by name, each for one caller or for everybody."""
+
+    def __init__(self) -> None:
+        self._tools: dict[str, tuple[ToolSpec, Principal | None]] = {}
+        self._callbacks: list[Callable[[], None]] = []
+
+    def put(self, tool: ToolSpec, only: Principal | None = None) -> None:
+        """Put a tool on the shelf, in place of one of the same name."""
+        self._tools[tool.name] = tool, only
+        self.changed()
+
+    def take(self, name: str) -> None:
+        """Take a tool off."""
+        self._tools.pop(name, None)
+        self.changed()
+
+    def changed(self) -> None:
+        """Tell whoever wants to know."""
+        for callback in tuple(self._callbacks):
+            callback()
+
+    @property
+    def listeners(self) -> int:
+        """How many want to know."""
+        return len(self._callbacks)
+
+    def tools_for(self, principal: Principal) -> Sequence[ToolSpec]:
+        """Those for everybody and those for this caller."""
+        return [tool for tool, only in self._tools.values() if only in (None, principal)]
+
+    def on_change(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Hear of changes."""
+        self._callbacks.append(callback)
+        return lambda: self._callbacks.remove(callback)
+
+    def stocking(self) -> ToolSpec:
+        """A fixed tool with which a client changes what is on the shelf."""
+
+        async def stock(call: Call, args: StockArgs) -> Stocked:
+            """Put a tool on the shelf, or take it off."""
+            if args.there:
+                self.put(remote(args.name))
+            else:
+                self.take(args.name)
+            return {"tools": [tool.name for tool in self.tools_for(call.principal)]}
+
+        return local_tool("stock", stock)
