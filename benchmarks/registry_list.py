@@ -57,6 +57,7 @@ FILTERS: dict[str, dict[str, Any]] = {
     },
 }
 FIRST, LAST = 0, -1
+DEFAULT_ORDER = "updated_at desc"
 
 
 def main() -> None:
@@ -64,7 +65,7 @@ def main() -> None:
     large = anyio.run(measured, LARGE)
     beside_peer(rows)
     worst = max(row["cpu_ms"] for row in rows)
-    (default,) = (row for row in large if row["case"] == "updated_at desc, all, first page")
+    (default,) = (row for row in large if row["case"] == f"{DEFAULT_ORDER}, all, first page")
     met = worst <= MOST_MS and default["cpu_ms"] <= MOST_MS_LARGE
     goal = (
         f"at {SMALL[0]} files and {SMALL[1]} findings every page within {MOST_MS:g} ms of CPU (worst: {worst} ms); "
@@ -128,7 +129,9 @@ async def asked(list_files: ToolSpec, call: Call, question: dict[str, Any]) -> d
 
 
 def beside_peer(rows: list[dict[str, Any]]) -> None:
-    """Put what the peer takes for the same page beside ours."""
+    """Put what the peer takes for the same page beside ours, in the order that is the default of both: it needs seconds
+    for a page with a filter, and all of them would take an hour."""
+    asked_both = {case: question for case, question in questions() if case.startswith(DEFAULT_ORDER)}
     with tempfile.TemporaryDirectory() as directory:
         try:
             python = installed_peer(Path(directory))
@@ -139,14 +142,15 @@ def beside_peer(rows: list[dict[str, Any]]) -> None:
         job = {
             "scans": by_source(scaled(SMALL[0]), scaled(SMALL[1]), SEED),
             "imports": 1,
-            "questions": [question for _, question in questions()],
+            "questions": list(asked_both.values()),
             "runs": PEER_RUNS,
         }
         script = str(Path(__file__).with_name("registry_peer.py"))
         ran = subprocess.run(
             [python, script], input=json.dumps(job), capture_output=True, text=True, check=True, timeout=PEER_DEADLINE_S
         )
-    for row, seconds in zip(rows, json.loads(ran.stdout)["pages_s"], strict=True):
+    beside = [row for row in rows if row["case"] in asked_both]
+    for row, seconds in zip(beside, json.loads(ran.stdout)["pages_s"], strict=True):
         row["peer_cpu_ms"] = round(seconds * 1000, 3)
         row["times_faster"] = round(row["peer_cpu_ms"] / row["cpu_ms"], 1) if row["cpu_ms"] else None
 

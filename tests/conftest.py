@@ -5,8 +5,13 @@ from __future__ import annotations
 from collections.abc import Generator
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from support.turns import Turns
+
+# How fast examples are made says more about the machine, and about who else runs on it, than about the test.
+settings.register_profile("any-machine", suppress_health_check=[HealthCheck.too_slow], deadline=None)
+settings.load_profile("any-machine")
 
 _TURNS = pytest.StashKey[Turns]()
 

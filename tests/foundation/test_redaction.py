@@ -50,3 +50,8 @@ def test_content_is_never_written(arguments: dict[str, Any]) -> None:
 def test_names_nobody_would_give_an_argument_do_not_fill_the_log() -> None:
     hostile = {"n" * 300_000: 1} | {f"argument {number}": 1 for number in range(5_000)}
     assert len(json.dumps(redacted(hostile, frozenset()))) < 5_000
+
+
+def test_of_a_secret_there_is_not_even_a_hash() -> None:
+    written = redacted({"token": "canary", "path": "/a"}, frozenset({"token"}), frozenset({"token"}))
+    assert written == {"token": "[hidden]", "path": "/a"}

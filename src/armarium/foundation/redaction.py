@@ -7,16 +7,24 @@ import itertools
 from collections.abc import Mapping
 from typing import Any
 
+HIDDEN = "[hidden]"
+"""Stands for what must not even be recognised."""
+
 _LONGEST_PLAIN_TEXT = 1024
 # No tool has as many or as long; whoever sends them does not get to fill the log.
 _LONGEST_NAME = 100
 _MOST_ARGUMENTS = 100
 
 
-def redacted(arguments: Mapping[str, Any], content_fields: frozenset[str]) -> dict[str, Any]:
-    """The arguments for a log or the audit trail: file content, and anything long, is reduced to its fingerprint."""
+def redacted(
+    arguments: Mapping[str, Any], content_fields: frozenset[str], secret_fields: frozenset[str] = frozenset()
+) -> dict[str, Any]:
+    """The arguments for a log or the audit trail: file content, and anything long, is reduced to its fingerprint, and
+    of a secret there is nothing at all."""
     return {
-        name[:_LONGEST_NAME]: fingerprint(value) if _must_shrink(name, value, content_fields) else value
+        name[:_LONGEST_NAME]: HIDDEN
+        if name in secret_fields
+        else (fingerprint(value) if _must_shrink(name, value, content_fields) else value)
         for name, value in itertools.islice(arguments.items(), _MOST_ARGUMENTS)
     }
 

@@ -129,6 +129,8 @@ class ToolSpec:
     open_world: bool = False
     content_fields: frozenset[str] = frozenset()
     """Arguments that carry file content: never written to a log or the audit trail as they are."""
+    secret_fields: frozenset[str] = frozenset()
+    """Arguments that are secrets: nothing of them is written down, not even a hash."""
     subject: tuple[str, str] = ("root", "path")
     """The two arguments that say what a call is about, as the audit trail shows it."""
     deadline_s: Callable[[Mapping[str, Any]], float | None] = lambda arguments: None

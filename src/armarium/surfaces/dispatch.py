@@ -201,6 +201,7 @@ class Dispatcher:
         capability = prepared.capability if prepared else ""
         written_name = _writable(name if prepared else name[:80])
         content_fields = prepared.not_written_down(arguments) if prepared else frozenset(arguments)
+        secret_fields = prepared.tool.secret_fields if prepared else frozenset[str]()
         root_argument, path_argument = prepared.tool.subject if prepared else ("root", "path")
         record = CallRecord(
             at=timestamp(),
@@ -219,7 +220,7 @@ class Dispatcher:
             duration_ms=round(seconds * 1000, 3),
             request_bytes=_size_of(arguments),
             response_bytes=sum(_block_bytes(block) for block in outcome.result.get("content", ())),
-            arguments=_written(redacted(arguments, content_fields)),
+            arguments=_written(redacted(arguments, content_fields, secret_fields)),
         )
         if prepared is not None:
             prepared.calls["error" if outcome.error else "success"].inc()

@@ -168,6 +168,7 @@ def test_no_secret_is_in_the_log_or_in_any_file_of_the_server(lighthouse: Lighth
     written = b"".join(file.read_bytes() for file in lighthouse.state.rglob("*") if file.is_file())
     assert b"token_expired" in written, "the audit trail is among the files"
     assert CANARY.encode() not in written
+    assert key_hash(CANARY).encode() not in written, "whoever guesses a secret must not find it confirmed"
 
 
 async def test_a_rag_server_alone_speaks_the_contract_over_stdio(tmp_path: Path) -> None:

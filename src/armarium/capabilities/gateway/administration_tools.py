@@ -102,7 +102,7 @@ def _tools(administration: Administration) -> list[ToolSpec]:
 
     about: dict[str, Any] = {"subject": ("server", "source")}
     # An entry may hold keys of servers.
-    unseen = about | {"content_fields": frozenset({"entry", "hint"})}
+    unseen = about | {"secret_fields": frozenset({"entry", "hint"})}
     return [
         local_tool("admin_servers", admin_servers, title="Servers", read_only=True),
         local_tool("admin_server", admin_server, title="A server", read_only=True, **about),

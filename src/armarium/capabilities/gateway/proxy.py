@@ -108,7 +108,7 @@ class ProxyShelf:
             destructive=bool(hints.get("destructiveHint", True)),
             idempotent=bool(hints.get("idempotentHint", False)),
             open_world=bool(hints.get("openWorldHint", True)),
-            content_fields=properties & frozenset(SENSITIVE),
+            secret_fields=frozenset(SENSITIVE),
             subject=("", ""),
         )
 

@@ -129,7 +129,8 @@ def standalone_tools(sources: Sources, tokens: CapabilityTokens | None = None) -
             output_schema=OUTPUT[name],
             read_only=True,
             idempotent=True,
-            content_fields=frozenset({"capability_token", "provided_context"}),
+            content_fields=frozenset({"provided_context"}),
+            secret_fields=frozenset({"capability_token"}),
             subject=("", ""),
             errors=RAG_ERRORS,
         )

@@ -22,10 +22,9 @@ from armarium.capabilities.gateway.sensitive import LONGEST_SECRET, SENSITIVE, s
 from armarium.capabilities.gateway.service import Gateway
 from armarium.foundation.tools import Args, Call, ToolSpec, local_tool
 
-_NOT_WRITTEN_DOWN: Final = frozenset(
-    {*SENSITIVE, "filters", "ranking", "synthesis_params", "provided_context", "token", "hits"}
-)
-"""Secrets, and whatever has names of its own inside, which could be one."""
+_SECRETS: Final = frozenset({*SENSITIVE, "token"})
+_NOT_WRITTEN_DOWN: Final = frozenset({"filters", "ranking", "synthesis_params", "provided_context", "hits"})
+"""Whatever has names of its own inside, which could be those of secrets."""
 
 
 class SecretArgs(Args):
@@ -126,6 +125,7 @@ def rag_tools(gateway: Gateway, *, top_k_max: int = 100) -> list[ToolSpec]:
             idempotent=True,
             open_world=True,
             content_fields=_NOT_WRITTEN_DOWN,
+            secret_fields=_SECRETS,
             subject=("", ""),
             errors=RAG_ERRORS,
         )
@@ -191,9 +191,7 @@ def session_tools(gateway: Gateway) -> list[ToolSpec]:
 
     return [
         local_tool("rag_config", rag_config, title="Configuration for user interfaces", read_only=True),
-        local_tool(
-            "rag_connect", rag_connect, title="Keep a token", content_fields=_NOT_WRITTEN_DOWN, subject=("server", "")
-        ),
+        local_tool("rag_connect", rag_connect, title="Keep a token", secret_fields=_SECRETS, subject=("server", "")),
         local_tool("rag_disconnect", rag_disconnect, title="Forget a token", subject=("server", "")),
         local_tool("rag_issue_token", rag_issue_token, title="Issue a capability token", subject=("source", "")),
     ]
