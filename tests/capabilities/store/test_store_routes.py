@@ -18,6 +18,7 @@ from armarium.capabilities.store.database import Database
 from armarium.capabilities.store.model import ChunkEntry
 from armarium.capabilities.store.routes import store_routes
 from armarium.capabilities.store.tools import store_tools
+from armarium.foundation.events import Events
 from armarium.foundation.identity import Authenticator, Principal, key_hash
 from armarium.foundation.telemetry import Metrics
 from armarium.surfaces.dispatch import Dispatcher
@@ -56,7 +57,7 @@ async def served(database: Database, request: pytest.FixtureRequest) -> AsyncGen
         max_body_bytes=100_000,
         metrics=metrics,
     )
-    app = Starlette(routes=[*JsonApi([("store", store_routes(tools))], dispatcher, gate).routes])
+    app = Starlette(routes=[*JsonApi([("store", store_routes(tools))], dispatcher, gate, Events()).routes])
     headers = {"authorization": f"Bearer {key}"}
     transport = httpx.ASGITransport(app)
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1", headers=headers) as http:
