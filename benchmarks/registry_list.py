@@ -57,7 +57,7 @@ FILTERS: dict[str, dict[str, Any]] = {
     },
 }
 FIRST, LAST = 0, -1
-DEFAULT_ORDER = "updated_at desc"
+DEFAULT_PAGE = "updated_at desc, all, first page"
 
 
 def main() -> None:
@@ -65,7 +65,7 @@ def main() -> None:
     large = anyio.run(measured, LARGE)
     beside_peer(rows)
     worst = max(row["cpu_ms"] for row in rows)
-    (default,) = (row for row in large if row["case"] == f"{DEFAULT_ORDER}, all, first page")
+    (default,) = (row for row in large if row["case"] == DEFAULT_PAGE)
     met = worst <= MOST_MS and default["cpu_ms"] <= MOST_MS_LARGE
     goal = (
         f"at {SMALL[0]} files and {SMALL[1]} findings every page within {MOST_MS:g} ms of CPU (worst: {worst} ms); "
@@ -129,9 +129,8 @@ async def asked(list_files: ToolSpec, call: Call, question: dict[str, Any]) -> d
 
 
 def beside_peer(rows: list[dict[str, Any]]) -> None:
-    """Put what the peer takes for the same page beside ours, in the order that is the default of both: it needs seconds
-    for a page with a filter, and all of them would take an hour."""
-    asked_both = {case: question for case, question in questions() if case.startswith(DEFAULT_ORDER)}
+    """Put what the peer takes for the same page beside ours: the default page alone, which takes it long enough."""
+    asked_both = {case: question for case, question in questions() if case == DEFAULT_PAGE}
     with tempfile.TemporaryDirectory() as directory:
         try:
             python = installed_peer(Path(directory))
