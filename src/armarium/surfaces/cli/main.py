@@ -10,8 +10,10 @@ from typing import Annotated, Literal
 import typer
 
 from armarium.surfaces.cli import command
+from armarium.surfaces.cli.options import AsJson, ConfigFile, LogLevel
 from armarium.surfaces.cli.output import FAILED, Misuse, report, show, show_json
 from armarium.surfaces.cli.registry import app as registry_app
+from armarium.surfaces.cli.store import app as store_app
 
 # Commands import what they need when they run: a server must be up in a second, and most commands need little.
 
@@ -23,20 +25,11 @@ app = typer.Typer(
 )
 config_app = typer.Typer(rich_markup_mode=None)
 app.add_typer(config_app, name="config")
-store_app = typer.Typer(rich_markup_mode=None)
 app.add_typer(store_app, name="store")
 app.add_typer(registry_app, name="registry")
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
-ConfigFile = Annotated[
-    Path | None,
-    typer.Option("--config", metavar="FILE", help="YAML file of settings. [default: armarium.yaml, if there is one]"),
-]
 Host = Annotated[str | None, typer.Option(metavar="ADDRESS", help="Address to listen on.")]
 Port = Annotated[int | None, typer.Option(metavar="N", min=0, max=65535, help="Port to listen on; 0 takes a free one.")]
-LogLevel = Annotated[
-    Literal["debug", "info", "warning", "error"] | None, typer.Option(help="Lowest level written to standard error.")
-]
 Index = Annotated[
     bool, typer.Option("--index/--no-index", help="Index the directory, so that agents can search and ask it.")
 ]
@@ -44,16 +37,6 @@ Registry = Annotated[
     bool, typer.Option("--registry/--no-registry", help="Keep what is known about files in DIR/.armarium.")
 ]
 Write = Annotated[bool, typer.Option("--write", help="Let agents change files. Without it they only read.")]
-
-
-User = Annotated[
-    str | None,
-    typer.Option(metavar="NAME", help="Whose files, by the name in security.keys; local is who uses stdio."),
-]
-KeyFile = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="Whose files, by their key in a file. [default: the server's own token]"),
-]
 
 
 @app.callback(invoke_without_command=True)
@@ -335,118 +318,6 @@ def config_print(
 
     settings = effective.settings(config, directory, write=write)
     show_json(settings) if as_json else show(effective.as_yaml(settings))
-
-
-@store_app.callback(invoke_without_command=True)
-def store(context: typer.Context) -> None:
-    """Work on the store besides serving it: index, begin an index anew, export and import."""
-    if context.invoked_subcommand is None:
-        show(context.get_help())
-
-
-@store_app.command("worker")
-def store_worker(
-    config: ConfigFile = None,
-    workers: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Files indexed at once. [default: store.index.workers]")
-    ] = None,
-    metrics_port: Annotated[
-        int | None,
-        typer.Option(metavar="N", min=0, max=65535, help="Show metrics at /metrics on this port of server.host."),
-    ] = None,
-    log_level: LogLevel = None,
-    as_json: AsJson = False,
-) -> None:
-    """Index what servers on the same database write, until Ctrl-C or SIGTERM.
-
-    Any number may run side by side. What one has not finished when it ends, others do.
-
-    \b
-    armarium store worker --config team.yaml --workers 4
-    """
-    from armarium.surfaces.cli import starting
-    from armarium.surfaces.cli import store as chores
-
-    settings = starting.file_settings(config, {"telemetry.log_level": log_level})
-    command.until_interrupted(lambda: chores.work(settings, workers, metrics_port, as_json=as_json))
-
-
-@store_app.command("reindex")
-def store_reindex(
-    config: ConfigFile = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    wait: Annotated[
-        bool, typer.Option("--wait/--no-wait", help="Index here until all is done, or leave it to servers and workers.")
-    ] = True,
-    as_json: AsJson = False,
-) -> None:
-    """Make all vectors anew, after store.embedding was changed.
-
-    Says what that means and asks. When their length changes, stop the servers before and start them afterwards.
-    """
-    from armarium.surfaces.cli import starting
-    from armarium.surfaces.cli import store as chores
-
-    settings = starting.file_settings(config)
-    command.collect_garbage_from_here()
-    chores.reindex(settings, yes=yes, wait=wait, as_json=as_json)
-
-
-@store_app.command("export")
-def store_export(
-    file: Annotated[Path, typer.Argument(metavar="OUT.tar", help="Archive to write; - is standard output.")],
-    project: Annotated[str, typer.Option(metavar="NAME", help='The project; "*" exports all of the caller.')],
-    user: User = None,
-    key_file: KeyFile = None,
-    config: ConfigFile = None,
-    as_json: AsJson = False,
-) -> None:
-    """Write a caller's files into a tar archive, as they are at one moment.
-
-    Members are named project/path. Earlier versions are not in it.
-
-    \b
-    armarium store export notes.tar --project notes
-    armarium store export - --project '*' --user ada | gzip > ada.tar.gz
-    """
-    from armarium.surfaces.cli import starting
-    from armarium.surfaces.cli import store as chores
-
-    settings = starting.file_settings(config)
-    command.collect_garbage_from_here()
-    chores.export_files(settings, file, project, user, key_file, as_json=as_json)
-
-
-@store_app.command("import")
-def store_import(
-    file: Annotated[
-        Path, typer.Argument(metavar="IN.tar", help="Archive to read, also compressed; - is standard input.")
-    ],
-    project: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Put all files here. [default: the first directory of each member]"),
-    ] = None,
-    user: User = None,
-    key_file: KeyFile = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace files that have other content.")] = False,
-    config: ConfigFile = None,
-    as_json: AsJson = False,
-) -> None:
-    """Take the files of a tar archive in.
-
-    Each member is checked and limited like a write of the caller. What cannot be stored is skipped and told, and the
-    command then ends with 1. Run it again to go on after a break: what is there already is not written twice.
-
-    \b
-    armarium store import notes.tar
-    armarium store import ada.tar.gz --user ada --overwrite
-    """
-    from armarium.surfaces.cli import starting
-    from armarium.surfaces.cli import store as chores
-
-    settings = starting.file_settings(config)
-    command.collect_garbage_from_here()
-    chores.import_files(settings, file, project, user, key_file, overwrite=overwrite, as_json=as_json)
 
 
 @app.command()

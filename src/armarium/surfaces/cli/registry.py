@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from armarium.surfaces.cli.options import AsJson
 from armarium.surfaces.cli.output import show
 
 # Commands import what they need when they run: a server must be up in a second, and most commands need little.
@@ -14,7 +15,6 @@ from armarium.surfaces.cli.output import show
 app = typer.Typer(rich_markup_mode=None)
 
 Severity = Literal["critical", "high", "medium", "low", "info"]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
 Directory = Annotated[
     Path | None,
     typer.Option("--dir", metavar="DIR", help="The project. [default: the nearest above with a registry, or here]"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 
 from starlette.types import Message, Receive, Scope, Send
@@ -22,7 +23,7 @@ _CODES = {
 _ALWAYS_SAID = [(b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store")]
 
 
-class Answering:
+class Answering(ABC):
     """An address; `answer` says what there is, or raises `Refused`."""
 
     def __init__(self, gate: Gate) -> None:
@@ -35,9 +36,9 @@ class Answering:
         except Refused as refusal:
             await self.gate.turn_away(refusal, scope, cautious, in_plain_json)
 
+    @abstractmethod
     async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        raise NotImplementedError
 
 
 def in_plain_json(refusal: Refused) -> Json:
