@@ -33,7 +33,7 @@ SEED = 58
 SMALL = (10_000, 50_000)
 LARGE = (200_000, 1_000_000)
 PAGE = 100
-RUNS = 5
+RUNS = 15
 PEER_RUNS = 1
 """Its pages take so long that noise does not matter."""
 MOST_MS = 5.0
