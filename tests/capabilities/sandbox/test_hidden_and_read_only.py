@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 from sandbox_server import Box
 
-from armarium.capabilities.sandbox.entry import patterns_hiding
-from armarium.foundation.files.ignore import IgnoreRules
+from armarium.foundation.files.ignore import IgnoreRules, lines_hiding
 from support.client import ToolClient
 from support.trees import make_tree, picture
 
@@ -214,6 +213,6 @@ async def test_a_folder_brought_in_cannot_overwrite_hidden_files(client: ToolCli
 
 @pytest.mark.parametrize("name", ["state", "my [st] *a?te\\ ", "#notes", "!important"])
 def test_the_servers_own_files_are_hidden_whatever_their_directory_is_called(tmp_path: Path, name: str) -> None:
-    hidden = IgnoreRules.from_lines(patterns_hiding([tmp_path / name], str(tmp_path)))
+    hidden = IgnoreRules.from_lines(lines_hiding([tmp_path / name], str(tmp_path)))
     assert hidden.hides(f"{name}/secret.token", False)
     assert not hidden.hides("other/secret.token", False)

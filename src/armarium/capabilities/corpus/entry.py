@@ -23,7 +23,8 @@ async def open_corpus(settings: CorpusSettings, facilities: Facilities) -> Async
     from armarium.capabilities.corpus.source import CorpusSource
     from armarium.capabilities.corpus.tools import corpus_tools
 
-    async with open_service(settings, facilities.events, indexing="background") as corpus:
+    service = open_service(settings, facilities.events, indexing="background", private_paths=facilities.private_paths)
+    async with service as corpus:
         unregister = facilities.sources.register(CorpusSource(corpus, _root(settings).name or "root"))
         try:
             yield Capability("corpus", corpus_tools(corpus), _INSTRUCTIONS)

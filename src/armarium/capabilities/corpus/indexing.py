@@ -19,7 +19,7 @@ from armarium.capabilities.corpus.ingest.preparers import Preparers
 from armarium.capabilities.corpus.ingest.progress import Progress
 from armarium.capabilities.corpus.news import Mode
 from armarium.capabilities.corpus.parts import Parts
-from armarium.capabilities.corpus.state import state_paths, write_summary
+from armarium.capabilities.corpus.state import write_summary
 from armarium.capabilities.corpus.status import summary
 from armarium.foundation.events import FileChanged, FileScanned
 from armarium.foundation.memory import give_memory_back
@@ -39,8 +39,7 @@ class Upkeep:
         self._parts = parts
         self._progress = progress
         self._indexed = indexed
-        own = state_paths(parts.root, parts.state_dir)
-        self._instructions = instructions_for(parts.root, parts.settings, own, digest_key)
+        self._instructions = instructions_for(parts.root, parts.settings, parts.own_paths, digest_key)
         # Rings whenever there may be more or less to do, so that nobody has to look while there is nothing.
         self._turn = Bell()
         self._embedding = Embedding(parts.storage, index, parts.models.embedders, progress, on_turn=self._turn.ring)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, Literal
@@ -41,8 +41,11 @@ _log = logging.getLogger(__name__)
 
 
 @asynccontextmanager
-async def open_service(settings: CorpusSettings, events: Events, *, indexing: Indexing) -> AsyncGenerator[Corpus]:
-    """The corpus itself. `background` keeps it up to date, `full` builds it anew, `none` takes it as it is."""
+async def open_service(
+    settings: CorpusSettings, events: Events, *, indexing: Indexing, private_paths: Iterable[Path] = ()
+) -> AsyncGenerator[Corpus]:
+    """The corpus itself. `background` keeps it up to date, `full` builds it anew, `none` takes it as it is. What lies
+    at `private_paths` is the server's own, and never a document."""
     root = root_directory(settings.root)
     state_dir = state_directory(root, settings.state_dir)
     read_only = indexing == "none" and not may_write(state_dir)
@@ -54,13 +57,13 @@ async def open_service(settings: CorpusSettings, events: Events, *, indexing: In
             lock.insist()
         elif indexing == "background" and not lock.take():
             _log.warning("another process indexes this directory; answering from its index until it ends")
-        own = state_paths(root, state_dir)
+        own = state_paths(root, state_dir, private_paths)
         exclusion = Exclusion(settings.path_excludes, settings.secret_patterns, state_paths=own)
         storage, models = _open_storage(settings, state_dir, anew=indexing == "full", read_only=read_only)
         open_parts.callback(storage.close)
         open_parts.push_async_callback(models.aclose)
         confined = open_parts.enter_context(ConfinedRoot(str(root)))
-        parts = Parts(settings, root, state_dir, confined, exclusion, storage, models, events)
+        parts = Parts(settings, root, state_dir, confined, own, exclusion, storage, models, events)
         mode = "full" if indexing == "full" else "incremental"
         leadership = Leadership(parts, lock, mode, lasting=indexing == "background")
         async with _beside(leadership.run):

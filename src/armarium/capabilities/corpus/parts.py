@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +23,8 @@ class Parts:
     state_dir: Path
     confined: ConfinedRoot
     """The root, as files in it are opened."""
+    own_paths: Sequence[str]
+    """Patterns of what in it is the server's own."""
     exclusion: Exclusion
     storage: Storage
     models: Models

@@ -6,6 +6,7 @@ import fcntl
 import os
 import shutil
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import IO, Any, Self
 
@@ -17,6 +18,7 @@ from armarium.capabilities.corpus.index import KINDS, vector_file
 from armarium.capabilities.corpus.settings import STATE_DIRECTORY
 from armarium.capabilities.corpus.troubles import unwritable
 from armarium.capabilities.corpus.words_directory import WORDS_DIRECTORY, clear_leftovers
+from armarium.foundation.files.ignore import IgnoreRules, lines_hiding
 from armarium.foundation.files.replace import replace_file
 
 META_FILE = "meta.sqlite"
@@ -45,14 +47,13 @@ def state_directory(root: Path, state_dir: str | None) -> Path:
     return Path(os.path.abspath(os.path.expanduser(state_dir))) if state_dir else root / STATE_DIRECTORY
 
 
-def state_paths(root: Path, state_dir: Path) -> tuple[str, ...]:
-    """Patterns of what holds the state or a key, wherever in the root it is: neither indexed nor shown."""
-    inside = state_dir.relative_to(root).as_posix() if state_dir.is_relative_to(root) else STATE_DIRECTORY
-    return (*STATE_PATHS, f"{STATE_DIRECTORY}.yaml", f"/{_literally(inside)}/")
-
-
-def _literally(path: str) -> str:
-    return "".join(f"\\{each}" if each in "\\*?[]! #" else each for each in path)
+def state_paths(root: Path, state_dir: Path, private_paths: Iterable[Path] = ()) -> tuple[str, ...]:
+    """Patterns of what holds the state or a key, wherever in the root it is: neither indexed nor shown. With what the
+    whole server keeps for itself, where the corpus is only a part of it."""
+    everywhere = (*STATE_PATHS, f"{STATE_DIRECTORY}.yaml")
+    hidden_already = IgnoreRules.from_lines(everywhere)
+    here = lines_hiding([state_dir, *private_paths], str(root))
+    return (*everywhere, *(line for line in dict.fromkeys(here) if not hidden_already.hides(line[1:], True)))
 
 
 def prepare_directory(state_dir: Path) -> None:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import re
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 from armarium.capabilities.sandbox.examine import examine
 from armarium.capabilities.sandbox.reading import ReadLimits
@@ -16,7 +13,7 @@ from armarium.capabilities.sandbox.settings import SandboxSettings
 from armarium.capabilities.sandbox.tools import sandbox_tools
 from armarium.capabilities.sandbox.workers import Workers
 from armarium.capability import Capability, Door, Facilities
-from armarium.foundation.errors import ConfigError
+from armarium.foundation.files.ignore import lines_hiding
 
 _INSTRUCTIONS = (
     "The sandbox lets you work on real files in named roots. Call list_roots first; every tool takes a `root` and a "
@@ -34,7 +31,7 @@ async def open_sandbox(settings: SandboxSettings, facilities: Facilities) -> Asy
             root.path,
             allowed_tools=root.allowed_tools,
             read_only=root.read_only,
-            ignore=[*root.ignore, *patterns_hiding(facilities.private_paths, root.path)],
+            ignore=[*root.ignore, *lines_hiding(facilities.private_paths, root.path)],
         )
         for root in settings.roots
     )
@@ -51,18 +48,6 @@ async def open_sandbox(settings: SandboxSettings, facilities: Facilities) -> Asy
         # A descriptor that a thread still uses stays open; its number must not come to mean another file.
         if workers.close():
             roots.close()
-
-
-def patterns_hiding(private_paths: Iterable[Path], root: str) -> list[str]:
-    """Patterns for what of the server's own lies inside a root: whoever serves a home directory does not mean that."""
-    patterns: list[str] = []
-    for private in private_paths:
-        inside = os.path.relpath(os.path.realpath(private), os.path.realpath(os.path.expanduser(root)))
-        if inside == ".":
-            raise ConfigError(f"{root} is the state directory, which holds the token", hint="serve another directory")
-        if inside != ".." and not inside.startswith("../"):
-            patterns.append("/" + re.sub(r"([\\*?\[ ])", r"\\\1", inside))
-    return patterns
 
 
 DOOR = Door("sandbox", SandboxSettings, open_sandbox, examine)

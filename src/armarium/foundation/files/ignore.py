@@ -7,11 +7,13 @@ import re
 import stat
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, cast
 
 import re2  # pyright: ignore[reportMissingTypeStubs] the package has no type information
 from pathspec import GitIgnoreSpec
 
+from armarium.foundation.errors import ConfigError
 from armarium.foundation.files.errors import InvalidPattern
 
 _RegexError = cast(type[Exception], cast(Any, re2).error)
@@ -56,6 +58,19 @@ class _Rules:
             if hidden is not None:
                 return hidden
         return None
+
+
+def lines_hiding(private_paths: Iterable[Path], root: str) -> list[str]:
+    """What hides the server's own of these paths, where it lies inside a root: whoever serves a home directory does
+    not mean that."""
+    lines: list[str] = []
+    for private in private_paths:
+        inside = os.path.relpath(os.path.realpath(private), os.path.realpath(os.path.expanduser(root)))
+        if inside == ".":
+            raise ConfigError(f"{root} is kept by the server for itself", hint="serve another directory")
+        if inside != ".." and not inside.startswith("../"):
+            lines.append("/" + re.sub(r"([\\*?\[ ])", r"\\\1", inside))
+    return lines
 
 
 def _can_be_read(line: str) -> bool:
