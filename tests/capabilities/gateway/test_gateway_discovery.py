@@ -8,6 +8,7 @@ from rag_fakes import ANNA, FakeSource, FakeUpstream, resource, rig
 
 from armarium.capabilities.gateway.contract import DISCOVER, RAW_RESULTS
 from armarium.capabilities.gateway.errors import UpstreamUnavailable
+from armarium.capabilities.gateway.model import Member
 from armarium.capabilities.gateway.upstreams.answers import CallResult
 
 Json = dict[str, Any]
@@ -73,9 +74,18 @@ async def test_a_dead_server_is_told_and_the_others_are_listed() -> None:
     ]
 
 
-async def test_a_bare_id_that_only_a_dead_server_may_have_is_unavailable_and_not_invalid() -> None:
+async def test_an_id_that_nobody_heard_of_is_not_blamed_on_a_server_that_does_not_answer() -> None:
     served = rig({"dead": Dead(), "one": FakeUpstream([resource("a")])})
     refused = await served.refusal(ANNA, RAW_RESULTS, query="q", sources=["unheard-of"])
+    assert (refused["code"], refused["retryable"]) == ("invalid_source", False)
+    assert "`dead`" in refused["hint"]
+
+
+async def test_a_bare_id_that_a_server_told_before_it_died_is_unavailable_and_not_invalid() -> None:
+    served = rig({"one": FakeUpstream([resource("a")])}, discovery_kept_s=0)
+    assert await served.ids(ANNA) == ["one:a"]
+    served.members["one"] = Member(served.members["one"].spec, Dead())
+    refused = await served.refusal(ANNA, RAW_RESULTS, query="q", sources=["a"])
     assert (refused["code"], refused["retryable"]) == ("backend_unavailable", True)
 
 

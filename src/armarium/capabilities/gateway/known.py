@@ -37,6 +37,11 @@ class KnownResources:
             return None
         return told.resources
 
+    def had(self, principal: Principal, spec: ServerSpec, source_id: str) -> bool:
+        """Whether the server told of such a source when it was last asked, however long ago."""
+        told = self._told.get((principal, spec.name))
+        return told is not None and told.spec == spec and source_id in told.resources
+
     def learn(self, principal: Principal, spec: ServerSpec, listing: Listing) -> Mapping[str, Resource]:
         """Remember everything that a server told."""
         resources = {resource.id: resource for resource in listing.resources}

@@ -52,6 +52,8 @@ class _Knowledge:
     resources: dict[str, Mapping[str, Resource]] = field(default_factory=dict[str, Mapping[str, Resource]])
     failed: dict[str, GatewayError] = field(default_factory=dict[str, GatewayError])
     asked_now: set[str] = field(default_factory=set[str])
+    expected: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
+    """Which of the ids asked for belong to a server that does not answer: by its entry, or by what it told before."""
 
 
 class Resolver:
@@ -77,6 +79,12 @@ class Resolver:
         await self._learn(call, [visible[name] for name in wanted], knowledge, given if addressee else {})
         if stale := self._stale(named, visible, knowledge):
             await self._learn(call, stale, knowledge, given if addressee else {}, anew=True)
+        for name in knowledge.failed:
+            spec = visible[name].spec
+            hinted = {source.id for source in spec.data_sources}
+            asked_ids = {source_id for _, source_id in named.values()}
+            had = {each for each in asked_ids if self._known.had(call.principal, spec, each)}
+            knowledge.expected[name] = (hinted & asked_ids) | had
         return _resolution(call, named, servers, visible, knowledge)
 
     async def _learn(
@@ -151,13 +159,14 @@ def _bare(call: Call, source_id: str, visible: Mapping[str, RagServer], knowledg
         raise InvalidSource(f"several servers have the source {_quoted(source_id)}", hint=f"say which: {options}")
     if allowed or having:
         return visible[(allowed or having)[0]]
-    # Its server may be one of those that do not answer.
-    for name, server in visible.items():
-        hinted = any(source.id == source_id for source in server.spec.data_sources)
-        if name in knowledge.failed and hinted:
-            return server
+    for name, expected in knowledge.expected.items():
+        if source_id in expected:
+            return visible[name]
     if knowledge.failed:
-        raise next(iter(knowledge.failed.values()))
+        silent = ", ".join(f"`{name}`" for name in sorted(knowledge.failed))
+        raise InvalidSource(
+            f"no server that answers has the source {_quoted(source_id)}", hint=f"not answering at present: {silent}"
+        )
     raise _unknown(source_id)
 
 
