@@ -1,4 +1,4 @@
-"""What the server keeps for itself in the directory of a corpus: its token, its keys, the files that name its servers."""
+"""What the server keeps for itself in a corpus's directory: its token, its keys, the files that name its servers."""
 
 from __future__ import annotations
 
