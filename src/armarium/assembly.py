@@ -23,6 +23,7 @@ from armarium.foundation.audit import AuditLog
 from armarium.foundation.errors import ConfigError
 from armarium.foundation.events import Events
 from armarium.foundation.identity import ANYONE, Authenticator, Principal, ensure_token, key_hash, read_token
+from armarium.foundation.schema import JsonSchema
 from armarium.foundation.settings import CoreSettings, SecuritySettings
 from armarium.foundation.telemetry import Metrics, export_traces
 from armarium.surfaces.dispatch import Dispatcher
@@ -152,16 +153,18 @@ async def open_armarium(
 
 
 @asynccontextmanager
-async def open_rag_server(settings: CoreSettings, capability_secret: bytes | None) -> AsyncGenerator[Armarium]:
-    """A server of the three RAG tools over the corpus that the settings ask for, and of nothing else; with a secret,
-    callers need a capability token signed with it."""
-    from armarium.capabilities.gateway.capability_tokens import CapabilityTokens
+async def open_rag_server(
+    settings: CoreSettings, name: str, capability_key: str | None = None
+) -> AsyncGenerator[Armarium]:
+    """A server of the three RAG tools over the corpus that the settings ask for, and of nothing else; with a key,
+    callers need a capability token for the server of this name, signed with it."""
+    from armarium.capabilities.gateway.capability_tokens import CapabilityVerifier
     from armarium.capabilities.gateway.standalone import INSTRUCTIONS, standalone_tools
 
     _check_installed(CORPUS)
     metrics, events = Metrics(), Events()
     facilities = Facilities(events, settings.state_path(), metrics)
-    tokens = CapabilityTokens(capability_secret) if capability_secret is not None else None
+    tokens = CapabilityVerifier(name, capability_key) if capability_key is not None else None
     async with CORPUS.open(getattr(settings, CORPUS.name), facilities):
         capability = Capability("rag-server", standalone_tools(facilities.sources, tokens), INSTRUCTIONS)
         dispatcher = Dispatcher(
@@ -171,6 +174,20 @@ async def open_rag_server(settings: CoreSettings, capability_secret: bytes | Non
             default_deadline_s=settings.limits.call_timeout,
         )
         yield Armarium(settings, [capability], dispatcher, metrics, events)
+
+
+def capability_key(settings: CoreSettings, server: str) -> str:
+    """The key that the gateway of these settings signs a server's capability tokens with."""
+    from armarium.capabilities.gateway.keys import key_for
+
+    return key_for(getattr(settings, GATEWAY.name), server)
+
+
+def servers_schema() -> JsonSchema:
+    """The JSON schema of the files that name the servers behind the gateway."""
+    from armarium.capabilities.gateway.server_schema import registry_schema
+
+    return registry_schema()
 
 
 def store_chores(settings: CoreSettings) -> StoreChores:

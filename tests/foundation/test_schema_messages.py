@@ -27,9 +27,12 @@ SCHEMA = {
         "code": {"type": "string", "pattern": "^[a-z]+$"},
         "either": {"type": ["string", "integer"]},
         "odd": {"multipleOf": 2},
+        "wanted": {"$ref": "#/$defs/Wanted"},
+        "each": {"type": "array", "items": {"$ref": "#/$defs/Wanted"}},
     },
     "required": ["path"],
     "additionalProperties": False,
+    "$defs": {"Wanted": {"type": "object", "properties": {"tags": {}}, "additionalProperties": False}},
 }
 CHECK = SchemaCheck(SCHEMA)
 
@@ -75,6 +78,14 @@ def test_a_value_that_fits_is_left_alone() -> None:
         ({"path": "a", "odd": 3}, "`odd` is not valid (multipleOf)", "odd"),
         ({"path": "a", "cuont": 3}, "unknown argument `cuont`; did you mean `count`?", None),
         ({"path": "a", "zzzzzz": 3}, "unknown argument `zzzzzz`", None),
+        ({"path": "a", "wanted": {"zzzzzz": 3}}, "unknown argument `wanted.zzzzzz`", "wanted"),
+        ({"path": "a", "wanted": {"tag": 3}}, "unknown argument `wanted.tag`; did you mean `wanted.tags`?", "wanted"),
+        ({"path": "a", "each": [{"tag": 3}]}, "unknown argument `each.0.tag`; did you mean `each.0.tags`?", "each.0"),
+        (
+            {"path": "a", "wanted": {"count": 3}},
+            "unknown argument `wanted.count`; `count` stands beside `wanted`, not in it",
+            "wanted",
+        ),
     ],
 )
 def test_a_mistake_is_told_in_words_with_its_field(arguments: dict[str, Any], message: str, field: str | None) -> None:

@@ -1,7 +1,8 @@
 """An MCP server that misbehaves on demand, over stdio or HTTP; run as a program, with nothing but the standard library.
 
 Each tool is a way to misbehave: `echo`, `slow`, `never`, `garbage`, `noise`, `huge`, `die`, `lie`, `refuse`, `grow`,
-`forget`, `progress`, `spawn`, `facts` (what it has seen, for the test to look at).
+`forget`, `progress`, `spawn`, `fail` (its error quotes its arguments), `facts` (what it has seen, for the test to look
+at).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ Json = dict[str, Any]
 Send = Callable[[Json], None]
 
 _TOOLS = ["echo", "slow", "never", "garbage", "noise", "huge", "die", "lie", "refuse", "grow", "forget", "progress"]
-_TOOLS += ["spawn", "facts"]
+_TOOLS += ["spawn", "fail", "facts"]
 
 
 class Hostile:
@@ -103,6 +104,10 @@ class Hostile:
                     }
                 )
             return self._said(request_id, {})
+        if name == "fail":
+            failed = self._said(request_id, {"wrong": given})
+            failed["result"]["isError"] = True
+            return failed
         if name == "spawn":
             return self._said(request_id, {"pid": subprocess.Popen(["sleep", "600"]).pid})
         if name == "facts":
@@ -147,10 +152,11 @@ def serve_stdio() -> None:
         threading.Thread(target=work, args=(json.loads(line),), daemon=True).start()
 
 
-def serve_http(*, events: bool, port: int) -> None:
+def serve_http(*, events: bool, port: int, news_refused: int) -> None:
     """Streamable HTTP; answers are JSON, or events when asked. The port is the first line on standard output."""
     news: queue.Queue[Json] = queue.Queue()
     hostile = Hostile(lambda raw: None, news.put)
+    refusals = iter(range(news_refused))
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -160,6 +166,8 @@ def serve_http(*, events: bool, port: int) -> None:
             pass
 
         def do_GET(self) -> None:
+            if next(refusals, None) is not None:
+                return self._whole(503, b"later")
             self._start_events()
             while True:
                 self._event(news.get())
@@ -241,18 +249,22 @@ def main() -> None:
     parser.add_argument("--exit-at-start", action="store_true")
     parser.add_argument("--silent", action="store_true", help="never answer anything, nor end")
     parser.add_argument("--start-after", metavar="FILE", help="say nothing until the file exists")
+    parser.add_argument("--babble", action="store_true", help="say something, but nothing in MCP, nor end")
+    parser.add_argument("--news-refused", type=int, default=0, metavar="TIMES", help="have no stream of news at first")
     parser.add_argument("--stubborn", action="store_true", help="end neither when asked nor when told")
     options = parser.parse_args()
     if options.exit_at_start:
         sys.exit(7)
     if options.stubborn:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    if options.silent:
+    if options.babble:
+        print("Listening on standard input...", flush=True)
+    if options.silent or options.babble:
         threading.Event().wait()
     while options.start_after and not os.path.exists(options.start_after):
         time.sleep(0.01)
     if options.http:
-        serve_http(events=options.events, port=options.port)
+        serve_http(events=options.events, port=options.port, news_refused=options.news_refused)
     else:
         serve_stdio()
     if options.stubborn:

@@ -20,6 +20,8 @@ from armarium.capabilities.gateway.upstreams.upstream import Upstream
 PATIENCE_S = 60.0
 SHORT_S = 0.3
 """A deadline for what never answers."""
+SLOW_S = 1.5
+"""A deadline for a call that is not answered by a server that is well: it leaves time for a ping."""
 HOSTILE = Path(__file__).with_name("hostile_upstream.py")
 
 LIMITS = UpstreamLimits(connect_timeout_s=PATIENCE_S, call_timeout_s=PATIENCE_S, max_answer_bytes=1_000_000)
@@ -44,6 +46,16 @@ async def hostile_address(*flags: str, name: str = "hostile") -> AsyncGenerator[
         finally:
             if process.returncode is None:
                 process.kill()
+
+
+@asynccontextmanager
+async def hostile(transport: str) -> AsyncGenerator[ServerSpec]:
+    """The hostile server over `stdio`, over `http`, or over HTTP that answers in `events`."""
+    if transport == "stdio":
+        yield hostile_process()
+    else:
+        async with hostile_address(*(["--events"] if transport == "events" else [])) as spec:
+            yield spec
 
 
 @asynccontextmanager

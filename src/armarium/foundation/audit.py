@@ -1,4 +1,5 @@
-"""The audit trail: one row per call, in a SQLite file that outlives the server and can be read while it runs."""
+"""The audit trail: a row for each call, and for each of several places it went to, in a SQLite file that outlives the
+server and can be read while it runs."""
 
 from __future__ import annotations
 

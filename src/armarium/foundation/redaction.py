@@ -3,30 +3,37 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 HIDDEN = "[hidden]"
 """Stands for what must not even be recognised."""
 
+UNKNOWN = "[unknown]"
+"""Stands for the arguments that nobody knows, which are only counted: anything may be in them, and in their names."""
+
 _LONGEST_PLAIN_TEXT = 1024
-# No tool has as many or as long; whoever sends them does not get to fill the log.
-_LONGEST_NAME = 100
-_MOST_ARGUMENTS = 100
 
 
 def redacted(
-    arguments: Mapping[str, Any], content_fields: frozenset[str], secret_fields: frozenset[str] = frozenset()
+    arguments: Mapping[str, Any],
+    known: Collection[str],
+    content_fields: frozenset[str] = frozenset(),
+    secret_fields: frozenset[str] = frozenset(),
 ) -> dict[str, Any]:
-    """The arguments for a log or the audit trail: file content, and anything long, is reduced to its fingerprint, and
-    of a secret there is nothing at all."""
-    return {
-        name[:_LONGEST_NAME]: HIDDEN
-        if name in secret_fields
-        else (fingerprint(value) if _must_shrink(name, value, content_fields) else value)
-        for name, value in itertools.islice(arguments.items(), _MOST_ARGUMENTS)
-    }
+    """The arguments for a log or the audit trail: file content, and anything long, is reduced to its fingerprint; of a
+    secret there is nothing at all, and of arguments that are not `known` only how many there are."""
+    written: dict[str, Any] = {}
+    for name, value in arguments.items():
+        if name not in known:
+            continue
+        if name in secret_fields:
+            value = HIDDEN
+        elif _must_shrink(name, value, content_fields):
+            value = fingerprint(value)
+        written[name] = value
+    unknown = len(arguments) - len(written)
+    return written | {UNKNOWN: unknown} if unknown else written
 
 
 def _must_shrink(name: str, value: object, content_fields: frozenset[str]) -> bool:

@@ -34,6 +34,15 @@ class SchemaCheck:
             self._in_words(error, value), field=_field_of(error) or None, argument=_absent_argument(error)
         )
 
+    def misfits(self, value: Mapping[str, Any]) -> frozenset[str]:
+        """The arguments that do not fit, or have something inside that does not."""
+        try:
+            mistakes = list(self._validator.iter_errors(value))
+        except ValueError:
+            # Half a character somewhere: then none is known to fit.
+            return frozenset(value)
+        return frozenset(str(mistake.instance_path[0]) for mistake in mistakes if mistake.instance_path)
+
     def _in_words(self, error: jsonschema_rs.ValidationError, value: object) -> str:
         field = _field_of(error)
         rule, limit = error.kind.name, error.kind.as_dict().get("limit")
@@ -47,7 +56,7 @@ class SchemaCheck:
             case "falseSchema":
                 return f"unknown argument `{_shortened(_refused_name(error, value))}`"
             case "type":
-                return f"{subject} must be {_expected_types(error)}, not {_type_of(error.instance)}"
+                return f"{subject} must be {_expected_types(error)}, not {type_in_words(error.instance)}"
             case "enum":
                 return self._not_one_of(error, field)
             case "minimum":
@@ -66,11 +75,23 @@ class SchemaCheck:
                 return f"{subject} is not valid ({rule})"
 
     def _unknown_argument(self, error: jsonschema_rs.ValidationError) -> str:
-        unknown = str(error.kind.as_dict()["unexpected"][0])
-        known = [str(name) for name in self._schema.get("properties", {})]
-        near = difflib.get_close_matches(unknown, known, n=1)
-        suggestion = f"; did you mean `{near[0]}`?" if near else ""
-        return f"unknown argument `{_shortened(unknown)}`{suggestion}"
+        unknown, field = str(error.kind.as_dict()["unexpected"][0]), _field_of(error)
+        told = f"unknown argument `{_joined(field, _shortened(unknown))}`"
+        if field and unknown in self._schema.get("properties", {}):
+            return f"{told}; `{unknown}` stands beside `{error.instance_path[0]}`, not in it"
+        near = difflib.get_close_matches(unknown, self._known_beside(error), n=1)
+        return f"{told}; did you mean `{_joined(field, near[0])}`?" if near else told
+
+    def _known_beside(self, error: jsonschema_rs.ValidationError) -> list[str]:
+        """The names that are known where one is not."""
+        holder: Any = self._schema
+        try:
+            for step in error.schema_path[:-1]:
+                holder = holder[step]
+        except (LookupError, TypeError):
+            # Somebody else's schema, put together in a way that leads elsewhere.
+            return []
+        return [str(name) for name in holder.get("properties", {})]
 
     def _not_one_of(self, error: jsonschema_rs.ValidationError, field: str) -> str:
         what = self._schema.get("properties", {}).get(field, {}).get("title") or field
@@ -120,7 +141,8 @@ def _expected_types(error: jsonschema_rs.ValidationError) -> str:
     return " or ".join(_TYPE_NAMES.get(str(name), str(name)) for name in types)
 
 
-def _type_of(value: object) -> str:
+def type_in_words(value: object) -> str:
+    """What kind of JSON a value is."""
     match value:
         case None:
             return "null"

@@ -21,6 +21,16 @@ Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
+class Part:
+    """One of the places that a call went to, and how it went there."""
+
+    root: str | None
+    path: str | None
+    error: ArmariumError | None = None
+    duration_ms: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Call:
     """One call on its way down: who makes it, and how to tell when nobody waits for it any more."""
 
@@ -30,12 +40,18 @@ class Call:
     """The raw key, for services that act for the caller elsewhere. It lives as long as the call."""
     denials: list[ArmariumError] = field(default_factory=list[ArmariumError])
     """What was denied inside a call that succeeds as a whole; it is put on record like a denied call."""
+    parts: list[Part] = field(default_factory=list[Part])
+    """Where a call went that may go to several places. Each is put on record; the only one, with the call itself."""
 
 
 class Args(BaseModel):
     """The arguments of a tool. Field docstrings become the descriptions a model reads."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+class NoArgs(Args):
+    """Nothing to say."""
 
 
 def message_and_hint(error: ArmariumError) -> str:

@@ -8,7 +8,7 @@ import itertools
 import json
 import logging
 import time
-from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import uuid4
@@ -32,7 +32,7 @@ from armarium.foundation.redaction import redacted
 from armarium.foundation.schema import SchemaCheck
 from armarium.foundation.shelf import ToolShelf
 from armarium.foundation.telemetry import Metrics, log_fields, timestamp
-from armarium.foundation.tools import Call, Json, Relayed, ToolSpec
+from armarium.foundation.tools import Call, Json, Part, Relayed, ToolSpec
 from armarium.surfaces.json_text import Suspect, is_whole
 from armarium.surfaces.shelves import MadeOnce, Shelves
 
@@ -137,7 +137,7 @@ class Dispatcher:
             # Behind the answer, not before it: nobody needs to wait while it is written down.
             seconds = time.perf_counter() - started
             asyncio.get_running_loop().call_soon(
-                self._record, caller, prepared, name, arguments, outcome, seconds, call.denials
+                self._record, caller, prepared, name, arguments, outcome, seconds, call
             )
         return outcome
 
@@ -196,13 +196,13 @@ class Dispatcher:
         arguments: Mapping[str, Any],
         outcome: Outcome,
         seconds: float,
-        denials: Sequence[ArmariumError] = (),
+        call: Call | None = None,
     ) -> None:
         capability = prepared.capability if prepared else ""
         written_name = _writable(name if prepared else name[:80])
-        content_fields = prepared.not_written_down(arguments) if prepared else frozenset(arguments)
-        secret_fields = prepared.tool.secret_fields if prepared else frozenset[str]()
         root_argument, path_argument = prepared.tool.subject if prepared else ("root", "path")
+        hidden = prepared.hidden_in(arguments, outcome) if prepared else frozenset[str]()
+        shown = {name: value for name, value in arguments.items() if name not in hidden} if hidden else arguments
         record = CallRecord(
             at=timestamp(),
             call_id=f"{self._run_id}-{next(self._call_numbers)}",
@@ -212,22 +212,27 @@ class Dispatcher:
             principal=caller.principal.username,
             apikey_hash=caller.principal.apikey_hash,
             session=caller.session,
-            root=_text_argument(arguments, root_argument),
-            path=_text_argument(arguments, path_argument),
+            root=_text_argument(shown, root_argument),
+            path=_text_argument(shown, path_argument),
             resolved_path=None,
             outcome="success",
             code=None,
             duration_ms=round(seconds * 1000, 3),
             request_bytes=_size_of(arguments),
             response_bytes=sum(_block_bytes(block) for block in outcome.result.get("content", ())),
-            arguments=_written(redacted(arguments, content_fields, secret_fields)),
+            arguments=_written(prepared.written_down(arguments, hidden) if prepared else redacted(arguments, ())),
         )
         if prepared is not None:
             prepared.calls["error" if outcome.error else "success"].inc()
             prepared.duration.observe(seconds)
+        parts = call.parts if call else []
+        if len(parts) == 1:
+            record = replace(record, root=_place(parts[0].root), path=_place(parts[0].path))
         self._put_down(record, outcome.error)
-        for denial in denials:
+        for denial in call.denials if call else ():
             self._put_down(record, denial)
+        for part in parts if len(parts) > 1 else ():
+            self._put_down(_part_of(record, part), part.error)
 
     def _put_down(self, record: CallRecord, error: ArmariumError | None) -> None:
         if error is not None:
@@ -256,13 +261,18 @@ class _Prepared:
         label = _DYNAMIC if from_shelf else tool.name
         self.calls = {end: metrics.calls.labels(capability, label, end) for end in ("success", "error")}
         self.duration = metrics.duration.labels(capability, label)
-        arguments, self._known = _checked(tool, any_schema=from_shelf)
-        self.check_arguments = arguments.check
+        self._arguments, self._known = _checked(tool, any_schema=from_shelf)
+        self.check_arguments = self._arguments.check
         self._answers = SchemaCheck(tool.output_schema) if check_answers and tool.output_schema else None
 
-    def not_written_down(self, arguments: Iterable[str]) -> frozenset[str]:
-        """The arguments that carry content, and those nobody knows, which may."""
-        return self.tool.content_fields | (frozenset(arguments) - self._known)
+    def hidden_in(self, arguments: Mapping[str, Any], outcome: Outcome) -> frozenset[str]:
+        """What nobody is to read later: secrets and, where some are expected, what may be one in the wrong place."""
+        secret = self.tool.secret_fields
+        return secret | self._arguments.misfits(arguments) if secret and outcome.error else secret
+
+    def written_down(self, arguments: Mapping[str, Any], hidden: frozenset[str]) -> Json:
+        """The arguments as the log and the audit trail have them."""
+        return redacted(arguments, self._known, self.tool.content_fields, hidden)
 
     def check_answer(self, answer: Json) -> None:
         """In tests: an answer that breaks its own schema is a fault of ours."""
@@ -339,9 +349,26 @@ def _failed(record: CallRecord, error: ArmariumError) -> CallRecord:
     )
 
 
+def _part_of(record: CallRecord, part: Part) -> CallRecord:
+    """The record of one place that a call went to. What was asked and answered is told once, with the call itself."""
+    return replace(
+        record,
+        root=_place(part.root),
+        path=_place(part.path),
+        duration_ms=part.duration_ms,
+        request_bytes=0,
+        response_bytes=0,
+        arguments="{}",
+    )
+
+
 def _text_argument(arguments: Mapping[str, Any], name: str) -> str | None:
     value = arguments.get(name)
-    return _writable(value[:4096]) if isinstance(value, str) else None
+    return _place(value) if isinstance(value, str) else None
+
+
+def _place(text: str | None) -> str | None:
+    return _writable(text[:4096]) if text is not None else None
 
 
 def _writable(text: str) -> str:

@@ -28,11 +28,7 @@ def breaker(clock: Clock) -> Breaker:
 
 
 def fail(breaker: Breaker, times: int) -> list[bool]:
-    outcomes: list[bool] = []
-    for _ in range(times):
-        assert breaker.admits()
-        outcomes.append(breaker.failed())
-    return outcomes
+    return [breaker.failed() for _ in range(times)]
 
 
 def test_it_opens_at_the_third_failure_in_a_row(breaker: Breaker) -> None:
@@ -49,62 +45,71 @@ def test_a_success_in_between_starts_the_count_anew(breaker: Breaker) -> None:
     assert breaker.state == "closed"
 
 
-def test_after_the_break_a_single_call_is_let_through(breaker: Breaker, clock: Clock) -> None:
-    fail(breaker, 3)
-    clock.now += 30.0
-    assert breaker.state == "half_open"
-    assert breaker.admits()
+def test_a_server_that_is_gone_opens_it_at_once(breaker: Breaker) -> None:
+    assert breaker.gone()
     assert not breaker.admits()
-
-
-def test_a_trial_that_succeeds_closes_it(breaker: Breaker, clock: Clock) -> None:
-    fail(breaker, 3)
-    clock.now += 30.0
-    assert breaker.admits()
-    breaker.succeeded()
-    assert breaker.state == "closed"
-    assert breaker.retry_in_s is None
-    assert breaker.admits()
-
-
-def test_a_trial_that_fails_opens_it_for_another_break(breaker: Breaker, clock: Clock) -> None:
-    fail(breaker, 3)
-    clock.now += 30.0
-    assert breaker.admits()
-    assert breaker.failed()
     assert breaker.retry_in_s == 30.0
+
+
+def test_after_the_break_a_trial_is_due_and_calls_are_refused_until_it_has_ended(
+    breaker: Breaker, clock: Clock
+) -> None:
+    breaker.gone()
+    clock.now += 30.0
+    assert (breaker.state, breaker.retry_in_s) == ("half_open", 0.0)
     assert not breaker.admits()
 
 
-def test_a_trial_that_its_caller_took_back_leaves_room_for_another(breaker: Breaker, clock: Clock) -> None:
+def test_a_trial_that_succeeds_closes_it_and_the_count_starts_anew(breaker: Breaker, clock: Clock) -> None:
     fail(breaker, 3)
     clock.now += 30.0
+    breaker.tried(well=True)
     assert breaker.admits()
-    breaker.forgotten()
-    assert breaker.admits()
+    assert (breaker.state, breaker.retry_in_s) == ("closed", None)
+    assert fail(breaker, 3) == [False, False, True]
 
 
-def test_failures_of_calls_from_before_do_not_prolong_the_break(breaker: Breaker, clock: Clock) -> None:
+def test_a_trial_that_fails_begins_another_break(breaker: Breaker, clock: Clock) -> None:
+    breaker.gone()
+    clock.now += 31.0
+    breaker.tried(well=False)
+    assert (breaker.state, breaker.retry_in_s) == ("open", 30.0)
+    assert not breaker.admits()
+
+
+def test_what_was_sent_before_a_break_neither_ends_nor_prolongs_it(breaker: Breaker, clock: Clock) -> None:
     fail(breaker, 3)
     clock.now += 10.0
-    assert not breaker.failed()
+    breaker.succeeded()
+    assert fail(breaker, 4) == [False] * 4
+    assert not breaker.gone()
     assert breaker.retry_in_s == 20.0
 
 
-@given(st.lists(st.sampled_from(["call", "succeed", "fail", "forget", "wait"]), max_size=60))
-def test_whatever_happens_a_break_ends_and_admits_again(steps: list[str]) -> None:
+@given(st.lists(st.sampled_from(["succeed", "fail", "gone", "wait", "try_in_vain"]), max_size=60))
+def test_whatever_happens_calls_are_admitted_exactly_until_a_break_that_only_a_trial_ends(steps: list[str]) -> None:
     clock = Clock()
     breaker = Breaker(3, 30.0, clock)
-    under_way = 0
     for step in steps:
-        if step == "wait":
-            clock.now += 7.0
-        elif step == "call":
-            under_way += breaker.admits()
-        elif under_way:
-            under_way -= 1
-            {"succeed": breaker.succeeded, "fail": breaker.failed, "forget": breaker.forgotten}[step]()
-    for _ in range(under_way):
-        breaker.forgotten()
-    clock.now += 30.0
+        admitted = breaker.admits()
+        began = False
+        match step:
+            case "wait":
+                clock.now += 7.0
+            case "succeed":
+                breaker.succeeded()
+            case "fail":
+                began = breaker.failed()
+            case "gone":
+                began = breaker.gone()
+            case _ if breaker.state == "half_open":
+                breaker.tried(well=False)
+            case _:
+                pass
+        assert breaker.admits() == (admitted and not began)
+        assert (breaker.retry_in_s is None) == breaker.admits()
+    if not breaker.admits():
+        clock.now += 30.0
+        assert breaker.state == "half_open"
+        breaker.tried(well=True)
     assert breaker.admits()

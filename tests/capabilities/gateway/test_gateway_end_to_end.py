@@ -14,7 +14,7 @@ import mcp
 import pytest
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
-from armarium.capabilities.gateway.capability_tokens import CapabilityTokens
+from armarium.capabilities.gateway.capability_tokens import CapabilityTokens, CapabilityVerifier, server_key
 from armarium.capabilities.gateway.contract import DISCOVER, RAW_RESULTS, SYNTHESIZED
 from armarium.foundation.identity import key_hash
 from support.client import connected
@@ -23,7 +23,7 @@ from support.server import ServerProcess, installed_command, write_config
 Json = dict[str, Any]
 PATIENCE_S = 60.0
 CANARY = "canary-e2e-51d0-never-written-down"
-SECRET = "the secret that gateway and server share"
+SECRET = "the secret that the gateway alone has"
 LAMP = "# Lamp\n\nThe lamp is lit at dusk by the keeper. Its lens turns once in thirty seconds.\n"
 HORN = "# Fog\n\nIn fog the horn sounds every two minutes. It runs on compressed air from the cellar.\n"
 CASES = "# Cases\n\nThe case of the stolen lamp was settled in May.\n"
@@ -53,14 +53,14 @@ def lighthouse(tmp_path_factory: pytest.TempPathFactory) -> Generator[Lighthouse
     for name, text in (("guide", LAMP), ("fog", HORN), ("cases", CASES)):
         (base / name).mkdir()
         (base / name / f"{name}.md").write_text(text)
-    secret_file = base / "secret"
-    secret_file.write_text(SECRET + "\n")
+    key_file = base / "lawRag.key"
+    key_file.write_text(server_key(SECRET.encode(), "lawRag") + "\n")
     registry = {
         "fogRag": {"groups": ["users"], "ui": {"order": 5}, **_rag_server(base / "fog")},
         "lawRag": {
             "groups": ["users"],
             "dataSources": [{"id": "files", "name": "Cases", "groups": ["legal"], "authMode": "capability"}],
-            **_rag_server(base / "cases", "--capability-secret-file", str(secret_file)),
+            **_rag_server(base / "cases", "--name", "lawRag", "--capability-key-file", str(key_file)),
         },
     }
     (base / "config/overrides").mkdir(parents=True)
@@ -110,11 +110,14 @@ async def test_a_server_that_wants_capability_tokens_gets_them_from_the_gateway(
     async with connected(lighthouse.process.url, key="key-of-lex") as client:
         found = await _found(client.mcp, "stolen lamp", "lawRag:files")
         assert "settled in May" in found["results"]["hits"][0]["chunk"]
-        wrong, _ = CapabilityTokens(b"not the secret they share").issue("lex", ["files"])
-        refused = await client.mcp.call_tool(
-            RAW_RESULTS, {"query": "lamp", "sources": ["lawRag:files"], "capability_token": wrong}
-        )
-        assert refused.structured_content["results"]["error"]["code"] == "token_expired"
+        with lighthouse.api("lex") as api:
+            elsewhere = api.post("/api/rag/tokens", json={"source": "fogRag:files"}).json()["capability_token"]
+        forged, _ = CapabilityTokens(b"not the secret of the gateway").issue("lawRag", "lex", ["files"])
+        for wrong in (elsewhere, forged):
+            refused = await client.mcp.call_tool(
+                RAW_RESULTS, {"query": "lamp", "sources": ["lawRag:files"], "capability_token": wrong}
+            )
+            assert refused.structured_content["results"]["error"]["code"] == "token_expired"
 
 
 async def test_an_answer_of_one_server_is_its_own_and_of_several_is_ours(lighthouse: Lighthouse) -> None:
@@ -145,7 +148,8 @@ def test_the_json_api_says_the_same(lighthouse: Lighthouse) -> None:
         assert asked.status_code == 200
         issued = api.post("/api/rag/tokens", json={"source": "lawRag:files"})
         assert issued.status_code == 201
-        assert CapabilityTokens(SECRET.encode()).verify(issued.json()["capability_token"], "lex", ["files"])
+        law = CapabilityVerifier("lawRag", server_key(SECRET.encode(), "lawRag"))
+        assert law.verify(issued.json()["capability_token"], "lex", ["files"])
     with lighthouse.api("guest") as api:
         assert api.get("/api/config").json()["authorized_servers"] == ["armarium"]
         assert api.post("/api/rag/search", json={"query": "lamp", "sources": ["fogRag:files"]}).status_code == 403

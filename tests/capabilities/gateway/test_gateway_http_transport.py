@@ -10,6 +10,7 @@ import anyio
 import httpx2
 import pytest
 
+from armarium.capabilities.gateway.upstreams import news
 from armarium.capabilities.gateway.upstreams.faults import BUSY, NOT_MCP, SESSION_LOST, TOO_LARGE, UNREACHABLE
 from armarium.capabilities.gateway.upstreams.http import AnsweringTransport
 from support.upstreams import until
@@ -70,9 +71,9 @@ class Wire:
         assert message["id"] == 7
         return message
 
-    async def get(self) -> httpx2.Response:
+    async def get(self, **headers: str) -> httpx2.Response:
         assert self._http is not None
-        return await self._http.get(ADDRESS)
+        return await self._http.get(ADDRESS, headers=headers)
 
 
 @pytest.fixture
@@ -196,7 +197,58 @@ async def test_a_notification_that_cannot_be_delivered_disturbs_nobody(wire: Wir
     assert (await wire.post({"method": "notifications/initialized"})).status_code == 202
 
 
-async def test_news_larger_than_the_limit_break_off(wire: Wire) -> None:
-    wire.answer = answering(200, "text/event-stream", Chunks(b"data: " + b"x" * (LIMIT_BYTES + 1), endless=True))
-    with pytest.raises(httpx2.ReadError):
-        await wire.get()
+async def test_news_larger_than_the_limit_end(wire: Wire) -> None:
+    body = Chunks(b": hello\n\n", b"data: " + b"x" * (LIMIT_BYTES + 1), endless=True)
+    wire.answer = answering(200, "text/event-stream", body)
+    assert (await wire.get()).content == b": hello\n\n"
+    assert body.closed
+
+
+@pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """How long the transport paused, in its own words; it does not really."""
+    told: list[float] = []
+
+    async def note(seconds: float) -> None:
+        told.append(seconds)
+
+    monkeypatch.setattr(news.anyio, "sleep", note)
+    return told
+
+
+async def test_news_are_asked_for_with_growing_pauses_until_there_are_some(wire: Wire, pauses: list[float]) -> None:
+    failures = [
+        raising(httpx2.ConnectError("refused")),
+        answering(503, "text/plain", b"later"),
+        answering(404, "text/plain", b"who?"),
+        answering(200, "text/html", b"<html>"),
+        *[raising(httpx2.ReadTimeout("late"))] * 4,
+    ]
+    left = iter([*failures, answering(200, "text/event-stream", b"data: {}\n\n")])
+    wire.answer = lambda request: next(left)(request)
+    assert (await wire.get()).content == b"data: {}\n\n"
+    assert pauses == [0, 1, 2, 4, 8, 16, 30, 30, 30]
+
+
+async def test_news_that_break_off_have_ended_and_not_failed(wire: Wire, pauses: list[float]) -> None:
+    class Broken(Chunks):
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            yield b"id: 1\ndata: {}\n\n"
+            raise httpx2.ReadError("reset")
+
+    wire.answer = answering(200, "text/event-stream", Broken())
+    assert (await wire.get()).content == b"id: 1\ndata: {}\n\n"
+    assert (await wire.get(**{"last-event-id": "1"})).content == b"id: 1\ndata: {}\n\n"
+    assert pauses == [0, 1], "a stream that ends at once is not opened all the time"
+
+
+async def test_a_server_without_news_is_believed(wire: Wire, pauses: list[float]) -> None:
+    wire.answer = answering(405, "text/plain", b"")
+    assert (await wire.get()).status_code == 405
+    assert pauses == [0]
+
+
+async def test_the_rest_of_an_answer_that_broke_off_is_not_asked_for_without_end(wire: Wire) -> None:
+    wire.answer = raising(httpx2.ConnectError("refused"))
+    with pytest.raises(httpx2.ConnectError):
+        await wire.get(**{"last-event-id": "of an answer"})

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -14,59 +11,11 @@ import anyio
 import httpx
 import pytest
 
-from armarium.foundation.identity import key_hash
-from support import hostile_upstream
 from support.client import connected
-from support.server import ServerProcess, installed_command, write_config
+from support.house import HOSTILE, PATIENCE_S, House, Json, headers_of, rag_entry, started
+from support.server import installed_command
 
-Json = dict[str, Any]
-PATIENCE_S = 60.0
 CANARY = "canary-live-77aa-never-shown"
-USERS = {"anna": ["users"], "guest": [], "root": ["admin"]}
-HOSTILE: Json = {"command": sys.executable, "args": [str(Path(hostile_upstream.__file__))]}
-
-
-@dataclass(frozen=True)
-class House:
-    """A running server, and the files that tell it which servers are behind it."""
-
-    process: ServerProcess
-    config: Path
-
-    def api(self, user: str) -> httpx.Client:
-        headers = {"authorization": f"Bearer key-of-{user}"}
-        return httpx.Client(base_url=f"{self.process.url}/api", headers=headers, timeout=PATIENCE_S)
-
-    def write(self, kind: str, content: Json | str) -> None:
-        file = self.config / "overrides" / kind
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(content if isinstance(content, str) else json.dumps(content))
-
-    async def tools(self, user: str) -> set[str]:
-        async with connected(self.process.url, key=f"key-of-{user}") as client:
-            return {tool.name for tool in (await client.mcp.list_tools()).tools}
-
-    async def tools_become(self, user: str, wanted: Callable[[set[str]], bool]) -> set[str]:
-        with anyio.fail_after(PATIENCE_S):
-            while not wanted(names := await self.tools(user)):
-                await anyio.sleep(0.05)
-        return names
-
-
-@contextmanager
-def started(base: Path) -> Generator[House]:
-    keys = [
-        {"username": user, "groups": groups, "key_sha256": key_hash(f"key-of-{user}")} for user, groups in USERS.items()
-    ]
-    settings = {
-        "state_dir": str(base / "state"),
-        "server": {"port": 0},
-        "security": {"auth": "keys", "keys": keys},
-        "gateway": {"config_dir": str(base / "config")},
-    }
-    command = [installed_command("armarium"), "serve", "--config", str(write_config(base, settings))]
-    with ServerProcess(command) as process:
-        yield House(process, base / "config")
 
 
 @pytest.fixture
@@ -135,6 +84,45 @@ async def test_administrators_change_servers_and_hints_and_nobody_else_does(hous
     assert CANARY not in "\n".join(map(str, house.process.log))
 
 
+async def test_administrators_are_shown_no_secret_of_a_command_or_an_address_and_lose_none(house: House) -> None:
+    entries = {
+        "odd": {"command": "x", "args": ["--key=" + CANARY, "--token", CANARY, "plain"], "enabled": False},
+        "far": {"url": f"https://host.invalid/mcp?key={CANARY}", "enabled": False},
+    }
+    file = house.config / "overrides" / "mcp.json"
+    with house.api("root") as admin:
+        for name, entry in entries.items():
+            told(admin.put(f"/admin/mcp/servers/{name}?kind=generic", json=entry))
+            before = file.read_text()
+            shown = told(admin.get(f"/admin/mcp/servers/{name}"))["entry"]
+            told(admin.put(f"/admin/mcp/servers/{name}?kind=generic", json=shown))
+            assert file.read_text() == before
+        assert CANARY not in admin.get("/admin/mcp").text
+        refused = told(admin.put("/admin/mcp/servers/new?kind=generic", json=shown), 422)
+        assert "`new.url` is masked" in str(refused)
+        assert file.read_text() == before
+
+
+async def test_what_only_an_administrator_can_mend_is_told_to_administrators_only(house: House) -> None:
+    house.write("rag-mcp.json", {"gone": {"command": "no-such-program-anywhere", "dataSources": [{"id": "a"}]}})
+    with house.api("root") as admin, house.api("anna") as anna:
+        told(admin.post("/admin/mcp/reload"))
+        refused = told(anna.post("/rag/search", json={"query": "q", "sources": ["gone:a"]}), 503)
+        seen = {each["name"]: each for each in told(admin.get("/admin/mcp"))["servers"]}
+    assert refused["results"]["error"]["message"] == "`gone` cannot be started"
+    assert "command" not in str(refused)
+    assert "check `command`" in seen["gone"]["health"]["last_error_hint"]
+
+
+async def test_a_file_keeps_saying_where_its_schema_is_when_administrators_change_it(house: House) -> None:
+    house.write("mcp.json", {"$schema": "../servers.schema.json", "odd": HOSTILE})
+    with house.api("root") as admin:
+        told(admin.put("/admin/mcp/servers/other?kind=generic", json=HOSTILE))
+    written = json.loads((house.config / "overrides" / "mcp.json").read_text())
+    assert next(iter(written.items())) == ("$schema", "../servers.schema.json")
+    assert set(written) == {"$schema", "odd", "other"}
+
+
 @pytest.mark.parametrize(
     ("name", "entry"),
     [
@@ -160,13 +148,37 @@ async def test_a_broken_file_at_the_start_is_a_mistake_in_the_configuration(tmp_
         pass
 
 
+async def test_the_audit_command_shows_who_asked_which_source_and_how_that_went(house: House) -> None:
+    house.write("rag-mcp.json", {"open": rag_entry("files"), "closed": rag_entry("files", groups=["legal"])})
+    with house.api("root") as admin, house.api("anna") as anna:
+        told(admin.post("/admin/mcp/reload"))
+        told(anna.post("/rag/search", json={"query": "lamp", "sources": ["open:files", "closed:files"]}))
+    trail = house.config.parent / "state" / "audit.sqlite"
+
+    async def shown(server: str) -> list[Json]:
+        command = [installed_command("armarium"), "audit", "--file", str(trail), "--json", "--root", server]
+        printed = (await anyio.run_process(command)).stdout
+        return [json.loads(line) for line in printed.splitlines()]
+
+    with anyio.fail_after(PATIENCE_S):
+        # Records are written a moment after the answer.
+        while not (denied := await shown("closed")):
+            await anyio.sleep(0.05)
+    (allowed,) = await shown("open")
+    assert (allowed["principal"], allowed["path"], allowed["outcome"]) == ("anna", "files", "success")
+    assert allowed["duration_ms"] > 0
+    assert [(row["principal"], row["path"], row["code"]) for row in denied] == [
+        ("anna", "files", "unauthorized_source")
+    ]
+    assert allowed["call_id"] == denied[0]["call_id"]
+
+
 async def test_a_reload_is_told_to_everybody_and_names_only_to_administrators(house: House) -> None:
     heard: dict[str, list[tuple[str, Json]]] = {"anna": [], "root": []}
 
     async def listen(user: str) -> None:
-        headers = {"authorization": f"Bearer key-of-{user}"}
         async with (
-            httpx.AsyncClient(base_url=house.process.url, headers=headers, timeout=PATIENCE_S) as client,
+            httpx.AsyncClient(base_url=house.process.url, headers=headers_of(user), timeout=PATIENCE_S) as client,
             client.stream("GET", "/api/events") as stream,
         ):
             listening.append(user)

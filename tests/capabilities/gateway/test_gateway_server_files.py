@@ -21,8 +21,8 @@ from armarium.capabilities.gateway.server_files import (
     checked_entry,
     parse_entries,
     read_registry,
-    registry_schema,
 )
+from armarium.capabilities.gateway.server_schema import registry_schema
 
 CONTRACT_EXAMPLE: dict[str, Any] = {
     "docsRag": {
@@ -183,7 +183,16 @@ def test_every_mistake_is_told_at_once(tmp_path: Path) -> None:
         ({"command": "x", "dataSources": [{"id": "a", "authMode": "magic"}]}, "authMode"),
         ({"command": "x", "timeouts": {"call_s": 0}}, "timeouts.call_s"),
         ({"command": ""}, "docsRag.command"),
-        ([], "must be an object"),
+        ([], "`docsRag` must be an object, not a list"),
+        (None, "`docsRag` must be an object, not null"),
+        ({"command": "x", "enabled": "yes"}, "`docsRag.enabled` must be true or false"),
+        ({"command": "x", "is_exclusive": 0}, "`docsRag.is_exclusive` must be true or false"),
+        ({"command": "x", "groups": "users"}, "`docsRag.groups` must be a list"),
+        ({"command": "x", "groups": None}, "`docsRag.groups` must be a list"),
+        ({"command": "x", "args": [1]}, "`docsRag.args[0]` must be a string"),
+        ({"command": "x", "ui": {"order": "1"}}, "`docsRag.ui.order` must be a whole number"),
+        ({"command": "x", "ui": []}, "`docsRag.ui` must be an object"),
+        ({"type": "tcp", "enabled": False}, "`docsRag.type` must be 'stdio' or 'http'"),
     ],
 )
 def test_a_server_that_cannot_be_used_is_refused_with_the_reason(entry: object, said: str) -> None:
@@ -197,15 +206,40 @@ def test_a_name_that_could_be_mistaken_for_something_else_is_refused(name: str) 
     assert problems_of({"command": "x"}, name)
 
 
-@pytest.mark.parametrize("content", ["", "  \n", "{}", '{"$schema": "somewhere"}'])
-def test_an_empty_file_has_no_servers(content: str) -> None:
+@pytest.mark.parametrize("content", ["{}", '{"$schema": "somewhere"}', '{"mcpServers": {}}'])
+def test_a_file_may_have_no_servers(content: str) -> None:
     assert parse_entries(content.encode(), source="overrides/mcp.json") == {}
+
+
+@pytest.mark.parametrize("content", ["", "  \n"])
+def test_a_file_with_nothing_in_it_is_refused_for_it_may_be_in_the_making(content: str) -> None:
+    with pytest.raises(RegistryInvalid, match=r"overrides/mcp\.json is empty; write \{\}"):
+        parse_entries(content.encode(), source="overrides/mcp.json")
 
 
 @pytest.mark.parametrize("content", ["[]", "3", "null", '"x"', "{", "\x00", '{"a": }', "\udcff"])
 def test_a_file_that_is_no_object_is_refused(content: str) -> None:
     with pytest.raises(RegistryInvalid, match=r"overrides/mcp\.json"):
         parse_entries(content.encode("utf-8", "surrogateescape"), source="overrides/mcp.json")
+
+
+@pytest.mark.parametrize(
+    ("content", "name"),
+    [
+        ('{"docs": {"command": "x"}, "docs": {"command": "y"}}', "docs"),
+        ('{"docs": {"command": "x", "groups": ["legal"], "groups": []}}', "groups"),
+        ('{"mcpServers": {"docs": {"command": "x"}, "docs": {"command": "y"}}}', "docs"),
+    ],
+)
+def test_a_key_that_stands_twice_is_refused_instead_of_going_by_the_last(content: str, name: str) -> None:
+    with pytest.raises(RegistryInvalid, match=rf"overrides/mcp\.json has the key `{name}` twice"):
+        parse_entries(content.encode(), source="overrides/mcp.json")
+
+
+@pytest.mark.parametrize("content", ['{"a":' * 1020 + "1" + "}" * 1020, '{"a": ' + "1" * 5000 + "}"])
+def test_a_file_that_is_hard_to_read_is_refused_and_nothing_worse(content: str) -> None:
+    with pytest.raises(RegistryInvalid, match=r"overrides/mcp\.json"):
+        parse_entries(content.encode(), source="overrides/mcp.json")
 
 
 json_values: st.SearchStrategy[Any] = st.recursive(
@@ -233,6 +267,31 @@ def test_the_published_schema_takes_what_is_taken_and_refuses_what_is_refused() 
     assert validator.is_valid(CONTRACT_EXAMPLE)
     assert not validator.is_valid({"docs": {"command": "x", "gruops": []}})
     assert not validator.is_valid({"docs": {"command": "x", "dataSources": [{"name": "no id"}]}})
+
+
+@pytest.mark.parametrize(
+    ("content", "is_taken"),
+    [
+        ({}, True),
+        ({"$schema": "../servers.schema.json", "docs": {"command": "x"}}, True),
+        ({"$schema": "../servers.schema.json", "mcpServers": {"docs": {"command": "x"}}}, True),
+        ({"mcpServers": {"1docs": {"command": "x"}}}, False),
+        ({"armarium": {"command": "x"}}, False),
+        ({"do cs": {"command": "x"}}, False),
+        ({"docs": []}, False),
+        ({"docs": {"command": "x", "enabled": "yes"}}, False),
+        ({"docs": {"command": "x", "groups": "users"}}, False),
+        ({"docs": {"command": "x", "$schema": "servers.schema.json"}}, False),
+    ],
+)
+def test_an_editor_and_the_gateway_agree_on_a_file(content: dict[str, Any], is_taken: bool) -> None:
+    assert jsonschema.Draft202012Validator(registry_schema()).is_valid(content) == is_taken
+    try:
+        parse_entries(json.dumps(content).encode(), source="overrides/mcp.json")
+    except RegistryInvalid:
+        assert not is_taken
+    else:
+        assert is_taken
 
 
 def test_two_servers_are_equal_when_nothing_needs_to_change() -> None:

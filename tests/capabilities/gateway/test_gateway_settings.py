@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from pathlib import Path
 
 import pytest
@@ -128,4 +129,23 @@ def test_the_doctor_tells_every_mistake_in_the_file_of_servers(tmp_path: Path) -
 
 
 def test_without_a_file_of_servers_the_doctor_is_content(tmp_path: Path) -> None:
+    (tmp_path / "config/defaults").mkdir(parents=True)
     assert _findings(tmp_path, None) == [("ok", "0 of 0 enabled")]
+
+
+def test_the_doctor_names_a_directory_that_has_no_folder_for_files_of_servers(tmp_path: Path) -> None:
+    ((state, message),) = _findings(tmp_path, None)
+    assert (state, message) == ("warn", f"there is neither overrides nor defaults in {tmp_path / 'config'}")
+
+
+async def test_a_directory_without_folders_for_files_of_servers_is_named_in_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, "armarium")
+    for made in (False, True):
+        if made:
+            (tmp_path / "config/overrides").mkdir(parents=True)
+        async with open_armarium(_settings(tmp_path)):
+            warned = [record for record in caplog.records if "no servers" in record.getMessage()]
+        assert len(warned) == 1
+        assert vars(warned[0])["config_dir"] == str(tmp_path / "config")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -11,6 +12,7 @@ from rag_fakes import ANNA, FakeSource, FakeUpstream, hit, own_hit, resource, ri
 
 from armarium.capabilities.gateway.contract import RAW_RESULTS, SYNTHESIZED
 from armarium.capabilities.gateway.synthesis import Writer
+from armarium.foundation.audit import AuditFilter, read_records
 from armarium.providers.errors import OpenAIUnavailable
 from armarium.providers.interfaces import Message
 
@@ -191,3 +193,100 @@ async def test_where_nothing_is_found_the_answer_says_so() -> None:
     answer = await synthesized(rig({"one": FakeUpstream([resource("guide")])}), "guide")
     assert answer["results"]["citations"] == []
     assert "Nothing was found" in answer["results"]["answer"]
+
+
+FOREIGN = [
+    {"id": "law", "resourceId": "law:files", "snippet": "The lamp is lit in secret."},
+    {"id": "vault", "resourceId": "one:fog", "snippet": "The lamp is lit in the vault."},
+    {"id": "nowhere", "resourceId": 7, "snippet": "The lamp is lit nowhere."},
+    {"id": "empty", "resourceId": "one:guide"},
+]
+
+
+async def test_a_server_is_told_only_hits_of_its_own_sources_of_this_call_and_only_the_fields_of_a_hit() -> None:
+    upstream = lighthouse(answers=True)
+    served = rig({"one": upstream, "law": FakeUpstream([resource("files")])}, {"law": {"groups": ["legal"]}})
+    mine = {"id": "lamp", "score": 1, "resourceId": "one:guide", "snippet": "s", "capability_token": "t", "server": "x"}
+    answer = await synthesized(served, "one:guide", provided_context={"hits": [*FOREIGN, mine]})
+    (asked,) = upstream.calls_of(SYNTHESIZED)
+    kept = {"id": "lamp", "score": 1.0, "resourceId": "guide", "snippet": "s"}
+    assert asked["provided_context"] == {"hits": [kept]}
+    assert answer["meta_data"]["provided_context"] == {"used": 1, "dropped": 4}
+
+
+async def test_chosen_hits_of_sources_that_are_not_of_the_call_are_neither_quoted_nor_cited() -> None:
+    served = rig({"one": lighthouse(), "law": FakeUpstream([resource("files")])}, {"law": {"groups": ["legal"]}})
+    mine = {"resourceId": "guide", "snippet": "The lamp is lit by me."}
+    answer = await synthesized(served, "one:guide", "law:files", provided_context={"hits": [*FOREIGN, mine]})
+    assert "The lamp is lit by me. [1]" in answer["results"]["answer"]
+    assert [citation["resourceId"] for citation in answer["results"]["citations"]] == ["one:guide"]
+    for said in ("secret", "vault", "nowhere"):
+        assert said not in answer["results"]["answer"]
+    assert answer["meta_data"]["provided_context"] == {"used": 1, "dropped": 4}
+
+
+async def test_a_chosen_hit_that_names_no_source_is_of_the_only_one_or_of_none() -> None:
+    nameless = {"hits": [{"snippet": "The lamp is lit by hand."}]}
+    one = await synthesized(rig({"one": lighthouse()}), "guide", provided_context=nameless)
+    assert one["results"]["citations"][0]["resourceId"] == "one:guide"
+    two = await synthesized(rig({"one": lighthouse()}), "guide", "fog", provided_context=nameless)
+    assert two["meta_data"]["provided_context"] == {"used": 0, "dropped": 1}
+    assert two["results"]["citations"] == []
+
+
+async def test_a_context_without_hits_is_no_choice() -> None:
+    answer = await synthesized(rig({"one": lighthouse()}), "guide", provided_context={})
+    assert "lit at dusk" in answer["results"]["answer"]
+
+
+@pytest.mark.parametrize(
+    ("max_chars", "expected", "markers"),
+    [
+        (45, "The lamp is lit at dusk. [1] The horn sounds.", ["[1]"]),
+        (44, "The lamp is lit at dusk. [1]", ["[1]"]),
+        (28, "The lamp is lit at dusk. [1]", ["[1]"]),
+        (27, "The lamp is lit at dusk.", []),
+        (20, "The lamp is lit at…", []),
+        (1, "…", []),
+    ],
+)
+async def test_a_servers_answer_that_is_too_long_is_cut_where_a_sentence_or_a_word_ends(
+    max_chars: int, expected: str, markers: list[str]
+) -> None:
+    upstream = lighthouse(answers=True)
+    cited = [{"marker": "[1]", "resourceId": "guide"}, {"marker": "[2]", "resourceId": "guide"}, {"title": "Unmarked"}]
+    text = "The lamp is lit at dusk. [1] The horn sounds. It is loud. [2]"
+    upstream.say(SYNTHESIZED, {"results": {"answer": text, "citations": cited}})
+    answer = await synthesized(rig({"one": upstream}), "guide", synthesis_params={"max_chars": max_chars})
+    results = answer["results"]
+    assert results["answer"] == expected
+    assert results["limits"]["truncated"] is True
+    assert [each.get("marker") for each in results["citations"]] == [*markers, None]
+
+
+async def test_a_servers_answer_that_fits_is_left_as_it_is() -> None:
+    upstream = lighthouse(answers=True)
+    answer = await synthesized(rig({"one": upstream}), "guide", synthesis_params={"max_chars": 18})
+    assert answer["results"]["answer"] == "as the server says"
+    assert "limits" not in answer["results"]
+
+
+@pytest.mark.parametrize("code", ["unauthorized_source", "rate_limited"])
+async def test_when_the_one_server_left_refuses_what_was_denied_before_is_told_as_well(
+    code: str, tmp_path: Path
+) -> None:
+    left, forbidden = FakeUpstream([resource("a")], answers=True), FakeUpstream([resource("b")])
+    left.refuse_with(SYNTHESIZED, code)
+    served = rig({"left": left, "law": forbidden}, {"law": {"groups": ["legal"]}}, audit_file=tmp_path / "audit")
+    sources = ["law:b", "left:a", "nowhere"]
+    outcome = await served.outcome(ANNA, SYNTHESIZED, query="q", sources=sources)
+    body = outcome.result["structuredContent"]
+    assert body["results"]["error"]["code"] == code
+    told = {each["source"]: each["code"] for each in body["meta_data"]["errors"]}
+    assert told == {"left:a": code, "law:b": "unauthorized_source", "nowhere": "invalid_source"}
+    await served.close_audit()
+    rows = [record for _, record in read_records(tmp_path / "audit", AuditFilter(), last=10)]
+    codes = {(row.root, row.path): row.code for row in rows}
+    assert codes[("left", "a")] == code
+    assert codes[("law", "b")] == "unauthorized_source"
+    assert codes[(None, "nowhere")] == "invalid_source"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import tracemalloc
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ from armarium.capabilities.gateway.errors import (
 )
 from armarium.capabilities.gateway.server_entries import UiHints
 from armarium.capabilities.gateway.server_files import HttpTransport, ServerSpec, StdioTransport
-from armarium.capabilities.gateway.upstreams import attempts
+from armarium.capabilities.gateway.upstreams import attempts, news
 from armarium.capabilities.gateway.upstreams.answers import UpstreamHealth
 from armarium.capabilities.gateway.upstreams.pool import Upstreams
 from armarium.capabilities.gateway.upstreams.upstream import Upstream
@@ -32,6 +31,8 @@ from support.upstreams import (
     LIMITS,
     PATIENCE_S,
     SHORT_S,
+    SLOW_S,
+    hostile,
     hostile_address,
     hostile_process,
     is_running,
@@ -41,15 +42,6 @@ from support.upstreams import (
 )
 
 CANARY = "canary-9f31c7aa-not-for-anyone"
-
-
-@asynccontextmanager
-async def hostile(transport: str) -> AsyncGenerator[ServerSpec]:
-    if transport == "stdio":
-        yield hostile_process()
-    else:
-        async with hostile_address(*(["--events"] if transport == "events" else [])) as spec:
-            yield spec
 
 
 @pytest.fixture(params=["stdio", "http", "events"])
@@ -99,7 +91,7 @@ async def test_the_tools_are_those_the_server_lists(upstream: Upstream) -> None:
 async def test_a_server_that_never_answers_costs_the_deadline_and_is_told_to_stop(upstream: Upstream) -> None:
     await works(upstream)
     with pytest.raises(UpstreamTimeout) as caught:
-        await upstream.call("never", {}, timeout_s=SHORT_S)
+        await upstream.call("never", {}, timeout_s=SLOW_S)
     assert caught.value.retryable
     assert len((await facts(upstream))["cancelled"]) == 1
     assert upstream.health().connections == 1
@@ -147,9 +139,65 @@ async def test_an_answer_of_a_hundred_megabytes_is_never_held(upstream: Upstream
 
 async def test_garbage_in_the_place_of_an_answer_fails_that_call_alone(upstream: Upstream) -> None:
     with pytest.raises((UpstreamProtocol, UpstreamTimeout)):
-        await upstream.call("garbage", {}, timeout_s=5 * SHORT_S)
+        await upstream.call("garbage", {}, timeout_s=SLOW_S)
     await works(upstream)
     assert upstream.health().connections == 1
+
+
+@pytest.mark.parametrize("flags", [(), ("--babble",)])
+async def test_a_server_that_says_something_else_than_mcp_is_told_from_a_silent_one(flags: tuple[str, ...]) -> None:
+    spec = with_timeouts(hostile_process(*flags), connect_s=SLOW_S if flags else PATIENCE_S)
+    async with served(spec) as upstream:
+        if not flags:
+            await works(upstream)
+        with pytest.raises(UpstreamTimeout, match="wrote lines that are not MCP messages") as caught:
+            await upstream.call("garbage", {}, timeout_s=PATIENCE_S if flags else SLOW_S)
+        assert "standard error" in (caught.value.for_operators or "")
+        assert "standard error" not in (caught.value.hint or "")
+        if not flags:
+            with pytest.raises(UpstreamTimeout, match=r"did not answer within 1\.5 s$"):
+                await upstream.call("never", {}, timeout_s=SLOW_S)
+
+
+async def test_arguments_that_cannot_be_written_fail_their_own_call_alone(upstream: Upstream) -> None:
+    await works(upstream)
+    slept: list[Any] = []
+
+    async def slow() -> None:
+        slept.append((await upstream.call("slow", {"seconds": SHORT_S})).structured)
+
+    async with anyio.create_task_group() as callers:
+        callers.start_soon(slow)
+        await until(lambda: upstream.health().in_flight == 1)
+        for _ in range(LIMITS.breaker_failures):
+            with pytest.raises(UpstreamRefused) as caught:
+                await upstream.call("echo", {"text": f"{CANARY} \ud800"})
+            assert CANARY not in str(caught.value)
+        await works(upstream)
+    assert slept == [{"slept": SHORT_S}]
+    assert (upstream.health().state, upstream.health().connections) == ("ready", 1)
+
+
+async def test_what_a_failed_tool_says_is_told_without_the_callers_secrets(upstream: Upstream) -> None:
+    result = await upstream.call("fail", {"bearer": f"Bearer {CANARY}", "note": f"with {CANARY}", CANARY: 1, "n": 2})
+    assert result.is_error
+    assert result.structured is not None
+    assert result.structured["wrong"]["n"] == 2
+    assert result.structured["wrong"]["note"] == "with [removed]"
+    assert CANARY not in str(result)
+
+
+async def test_news_are_heard_of_a_server_that_had_none_at_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(news, "_FIRST_PAUSE_S", 0.01)
+    changed = anyio.Event()
+
+    async def note(server: str) -> None:
+        changed.set()
+
+    async with hostile_address("--news-refused", "4") as spec, served(spec, on_tools_changed=note) as upstream:
+        await upstream.call("grow", {})
+        with anyio.fail_after(PATIENCE_S):
+            await changed.wait()
 
 
 async def test_an_answer_of_the_wrong_types_is_not_mcp(upstream: Upstream) -> None:
@@ -276,8 +324,10 @@ async def test_a_command_that_does_not_exist_is_named_without_its_path() -> None
     async with served(spec) as upstream:
         with pytest.raises(UpstreamUnavailable) as caught:
             await works(upstream)
+        assert "check `command` and `cwd`" in (upstream.health().last_error_hint or "")
     assert "`absent` cannot be started" in caught.value.message
     assert "secret-place" not in str(caught.value.__dict__ | {"private": None})
+    assert "command" not in f"{caught.value.message} {caught.value.hint}", "callers can do nothing about it"
 
 
 @pytest.mark.usefixtures("long_pauses")
@@ -309,36 +359,20 @@ async def test_those_who_waited_for_their_turn_while_an_attempt_failed_make_no_o
         assert upstream.health().connections == 1
 
 
-async def test_callers_who_give_up_on_a_slow_start_leave_it_to_those_who_wait(tmp_path: Path) -> None:
+async def test_a_slow_start_costs_one_caller_their_time_and_serves_those_who_come_when_it_is_done(
+    tmp_path: Path,
+) -> None:
     signal = tmp_path / "go"
     async with served(hostile_process("--start-after", str(signal))) as upstream:
         with pytest.raises(UpstreamTimeout):
             await upstream.call("echo", {}, timeout_s=SHORT_S)
         assert upstream.health().state == "connecting"
+        with pytest.raises(UpstreamUnavailable, match="still starting"):
+            await works(upstream)
         signal.touch()
+        await until(lambda: upstream.health().state != "connecting")
         await works(upstream)
         assert upstream.health().connections == 1
-
-
-async def test_a_server_that_keeps_failing_is_left_alone_and_tried_again_after_the_break() -> None:
-    limits = replace(LIMITS, breaker_failures=2, breaker_open_s=8 * SHORT_S)
-    states: list[str] = []
-
-    async def note(health: UpstreamHealth) -> None:
-        states.append(health.state)
-
-    async with served(hostile_process(), limits, on_health=note) as upstream:
-        first = (await facts(upstream))["pid"]
-        for _ in range(2):
-            with pytest.raises(UpstreamTimeout):
-                await upstream.call("never", {}, timeout_s=SHORT_S)
-        with pytest.raises(UpstreamUnavailable) as caught:
-            await works(upstream)
-        assert caught.value.details["retry_in_s"] <= limits.breaker_open_s
-        assert upstream.health().state == "open"
-        await until(lambda: upstream.health().retry_in_s is None)
-        assert (await facts(upstream))["pid"] != first, "a new process, for the old one may be what failed"
-        await until(lambda: states == ["connecting", "ready", "failing", "open", "connecting", "ready"])
 
 
 async def test_no_more_calls_run_at_a_time_than_allowed_and_the_rest_wait_their_turn() -> None:
@@ -454,7 +488,7 @@ async def test_calls_in_flight_finish_within_the_drain_and_later_ones_are_refuse
 
 
 def _refuses(upstream: Upstream) -> bool:
-    return upstream._closing  # pyright: ignore[reportPrivateUsage] nothing else tells that closing has begun
+    return upstream._link._closing.is_set()  # pyright: ignore[reportPrivateUsage] nothing else tells that closing has begun
 
 
 async def test_closing_twice_ends_both_as_soon_as_the_last_call_does() -> None:

@@ -100,6 +100,7 @@ async def test_the_input_schemas_are_the_contracts_own_and_unknown_arguments_are
 ) -> None:
     [served] = [each for each in (await calls.client.mcp.list_tools()).tools if each.name == tool]
     assert without_descriptions(served.input_schema) == INPUTS[tool] | {"additionalProperties": False}
+    assert list(served.input_schema["properties"]) == list(INPUTS[tool]["properties"])
     assert all("description" in about for about in served.input_schema["properties"].values())
 
 
@@ -301,6 +302,29 @@ async def test_associating_is_idempotent_and_always_answers_the_same(calls: Call
     assert [each["assoc_type"] for each in links] == ["bug_in", "task_for"]
     assert (await calls.listed())["results"][0]["associations_count"] == 2
     assert (await calls.ok("get_file_timeline", file_id=made["id"], event_type="association"))["total"] == 2
+
+
+async def test_a_new_link_is_a_change_of_the_file_and_the_same_again_is_none(calls: Calls) -> None:
+    made = await calls.register("a.py")
+    await calls.register("b.py")
+    issue = await calls.ok("create_issue", title="Mend it")
+    link = {"file_id": made["id"], "issue_id": issue["id"], "assoc_type": "bug_in"}
+    await calls.ok("add_file_association", **link)
+    linked = (await calls.listed())["results"][0]
+    assert linked["id"] == made["id"]
+    assert linked["updated_at"] > made["updated_at"]
+    await calls.ok("add_file_association", **link)
+    assert (await calls.listed())["results"][0] == linked
+
+
+async def test_links_of_a_file_come_oldest_first(calls: Calls) -> None:
+    made = await calls.register("a.py")
+    issues = [(await calls.ok("create_issue", title=f"{number}"))["id"] for number in range(4)]
+    linked = [(issues[2], "task_for"), (issues[0], "task_for"), (issues[3], "bug_in"), (issues[0], "bug_in")]
+    for issue_id, assoc_type in linked:
+        await calls.ok("add_file_association", file_id=made["id"], issue_id=issue_id, assoc_type=assoc_type)
+    links = (await calls.ok("get_file", file_id=made["id"]))["associations"]
+    assert [(link["issue_id"], link["assoc_type"]) for link in links] == linked
 
 
 async def test_an_issue_without_files_has_an_empty_array(calls: Calls) -> None:

@@ -179,26 +179,73 @@ async def test_a_full_disk_is_named(project: Path, monkeypatch: pytest.MonkeyPat
             await scanned(registry, found("a.py"))
 
 
-async def test_a_registry_of_the_first_version_becomes_one_of_ours(project: Path, file: Path) -> None:
-    async with open_registry(project) as registry:
-        await scanned(registry, found("a.py"))
+def make_older(file: Path, version: int) -> None:
+    """As earlier programs made it."""
     older = sqlite3.connect(file)
+    older.execute("ALTER TABLE findings DROP COLUMN suppressed")
+    if version == 1:
+        make_first(older)
+    older.execute(f"PRAGMA user_version = {version}")
+    older.commit()
+    older.close()
+
+
+def make_first(older: sqlite3.Connection) -> None:
     for name in ("path", "language", "updated_at", "first_seen"):
         older.execute(f"DROP INDEX files_by_{name}")
         older.execute(f"CREATE INDEX files_by_{name} ON files ({name}, path, no)")
     older.execute("DROP INDEX files_at")
-    older.execute("PRAGMA user_version = 1")
-    older.commit()
-    older.close()
-    async with open_registry(project, read_only=True) as registry:
-        assert [each.path for each in await all_files(registry)] == ["a.py"]
+
+
+@pytest.mark.parametrize("version", [1, 2])
+async def test_a_registry_of_an_earlier_version_becomes_one_of_ours(project: Path, file: Path, version: int) -> None:
     async with open_registry(project) as registry:
-        assert [each.path for each in await all_files(registry)] == ["a.py"]
+        await scanned(registry, found("a.py"))
+        [before] = (await registry.list_findings()).items
+        issue, _ = await registry.promote_finding(before.id, ACTOR)
+    make_older(file, version)
+    as_it_was = file.read_bytes()
+    async with open_registry(project, read_only=True) as registry:
+        [record] = await all_files(registry)
+        detail = await registry.get_file(record.id)
+        assert [each.id for each in detail.recent_findings] == [before.id]
+        assert detail.recent_findings == (await registry.list_findings()).items
+        assert (await registry.timeline(record.id)).total == 3
+        assert [each.file_path for each in await registry.issue_files(issue.id)] == ["a.py"]
+        assert (await registry.list_issues()).items == [issue]
+    assert file.read_bytes() == as_it_was
+    async with open_registry(project) as registry:
+        assert await all_files(registry) == [record]
+        assert (await scanned(registry, found("a.py", suppressed=True))).findings_updated == 1
     made = sqlite3.connect(file)
-    assert made.execute("PRAGMA user_version").fetchone() == (2,)
+    assert made.execute("PRAGMA user_version").fetchone() == (3,)
     [(listing,)] = made.execute("SELECT sql FROM sqlite_master WHERE name = 'files_by_updated_at'").fetchall()
     made.close()
     assert "WHERE removed_at IS NULL" in listing
+
+
+async def test_who_judged_in_an_earlier_version_is_known_from_the_timeline(project: Path, file: Path) -> None:
+    rules = ("begun suppressed", "suppressed later", "judged", "judged after a scan", "suppressed after a judgement")
+    async with open_registry(project) as registry:
+        await scanned(registry, *(found("a.py", rule, suppressed=rule == rules[0]) for rule in rules))
+        ids = {finding.rule_id: finding.id for finding in (await registry.list_findings()).items}
+        for rule in rules[2:]:
+            await registry.update_finding(ids[rule], "false_positive", ACTOR)
+        await registry.update_finding(ids[rules[4]], "open", ACTOR)
+        await registry.promote_finding(ids[rules[1]], ACTOR)
+        await scanned(registry, *(found("a.py", rule, suppressed=True) for rule in rules))
+    make_older(file, 2)
+    async with open_registry(project) as registry:
+        assert (await registry.list_findings(status="false_positive")).total == 5
+        await scanned(registry, *(found("a.py", rule) for rule in rules))
+        stays = {finding.rule_id for finding in (await registry.list_findings(status="false_positive")).items}
+    assert stays == {rules[2], rules[3]}
+
+
+async def test_readers_do_not_wait_for_whoever_writes(registry: Registry, file: Path) -> None:
+    other = sqlite3.connect(file)
+    assert other.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    other.close()
 
 
 async def test_damage_inside_the_file_is_found_before_a_start(project: Path, file: Path) -> None:

@@ -25,6 +25,9 @@ async def test_an_update_changes_what_is_given_and_closing_has_a_time(calls: Cal
     assert await calls.ok("update_issue", issue_id=made["id"], title="x", labels=["a"]) == made
     begun = await calls.ok("update_issue", issue_id=made["id"], status="in_progress", labels=["b", "b", " c "])
     assert (begun["status"], begun["labels"], begun["closed_at"]) == ("in_progress", ["b", "c"], None)
+    named = await calls.ok("update_issue", issue_id=made["id"], external_ref=" PROJ-7 ")
+    assert named == begun | {"external_ref": "PROJ-7", "updated_at": named["updated_at"]}
+    assert await calls.ok("get_issue", issue_id=made["id"]) == named
     closed = await calls.ok("update_issue", issue_id=made["id"], status="closed", body="done")
     assert closed["closed_at"] == closed["updated_at"] > begun["updated_at"]
     later = await calls.ok("update_issue", issue_id=made["id"], priority=4)
@@ -47,6 +50,24 @@ async def test_issues_are_listed_most_urgent_first_by_status_label_and_page(call
     page = await calls.ok("list_issues", label=label, limit=1, offset=1)
     assert [issue["id"] for issue in page["results"]] == [ids[2]]
     assert page["has_more"]
+
+
+async def test_among_equally_urgent_issues_what_changed_last_comes_first(calls: Calls) -> None:
+    label = calls.area
+    ids = [(await calls.ok("create_issue", title=f"{number}", labels=[label]))["id"] for number in range(3)]
+    await calls.ok("update_issue", issue_id=ids[1], body="changed")
+    listed = await calls.ok("list_issues", label=label)
+    assert [issue["id"] for issue in listed["results"]] == [ids[1], ids[2], ids[0]]
+
+
+async def test_a_promoted_finding_says_what_is_wanted_of_it(calls: Calls) -> None:
+    await calls.report({"path": "a.py", "severity": "critical"})
+    [file] = (await calls.listed())["results"]
+    [finding] = await calls.findings_of(file["id"])
+    wanted = {"title": "Our words", "body": "All of it", "priority": 3, "labels": ["x"], "external_ref": "PROJ-8"}
+    issue = (await calls.ok("promote_finding", finding_id=finding["id"], **wanted))["issue"]
+    assert {name: issue[name] for name in wanted} == wanted
+    assert await calls.ok("get_issue", issue_id=issue["id"]) == issue
 
 
 async def test_a_promoted_finding_is_one_issue_linked_to_its_file(calls: Calls) -> None:

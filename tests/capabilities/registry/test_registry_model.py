@@ -46,14 +46,15 @@ paths = st.sampled_from(PATHS)
 sources = st.sampled_from(SOURCES)
 severities = st.sampled_from(SEVERITIES)
 reported = st.builds(
-    lambda path, rule, line, severity, mark: Reported(
-        path, rule, f"{rule} {severity}", severity, line, fingerprint=mark
+    lambda path, rule, line, severity, mark, suppressed: Reported(
+        path, rule, f"{rule} {severity}", severity, line, fingerprint=mark, suppressed=suppressed
     ),
     paths,
     st.sampled_from(["R1", "R2"]),
     st.sampled_from([None, 1, 2]),
     severities,
     st.sampled_from([None, None, "mark"]),
+    st.sampled_from([False, False, True]),
 )
 covers = st.none() | st.lists(st.sampled_from([*PLACES, "."]), max_size=2).map(tuple)
 
@@ -64,6 +65,8 @@ class ModelFinding:
     status: FindingStatus = "open"
     seen: int = 1
     described: tuple[Any, ...] = ()
+    suppressed: bool = False
+    """Whether a scan says so, and not a person."""
 
 
 @dataclass
@@ -85,8 +88,10 @@ class ModelFile:
 
 
 def identity(found: Reported) -> str:
-    if found.fingerprint:
-        return found.fingerprint
+    return found.fingerprint or place_of(found)
+
+
+def place_of(found: Reported) -> str:
     return f"{found.rule_id}:{found.line_start or found.message}"
 
 
@@ -165,17 +170,26 @@ class Model:
                 continue
             seen.add((file.order, key))
             described = (each.rule_id, each.severity, each.message, each.line_start)
+            place = place_of(each)
+            if (source, key) not in file.findings and (file.order, place) not in seen and each.fingerprint:
+                unnamed = file.findings.pop((source, place), None)
+                if unnamed is not None:
+                    file.findings[source, key] = unnamed
             known = file.findings.get((source, key))
+            status: FindingStatus = "false_positive" if each.suppressed else "open"
             if known is None:
-                file.findings[source, key] = ModelFinding(each.severity, described=described)
+                file.findings[source, key] = ModelFinding(each.severity, status, 1, described, each.suppressed)
                 file.events["finding_created"] += 1
                 counts["created"] += 1
                 continue
             known.seen += 1
-            reopened = known.status == "fixed"
-            changed = reopened or known.described != described
-            known.severity, known.described = each.severity, described
-            known.status = "open" if reopened else known.status
+            if known.status == "false_positive" and not known.suppressed:
+                status = "false_positive"
+            else:
+                known.suppressed = each.suppressed
+            reopened = known.status != "open" and status == "open"
+            changed = known.status != status or known.described != described
+            known.severity, known.described, known.status = each.severity, described, status
             file.events["finding_updated"] += changed
             counts["reopened" if reopened else "updated" if changed else "unchanged"] += 1
         looked_at = named if covered is None else [f for f in self.files if any(is_below(f.path, c) for c in covered)]
@@ -255,8 +269,8 @@ def registry_machine(runner: asyncio.Runner) -> type[RuleBasedStateMachine]:
             assert finding.status == model.status
             assert finding.seen_count == model.seen
             runner.run(self.registry.update_finding(finding.id, status, ACTOR))
-            if model.status != status:
-                model.status = status
+            if model.status != status or model.suppressed:
+                model.status, model.suppressed = status, False
                 file.events["finding_closed" if status == "fixed" else "finding_updated"] += 1
 
         @precondition(lambda self: self.model.files)

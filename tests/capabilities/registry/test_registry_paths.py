@@ -78,11 +78,79 @@ def test_links_inside_the_project_are_followed_to_where_the_file_is(paths: Proje
     (project / "src/a.py").write_text("x")
     (project / "link.py").symlink_to("src/a.py")
     (project / "lib").symlink_to(project / "src")
-    (project / "dangling").symlink_to("not-there")
     assert paths.canonical("link.py") == "src/a.py"
     assert paths.canonical("lib/a.py") == "src/a.py"
     assert paths.canonical("lib/new/b.py") == "src/new/b.py"
-    assert paths.canonical("dangling") == "dangling"
+    assert paths.canonical("./lib/./a.py") == "src/a.py"
+
+
+@pytest.mark.parametrize(
+    ("path", "canonical"),
+    [
+        ("deep/../a.py", "src/a.py"),
+        ("deep/../new.py", "src/new.py"),
+        ("deep/../../top.py", "top.py"),
+        ("deep/not/there/../../../a.py", "src/a.py"),
+        ("not-there/../deep/x.py", "src/sub/x.py"),
+        ("not-there/../deep/../x/y.py", "src/x/y.py"),
+        ("src/../src/a.py", "src/a.py"),
+    ],
+)
+def test_a_way_back_begins_where_links_led_to(paths: ProjectPaths, project: Path, path: str, canonical: str) -> None:
+    (project / "src/sub").mkdir(parents=True)
+    (project / "src/a.py").write_text("x")
+    (project / "deep").symlink_to("src/sub")
+    assert paths.canonical(path) == canonical
+    assert paths.remembering().canonical(path) == canonical
+
+
+@pytest.mark.parametrize("path", ["out/../q.py", "out/../../q.py", "back/../q.py", "not-there/../out/../q.py"])
+def test_a_way_back_from_outside_is_outside(paths: ProjectPaths, project: Path, path: str) -> None:
+    (project / "out").symlink_to("/etc")
+    (project / "back").symlink_to(".")
+    with pytest.raises(InvalidPath):
+        paths.canonical(path)
+
+
+def test_a_link_to_what_is_not_there_is_where_it_will_be(paths: ProjectPaths, project: Path) -> None:
+    (project / "src").mkdir()
+    (project / "near").symlink_to("later")
+    (project / "far").symlink_to(project / "src/later.py")
+    (project / "src/up").symlink_to("../later")
+    (project / "chain").symlink_to("src/up")
+    expected = {"near": "later", "far": "src/later.py", "src/up": "later", "chain": "later", "near/x.py": "later/x.py"}
+    assert {path: paths.canonical(path) for path in expected} == expected
+    assert {path: paths.covered(path) for path in expected} == expected
+    (project / "later").write_text("x")
+    (project / "src/later.py").write_text("x")
+    del expected["near/x.py"]
+    assert {path: paths.canonical(path) for path in expected} == expected
+
+
+def test_links_to_what_is_not_there_keep_to_the_same_bounds(paths: ProjectPaths, project: Path) -> None:
+    (project / ".armarium").mkdir()
+    (project / "own").symlink_to(".armarium/not-there")
+    (project / "out").symlink_to(project.parent / "not-there")
+    (project / "one").symlink_to("not-there/../two")
+    (project / "two").symlink_to("not-there/../one")
+    with pytest.raises(ValidationError):
+        paths.canonical("own")
+    for path in ("out", "not-there/../out", "one", "not-there/../one/x.py"):
+        with pytest.raises(InvalidPath):
+            paths.canonical(path)
+
+
+def test_an_absolute_link_is_judged_alike_however_the_project_is_named(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(project)
+    (project / "out").symlink_to("/not-there/x.py")
+    (project / "in").symlink_to(project / "later.py")
+    with ConfinedRoot(".") as root:
+        paths = ProjectPaths(root, ".")
+        assert paths.canonical("in") == "later.py"
+        with pytest.raises(InvalidPath):
+            paths.canonical("out")
 
 
 @pytest.mark.parametrize("target", ["..", "../outside", "/", "/etc", "/not-there-at-all"])
@@ -157,3 +225,8 @@ async def test_links_lead_to_one_record(calls: Calls, served: ServedProject) -> 
     (served.directory / "alias").symlink_to("real")
     direct = await calls.ok("register_file", path="real/a.py")
     assert await calls.ok("register_file", path="alias/a.py") == direct
+    (served.directory / "early").symlink_to("real/later.py")
+    early = await calls.ok("register_file", path="early")
+    (served.directory / "real/later.py").write_text("x")
+    assert await calls.ok("register_file", path="early") == early
+    assert await calls.ok("register_file", path="real/later.py") == early

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import pytest
+import schemathesis
 from openapi_spec_validator import OpenAPIV31SpecValidator
 from registry_calls import ServedProject
+from schemathesis import GenerationMode
 
+from armarium.capabilities.registry.routes import registry_routes
+from armarium.capabilities.registry.service import Registry
+from armarium.capabilities.registry.tools import import_tool, registry_tools
+from armarium.surfaces.web.openapi import described
 from support.scanner_reports import bandit_report, faulty_project, ruff_report
+from support.tried_routes import MODES, operations_of, try_operation
 
 ISSUE = {"title": "Relight the lamp", "labels": ["night"]}
 
@@ -19,6 +26,15 @@ ISSUE = {"title": "Relight the lamp", "labels": ["night"]}
 def http(served: ServedProject) -> Generator[httpx.Client]:
     with httpx.Client(base_url=f"{served.server.url}/api", timeout=30) as client:
         yield client
+
+
+def description() -> dict[str, Any]:
+    """The registry's API without one behind it. The server under test wants no key."""
+    nothing = cast(Registry, None)
+    routes = registry_routes(registry_tools(nothing), import_tool(nothing))
+    document = described([("registry", route) for route in routes])
+    del document["security"], document["components"]["securitySchemes"]
+    return document
 
 
 def told(answer: httpx.Response, status: int = 200) -> Any:
@@ -120,3 +136,20 @@ def test_the_tool_behind_the_reports_is_not_offered_to_models(served: ServedProj
 def test_nothing_of_this_machine_is_told(served: ServedProject, http: httpx.Client) -> None:
     answer = http.post("/registry/files", json={"path": str(served.directory / "a.py")})
     assert str(served.directory) not in answer.text
+
+
+def tries() -> list[Any]:
+    """Every operation with right requests, and with wrong ones: of a path alone nothing can be wrong, only unknown."""
+    return [
+        pytest.param(operation, mode, id=f"{operation.label} {mode.value}")
+        for operation in operations_of(schemathesis.openapi.from_dict(description()))
+        for mode in MODES
+        if mode is GenerationMode.POSITIVE or operation.body or operation.query
+    ]
+
+
+@pytest.mark.parametrize(("operation", "mode"), tries())
+def test_whatever_is_sent_to_a_route_is_answered_as_described(
+    served: ServedProject, operation: Any, mode: GenerationMode
+) -> None:
+    try_operation(operation, mode, base_url=served.server.url)

@@ -110,15 +110,19 @@ async def test_overlapping_covered_paths_close_once_and_spare_what_was_just_seen
     assert (outcome.findings_closed, outcome.findings_created, outcome.findings_unchanged) == (1, 1, 1)
 
 
-async def test_a_false_positive_stays_one_and_a_suppressed_finding_begins_as_one(registry: Registry) -> None:
+async def test_a_false_positive_of_a_person_stays_one_and_a_suppressed_finding_begins_as_one(
+    registry: Registry,
+) -> None:
     await scanned(registry, found("a.py"), found("a.py", "R2", 2, suppressed=True))
     first, second = await findings_at(registry, "a.py")
     assert (first.status, second.status) == ("open", "false_positive")
     judged = await registry.update_finding(first.id, "false_positive", ACTOR)
     assert judged.status == "false_positive"
     assert (await file_at(registry, "a.py")).summary == Summary(2, 0)
-    again = await scanned(registry, found("a.py"), found("a.py", "R2", 2))
+    again = await scanned(registry, found("a.py", suppressed=True), found("a.py", "R2", 2, suppressed=True))
     assert again.findings_unchanged == 2
+    lifted = await scanned(registry, found("a.py"), found("a.py", "R2", 2, suppressed=True))
+    assert lifted.findings_unchanged == 2, "a suppression does not take over what a person judged"
     assert (await scanned(registry, covered=("a.py",))).findings_closed == 0
     assert {finding.status for finding in await findings_at(registry, "a.py")} == {"false_positive"}
 
@@ -128,6 +132,77 @@ async def test_an_open_finding_that_becomes_suppressed_counts_no_more(registry: 
     outcome = await scanned(registry, found("a.py", suppressed=True))
     assert outcome.findings_updated == 1
     assert (await file_at(registry, "a.py")).summary == Summary(1, 0)
+
+
+async def test_a_suppression_that_is_lifted_opens_the_finding_again(registry: Registry) -> None:
+    for began in (found("a.py"), found("a.py", suppressed=True)):
+        await scanned(registry, began)
+        await scanned(registry, found("a.py", suppressed=True))
+        lifted = await scanned(registry, found("a.py"))
+        assert (lifted.findings_reopened, lifted.findings_updated) == (1, 0)
+        assert (await file_at(registry, "a.py")).summary == Summary(1, 1, info=1)
+    newest = (await registry.timeline((await file_at(registry, "a.py")).id)).items[0]
+    assert (newest.data["status"], newest.data["reopened"]) == ("open", True)
+    assert newest.data["changes"] == {"status": {"old_value": "false_positive", "new_value": "open"}}
+
+
+async def test_who_agrees_with_a_suppression_has_judged(registry: Registry) -> None:
+    await scanned(registry, found("a.py", suppressed=True))
+    [finding] = await findings_at(registry, "a.py")
+    for _ in range(2):
+        await registry.update_finding(finding.id, "false_positive", ACTOR)
+        assert await event_types(registry, "a.py") == ["finding_created", "finding_updated"]
+    assert (await scanned(registry, found("a.py"))).findings_unchanged == 1
+    await registry.update_finding(finding.id, "open", ACTOR)
+    await scanned(registry, found("a.py", suppressed=True))
+    assert (await scanned(registry, found("a.py"))).findings_reopened == 1
+
+
+async def test_a_scanner_that_begins_to_write_fingerprints_keeps_its_history(registry: Registry) -> None:
+    await scanned(registry, found("a.py"), found("a.py", "R2", 2), found("a.py", "R3", None))
+    before = await findings_at(registry, "a.py")
+    [judged] = [finding for finding in before if finding.rule_id == "R2"]
+    await registry.update_finding(judged.id, "false_positive", ACTOR)
+    named = (
+        found("a.py", fingerprint="one"),
+        found("a.py", "R2", 2, fingerprint="two"),
+        found("a.py", "R3", None, fingerprint="three"),
+    )
+    outcome = await scanned(registry, *named)
+    assert (outcome.findings_unchanged, outcome.findings_created, outcome.findings_closed) == (3, 0, 0)
+    after = await findings_at(registry, "a.py")
+    assert [finding.id for finding in after] == [finding.id for finding in before]
+    assert {finding.rule_id: (finding.fingerprint, finding.status) for finding in after} == {
+        "R1": ("one", "open"), "R2": ("two", "false_positive"), "R3": ("three", "open"),
+    }  # fmt: skip
+    moved = await scanned(registry, found("a.py", line=40, fingerprint="one"), *named[1:])
+    assert (moved.findings_updated, moved.findings_unchanged, moved.findings_created) == (1, 2, 0)
+
+
+async def test_a_fingerprint_takes_over_only_what_nothing_else_in_the_report_is(registry: Registry) -> None:
+    await scanned(registry, found("a.py"))
+    [before] = await findings_at(registry, "a.py")
+    both = await scanned(registry, found("a.py"), found("a.py", fingerprint="one"))
+    assert (both.findings_unchanged, both.findings_created) == (1, 1)
+    other_way = await scanned(registry, found("a.py", fingerprint="two"), found("a.py"))
+    assert (other_way.findings_unchanged, other_way.findings_created, other_way.findings_closed) == (1, 1, 1)
+    marks = {finding.fingerprint: finding.id for finding in await findings_at(registry, "a.py")}
+    assert set(marks) == {None, "one", "two"}
+    assert marks["two"] == before.id
+    unlike = await scanned(
+        registry, found("a.py", "R2", fingerprint="three"), found("a.py", line=2, fingerprint="four")
+    )
+    assert unlike.findings_created == 2
+
+
+async def test_findings_that_changed_last_are_listed_first(registry: Registry) -> None:
+    await scanned(registry, found("a.py"), found("a.py", "R2", 2), found("b.py", "R3"))
+    for rule in ("R2", "R3", "R1"):
+        [finding] = [each for each in (await registry.list_findings()).items if each.rule_id == rule]
+        await registry.update_finding(finding.id, "fixed", ACTOR)
+    assert [each.rule_id for each in (await registry.list_findings()).items] == ["R1", "R3", "R2"]
+    of_a = await registry.list_findings(file_id=(await file_at(registry, "a.py")).id)
+    assert [each.rule_id for each in of_a.items] == ["R1", "R2"]
 
 
 async def test_findings_outside_the_project_are_skipped_and_counted(registry: Registry, project: Path) -> None:

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import random
 
-import pytest
 from store_calls import Files
 
 from armarium.capabilities.store.database import Database
-from armarium.capabilities.store.errors import RateLimited
-from armarium.capabilities.store.rate import RateLimit
 
 
 async def test_a_payload_has_a_limit_in_bytes(database: Database, tenant: str) -> None:
@@ -90,53 +87,3 @@ async def test_too_many_calls_are_told_when_to_come_back(database: Database, ten
     ):
         assert await files.code(tool, **arguments) == "RATE_LIMITED"
     assert files.mutations[-1] == ("file_delete", "RATE_LIMITED")
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-def refused_for_ms(limit: RateLimit, tenant: str) -> int:
-    with pytest.raises(RateLimited) as refused:
-        limit.take(tenant)
-    return refused.value.details["retry_after_ms"]
-
-
-def test_a_bucket_fills_with_time_up_to_its_burst() -> None:
-    clock = Clock()
-    limit = RateLimit(2.0, 3, clock)
-    for _ in range(3):
-        limit.take("a")
-    assert refused_for_ms(limit, "a") == 500
-    clock.now += 0.4
-    assert refused_for_ms(limit, "a") == 100
-    clock.now += 0.11
-    limit.take("a")
-    clock.now += 1000
-    for _ in range(3):
-        limit.take("a")
-    assert refused_for_ms(limit, "a") == 500
-
-
-def test_tenants_do_not_use_up_each_others_calls() -> None:
-    limit = RateLimit(1.0, 1, Clock())
-    limit.take("a")
-    limit.take("b")
-    assert refused_for_ms(limit, "a") == 1000
-
-
-def test_forgetting_idle_tenants_gives_nobody_more_calls() -> None:
-    clock = Clock()
-    limit = RateLimit(1.0, 2, clock)
-    for number in range(10_000):
-        limit.take(f"idle-{number}")
-    clock.now += 10
-    limit.take("busy")
-    limit.take("busy")
-    for number in range(10_000):
-        limit.take(f"next-{number}")
-    assert refused_for_ms(limit, "busy") == 1000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -43,6 +44,13 @@ def test_a_page_that_is_stale_or_missing_is_named(tmp_path: Path) -> None:
         "cli.md is stale",
         "hint: make docs",
     ]
+
+
+def test_the_schema_of_the_files_of_servers_is_what_the_command_prints(made: dict[str, str]) -> None:
+    command = [sys.executable, "-m", "armarium.surfaces.cli.main", "config", "servers-schema"]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert json.loads(made["servers.schema.json"]) == json.loads(printed)
+    assert "dataSources" in printed
 
 
 def test_every_tool_is_described_with_arguments_and_answer(made: dict[str, str]) -> None:

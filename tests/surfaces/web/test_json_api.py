@@ -440,3 +440,23 @@ async def test_without_a_key_it_is_not_told_who_may(server: Demo) -> None:
 def test_no_route_takes_the_place_of_the_apis_own(path: str) -> None:
     with pytest.raises(ValueError, match="is taken"):
         demo(also_at_root=(path,))
+
+
+@pytest.mark.parametrize(
+    ("target", "body", "field"),
+    [
+        ("/api/demo/notes", b'{"title": "\\ud800"}', "title"),
+        ("/api/demo/notes", b'{"title": "tea", "text": "\\udfff and more"}', "text"),
+        ("/api/demo/reports?source=s", b'{"deep": [{"inside": "\\ud800"}]}', "report"),
+        ("/api/demo/reports?source=s", b'{"\\ud800": 1}', "report"),
+        ("/api/demo/reports?source=s", b'["\\ud800"]', "report"),
+        ("/api/demo/reports?source=s", b'"\\ud800"', "report"),
+    ],
+)
+async def test_half_a_character_is_refused_wherever_in_a_body_it_stands(
+    server: Demo, carol: httpx.AsyncClient, target: str, body: bytes, field: str
+) -> None:
+    answer = await carol.post(target, content=body, headers={"content-type": "application/json"})
+    assert (answer.status_code, error_of(answer)["code"]) == (400, "INVALID_ARGUMENT")
+    assert error_of(answer)["message"] == f"`{field}` has half a character in it, which is no text"
+    assert (await carol.get("/api/overview")).json() == {"count": 0}, "nothing was kept"

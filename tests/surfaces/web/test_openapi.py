@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 import schemathesis
 from demo_notes import KEY, caller_of, demo
-from hypothesis import HealthCheck, given, settings
 from openapi_spec_validator import OpenAPIV31SpecValidator
 from pydantic import BaseModel
-from schemathesis import GenerationMode, checks
+from schemathesis import GenerationMode
 from typing_extensions import TypedDict
 
 from armarium.capabilities.store.entry import described_tools
@@ -18,13 +17,8 @@ from armarium.capabilities.store.routes import store_routes
 from armarium.foundation.routes import Route
 from armarium.foundation.tools import Args, Call, ErrorStyle, local_tool
 from armarium.surfaces.web.openapi import described
+from support.tried_routes import MODES, operations_of, try_operation
 
-CHECKS = [
-    checks.not_a_server_error,
-    checks.status_code_conformance,
-    checks.content_type_conformance,
-    checks.response_schema_conformance,
-]
 HEADERS = {"authorization": f"Bearer {KEY}", "host": "127.0.0.1"}
 NOT_MEANT_TO_WORK = r"/(looking|changing|failures|half)"
 
@@ -141,15 +135,7 @@ def test_a_tool_with_an_envelope_of_its_own_is_described_with_it() -> None:
     assert document["components"]["schemas"]["uproot.Error"]["required"] == ["oops"]
 
 
-OPERATIONS = [found.ok() for found in described_api().get_all_operations()]
-
-
-@pytest.mark.parametrize("mode", GenerationMode)
-@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.label)
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("operation", operations_of(described_api()), ids=lambda operation: operation.label)
 def test_whatever_is_sent_to_a_described_route_is_answered_as_described(operation: Any, mode: GenerationMode) -> None:
-    @settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
-    @given(operation.as_strategy(generation_mode=mode))
-    def answered(case: Any) -> None:
-        case.call_and_validate(headers=HEADERS, checks=CHECKS)
-
-    answered()
+    try_operation(operation, mode, headers=HEADERS)

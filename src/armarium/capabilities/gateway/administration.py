@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
-from typing import Any, cast
+from typing import Any
 
 import anyio
 import orjson
@@ -13,10 +12,12 @@ from anyio import to_thread
 
 from armarium.capabilities.gateway.errors import RegistryInvalid
 from armarium.capabilities.gateway.live import LiveServers, Reloaded
+from armarium.capabilities.gateway.masks import masked, still_masked, unmasked
 from armarium.capabilities.gateway.model import Json
 from armarium.capabilities.gateway.refusals import InvalidSource
-from armarium.capabilities.gateway.server_entries import DataSource, ServerEntry
+from armarium.capabilities.gateway.server_entries import ServerEntry
 from armarium.capabilities.gateway.server_files import (
+    SCHEMA_KEY,
     RegistryFile,
     ServerKind,
     checked_entry,
@@ -25,12 +26,6 @@ from armarium.capabilities.gateway.server_files import (
     resolved,
 )
 from armarium.foundation.files.replace import replace_file
-
-MASK = "********"
-"""Stands for a value that may be a secret. Sent back, it leaves the value as it is."""
-
-_FILLED_IN = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_]*\}")
-_VALUES = ("env", "headers")
 
 Entries = dict[str, ServerEntry]
 
@@ -73,7 +68,15 @@ class Administration:
 
         def put(entries: Entries) -> None:
             known = entries.get(name)
-            entries[name] = checked_entry(name, _unmasked(given, known))
+            meant = unmasked(given, _written(known) if known is not None else {})
+            if places := still_masked(meant):
+                problems = tuple(f"`{name}.{place}` is masked, and stands for no value there is" for place in places)
+                raise RegistryInvalid(
+                    problems[0],
+                    problems=problems,
+                    hint="write the value itself, or ${NAME} for a variable of the environment",
+                )
+            entries[name] = checked_entry(name, meant)
 
         return await self._change(kind, put)
 
@@ -119,7 +122,8 @@ class Administration:
             entries = dict(registry.entries[kind])
             change(entries)
             resolved({**registry.entries, kind: entries})
-            content = {name: _written(entry) for name, entry in sorted(entries.items())}
+            schema = {SCHEMA_KEY: registry.schemas[kind]} if kind in registry.schemas else {}
+            content = schema | {name: _written(entry) for name, entry in sorted(entries.items())}
             file = override_file(directory, kind)
 
             def write() -> None:
@@ -135,36 +139,11 @@ class Administration:
             return _told(await self._servers.reload())
 
     def _shown(self, kind: ServerKind, name: str, entry: ServerEntry) -> Json:
-        written = _written(entry)
-        for part in _VALUES:
-            if part in written:
-                written[part] = {key: _masked(value) for key, value in written[part].items()}
-        return {"name": name, "kind": kind, "entry": written}
-
-
-def source_schema() -> Json:
-    """What a hint about a source may hold."""
-    return DataSource.model_json_schema(by_alias=True)
+        return {"name": name, "kind": kind, "entry": masked(_written(entry))}
 
 
 def _written(entry: ServerEntry) -> dict[str, Any]:
     return entry.model_dump(mode="json", by_alias=True, exclude_defaults=True)
-
-
-def _masked(value: str) -> str:
-    """Names of variables may be seen, values not."""
-    return value if _FILLED_IN.fullmatch(value) else MASK
-
-
-def _unmasked(given: Mapping[str, Any], known: ServerEntry | None) -> dict[str, Any]:
-    """What was sent, with the values that its sender was not shown."""
-    written: dict[str, Any] = dict(given)
-    kept = _written(known) if known is not None else {}
-    for part in _VALUES:
-        if isinstance(written.get(part), dict):
-            values, before = cast("dict[str, Any]", written[part]), kept.get(part, {})
-            written[part] = {key: before.get(key, value) if value == MASK else value for key, value in values.items()}
-    return written
 
 
 def _known(health: dict[str, Any]) -> Json:

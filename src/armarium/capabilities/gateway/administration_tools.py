@@ -7,17 +7,13 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, WithJsonSchema
 
 from armarium.capabilities.gateway.administration import Administration
-from armarium.capabilities.gateway.server_files import registry_schema
+from armarium.capabilities.gateway.server_schema import registry_schema
 from armarium.foundation.routes import Route
-from armarium.foundation.tools import Args, Call, ToolSpec, local_tool
+from armarium.foundation.tools import Args, Call, NoArgs, ToolSpec, local_tool
 
 Named = Annotated[str, Field(min_length=1, max_length=64)]
 SourceId = Annotated[str, Field(min_length=1, max_length=512)]
 Entry = Annotated[dict[str, Any], WithJsonSchema({"type": "object"})]
-
-
-class NoArgs(Args):
-    """Nothing."""
 
 
 class ServerArgs(Args):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -32,6 +32,7 @@ class Connections:
         self._longest_s = longest_s
         self._clock = clock
         self._kept: dict[tuple[Principal, str], Connection] = {}
+        self._reached: Mapping[str, object] = {}
 
     def keep(self, principal: Principal, server: str, kind: str, token: str, ttl_s: float | None = None) -> float:
         """Keep a token, in the place of the one before; how many seconds for."""
@@ -49,6 +50,13 @@ class Connections:
         """Let go of a token; whether there was one."""
         self._forget_expired()
         return self._kept.pop((principal, server), None) is not None
+
+    def follow(self, reached: Mapping[str, object]) -> None:
+        """Hear how each server is reached now, by name, and let go of the tokens for those that are gone or are reached
+        another way: behind an old name there may be somebody new, whom nobody lent anything."""
+        before, self._reached = self._reached, reached
+        for key in [(who, server) for who, server in self._kept if before.get(server) != reached.get(server)]:
+            del self._kept[key]
 
     def secrets(self, principal: Principal, server: str) -> dict[str, str]:
         """The token as the parameter it is given as; nothing where none is kept."""

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from armarium.capabilities.gateway.errors import GatewayError
 from armarium.capabilities.gateway.sensitive import LONGEST_SECRET, SENSITIVE
+from armarium.capabilities.gateway.server_entries import AUTH_MODES
 from armarium.foundation.errors import ArmariumError
 from armarium.foundation.tools import ErrorStyle, Json
 
@@ -13,7 +14,6 @@ CONTRACT_VERSION: Final = "rag-tools-v1"
 DISCOVER: Final = "rag_discover_resources"
 RAW_RESULTS: Final = "rag_get_raw_results"
 SYNTHESIZED: Final = "rag_get_synthesized_results"
-AUTH_MODES: Final = ("username", "api_key", "bearer", "oauth", "capability", "none")
 DEFAULT_TOP_K: Final = 8
 DEFAULT_PAGE_SIZE: Final = 50
 LARGEST_PAGE: Final = 500
@@ -52,6 +52,12 @@ _SOURCES: Json = {
     "minItems": 1,
     "maxItems": 100,
     "description": "Ids from rag_discover_resources, `<server>:<id>`; an id alone where only one server has it.",
+}
+_SERVERS: Json = {
+    "type": "array",
+    "items": {"type": "string", "minLength": 1, "maxLength": 64},
+    "maxItems": 100,
+    "description": "Where ids without a server are looked for; left out or empty, at all servers you may use.",
 }
 _QUERY: Json = {"type": "string", "minLength": 1, "maxLength": 20_000}
 _SEARCH_FILTERS: Json = _said(
@@ -92,6 +98,7 @@ def inputs(top_k_max: int = 100) -> dict[str, Json]:
                 "username": USERNAME,
                 "query": _QUERY,
                 "sources": _SOURCES,
+                "servers": _SERVERS,
                 "top_k": _top_k(top_k_max),
                 "filters": _SEARCH_FILTERS,
                 "ranking": _object({"rerank": _BOOLEAN, "model": _STRING}),
@@ -104,6 +111,7 @@ def inputs(top_k_max: int = 100) -> dict[str, Json]:
                 "username": USERNAME,
                 "query": _QUERY,
                 "sources": _SOURCES,
+                "servers": _SERVERS,
                 "top_k": _top_k(top_k_max),
                 "synthesis_params": _object(
                     {
@@ -127,8 +135,8 @@ def standalone_inputs(*, capability_token: bool) -> dict[str, Json]:
     kept = {"capability_token"} if capability_token else set[str]()
     described = inputs()
     for schema in described.values():
-        for name in set(SENSITIVE) - kept:
-            del schema["properties"][name]
+        for name in {*SENSITIVE, "servers"} - kept:
+            schema["properties"].pop(name, None)
         schema["properties"]["username"] = _said(_STRING, "Who asks; the gateway fills it in.")
         schema["required"] = ["username", *schema.get("required", ())]
     return described

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from armarium.capabilities.gateway.settings import GatewaySettings, is_enabled
+from armarium.capabilities.gateway.settings import GatewaySettings, config_directory, is_enabled
 from armarium.capability import Capability, Door, Facilities, Finding
 from armarium.foundation.tools import ToolSpec
 
@@ -29,13 +29,16 @@ async def open_capability(settings: GatewaySettings, facilities: Facilities) -> 
         return
     from armarium.capabilities.gateway.administration_tools import administration_routes
     from armarium.capabilities.gateway.life import open_gateway
+    from armarium.capabilities.gateway.pace import paced
     from armarium.capabilities.gateway.routes import gateway_routes
     from armarium.capabilities.gateway.tools import rag_tools, session_tools
 
     async with open_gateway(settings, facilities) as opened:
-        tools = rag_tools(opened.gateway, top_k_max=settings.limits.top_k_max)
+        gateway, most = opened.gateway, settings.limits.top_k_max
+        tools = [paced(tool, opened.pace) for tool in rag_tools(gateway, top_k_max=most)]
+        for_interfaces = [paced(tool, opened.pace) for tool in session_tools(gateway)]
         routes = [
-            *gateway_routes([*tools, *session_tools(opened.gateway)]),
+            *gateway_routes([*tools, *for_interfaces]),
             *administration_routes(opened.administration, admin_group=settings.admin_group),
         ]
         yield Capability("gateway", tools, _INSTRUCTIONS, routes, opened.shelf)
@@ -57,7 +60,7 @@ def examine_gateway(section: GatewaySettings | None, facilities: Facilities) -> 
 
 def kept_by_gateway(section: GatewaySettings) -> list[Path]:
     """The folders with the files of servers: whoever could write there could have any program started."""
-    config_dir = Path(section.config_dir).expanduser().absolute()
+    config_dir = config_directory(section)
     return [config_dir / "overrides", config_dir / "defaults"]
 
 

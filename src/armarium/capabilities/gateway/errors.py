@@ -6,6 +6,8 @@ from typing import Any, ClassVar
 
 from armarium.foundation.errors import ArmariumError
 
+TELL_THE_ADMINISTRATOR = "try again later, or tell whoever runs the gateway"
+
 
 class GatewayError(ArmariumError):
     """Something about a server behind the gateway. Its message never holds what was sent there, nor an address."""
@@ -13,6 +15,11 @@ class GatewayError(ArmariumError):
     code, http_status = "backend_error", 502
     contract_code: ClassVar[str] = "backend_unavailable"
     """The one of the RAG contract's six codes that says it to clients which know no others."""
+
+    @property
+    def for_operators(self) -> str | None:
+        """What whoever runs the gateway can do about it. Callers cannot, and are not told."""
+        return self.private.get("for_operators")
 
 
 class UpstreamUnavailable(GatewayError):

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
-from pathlib import Path
 
 from armarium.capabilities.gateway.errors import RegistryInvalid
-from armarium.capabilities.gateway.server_files import ServerSpec, StdioTransport, read_registry
-from armarium.capabilities.gateway.settings import FEATURE_VARIABLE, GatewaySettings, is_enabled
+from armarium.capabilities.gateway.server_files import (
+    SEARCH_ORDER,
+    ServerSpec,
+    StdioTransport,
+    has_files,
+    read_registry,
+)
+from armarium.capabilities.gateway.settings import FEATURE_VARIABLE, GatewaySettings, config_directory, is_enabled
 from armarium.capability import Facilities, Finding
 
 
@@ -19,8 +24,14 @@ def examine(section: GatewaySettings | None, facilities: Facilities) -> Iterator
     if not is_enabled(section):
         yield Finding("gateway", "warn", "is switched off", f"see `gateway.enabled` and {FEATURE_VARIABLE}")
         return
+    directory = config_directory(section)
+    if not has_files(directory):
+        told = f"there is neither {' nor '.join(SEARCH_ORDER)} in {directory}"
+        hint = "see `gateway.config_dir`; a relative one begins at the directory that the server is started in"
+        yield Finding("gateway servers", "warn", told, hint)
+        return
     try:
-        registry = read_registry(Path(section.config_dir).expanduser())
+        registry = read_registry(directory)
     except RegistryInvalid as error:
         for problem in error.problems:
             yield Finding("gateway servers", "fail", problem, "mend the file")

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable
 from armarium.capabilities.gateway.capability_tokens import CapabilityTokens
 from armarium.capabilities.gateway.connections import Connections
 from armarium.capabilities.gateway.model import Resource, Secrets
+from armarium.capabilities.gateway.server_entries import OPEN_MODES
 from armarium.capabilities.gateway.server_files import BUILT_IN_SERVER
 from armarium.foundation.errors import InvalidArgument
 from armarium.foundation.identity import Principal
@@ -27,7 +28,7 @@ class Keyring:
 
     def is_connected(self, principal: Principal, server: str, resource: Resource) -> bool:
         """Whether a server will have what it asks of this caller for a source, without anything in the call itself."""
-        if not resource.auth_required or resource.auth_mode in ("none", "username"):
+        if not resource.auth_required or resource.auth_mode in OPEN_MODES:
             return True
         issued = resource.auth_mode == "capability" and self._tokens.is_shared
         return issued or bool(self.lent(principal, server))
@@ -37,7 +38,7 @@ class Keyring:
         secrets = {**self.lent(principal, server), **given}
         wanting = [resource.id for resource in resources if resource.auth_mode == "capability"]
         if wanting and _CAPABILITY not in secrets and self._tokens.is_shared:
-            secrets[_CAPABILITY], _ = self._tokens.issue(principal.username, wanting)
+            secrets[_CAPABILITY], _ = self._tokens.issue(server, principal.username, wanting)
         return secrets
 
 

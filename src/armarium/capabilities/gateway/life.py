@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 import anyio
 from pydantic import SecretStr
@@ -17,16 +17,21 @@ from armarium.capabilities.gateway.errors import RegistryInvalid
 from armarium.capabilities.gateway.live import LiveServers
 from armarium.capabilities.gateway.metrics import GatewayMetrics
 from armarium.capabilities.gateway.own import OwnServer
+from armarium.capabilities.gateway.pace import pace_of
 from armarium.capabilities.gateway.proxy import ProxyShelf
 from armarium.capabilities.gateway.remote import Deadlines
 from armarium.capabilities.gateway.searching import SecondLook
+from armarium.capabilities.gateway.server_files import has_files
 from armarium.capabilities.gateway.service import Current, Gateway, Rules
-from armarium.capabilities.gateway.settings import GatewayLimits, GatewaySettings
+from armarium.capabilities.gateway.settings import GatewayLimits, GatewaySettings, config_directory
 from armarium.capabilities.gateway.synthesis import Writer
 from armarium.capabilities.gateway.upstreams.answers import UpstreamLimits
 from armarium.capabilities.gateway.upstreams.pool import Upstreams
 from armarium.capability import Facilities
 from armarium.foundation.errors import ConfigError
+from armarium.foundation.rate import RateLimit
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +41,8 @@ class OpenGateway:
     gateway: Gateway
     shelf: ProxyShelf
     administration: Administration
+    pace: RateLimit | None = None
+    """How often each caller may call; the shelf's tools keep it by themselves."""
 
 
 @asynccontextmanager
@@ -45,27 +52,33 @@ async def open_gateway(settings: GatewaySettings, facilities: Facilities) -> Asy
         # Both are made below: they need the connections that tell them their news.
         shelf: ProxyShelf
         servers: LiveServers
+        metrics = GatewayMetrics(facilities.metrics.registry, lambda: upstreams.health())
         upstreams = Upstreams(
             upstream_limits(settings.limits),
             on_tools_changed=lambda server: shelf.tools_changed(server),
             on_health=lambda health: servers.tell_health(health),
+            on_request=metrics.asked,
         )
         await parts.enter_async_context(upstreams)
-        servers = LiveServers(
-            _config_directory(settings), upstreams, facilities.events, admin_group=settings.admin_group
-        )
-        shelf = ProxyShelf(servers)
+        directory = config_directory(settings)
+        if not has_files(directory):
+            # Not an error: the gateway has sources of its own. But a directory that was mistyped looks like this, too.
+            _log.warning("no servers: there are no folders for files of them", extra={"config_dir": str(directory)})
+        servers = LiveServers(directory, upstreams, facilities.events, admin_group=settings.admin_group)
+        pace = pace_of(settings.limits.rate_per_minute)
+        shelf = ProxyShelf(servers, pace)
         try:
             await servers.reload()
         except RegistryInvalid as error:
             raise ConfigError(error.message, hint="mend the file, or take it away") from error
         gateway = await gateway_over(servers.current, settings, facilities, parts)
+        servers.on_reload(lambda changes: gateway.servers_changed())
         tasks = await parts.enter_async_context(anyio.create_task_group())
         tasks.start_soon(shelf.keep_filled)
         if settings.watch:
             tasks.start_soon(servers.watch)
         try:
-            yield OpenGateway(gateway, shelf, Administration(servers))
+            yield OpenGateway(gateway, shelf, Administration(servers), pace)
         finally:
             tasks.cancel_scope.cancel()
 
@@ -89,12 +102,7 @@ async def gateway_over(
         CapabilityTokens(secret.encode() if secret else None, ttl_s=tokens.ttl_s),
         second_look=second_look,
         writer=writer,
-        on_asked=GatewayMetrics(facilities.metrics.registry).asked,
     )
-
-
-def _config_directory(settings: GatewaySettings) -> Path:
-    return Path(settings.config_dir).expanduser()
 
 
 def upstream_limits(limits: GatewayLimits) -> UpstreamLimits:
@@ -107,6 +115,7 @@ def upstream_limits(limits: GatewayLimits) -> UpstreamLimits:
         max_answer_bytes=limits.max_answer_bytes,
         breaker_failures=limits.breaker.failures,
         breaker_open_s=limits.breaker.open_s,
+        ping_s=limits.breaker.ping_s,
     )
 
 

@@ -88,6 +88,15 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which sources are to be searched, as the caller writes them."""
+
+    sources: Sequence[str]
+    servers: Sequence[str] = ()
+    """Where ids without a server are looked for; empty is everywhere."""
+
+
+@dataclass(frozen=True, slots=True)
 class Synthesis:
     """How an answer is wanted."""
 

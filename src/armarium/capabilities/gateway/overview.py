@@ -9,10 +9,9 @@ from armarium.capabilities.gateway.contract import told
 from armarium.capabilities.gateway.discovery import Discovered
 from armarium.capabilities.gateway.errors import GatewayError
 from armarium.capabilities.gateway.model import Json
+from armarium.capabilities.gateway.server_entries import OPEN_MODES
 from armarium.capabilities.gateway.server_files import ServerSpec
 from armarium.foundation.identity import Principal
-
-_OPEN_MODES = ("none", "username")
 
 
 def overview(principal: Principal, discovered: Discovered, shown: Sequence[tuple[ServerSpec, Json]]) -> Json:
@@ -49,8 +48,9 @@ def _hinted(principal: Principal, spec: ServerSpec) -> list[Json]:
     return [
         {
             "id": hint.id,
+            "resourceId": f"{spec.name}:{hint.id}",
             "name": hint.name or hint.id,
-            "authRequired": hint.auth_mode not in _OPEN_MODES,
+            "authRequired": hint.auth_mode not in OPEN_MODES,
             "authMode": hint.auth_mode,
             "selected": False,
             "status": "unavailable",
@@ -61,9 +61,10 @@ def _hinted(principal: Principal, spec: ServerSpec) -> list[Json]:
 
 
 def _source(described: Json, server: str) -> Json:
-    """A source as it stands beside its server: by the server's own id."""
+    """A source as it stands beside its server: by the server's own id, and by the one that a search always takes."""
     return {
         "id": described["id"].removeprefix(f"{server}:"),
+        "resourceId": described["id"],
         "name": described["name"],
         "sourceType": described["sourceType"],
         "authRequired": described["authRequired"],

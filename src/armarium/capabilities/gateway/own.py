@@ -71,7 +71,7 @@ class OwnServer:
         async with anyio.create_task_group() as tasks:
             for collection in sources:
                 tasks.start_soon(ask, collection)
-        ranked = [[_hit(hit) for hit in found[each]] for each in sources if each in found]
+        ranked = [[as_hit(hit, each) for hit in found[each]] for each in sources if each in found]
         return Hits(_taken_in_turn(ranked)[: question.top_k], failed=failures)
 
     async def can_synthesize(self) -> bool:
@@ -109,11 +109,12 @@ def _resource(source: SearchSource, collection: Collection) -> Resource:
     )
 
 
-def _hit(hit: SourceHit) -> Hit:
+def as_hit(hit: SourceHit, resource_id: str) -> Hit:
+    """A passage of ours as a hit of the contract, of the resource that its collection is told as."""
     return Hit(
         id=hit.id,
         score=hit.score,
-        resource_id=hit.collection,
+        resource_id=resource_id,
         snippet=hit.snippet,
         chunk=hit.text,
         title=hit.title,

@@ -10,13 +10,16 @@ import anyio
 import jsonschema_rs
 
 from armarium.capabilities.gateway.access import may_see_server
+from armarium.capabilities.gateway.declared import declares
 from armarium.capabilities.gateway.errors import GatewayError, UpstreamUnavailable
 from armarium.capabilities.gateway.live import LiveServers
+from armarium.capabilities.gateway.pace import paced
 from armarium.capabilities.gateway.sensitive import SENSITIVE
 from armarium.capabilities.gateway.upstreams.answers import OnProgress, UpstreamTool
 from armarium.capabilities.gateway.upstreams.pool import SetChanges
 from armarium.capabilities.gateway.upstreams.upstream import Upstream
 from armarium.foundation.identity import Principal
+from armarium.foundation.rate import RateLimit
 from armarium.foundation.tools import Call, Relayed, ToolSpec, remote_tool
 
 _log = logging.getLogger(__name__)
@@ -30,8 +33,9 @@ USERNAME = "username"
 class ProxyShelf:
     """What generic servers offer now. Their tools are asked for when a server comes, and when it says they changed."""
 
-    def __init__(self, servers: LiveServers) -> None:
+    def __init__(self, servers: LiveServers, pace: RateLimit | None = None) -> None:
         self._servers = servers
+        self._pace = pace
         self._tools: dict[str, list[ToolSpec]] = {}
         self._listeners: list[Callable[[], None]] = []
         self._to_ask: set[str] = set()
@@ -43,7 +47,7 @@ class ProxyShelf:
         return [
             tool
             for name, tools in sorted(self._tools.items())
-            if (upstream := self._servers.upstreams.get(name)) is not None and may_see_server(principal, upstream.spec)
+            if (upstream := self._generic(name)) is not None and may_see_server(principal, upstream.spec)
             for tool in tools
         ]
 
@@ -74,8 +78,8 @@ class ProxyShelf:
             wait_s = min(wait_s * 2, _LONGEST_WAIT_S)
 
     async def _fetch(self, name: str) -> None:
-        upstream = self._servers.upstreams.get(name)
-        if upstream is None or upstream.spec.kind != "generic":
+        upstream = self._generic(name)
+        if upstream is None:
             return
         try:
             listed = await upstream.tools()
@@ -83,7 +87,12 @@ class ProxyShelf:
             _log.info("the tools of a server are not known yet", extra={"server": name, "code": error.code})
             self._to_ask.add(name)
             return
-        self._tools[name] = [tool for each in listed if (tool := self._tool(upstream, each)) is not None]
+        if self._generic(name) is not upstream:
+            # While it answered, another took its name; whoever that is has been asked since.
+            return
+        self._tools[name] = [
+            paced(tool, self._pace) for each in listed if (tool := self._tool(upstream, each)) is not None
+        ]
         self._tell()
 
     def _tool(self, upstream: Upstream, tool: UpstreamTool) -> ToolSpec | None:
@@ -91,11 +100,13 @@ class ProxyShelf:
         if len(name) > _LONGEST_NAME or not name.isprintable() or not _is_schema(tool.input_schema):
             _log.warning("a tool of a server cannot be offered", extra={"server": upstream.name})
             return None
-        properties: frozenset[str] = frozenset(tool.input_schema.get("properties", ()))
+        knows_user = declares(tool.input_schema, USERNAME)
         hints = tool.annotations or {}
 
         async def forward(call: Call, values: Mapping[str, Any]) -> Relayed:
-            return await self._forward(call, upstream.name, tool.name, values, overwrite_user=USERNAME in properties)
+            # Whatever the caller or a model sent, who calls is ours to say; also where the schema takes anything.
+            said = {**values, USERNAME: call.principal.username} if knows_user or USERNAME in values else dict(values)
+            return await self._forward(call, upstream.name, tool.name, said)
 
         return remote_tool(
             name,
@@ -112,14 +123,11 @@ class ProxyShelf:
             subject=("", ""),
         )
 
-    async def _forward(
-        self, call: Call, server: str, tool: str, values: Mapping[str, Any], *, overwrite_user: bool
-    ) -> Relayed:
-        upstream = self._servers.upstreams.get(server)
+    async def _forward(self, call: Call, server: str, tool: str, arguments: Mapping[str, Any]) -> Relayed:
+        upstream = self._generic(server)
         # The list was made a moment ago; who may call is decided now.
         if upstream is None or not may_see_server(call.principal, upstream.spec):
             raise UpstreamUnavailable(f"`{server}` is no longer served", server=server)
-        arguments = {**values, USERNAME: call.principal.username} if overwrite_user else dict(values)
         progress: OnProgress | None = None
         if call.pulse.is_heard:
 
@@ -130,9 +138,15 @@ class ProxyShelf:
         result = await upstream.call(tool, arguments, on_progress=progress)
         return Relayed(result.content, result.structured, result.is_error)
 
+    def _generic(self, name: str) -> Upstream | None:
+        """The server of that name, if its tools are for callers; those of RAG servers are the gateway's to call."""
+        upstream = self._servers.upstreams.get(name)
+        return upstream if upstream is not None and upstream.spec.kind == "generic" else None
+
     def _reloaded(self, changes: SetChanges) -> None:
-        for name in changes.removed:
-            self._tools.pop(name, None)
+        for name in (*changes.removed, *changes.changed):
+            if self._generic(name) is None:
+                self._tools.pop(name, None)
         for name in (*changes.added, *changes.changed):
             self._ask(name)
         self._tell()

@@ -32,6 +32,10 @@ class TokenExpired(GatewayError):
     code, contract_code, http_status, security = "token_expired", "token_expired", 401, True
 
 
+class TooManyCalls(UpstreamBusy):
+    """The caller asks more often than the operator allows; a moment later it works."""
+
+
 REFUSALS: Final[Mapping[str, type[GatewayError]]] = {
     refusal.code: refusal
     for refusal in (

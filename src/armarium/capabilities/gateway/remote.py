@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -25,6 +25,7 @@ from armarium.capabilities.gateway.model import (
     Synthesis,
 )
 from armarium.capabilities.gateway.sensitive import declared_by, scrubbed
+from armarium.capabilities.gateway.server_entries import OPEN_MODES
 from armarium.capabilities.gateway.server_files import DataSource, ServerSpec
 from armarium.capabilities.gateway.upstreams.answers import CallResult, UpstreamTool
 from armarium.foundation.telemetry import log_fields
@@ -45,16 +46,11 @@ class Deadlines:
     discover_s: float = 10.0
 
 
-OnAsked = Callable[[str, str, str, float], None]
-"""Told of every call: the server, the tool, how it ended, and after how many seconds."""
-
-
 class RemoteServer:
     """One of the servers that the registry names."""
 
-    def __init__(self, member: Member, deadlines: Deadlines, on_asked: OnAsked | None = None) -> None:
+    def __init__(self, member: Member, deadlines: Deadlines) -> None:
         self._upstream = member.upstream
-        self._on_asked = on_asked
         self.spec: ServerSpec = member.spec
         own = member.spec.timeouts.call_s
         self._call_s = own or deadlines.call_s
@@ -130,8 +126,6 @@ class RemoteServer:
             raise
         finally:
             seconds = time.perf_counter() - started
-            if self._on_asked is not None:
-                self._on_asked(self.spec.name, tool, outcome, seconds)
             fields: Json = {
                 "server": self.spec.name,
                 "tool": tool,
@@ -158,7 +152,7 @@ def _hinted(source: DataSource) -> Resource:
         name=source.name or source.id,
         source_type="unknown",
         auth_mode=source.auth_mode,
-        auth_required=source.auth_mode not in ("none", "username"),
+        auth_required=source.auth_mode not in OPEN_MODES,
         scopes=source.scopes,
     )
 
@@ -186,6 +180,5 @@ def _without(result: CallResult, secrets: Secrets) -> CallResult:
     """The answer, should a server say a secret back."""
     if not secrets:
         return result
-    return CallResult(
-        scrubbed(result.structured, secrets), scrubbed(result.content, secrets), result.is_error, result.meta
-    )
+    hidden = list(secrets.values())
+    return replace(result, structured=scrubbed(result.structured, hidden), content=scrubbed(result.content, hidden))

@@ -10,7 +10,7 @@ from armarium.capabilities.gateway.errors import GatewayError
 from armarium.capabilities.gateway.fanout import Job, ask_all
 from armarium.capabilities.gateway.keyring import Keyring
 from armarium.capabilities.gateway.known import KnownResources
-from armarium.capabilities.gateway.model import DiscoveryFilters, RagServer, Resource, Secrets
+from armarium.capabilities.gateway.model import DiscoveryFilters, RagServer, Resource, Secrets, Wanted
 from armarium.capabilities.gateway.refusals import InvalidSource, UnauthorizedSource
 from armarium.foundation.tools import Call
 
@@ -64,20 +64,19 @@ class Resolver:
         self._keyring = keyring
         self._discover_s = discover_s
 
-    async def resolve(
-        self, call: Call, servers: Mapping[str, RagServer], asked: Iterable[str], given: Secrets
-    ) -> Resolution:
+    async def resolve(self, call: Call, servers: Mapping[str, RagServer], asked: Wanted, given: Secrets) -> Resolution:
         """`servers` are all there are. Ids are `<server>:<id>`, or the server's own where only one of the caller's
-        servers has it; a name of a server before a colon always means that server."""
+        servers has it, or of those the caller names; a name of a server before a colon always means that server."""
         visible = {name: server for name, server in servers.items() if may_see_server(call.principal, server.spec)}
-        named = {each: _split(each, servers) for each in dict.fromkeys(asked)}
+        searched = {name: server for name, server in visible.items() if not asked.servers or name in asked.servers}
+        named = {each: _split(each, servers) for each in dict.fromkeys(asked.sources)}
         knowledge = _Knowledge()
         wanted = {name for name, _ in named.values() if name in visible}
         if any(name is None for name, _ in named.values()):
-            wanted |= set(visible)
+            wanted |= set(searched)
         addressee = wanted if given and len(wanted) == 1 else set[str]()
         await self._learn(call, [visible[name] for name in wanted], knowledge, given if addressee else {})
-        if stale := self._stale(named, visible, knowledge):
+        if stale := self._stale(named, visible, searched, knowledge):
             await self._learn(call, stale, knowledge, given if addressee else {}, anew=True)
         for name in knowledge.failed:
             spec = visible[name].spec
@@ -85,7 +84,7 @@ class Resolver:
             asked_ids = {source_id for _, source_id in named.values()}
             had = {each for each in asked_ids if self._known.had(call.principal, spec, each)}
             knowledge.expected[name] = (hinted & asked_ids) | had
-        return _resolution(call, named, servers, visible, knowledge)
+        return _resolution(call, named, servers, searched, knowledge)
 
     async def _learn(
         self, call: Call, servers: Iterable[RagServer], knowledge: _Knowledge, given: Secrets, *, anew: bool = False
@@ -108,12 +107,16 @@ class Resolver:
         return self._known.learn(call.principal, server.spec, listing)
 
     def _stale(
-        self, named: Mapping[str, tuple[str | None, str]], visible: Mapping[str, RagServer], knowledge: _Knowledge
+        self,
+        named: Mapping[str, tuple[str | None, str]],
+        visible: Mapping[str, RagServer],
+        searched: Mapping[str, RagServer],
+        knowledge: _Knowledge,
     ) -> list[RagServer]:
         """Servers that may have got a source since they last told, because somebody asks for one not known."""
         names: set[str] = set()
         for server, source_id in named.values():
-            candidates = visible if server is None else {server} & set(visible)
+            candidates = searched if server is None else {server} & set(visible)
             if not any(source_id in knowledge.resources.get(name, ()) for name in candidates):
                 names |= set(candidates)
         return [visible[name] for name in names - knowledge.asked_now]
@@ -128,14 +131,14 @@ def _resolution(
     call: Call,
     named: Mapping[str, tuple[str | None, str]],
     servers: Mapping[str, RagServer],
-    visible: Mapping[str, RagServer],
+    searched: Mapping[str, RagServer],
     knowledge: _Knowledge,
 ) -> Resolution:
     chosen: dict[str, Chosen] = {}
     errors: list[SourceError] = []
     for asked, (name, source_id) in named.items():
         try:
-            server = _bare(call, source_id, visible, knowledge) if name is None else servers[name]
+            server = _bare(call, source_id, searched, knowledge) if name is None else servers[name]
             resource = _allowed(call, server, source_id, knowledge)
         except GatewayError as error:
             errors.append(SourceError(asked, name, error))
@@ -146,24 +149,29 @@ def _resolution(
     return Resolution(chosen, errors)
 
 
-def _bare(call: Call, source_id: str, visible: Mapping[str, RagServer], knowledge: _Knowledge) -> RagServer:
-    """The one server of the caller's that has a source of this id."""
-    having = [name for name in visible if source_id in knowledge.resources.get(name, ())]
+def _bare(call: Call, source_id: str, searched: Mapping[str, RagServer], knowledge: _Knowledge) -> RagServer:
+    """The one server among those searched that has a source of this id."""
+    if not searched:
+        raise InvalidSource(
+            f"there is nowhere to look for the source {_quoted(source_id)}",
+            hint="`servers` names none that you may use; without it, all of yours are looked at",
+        )
+    having = [name for name in searched if source_id in knowledge.resources.get(name, ())]
     allowed = [
         name
         for name in having
-        if may_use_source(call.principal, visible[name].spec, source_id, knowledge.resources[name][source_id])
+        if may_use_source(call.principal, searched[name].spec, source_id, knowledge.resources[name][source_id])
     ]
     if len(allowed) > 1:
         options = " or ".join(f"{name}:{source_id}"[:_ECHOED] for name in sorted(allowed))
         raise InvalidSource(f"several servers have the source {_quoted(source_id)}", hint=f"say which: {options}")
     if allowed or having:
-        return visible[(allowed or having)[0]]
+        return searched[(allowed or having)[0]]
     for name, expected in knowledge.expected.items():
-        if source_id in expected:
-            return visible[name]
-    if knowledge.failed:
-        silent = ", ".join(f"`{name}`" for name in sorted(knowledge.failed))
+        if name in searched and source_id in expected:
+            return searched[name]
+    if failed := knowledge.failed.keys() & searched.keys():
+        silent = ", ".join(f"`{name}`" for name in sorted(failed))
         raise InvalidSource(
             f"no server that answers has the source {_quoted(source_id)}", hint=f"not answering at present: {silent}"
         )

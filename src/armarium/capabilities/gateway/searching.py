@@ -9,7 +9,7 @@ from armarium.capabilities.gateway.discovery import in_order
 from armarium.capabilities.gateway.fanout import Job, ask_all
 from armarium.capabilities.gateway.keyring import Keyring
 from armarium.capabilities.gateway.merging import MergedHit, merged, reranked
-from armarium.capabilities.gateway.model import Hits, Json, Question, Secrets
+from armarium.capabilities.gateway.model import Hit, Hits, Json, Question, Secrets
 from armarium.capabilities.gateway.resolving import Chosen, Resolution, SourceError
 from armarium.foundation.tools import Call
 from armarium.providers.interfaces import Reranker
@@ -89,19 +89,27 @@ def _told(hits: Hits | None, elapsed_ms: float) -> Json:
 def hit_as_json(merged_hit: MergedHit) -> Json:
     """A hit as the contract has it, with the server it is of."""
     hit = merged_hit.hit
+    return hit_fields(hit) | {
+        "score": merged_hit.score,
+        "resourceId": f"{merged_hit.server}:{hit.resource_id}",
+        "server": merged_hit.server,
+        "serverRank": merged_hit.rank,
+        "serverScore": hit.score,
+    }
+
+
+def hit_fields(hit: Hit) -> Json:
+    """A hit in the contract's fields and no others, as its own server tells of it."""
     described: Json = {
         "id": hit.id,
-        "score": merged_hit.score,
+        "score": hit.score,
         "snippet": hit.snippet,
         "chunk": hit.chunk,
         "title": hit.title,
         "uri": hit.uri,
-        "resourceId": f"{merged_hit.server}:{hit.resource_id}",
+        "resourceId": hit.resource_id,
         "sourceId": hit.source_id,
         "provenance": hit.provenance,
         "timestamp": hit.timestamp,
-        "server": merged_hit.server,
-        "serverRank": merged_hit.rank,
-        "serverScore": hit.score,
     }
     return {name: value for name, value in described.items() if value is not None}

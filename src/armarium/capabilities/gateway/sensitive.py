@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from armarium.foundation.schema import JsonSchema
@@ -13,7 +13,7 @@ not to a log, the audit trail, an error or a file."""
 LONGEST_SECRET: Final = 16_384
 
 _MARK = "[removed]"
-_LEAST_SCRUBBED = 4
+_SHORTEST_SECRET = 4
 """Shorter ones are no secrets; replacing each would make nonsense of what a server says."""
 
 
@@ -28,9 +28,10 @@ def declared_by(schema: JsonSchema, secrets: Mapping[str, str]) -> dict[str, str
     return {name: value for name, value in secrets.items() if isinstance(declared, Mapping) and name in declared}
 
 
-def scrubbed(value: Any, secrets: Mapping[str, str]) -> Any:
-    """The value without any of the secrets, wherever in it they stand."""
-    hidden = sorted((each for each in secrets.values() if len(each) >= _LEAST_SCRUBBED), key=len, reverse=True)
+def scrubbed(value: Any, secrets: Iterable[str]) -> Any:
+    """The value, any JSON, without any of the secrets, wherever in it they stand."""
+    # The longest first: a secret may be the beginning of another.
+    hidden = sorted((each for each in secrets if len(each) >= _SHORTEST_SECRET), key=len, reverse=True)
     return _scrubbed(value, hidden) if hidden else value
 
 

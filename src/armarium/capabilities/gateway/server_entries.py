@@ -4,16 +4,38 @@ from __future__ import annotations
 
 import difflib
 import re
-from typing import Any, Literal, Self, get_args
+from typing import Any, Final, Literal, Self, get_args
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 from pydantic_core import ErrorDetails
 
-AuthMode = Literal["username", "api_key", "bearer", "oauth", "capability", "none"]
+from armarium.foundation.schema import type_in_words
 
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
+AuthMode = Literal["username", "api_key", "bearer", "oauth", "capability", "none"]
+AUTH_MODES: Final[tuple[str, ...]] = get_args(AuthMode)
+OPEN_MODES: Final = frozenset({"username", "none"})
+"""Those that ask nothing of a caller besides their name."""
+
+SERVER_NAME = r"[A-Za-z][A-Za-z0-9_-]{0,63}"
+_NAME = re.compile(SERVER_NAME)
 _LONGEST_ID = 512
+_RULES = {
+    "missing": "is required",
+    "string_type": "must be a string",
+    "bool_type": "must be true or false",
+    "int_type": "must be a whole number",
+    "float_type": "must be a number",
+    "tuple_type": "must be a list",
+    "dict_type": "must be an object",
+    "model_type": "must be an object",
+    "literal_error": "must be {expected}",
+    "greater_than": "must be more than {gt:g}",
+    "string_too_short": "must not be empty",
+    "string_too_long": "must have at most {max_length} characters",
+    "json_invalid": "has something in it that is no text",
+}
+"""What each of pydantic's rules asks for, in the words that arguments of tools are refused with."""
 
 
 class _Entry(BaseModel):
@@ -140,7 +162,7 @@ def mapping_problem(name: str, value: object, *, reserved: str) -> str | None:
     if name == reserved:
         return f"`{name}` is the name of our own sources; give the server another"
     if not isinstance(value, dict):
-        return f"`{name}` must be an object, not {type(value).__name__}"
+        return f"`{name}` must be an object, not {type_in_words(value)}"
     return None
 
 
@@ -149,8 +171,8 @@ def in_words(name: str, mistake: ErrorDetails) -> str:
     place = _place(name, mistake["loc"])
     if mistake["type"] == "extra_forbidden":
         return f"`{place}` is not a key here; {_nearest(mistake['loc'])}"
-    if mistake["type"] == "missing":
-        return f"`{place}` is required"
+    if mistake["type"] in _RULES:
+        return f"`{place}` {_RULES[mistake['type']].format_map(mistake.get('ctx', {}))}"
     return f"`{place}`: {mistake['msg'].removeprefix('Value error, ')}"
 
 

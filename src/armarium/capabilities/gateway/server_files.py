@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -21,7 +22,7 @@ from armarium.capabilities.gateway.server_entries import (
     in_words,
     mapping_problem,
 )
-from armarium.foundation.schema import JsonSchema
+from armarium.foundation.schema import type_in_words
 
 ServerKind = Literal["rag", "generic"]
 
@@ -30,6 +31,8 @@ SEARCH_ORDER = ("overrides", "defaults")
 """Folders of the configuration directory; the first that has a file is the one that counts, whole."""
 BUILT_IN_SERVER = "armarium"
 """The name under which our own sources appear; no file may take it."""
+
+SCHEMA_KEY = "$schema"
 
 _LARGEST_FILE_BYTES = 4 * 1024 * 1024
 _MARKER = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
@@ -84,12 +87,15 @@ class RegistryFile:
     """The same as the files have it, with `${NAME}` unfilled: safe to show, and to write back."""
     origins: Mapping[ServerKind, str | None]
     """Which file counts for each kind, as `overrides/rag-mcp.json`; None when there is none."""
+    schemas: Mapping[ServerKind, str] = field(default_factory=dict[ServerKind, str])
+    """Where a file says that its schema is, for the editor of whoever writes it."""
 
 
 def read_registry(config_dir: Path, environ: Mapping[str, str] | None = None) -> RegistryFile:
     """Both files, the first of each in the search order; `RegistryInvalid` with every mistake when there is any."""
     entries: dict[ServerKind, Mapping[str, ServerEntry]] = {}
     origins: dict[ServerKind, str | None] = {}
+    schemas: dict[ServerKind, str] = {}
     problems: list[str] = []
     for kind in FILE_NAMES:
         file = file_that_counts(config_dir, kind)
@@ -97,12 +103,19 @@ def read_registry(config_dir: Path, environ: Mapping[str, str] | None = None) ->
         entries[kind] = {}
         if file is not None:
             try:
-                entries[kind] = parse_entries(_content(file), source=_label(file))
+                content = _content(file)
+                entries[kind] = parse_entries(content, source=_label(file))
+                schemas |= {kind: schema} if (schema := _named_schema(content)) is not None else {}
             except RegistryInvalid as error:
                 problems += error.problems
     if problems:
         raise _invalid(problems)
-    return RegistryFile(resolved(entries, environ), entries, origins)
+    return RegistryFile(resolved(entries, environ), entries, origins, schemas)
+
+
+def has_files(config_dir: Path) -> bool:
+    """Whether there is a folder in which files are looked for."""
+    return any((config_dir / folder).is_dir() for folder in SEARCH_ORDER)
 
 
 def file_that_counts(config_dir: Path, kind: ServerKind) -> Path | None:
@@ -118,14 +131,23 @@ def override_file(config_dir: Path, kind: ServerKind) -> Path:
 
 def parse_entries(content: bytes, *, source: str) -> dict[str, ServerEntry]:
     """The servers in a file's content; `RegistryInvalid` with every mistake and its place."""
+    if not content.strip():
+        # Whoever writes a file empties it first; the servers must not all go for as long as that takes.
+        raise _invalid([f"{source} is empty; write {{}} if there are to be no servers"])
     try:
-        parsed: Any = orjson.loads(content) if content.strip() else {}
+        parsed: Any = orjson.loads(content)
     except orjson.JSONDecodeError as error:
         raise _invalid([f"{source} is not valid JSON: {error.msg} (line {error.lineno})"]) from error
     if not isinstance(parsed, dict):
-        raise _invalid([f"{source} must hold an object of servers by name, not {type(parsed).__name__}"])
+        raise _invalid([f"{source} must hold an object of servers by name, not {type_in_words(parsed)}"])
+    try:
+        twice = _said_twice(content)
+    except RecursionError as error:
+        raise _invalid([f"{source} has too many objects inside each other"]) from error
+    if twice:
+        raise _invalid([f"{source} has the key `{name[:80]}` twice in one object" for name in twice])
     values: dict[str, Any] = dict(parsed)  # pyright: ignore[reportUnknownArgumentType] any JSON
-    values.pop("$schema", None)
+    values.pop(SCHEMA_KEY, None)
     if set(values) == {"mcpServers"} and isinstance(values["mcpServers"], dict):
         # What most clients call the same list.
         values = dict(values["mcpServers"])  # pyright: ignore[reportUnknownArgumentType] any JSON
@@ -146,7 +168,8 @@ def checked_entry(name: str, value: object) -> ServerEntry:
     if (problem := mapping_problem(name, value, reserved=BUILT_IN_SERVER)) is not None:
         raise _invalid([problem])
     try:
-        return ServerEntry.model_validate(value, by_alias=True, by_name=False)
+        # As JSON, which has lists and no tuples; and strict, for "no" would be read as false, and so would `off`.
+        return ServerEntry.model_validate_json(json.dumps(value), strict=True, by_alias=True, by_name=False)
     except ValidationError as error:
         raise _invalid([in_words(name, mistake) for mistake in error.errors(include_input=False)]) from error
 
@@ -171,20 +194,6 @@ def resolved(
     if problems:
         raise _invalid(problems)
     return servers
-
-
-def registry_schema() -> JsonSchema:
-    """The JSON schema of a file, for editors."""
-    entry = ServerEntry.model_json_schema(by_alias=True)
-    definitions = entry.pop("$defs", {})
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "Servers behind the gateway, by name",
-        "type": "object",
-        "properties": {"$schema": {"type": "string"}},
-        "additionalProperties": {"$ref": "#/$defs/ServerEntry"},
-        "$defs": {**definitions, "ServerEntry": entry},
-    }
 
 
 def _spec(name: str, kind: ServerKind, entry: ServerEntry, environ: Mapping[str, str]) -> ServerSpec:
@@ -221,6 +230,28 @@ def _missing_variables(entry: ServerEntry, environ: Mapping[str, str]) -> Iterat
     for part, values in (("env", entry.env), ("headers", entry.headers)):
         for name, value in values.items():
             yield from ((f"{part}.{name}", found) for found in _MARKER.findall(value) if found not in environ)
+
+
+def _said_twice(content: bytes) -> list[str]:
+    """Keys that an object of a valid file has more than once: readers go by the last, people by the first they see."""
+    twice: dict[str, None] = {}
+
+    def noticed(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        unique = dict(pairs)
+        if len(unique) < len(pairs):
+            names = [name for name, _ in pairs]
+            twice.update(dict.fromkeys(name for name in unique if names.count(name) > 1))
+        return unique
+
+    # Numbers stay text: some are so long that making one of them is refused.
+    json.loads(content, object_pairs_hook=noticed, parse_int=str, parse_float=str)
+    return list(twice)
+
+
+def _named_schema(content: bytes) -> str | None:
+    """What a valid file says of its schema."""
+    named: object = orjson.loads(content).get(SCHEMA_KEY)
+    return named if isinstance(named, str) else None
 
 
 def _content(file: Path) -> bytes:

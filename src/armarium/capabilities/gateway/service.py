@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from armarium.capabilities.gateway.access import may_see_server
@@ -24,21 +24,22 @@ from armarium.capabilities.gateway.model import (
     Secrets,
     ServerAnswer,
     Synthesis,
+    Wanted,
 )
 from armarium.capabilities.gateway.overview import overview
+from armarium.capabilities.gateway.provided import allowed_among
 from armarium.capabilities.gateway.refusals import DENIALS, InvalidSource
-from armarium.capabilities.gateway.remote import Deadlines, OnAsked, RemoteServer
-from armarium.capabilities.gateway.resolving import Chosen, Resolution, Resolver, SourceError
+from armarium.capabilities.gateway.remote import Deadlines, RemoteServer
+from armarium.capabilities.gateway.resolving import Resolution, Resolver, SourceError
 from armarium.capabilities.gateway.searching import Found, Searching, SecondLook, hit_as_json
-from armarium.capabilities.gateway.synthesis import Writer, written
+from armarium.capabilities.gateway.synthesis import TOO_LONG, Writer, within, written
 from armarium.capabilities.gateway.telling import (
     answer_of_server,
-    in_words_of,
     meta_of,
     ms_since,
     nothing_left,
-    provided_hits,
     record_denials,
+    record_sources,
 )
 from armarium.foundation.errors import InvalidArgument
 from armarium.foundation.tools import Call
@@ -68,14 +69,12 @@ class Gateway:
         *,
         second_look: SecondLook | None = None,
         writer: Writer | None = None,
-        on_asked: OnAsked | None = None,
     ) -> None:
         self._current = current
         self._own = own
         self._deadlines = rules.deadlines
         self._connections = connections
         self._tokens = tokens
-        self._on_asked = on_asked
         self._writer = writer
         self._known = KnownResources(kept_s=rules.discovery_kept_s)
         self._keyring = Keyring(connections, tokens)
@@ -83,6 +82,7 @@ class Gateway:
         self._discovery = Discovery(self._known, self._keyring, discover_s=discover_s)
         self._resolver = Resolver(self._known, self._keyring, discover_s=discover_s)
         self._searching = Searching(self._keyring, call_s=rules.deadlines.call_s, second_look=second_look)
+        self.servers_changed()
 
     async def discover(
         self,
@@ -111,11 +111,11 @@ class Gateway:
             meta_of(started, servers, errors),
         )
 
-    async def search(self, call: Call, question: Question, sources: Sequence[str], given: Secrets) -> Json:
+    async def search(self, call: Call, question: Question, wanted: Wanted, given: Secrets) -> Json:
         """The best hits in the sources named, and which of them could not be searched."""
         started = time.perf_counter()
         _check_query(question)
-        resolution = await self._resolved(call, sources, given)
+        resolution = await self._resolved(call, wanted, given)
         found = await self._searched(call, question, resolution, given)
         stats = {"total_found": found.total_found, "top_k": question.top_k, "elapsed_ms": ms_since(started)}
         meta = meta_of(started, found.per_server, found.errors)
@@ -124,32 +124,34 @@ class Gateway:
         )
 
     async def synthesize(
-        self, call: Call, question: Question, sources: Sequence[str], synthesis: Synthesis, given: Secrets
+        self, call: Call, question: Question, wanted: Wanted, synthesis: Synthesis, given: Secrets
     ) -> Json:
         """An answer: the server's own where one server has all the sources and writes answers, else ours."""
         started = time.perf_counter()
         _check_query(question)
-        resolution = await self._resolved(call, sources, given)
+        resolution = await self._resolved(call, wanted, given)
+        provided = None if synthesis.provided is None else allowed_among(synthesis.provided, resolution)
+        more: Json = {} if provided is None else {"provided_context": provided.told()}
+        style, max_chars = synthesis.params.get("style"), synthesis.params.get("max_chars")
         if len(resolution.chosen) == 1:
             chosen = next(iter(resolution.chosen.values()))
-            own_answer = await self._by_server(call, question, chosen, synthesis, given)
+            passed = Synthesis(synthesis.params, None if provided is None else provided.for_server())
+            own_answer = await self._by_server(call, question, resolution, passed, given)
             if own_answer is not None:
-                record_denials(call, resolution.errors)
-                return answer_of_server(started, chosen, own_answer, resolution.errors)
-        if synthesis.provided is not None:
-            hits, errors = provided_hits(synthesis.provided, resolution), resolution.errors
+                return answer_of_server(started, chosen, within(own_answer, max_chars), resolution.errors, more)
+        if provided is not None:
+            hits, errors = provided.hits, resolution.errors
             per_server: Mapping[str, Json] = {}
-            record_denials(call, errors)
+            record_sources(call, resolution, errors, per_server)
         else:
             found = await self._searched(call, question, resolution, given)
             hits, per_server, errors = found.hits, found.per_server, found.errors
-        style, max_chars = synthesis.params.get("style"), synthesis.params.get("max_chars")
         ours = await written(self._writer, question.query, hits, style=style, max_chars=max_chars)
         results: Json = {"answer": ours.text, "citations": list(ours.citations)}
         if ours.truncated:
-            results["limits"] = {"truncated": True, "reason": "longer than max_chars"}
+            results["limits"] = dict(TOO_LONG)
         meta = meta_of(started, per_server, errors) | {"model": ours.model, "synthesized_by": "armarium"}
-        return answer(results, meta)
+        return answer(results, meta | more)
 
     async def config(self, call: Call) -> Json:
         """What a user interface shows: the caller's servers with their sources, and the sources alone."""
@@ -172,16 +174,23 @@ class Gateway:
 
     async def issue_token(self, call: Call, source: str, ttl_s: int | None) -> Json:
         """A capability token for one source that the caller may use."""
-        resolution = await self._resolved(call, [source], {})
+        resolution = await self._resolved(call, Wanted([source]), {})
+        record_sources(call, resolution, resolution.errors, {})
         (chosen,) = resolution.chosen.values()
-        token, expires_at = self._tokens.issue(call.principal.username, list(chosen.resources), ttl_s=ttl_s)
         name = chosen.server.spec.name
+        if chosen.server is self._own:
+            raise InvalidArgument(f"{name}'s own sources are searched without a token", field="source")
+        token, expires_at = self._tokens.issue(name, call.principal.username, list(chosen.resources), ttl_s=ttl_s)
         return {"capability_token": token, "expires_at": expires_at, "server": name, "source": source}
+
+    def servers_changed(self) -> None:
+        """Hear that the registry was read anew: what was lent for a server is not for another of its name."""
+        self._connections.follow({name: server.spec.transport for name, server in self._servers().items()})
 
     def _servers(self) -> dict[str, RagServer]:
         """Every server there is now, whoever may see it; ours goes before one that takes its name."""
         servers: dict[str, RagServer] = {
-            name: RemoteServer(member, self._deadlines, self._on_asked)
+            name: RemoteServer(member, self._deadlines)
             for name, member in self._current().items()
             if member.spec.kind == "rag" and member.spec.enabled
         }
@@ -195,42 +204,49 @@ class Gateway:
             raise InvalidSource("there is no such server", hint="GET /api/config lists those you may use")
         return server
 
-    async def _resolved(self, call: Call, sources: Sequence[str], given: Secrets) -> Resolution:
-        resolution = await self._resolver.resolve(call, self._servers(), sources, given)
+    async def _resolved(self, call: Call, wanted: Wanted, given: Secrets) -> Resolution:
+        resolution = await self._resolver.resolve(call, self._servers(), wanted, given)
         check_addressee(given, list(resolution.chosen))
         if not resolution.chosen:
-            raise nothing_left(call, resolution.errors)
+            record_sources(call, resolution, resolution.errors, {})
+            raise nothing_left(resolution.errors)
         return resolution
 
     async def _searched(self, call: Call, question: Question, resolution: Resolution, given: Secrets) -> Found:
         found = await self._searching.search(call, question, resolution, given)
+        record_sources(call, resolution, found.errors, found.per_server)
         refused = {error.source for error in found.errors}
         asked = {each for chosen in resolution.chosen.values() for each in chosen.asked.values()}
         if asked <= refused:
-            raise nothing_left(call, found.errors)
-        record_denials(call, found.errors)
+            raise nothing_left(found.errors)
         return found
 
     async def _by_server(
-        self, call: Call, question: Question, chosen: Chosen, synthesis: Synthesis, given: Secrets
+        self, call: Call, question: Question, resolution: Resolution, synthesis: Synthesis, given: Secrets
     ) -> ServerAnswer | None:
-        """The server's own answer; None when it writes none, or cannot now."""
-        server = chosen.server
-        secrets = self._keyring.for_sources(call.principal, server.spec.name, chosen.resources.values(), given)
-        passed = Synthesis(synthesis.params, in_words_of(server.spec.name, synthesis.provided))
+        """The own answer of the one server chosen; None when it writes none, or cannot now."""
+        (chosen,) = resolution.chosen.values()
+        server, name = chosen.server, chosen.server.spec.name
+        secrets = self._keyring.for_sources(call.principal, name, chosen.resources.values(), given)
 
         async def ask() -> ServerAnswer | None:
             if not await server.can_synthesize():
                 return None
-            return await server.synthesize(call, question, list(chosen.resources), passed, secrets)
+            return await server.synthesize(call, question, list(chosen.resources), synthesis, secrets)
 
         within_s = server.spec.timeouts.call_s or self._deadlines.call_s
-        answers = await ask_all({server.spec.name: Job(ask, within_s)})
-        failure = answers.failed.get(server.spec.name)
+        answers = await ask_all({name: Job(ask, within_s)})
+        failure, answered = answers.failed.get(name), answers.answered.get(name)
+        took = {name: {"elapsed_ms": answers.elapsed_ms[name]}}
         # A search would be denied as well, or wait for a server that has had its time.
         if isinstance(failure, (*DENIALS, UpstreamBusy, UpstreamTimeout)):
-            raise failure
-        return answers.answered.get(server.spec.name)
+            failed = [SourceError(asked, name, failure) for asked in chosen.asked.values()]
+            record_sources(call, resolution, failed, took)
+            # First what the server said: it had the last word about what was left to ask.
+            raise nothing_left([*failed, *resolution.errors])
+        if answered is not None:
+            record_sources(call, resolution, resolution.errors, took)
+        return answered
 
 
 def _check_query(question: Question) -> None:

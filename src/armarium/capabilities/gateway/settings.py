@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field, PlainSerializer, SecretStr
@@ -23,9 +24,12 @@ class BreakerSettings(Section):
     """When a server that fails is left alone."""
 
     failures: int = Field(default=3, ge=1)
-    """Failures in a row after which it is not asked any more."""
+    """Failures in a row after which it is not asked any more. Answers that come late are none."""
     open_s: float = Field(default=30.0, gt=0)
-    """Seconds until it is tried again."""
+    """Seconds until it is tried again, apart from any call."""
+    ping_s: float = Field(default=5.0, gt=0)
+    """Seconds, at most half of a call's time, in which a server has to answer a ping before the call's deadline passes;
+    one that does not is not asked any more."""
 
 
 class GatewayLimits(Section):
@@ -45,6 +49,9 @@ class GatewayLimits(Section):
     """A larger answer is an error of that server."""
     top_k_max: int = Field(default=100, ge=1, le=1000)
     """Most hits of one search."""
+    rate_per_minute: int | None = Field(default=None, ge=1)
+    """Calls of one caller, of the three tools and of tools of servers together; a minute's worth may come at once.
+    Without a number, as many as come."""
     breaker: BreakerSettings = BreakerSettings()
 
 
@@ -52,8 +59,8 @@ class TokenSettings(Section):
     """Capability tokens, and what callers keep with us for their session."""
 
     secret: Secret | None = Field(default=None, min_length=16)
-    """Signs capability tokens; servers that verify them have the same. Without one, each process makes its own, and
-    no token is sent to a server that was not asked for."""
+    """Signs capability tokens, with a key for each server that is made from it: `armarium gateway token-key SERVER`.
+    Without one, each process makes its own, and no token is sent to a server that was not asked for."""
     ttl_s: int = Field(default=300, ge=1, le=86_400)
     """Seconds for which a capability token is good."""
     session_ttl_s: int = Field(default=3600, ge=1, le=7 * 86_400)
@@ -96,7 +103,8 @@ class GatewaySettings(Section):
     enabled: bool = True
     """Whether the three tools and their routes are there. FEATURE_RAG_MCP_ENABLED=false switches them off as well."""
     config_dir: str = "config"
-    """Where `overrides` and `defaults` are looked for, with `rag-mcp.json` and `mcp.json` in them."""
+    """Where `overrides` and `defaults` are looked for, with `rag-mcp.json` and `mcp.json` in them. A relative one
+    begins at the working directory."""
     watch: bool = True
     """Whether changes of those files are taken over while the server runs."""
     admin_group: str = Field(default="admin", min_length=1)
@@ -113,3 +121,8 @@ def is_enabled(settings: GatewaySettings, environ: Mapping[str, str] | None = No
     """Whether the three tools are wanted: the settings and the environment both have to agree."""
     said = (os.environ if environ is None else environ).get(FEATURE_VARIABLE, "").strip().lower()
     return settings.enabled and said not in _OFF
+
+
+def config_directory(settings: GatewaySettings) -> Path:
+    """Where the files of servers are; a relative one begins at the working directory."""
+    return Path(settings.config_dir).expanduser().absolute()

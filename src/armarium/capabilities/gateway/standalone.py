@@ -6,7 +6,8 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
-from armarium.capabilities.gateway.capability_tokens import CapabilityTokens
+from armarium.capabilities.gateway import understanding
+from armarium.capabilities.gateway.capability_tokens import CapabilityVerifier
 from armarium.capabilities.gateway.contract import (
     DEFAULT_TOP_K,
     DISCOVER,
@@ -20,13 +21,15 @@ from armarium.capabilities.gateway.contract import (
 from armarium.capabilities.gateway.errors import GatewayError, UpstreamUnavailable
 from armarium.capabilities.gateway.merging import MergedHit
 from armarium.capabilities.gateway.model import Hit, Json
+from armarium.capabilities.gateway.own import as_hit
 from armarium.capabilities.gateway.refusals import InvalidSource, TokenExpired
-from armarium.capabilities.gateway.synthesis import written
+from armarium.capabilities.gateway.searching import hit_fields
+from armarium.capabilities.gateway.synthesis import TOO_LONG, written
 from armarium.capabilities.gateway.telling import ms_since
 from armarium.capabilities.gateway.tools import DiscoverArgs, RawArgs, SynthesisArgs
 from armarium.foundation.errors import ArmariumError, InvalidArgument
 from armarium.foundation.tools import Call, ToolSpec, local_tool
-from armarium.retrieval.sources import SearchSource, SourceHit, Sources
+from armarium.retrieval.sources import SearchSource, Sources
 
 FILES: Final = "files"
 """The id of the one source."""
@@ -39,12 +42,12 @@ INSTRUCTIONS: Final = (
 class FilesServer:
     """One source under one name. Who asks makes no difference, unless capability tokens are wanted."""
 
-    def __init__(self, sources: Sources, tokens: CapabilityTokens | None = None) -> None:
+    def __init__(self, sources: Sources, tokens: CapabilityVerifier | None = None) -> None:
         self._sources = sources
         self._tokens = tokens
 
-    async def discover(self, call: Call, search: str, types: Sequence[str]) -> Json:
-        """The one resource, if it is wanted."""
+    async def discover(self, call: Call, args: DiscoverArgs) -> Json:
+        """The one resource, if it is wanted. It has no tags, so a wish for some finds nothing."""
         started = time.perf_counter()
         (collection,) = await self._source().collections(call)
         counts = {"docs": collection.documents, "chunks": collection.passages}
@@ -56,30 +59,40 @@ class FilesServer:
             "authMode": "capability" if self._tokens else "none",
             "counts": {name: count for name, count in counts.items() if count is not None},
         }
-        wanted = search.casefold() in f"{FILES} {collection.name}".casefold() and (not types or FILES in types)
-        found = [resource] if wanted else []
-        paging = {"page": 1, "page_size": max(1, len(found)), "total": len(found)}
-        return answer({"resources": found, "paging": paging}, {"elapsed_ms": ms_since(started)})
+        wanted = args.filters
+        said = wanted.search.strip().casefold() in f"{FILES} {collection.name}".casefold()
+        found = [resource] if said and not wanted.tags and (not wanted.types or FILES in wanted.types) else []
+        first = (wanted.page - 1) * wanted.page_size
+        paging = {"page": wanted.page, "page_size": wanted.page_size, "total": len(found)}
+        shown = found[first : first + wanted.page_size]
+        return answer({"resources": shown, "paging": paging}, {"elapsed_ms": ms_since(started)})
 
     async def search(self, call: Call, args: RawArgs) -> Json:
-        """Passages, best first."""
+        """Passages, best first. They have no date, tags or owner, so a wish for any of these finds nothing."""
         started = time.perf_counter()
-        hits = await self._found(call, args, args.top_k or DEFAULT_TOP_K)
+        self._admit(args)
+        unmet = [name for name, wish in (args.filters or {}).items() if wish]
+        hits: Sequence[Hit] = () if unmet else await self._found(call, args.query, args.top_k)
         stats = {"total_found": len(hits), "top_k": args.top_k or DEFAULT_TOP_K, "elapsed_ms": ms_since(started)}
-        return answer({"hits": [_as_json(hit) for hit in hits], "stats": stats}, {"elapsed_ms": ms_since(started)})
+        meta: Json = {"elapsed_ms": ms_since(started)} | ({"unmet_filters": unmet} if unmet else {})
+        return answer({"hits": [hit_fields(hit) for hit in hits], "stats": stats}, meta)
 
     async def synthesize(self, call: Call, args: SynthesisArgs) -> Json:
-        """The best sentences found, with citations; no model is asked."""
+        """The best sentences of the hits that the caller chose, else of those found, with citations; no model is
+        asked."""
         started = time.perf_counter()
-        hits = await self._found(call, args, args.top_k or DEFAULT_TOP_K)
-        passages = [MergedHit(_as_hit(hit), "", rank, hit.score) for rank, hit in enumerate(hits, 1)]
+        self._admit(args)
+        chosen = args.provided_context.hits if args.provided_context else None
+        hits = await self._found(call, args.query, args.top_k) if chosen is None else _own_among(chosen)
+        passages = [MergedHit(hit, "", rank, hit.score) for rank, hit in enumerate(hits, 1)]
         ours = await written(None, args.query, passages, style=None, max_chars=args.synthesis_params.get("max_chars"))
         results: Json = {"answer": ours.text, "citations": list(ours.citations)}
         if ours.truncated:
-            results["limits"] = {"truncated": True, "reason": "longer than max_chars"}
+            results["limits"] = dict(TOO_LONG)
         return answer(results, {"model": ours.model, "elapsed_ms": ms_since(started)})
 
-    async def _found(self, call: Call, args: RawArgs | SynthesisArgs, most: int) -> Sequence[SourceHit]:
+    def _admit(self, args: RawArgs | SynthesisArgs) -> None:
+        """Refuse what cannot be answered, or may not be."""
         if not args.query.strip():
             raise InvalidArgument("`query` has no words in it", field="query")
         for source in args.sources:
@@ -89,27 +102,30 @@ class FilesServer:
             if not args.capability_token:
                 raise TokenExpired("a capability token is needed", hint="ask the gateway for one")
             self._tokens.verify(args.capability_token, args.username or "", [FILES])
+
+    async def _found(self, call: Call, query: str, top_k: int | None) -> Sequence[Hit]:
         source = self._source()
         (collection,) = await source.collections(call)
         try:
-            return await source.search(call, collection.id, args.query, most)
+            found = await source.search(call, collection.id, query, top_k or DEFAULT_TOP_K)
         except GatewayError:
             raise
         except ArmariumError as error:
             raise UpstreamUnavailable(error.message, hint=error.hint) from error
+        return [as_hit(hit, FILES) for hit in found]
 
     def _source(self) -> SearchSource:
         (source,) = self._sources.all
         return source
 
 
-def standalone_tools(sources: Sources, tokens: CapabilityTokens | None = None) -> list[ToolSpec]:
-    """The three tools; with `tokens` a caller needs one that was issued with the same secret."""
+def standalone_tools(sources: Sources, tokens: CapabilityVerifier | None = None) -> list[ToolSpec]:
+    """The three tools; with `tokens` a caller needs one that was issued for this server."""
     server = FilesServer(sources, tokens)
 
     async def rag_discover_resources(call: Call, args: DiscoverArgs) -> Json:
         """Tell which sources this server has: the one directory."""
-        return await server.discover(call, args.filters.search.strip(), args.filters.types)
+        return await server.discover(call, args)
 
     async def rag_get_raw_results(call: Call, args: RawArgs) -> Json:
         """Find passages in the directory, best first."""
@@ -142,27 +158,7 @@ def standalone_tools(sources: Sources, tokens: CapabilityTokens | None = None) -
     ]
 
 
-def _as_json(hit: SourceHit) -> Json:
-    return {
-        "id": hit.id,
-        "score": round(hit.score, 6),
-        "snippet": hit.snippet,
-        "chunk": hit.text,
-        "title": hit.title,
-        "uri": hit.uri,
-        "resourceId": FILES,
-        "provenance": {"citation": hit.citation, **hit.provenance},
-    }
-
-
-def _as_hit(hit: SourceHit) -> Hit:
-    return Hit(
-        id=hit.id,
-        score=hit.score,
-        resource_id=FILES,
-        chunk=hit.text,
-        title=hit.title,
-        uri=hit.uri,
-        provenance=dict(hit.provenance),
-        is_code=hit.is_code,
-    )
+def _own_among(entries: Sequence[Json]) -> list[Hit]:
+    """The hits among what a caller chose that are of the one source."""
+    hits = [understanding.hit(entry, place, FILES) for place, entry in enumerate(entries)]
+    return [hit for hit in hits if hit is not None and hit.resource_id == FILES]

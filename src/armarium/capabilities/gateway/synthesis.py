@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import anyio
 from anyio.to_thread import run_sync
 
 from armarium.capabilities.gateway.merging import MergedHit
-from armarium.capabilities.gateway.model import Json
+from armarium.capabilities.gateway.model import Json, ServerAnswer
 from armarium.providers.errors import ProviderError
 from armarium.providers.interfaces import Chat, Message
 from armarium.retrieval.quotes import Quotable, best_sentences
@@ -26,8 +26,12 @@ _PREFACE: Final = "These are the sentences found that fit best:"
 _NOTHING: Final = "Nothing was found that fits the question."
 _NO_SENTENCE: Final = "No sentence found has a word of the question; nearest are:"
 _MARKER: Final = re.compile(r"\s?\[(\d{1,4}(?:\s*,\s*\d{1,4})*)\]")
+_SENTENCE_END: Final = re.compile(r"[.!?](?: ?\[\d{1,4}\])*(?=\s)|[。！？]")
+"""With the citations behind it."""
 _NEAREST: Final = 2
 _BETWEEN: Final = "\n\n"
+TOO_LONG: Final[Json] = {"truncated": True, "reason": "longer than max_chars"}
+"""The contract's `limits` of an answer that was cut."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +67,18 @@ async def written(
             answer = None
     if answer is None:
         answer = await run_sync(_extractive, question, hits)
-    if max_chars is not None and len(answer.text) > max_chars:
-        text = _cut(answer.text, max_chars)
-        kept = [citation for citation in answer.citations if citation["marker"] in text]
-        return Answer(text, kept, answer.model, truncated=True)
-    return answer
+    if max_chars is None or len(answer.text) <= max_chars:
+        return answer
+    text, citations = _shortened(answer.text, answer.citations, max_chars)
+    return Answer(text, citations, answer.model, truncated=True)
+
+
+def within(given: ServerAnswer, max_chars: int | None) -> ServerAnswer:
+    """The answer of a server that did not keep to the length asked for, cut to it."""
+    if max_chars is None or len(given.answer) <= max_chars:
+        return given
+    text, citations = _shortened(given.answer, given.citations, max_chars)
+    return replace(given, answer=text, citations=citations, limits=dict(TOO_LONG))
 
 
 async def _in_words_of(writer: Writer, question: str, hits: Sequence[MergedHit], style: str | None) -> Answer:
@@ -138,15 +149,25 @@ def _citation(number: int, merged_hit: MergedHit) -> Json:
     return {name: value for name, value in described.items() if value is not None}
 
 
+def _shortened(text: str, citations: Sequence[Json], most: int) -> tuple[str, list[Json]]:
+    """The beginning of an answer, without the citations whose markers stood in the rest."""
+    text = _cut(text, most)
+    return text, [citation for citation in citations if citation.get("marker", "") in text]
+
+
 def _unmarked(text: str) -> str:
     """The text without anything that could be taken for a citation of ours."""
     return _MARKER.sub(lambda match: match[0].replace("[", "(").replace("]", ")"), text)
 
 
 def _cut(text: str, most: int) -> str:
-    """At most so many characters, ending with a whole word."""
+    """At most so many characters, ending with a sentence; with a whole word where that would lose more than half."""
     if most < 2:
         return "…"[:most]
+    # One more than fits, to see that a sentence is over.
+    ends = [end for match in _SENTENCE_END.finditer(text, 0, most + 1) if (end := match.end()) <= most]
+    if ends and ends[-1] >= most / 2:
+        return text[: ends[-1]]
     head = text[: most - 1]
     whole = head.rpartition(" ")[0] if " " in head and not text[most - 1].isspace() else head
     return (whole or head).rstrip() + "…"

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 
-from armarium.capabilities.gateway import understanding
 from armarium.capabilities.gateway.contract import answer, told
 from armarium.capabilities.gateway.errors import GatewayError
-from armarium.capabilities.gateway.merging import MergedHit
 from armarium.capabilities.gateway.model import Json, ServerAnswer
 from armarium.capabilities.gateway.resolving import Chosen, Resolution, SourceError
-from armarium.foundation.tools import Call
+from armarium.foundation.tools import Call, Part
+
+_PLACE = ("root", "path")
+"""What the audit trail takes from an error as the place it is about."""
 
 
 def meta_of(started: float, servers: Mapping[str, Json], errors: Sequence[SourceError]) -> Json:
@@ -34,21 +34,36 @@ def listed(errors: Iterable[SourceError]) -> list[Json]:
     ]
 
 
-def nothing_left(call: Call, errors: Sequence[SourceError]) -> GatewayError:
+def nothing_left(errors: Sequence[SourceError]) -> GatewayError:
     """The error of a call of which every source failed: the first, with all of them told."""
-    first, *others = [each.error for each in errors]
-    call.denials.extend(error for error in others if error.security)
-    details = {**first.details, "errors": listed(errors)}
-    return type(first)(first.message, hint=first.hint, private=first.private, **details)
+    first = errors[0].error
+    # The place of the first is not that of the call, which is about all of them.
+    details = {name: value for name, value in first.details.items() if len(errors) == 1 or name not in _PLACE}
+    return type(first)(first.message, hint=first.hint, private=first.private, **details, errors=listed(errors))
 
 
 def record_denials(call: Call, errors: Iterable[SourceError]) -> None:
-    """Put on record what was denied in a call that succeeds otherwise."""
+    """Put on record which servers refused the caller in a call that succeeds otherwise."""
     call.denials.extend(each.error for each in errors if each.error.security)
 
 
-def answer_of_server(started: float, chosen: Chosen, given: ServerAnswer, errors: Sequence[SourceError]) -> Json:
-    """The answer that the one server wrote, with ids that are unique among all servers."""
+def record_sources(
+    call: Call, resolution: Resolution, errors: Iterable[SourceError], servers: Mapping[str, Json]
+) -> None:
+    """Put on record what became of each source that was asked for: allowed or not, found or failed, and how long its
+    server took."""
+    failed = {each.source: each.error for each in errors}
+    for name, chosen in resolution.chosen.items():
+        took_ms = servers.get(name, {}).get("elapsed_ms", 0.0)
+        call.parts.extend(Part(name, each, failed.get(asked), took_ms) for each, asked in chosen.asked.items())
+    for each in resolution.errors:
+        call.parts.append(Part(each.server, each.source.removeprefix(f"{each.server}:"), each.error))
+
+
+def answer_of_server(
+    started: float, chosen: Chosen, given: ServerAnswer, errors: Sequence[SourceError], more: Json
+) -> Json:
+    """The answer that the one server wrote, with ids that are unique among all servers, and `more` in `meta_data`."""
     name = chosen.server.spec.name
     citations: list[Json] = []
     for citation in given.citations:
@@ -61,31 +76,4 @@ def answer_of_server(started: float, chosen: Chosen, given: ServerAnswer, errors
         results["limits"] = given.limits
     meta = meta_of(started, {name: {"dropped": given.dropped} if given.dropped else {}}, errors)
     meta |= {"synthesized_by": name} | ({"model": given.model} if given.model else {})
-    return answer(results, meta, artifacts=list(given.artifacts), display=given.display)
-
-
-def in_words_of(server: str, provided: Sequence[Json] | None) -> Sequence[Json] | None:
-    """Hits that came from us, with the ids that the server itself gave its sources."""
-    if provided is None:
-        return None
-    return [
-        {**hit, "resourceId": resource.removeprefix(f"{server}:")}
-        if isinstance(resource := hit.get("resourceId"), str)
-        else hit
-        for hit in provided
-    ]
-
-
-def provided_hits(entries: Iterable[Json], resolution: Resolution) -> list[MergedHit]:
-    """Hits that the caller chose, as far as they are hits."""
-    hits: list[MergedHit] = []
-    for place, entry in enumerate(entries):
-        hit = understanding.hit(entry, place, "provided")
-        if hit is None:
-            continue
-        server, _, source_id = hit.resource_id.partition(":")
-        if source_id and server in resolution.chosen:
-            hits.append(MergedHit(replace(hit, resource_id=source_id), server, place + 1, hit.score))
-        else:
-            hits.append(MergedHit(hit, "", place + 1, hit.score))
-    return hits
+    return answer(results, meta | more, artifacts=list(given.artifacts), display=given.display)

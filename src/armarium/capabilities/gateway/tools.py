@@ -17,10 +17,10 @@ from armarium.capabilities.gateway.contract import (
     SYNTHESIZED,
     inputs,
 )
-from armarium.capabilities.gateway.model import DiscoveryFilters, Json, Question, Synthesis
+from armarium.capabilities.gateway.model import DiscoveryFilters, Json, Question, Synthesis, Wanted
 from armarium.capabilities.gateway.sensitive import LONGEST_SECRET, SENSITIVE, secrets_in
 from armarium.capabilities.gateway.service import Gateway
-from armarium.foundation.tools import Args, Call, ToolSpec, local_tool
+from armarium.foundation.tools import Args, Call, NoArgs, ToolSpec, local_tool
 
 _SECRETS: Final = frozenset({*SENSITIVE, "token"})
 _NOT_WRITTEN_DOWN: Final = frozenset({"filters", "ranking", "synthesis_params", "provided_context", "hits"})
@@ -63,6 +63,7 @@ class RawArgs(SecretArgs):
 
     query: str
     sources: tuple[str, ...]
+    servers: tuple[str, ...] = ()
     top_k: int | None = None
     filters: dict[str, Any] | None = None
     ranking: dict[str, Any] | None = None
@@ -71,7 +72,7 @@ class RawArgs(SecretArgs):
 class ProvidedContextArgs(Args):
     """What the caller chose to have the answer made from."""
 
-    hits: tuple[dict[str, Any], ...] = ()
+    hits: tuple[dict[str, Any], ...] | None = None
 
 
 class SynthesisArgs(SecretArgs):
@@ -79,6 +80,7 @@ class SynthesisArgs(SecretArgs):
 
     query: str
     sources: tuple[str, ...]
+    servers: tuple[str, ...] = ()
     top_k: int | None = None
     synthesis_params: dict[str, Any] = Field(default_factory=dict[str, Any])
     provided_context: ProvidedContextArgs | None = None
@@ -101,7 +103,7 @@ def rag_tools(gateway: Gateway, *, top_k_max: int = 100) -> list[ToolSpec]:
         uri. Use it when you want to read the evidence yourself. Sources that could not be searched are told in
         `meta_data.errors`; the others answer all the same. Scores tell the order, not how good a hit is."""
         question = Question(args.query, args.top_k or usual_top_k, args.filters, args.ranking)
-        return await gateway.search(call, question, args.sources, args.secrets())
+        return await gateway.search(call, question, Wanted(args.sources, args.servers), args.secrets())
 
     async def rag_get_synthesized_results(call: Call, args: SynthesisArgs) -> Json:
         """Get an answer with citations from sources of one or several servers. A server that writes answers itself
@@ -110,7 +112,8 @@ def rag_tools(gateway: Gateway, *, top_k_max: int = 100) -> list[ToolSpec]:
         chosen = args.provided_context
         synthesis = Synthesis(args.synthesis_params, None if chosen is None else chosen.hits)
         question = Question(args.query, args.top_k or usual_top_k)
-        return await gateway.synthesize(call, question, args.sources, synthesis, args.secrets())
+        wanted = Wanted(args.sources, args.servers)
+        return await gateway.synthesize(call, question, wanted, synthesis, args.secrets())
 
     taken = inputs(top_k_max)
 
@@ -135,10 +138,6 @@ def rag_tools(gateway: Gateway, *, top_k_max: int = 100) -> list[ToolSpec]:
         tool(RAW_RESULTS, "Search sources", rag_get_raw_results),
         tool(SYNTHESIZED, "Answer from sources", rag_get_synthesized_results),
     ]
-
-
-class NoArgs(Args):
-    """Nothing to say."""
 
 
 class ConnectArgs(Args):

@@ -9,10 +9,11 @@ from typing import Any, TypeVar, cast
 
 import orjson
 
-from armarium.capabilities.gateway.contract import AUTH_MODES, DISPLAY_FIELDS
+from armarium.capabilities.gateway.contract import DISPLAY_FIELDS
 from armarium.capabilities.gateway.errors import GatewayError, UpstreamProtocol
 from armarium.capabilities.gateway.model import Hit, Hits, Json, Listing, Resource, ServerAnswer
 from armarium.capabilities.gateway.refusals import REFUSALS
+from armarium.capabilities.gateway.server_entries import AUTH_MODES, OPEN_MODES
 from armarium.capabilities.gateway.upstreams.answers import CallResult
 
 _LONGEST_NAME = 500
@@ -162,7 +163,7 @@ def _resource(entry: Json, _: int) -> Resource | None:
         name=_text(entry, "name", _LONGEST_NAME) or resource_id,
         source_type=_text(entry, "sourceType", 100) or "unknown",
         auth_mode=known_mode,
-        auth_required=required if isinstance(required, bool) else known_mode not in ("none", "username"),
+        auth_required=required if isinstance(required, bool) else known_mode not in OPEN_MODES,
         source_id=_text(entry, "sourceId", _LONGEST_ID),
         groups=_groups(entry.get("groups")),
         scopes=_texts(entry.get("scopes")),

@@ -12,6 +12,11 @@ def identity(reported: Reported) -> str:
     """What the same finding will be known by in a later scan of its file by its source."""
     if reported.fingerprint:
         return f"fingerprint:{reported.fingerprint}"
+    return identity_by_place(reported)
+
+
+def identity_by_place(reported: Reported) -> str:
+    """What it is known by where scanners write no fingerprints: rule and line, else rule and message."""
     if reported.line_start is not None:
         return f"line:{reported.line_start}:{reported.rule_id}"
     return f"message:{hashlib.sha256(reported.message.encode()).hexdigest()}:{reported.rule_id}"

@@ -13,7 +13,7 @@ from armarium.capabilities.registry.ids import Ids
 from armarium.capabilities.registry.limits import metadata_json
 from armarium.capabilities.registry.model import FindingStatus, Reported, ScanOutcome, ScanReport
 from armarium.capabilities.registry.paths import ProjectPaths
-from armarium.capabilities.registry.reported import identity, tidy
+from armarium.capabilities.registry.reported import identity, identity_by_place, tidy
 from armarium.capabilities.registry.storage import files, findings, timeline
 from armarium.capabilities.registry.storage.database import Row, Writer
 from armarium.capabilities.registry.storage.findings import KnownFinding, OpenFinding
@@ -41,6 +41,15 @@ class _ScannedFile:
     no: int
     known: dict[str, KnownFinding]
     seen: set[str] = field(default_factory=set[str])
+
+    def take_unnamed(self, key: str, reported: Reported) -> KnownFinding | None:
+        """The finding that was known without a fingerprint in the place of one that has it now; known by that from here
+        on, with all that happened to it."""
+        by_place = identity_by_place(reported)
+        if by_place not in self.known or by_place in self.seen:
+            return None
+        self.known[key] = self.known.pop(by_place)
+        return self.known[key]
 
 
 def take_in_all(
@@ -96,7 +105,7 @@ class _Scan:
     """A scan under way. Rows are collected and written a thousand at a time."""
 
     def __init__(self, writer: Writer, ids: Ids, paths: ProjectPaths, source: str, actor: str) -> None:
-        self._writer, self._ids, self._paths = writer, ids, paths
+        self._writer, self._ids, self._paths = writer, ids, paths.remembering()
         self._source, self._actor = source, actor
         self._run_id = ids.scan_run()
         self._places: dict[str, _ScannedFile | str] = {}
@@ -104,6 +113,7 @@ class _Scan:
         self._files: dict[str, _ScannedFile] = {}
         """By canonical path."""
         self._new: list[tuple[_ScannedFile, str, Reported]] = []
+        self._named: list[Row] = []
         self._seen_again: list[Row] = []
         self._changed: list[Row] = []
         self._news: list[News] = []
@@ -126,6 +136,10 @@ class _Scan:
             return
         place.seen.add(key)
         known = place.known.get(key)
+        if known is None and reported.fingerprint:
+            known = place.take_unnamed(key, reported)
+            if known is not None:
+                self._named.append((key, reported.fingerprint, known.no))
         if known is None:
             self._new.append((place, key, reported))
         else:
@@ -148,7 +162,7 @@ class _Scan:
 
     def _see_again(self, file_no: int, known: KnownFinding, reported: Reported) -> None:
         self._seen_again.append((self._run_id, metadata_json(reported.metadata), known.no))
-        status = _status_now(known.status, reported)
+        status, suppressed = _status_now(known, reported)
         changes = {
             name: {"old_value": getattr(known, name), "new_value": getattr(reported, name)}
             for name in _DESCRIPTION
@@ -159,10 +173,10 @@ class _Scan:
         if not changes:
             self._counts["unchanged"] += 1
             return
-        reopened = known.status == "fixed" and status == "open"
+        reopened = known.status != "open" and status == "open"
         self._counts["reopened" if reopened else "updated"] += 1
         described = tuple(getattr(reported, name) for name in _DESCRIPTION)
-        self._changed.append((*described[:2], status, *described[2:], self._writer.now, known.no))
+        self._changed.append((*described[:2], status, *described[2:], suppressed, self._writer.now, known.no))
         told = self._told(reported, status) | {"changes": changes}
         if reopened:
             told["reopened"] = True
@@ -176,22 +190,23 @@ class _Scan:
         created: list[News] = []
         now = self._writer.now
         for finding_id, (place, key, reported) in zip(new_ids, self._new, strict=True):
-            status = _status_now("open", reported)
+            status = "false_positive" if reported.suppressed else "open"
             described = (reported.rule_id, reported.severity, status, reported.message, reported.suggestion)
             place_in_file = (reported.line_start, reported.line_end, reported.fingerprint)
             times = (now, now, now)
             metadata = metadata_json(reported.metadata)
-            rows.append(
-                (finding_id, place.no, self._source, key, *described, *place_in_file, self._run_id, *times, metadata)
-            )
+            kept = (self._run_id, *times, metadata, reported.suppressed)
+            rows.append((finding_id, place.no, self._source, key, *described, *place_in_file, *kept))
             created.append(News(place.no, "finding_created", finding_id, self._told(reported, status)))
             self._touched.add(place.no)
         self._counts["created"] += len(rows)
+        # First of all, as what is new may be known by what they were known by.
+        findings.give_fingerprints(self._writer, self._named)
         findings.put(self._writer, rows)
         findings.see_again(self._writer, self._seen_again)
         findings.change(self._writer, self._changed)
         timeline.note(self._writer, [*created, *self._news])
-        for collected in (self._new, self._seen_again, self._changed, self._news):
+        for collected in (self._new, self._named, self._seen_again, self._changed, self._news):
             collected.clear()
 
     def close_unseen(self, covered: tuple[str, ...] | None) -> None:
@@ -247,6 +262,9 @@ def _unseen(place: _ScannedFile) -> list[OpenFinding]:
     ]
 
 
-def _status_now(before: FindingStatus, reported: Reported) -> FindingStatus:
-    """A false positive stays one, whoever reports it again; people decided that."""
-    return "false_positive" if reported.suppressed or before == "false_positive" else "open"
+def _status_now(known: KnownFinding, reported: Reported) -> tuple[FindingStatus, bool]:
+    """What a finding is when it is reported again, and whether by the word of the scan: what a person judged to be a
+    false positive stays one, what a scan suppressed is one for as long as it is suppressed."""
+    if known.status == "false_positive" and not known.suppressed:
+        return "false_positive", False
+    return ("false_positive", True) if reported.suppressed else ("open", False)

@@ -149,9 +149,10 @@ class Registry:
         the project is passed over: it is news, not a request, and the rest of it still holds."""
 
         def change(writer: Writer) -> None:
+            project = self._paths.remembering()
             for path in paths:
                 with suppress(InvalidPath, ValidationError):
-                    records.register(writer, self._ids, self._paths.canonical(path), actor)
+                    records.register(writer, self._ids, project.canonical(path), actor)
 
         await self._write(change)
 

@@ -100,9 +100,14 @@ def promote(writer: Writer, ids: Ids, finding_id: str, wanted: IssueChange, acto
 def judge(writer: Writer, finding_id: str, status: FindingStatus, actor: str) -> Finding:
     """The finding with the status that somebody gives it."""
     kept = _finding(writer, finding_id)
+    change: dict[str, object] = {}
     if kept.finding.status != status:
+        change["status"] = {"old_value": kept.finding.status, "new_value": status}
+    elif findings.is_suppressed(writer, kept.no):
+        # Who agrees with a scan judges all the same: from now on it stays, whatever scans say.
+        change["suppressed"] = {"old_value": True, "new_value": False}
+    if change:
         findings.set_status(writer, [kept.no], status)
-        change = {"status": {"old_value": kept.finding.status, "new_value": status}}
         told = _told(kept.finding) | {"status": status, "changes": change, "actor": actor}
         type_ = "finding_closed" if status == "fixed" else "finding_updated"
         timeline.note(writer, [News(kept.file_no, type_, finding_id, told)])

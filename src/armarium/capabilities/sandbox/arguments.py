@@ -15,10 +15,6 @@ Offset = Annotated[int, Field(ge=0, le=_MOST)]
 Sha256 = Annotated[str, Field(pattern="^[0-9a-fA-F]{64}$")]
 
 
-class NoArgs(Args):
-    pass
-
-
 class InRoot(Args):
     root: str
     """Name of the root, as list_roots gives it."""

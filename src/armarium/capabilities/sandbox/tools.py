@@ -13,7 +13,7 @@ from armarium.capabilities.sandbox.reading import Window
 from armarium.capabilities.sandbox.search.grep import Query
 from armarium.capabilities.sandbox.search.in_root import NameQuery, Scope
 from armarium.capabilities.sandbox.service import Sandbox
-from armarium.foundation.tools import Call, Json, ToolSpec, local_tool
+from armarium.foundation.tools import Call, Json, NoArgs, ToolSpec, local_tool
 
 _SEARCH_GRACE_S = 30.0
 
@@ -21,7 +21,7 @@ _SEARCH_GRACE_S = 30.0
 def sandbox_tools(sandbox: Sandbox) -> list[ToolSpec]:
     """All sixteen tools over one sandbox."""
 
-    async def list_roots(call: Call, args: arguments.NoArgs) -> answers.RootList:
+    async def list_roots(call: Call, args: NoArgs) -> answers.RootList:
         """List the roots: the named directories you can work in, and which tools each allows. Call this first;
         every other tool takes one of these names as `root`."""
         return sandbox.list_roots()

@@ -9,12 +9,11 @@ from typing import Protocol
 
 from armarium.capabilities.store.credentials import Credentials
 from armarium.capabilities.store.database import Database
-from armarium.capabilities.store.errors import PermissionDenied, ResourceBusy
+from armarium.capabilities.store.errors import PermissionDenied, RateLimited, ResourceBusy
 from armarium.capabilities.store.history import History, Version
 from armarium.capabilities.store.listing import Listing, Listings
 from armarium.capabilities.store.model import ChunkEntry, FileEntry, Scope, WriteMode
 from armarium.capabilities.store.projects import Projects, SearchedProject
-from armarium.capabilities.store.rate import RateLimit
 from armarium.capabilities.store.reading import Reading, Slice
 from armarium.capabilities.store.renaming import Renaming
 from armarium.capabilities.store.settings import StoreSettings
@@ -30,6 +29,7 @@ from armarium.capabilities.store.validation import (
 )
 from armarium.capabilities.store.writing import Write, Writing, Written, checked_write
 from armarium.foundation.errors import ArmariumError
+from armarium.foundation.rate import RateLimit
 from armarium.foundation.tools import Call
 
 
@@ -67,7 +67,7 @@ class Store:
         self._limits = limits
         self._search_settings = settings.search
         self._list_limit_default = settings.list_limit_default
-        self._rate = RateLimit(settings.rate.calls_per_second, settings.rate.burst)
+        self._rate = RateLimit(settings.rate.calls_per_second, settings.rate.burst, RateLimited)
         self._reading = Reading(database)
         self._listings = Listings(database, limit_max=settings.list_limit_max)
         self._projects = Projects(database)

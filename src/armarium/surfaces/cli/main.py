@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 import typer
 
 from armarium.surfaces.cli import command
+from armarium.surfaces.cli.gateway import app as gateway_app
 from armarium.surfaces.cli.options import AsJson, ConfigFile, LogLevel
 from armarium.surfaces.cli.output import FAILED, Misuse, report, show, show_json
 from armarium.surfaces.cli.registry import app as registry_app
@@ -27,6 +28,7 @@ config_app = typer.Typer(rich_markup_mode=None)
 app.add_typer(config_app, name="config")
 app.add_typer(store_app, name="store")
 app.add_typer(registry_app, name="registry")
+app.add_typer(gateway_app, name="gateway")
 
 Host = Annotated[str | None, typer.Option(metavar="ADDRESS", help="Address to listen on.")]
 Port = Annotated[int | None, typer.Option(metavar="N", min=0, max=65535, help="Port to listen on; 0 takes a free one.")]
@@ -169,9 +171,16 @@ def rag_server(
         str | None,
         typer.Option(metavar="MODE", help="With --http: auto, file:PATH or none, as for `armarium up`."),
     ] = None,
-    capability_secret_file: Annotated[
+    name: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="What the gateway calls this server. [default: the name of DIR]"),
+    ] = None,
+    capability_key_file: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Answer only calls with a capability token signed with this secret."),
+        typer.Option(
+            metavar="FILE",
+            help="Answer only calls with a capability token for NAME; its key is from `armarium gateway token-key`.",
+        ),
     ] = None,
     index_dir: Annotated[
         Path | None, typer.Option(metavar="PATH", help="Where the index is kept. [default: DIR/.dir2mcp]")
@@ -184,6 +193,7 @@ def rag_server(
     \b
     armarium rag-server docs               over stdio: a gateway starts it itself
     armarium rag-server docs --http 8092   over HTTP, behind a token
+    armarium rag-server cases --name lawRag --capability-key-file lawRag.key
     """
     from armarium.surfaces.cli import rag_server as serving
 
@@ -193,11 +203,12 @@ def rag_server(
         )
     flags = {"server.port": http, "server.host": host, "security.auth": auth, "telemetry.log_level": log_level}
     settings = serving.rag_settings(directory, index_dir, flags)
-    secret = serving.shared_secret(capability_secret_file)
+    called = serving.name_at_gateway(directory, name)
+    key = serving.capability_key(capability_key_file, called)
     if http is None:
-        command.until_interrupted(lambda: serving.serve_over_stdio(settings, secret))
+        command.until_interrupted(lambda: serving.serve_over_stdio(settings, called, key))
     else:
-        command.until_interrupted(lambda: serving.serve_over_http(settings, secret, as_json=as_json))
+        command.until_interrupted(lambda: serving.serve_over_http(settings, called, key, as_json=as_json))
 
 
 @app.command()
@@ -318,6 +329,21 @@ def config_print(
 
     settings = effective.settings(config, directory, write=write)
     show_json(settings) if as_json else show(effective.as_yaml(settings))
+
+
+@config_app.command("servers-schema")
+def config_servers_schema() -> None:
+    """Print the JSON schema of `rag-mcp.json` and `mcp.json`.
+
+    Editors complete the files by it, and mark mistakes, when the files say where it is.
+
+    \b
+    armarium config servers-schema > config/servers.schema.json
+    {"$schema": "../servers.schema.json", "docsRag": {"command": "armarium", "args": ["rag-server", "docs"]}}
+    """
+    from armarium.assembly import servers_schema
+
+    show_json(servers_schema())
 
 
 @app.command()

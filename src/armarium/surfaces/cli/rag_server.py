@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from armarium.surfaces.mcp.stdio import serve_stdio
 
 _log = logging.getLogger("armarium")
 
-_LEAST_SECRET_BYTES = 16
+_KEY = re.compile("[0-9a-f]{64}")
 
 
 def rag_settings(directory: Path, index_dir: Path | None, flags: Mapping[str, Any]) -> CoreSettings:
@@ -38,32 +39,36 @@ def rag_settings(directory: Path, index_dir: Path | None, flags: Mapping[str, An
     return load_settings(Settings, environ=environ, flags=given)
 
 
-def shared_secret(file: Path | None) -> bytes | None:
-    """The secret that the gateway signs capability tokens with; None when none are wanted."""
+def name_at_gateway(directory: Path, name: str | None) -> str:
+    """What the gateway calls this server: as the directory, unless said otherwise."""
+    return name or os.path.basename(os.path.abspath(directory.expanduser()))
+
+
+def capability_key(file: Path | None, name: str) -> str | None:
+    """The key that the gateway signs this server's capability tokens with; None when none are wanted."""
     if file is None:
         return None
-    secret = read_token(file).encode()
-    if len(secret) < _LEAST_SECRET_BYTES:
+    key = read_token(file)
+    if not _KEY.fullmatch(key):
         raise ConfigError(
-            f"the secret in {file} is shorter than {_LEAST_SECRET_BYTES} bytes",
-            hint="write a long random string into it, and the same into gateway.tokens.secret",
+            f"{file} holds no key of a server", hint=f"where the gateway is: armarium gateway token-key {name} > {file}"
         )
-    return secret
+    return key
 
 
-def serve_over_stdio(settings: CoreSettings, secret: bytes | None) -> None:
+def serve_over_stdio(settings: CoreSettings, name: str, key: str | None) -> None:
     """Serve the process that started us, until it closes our standard input."""
     log_as_json(settings.telemetry.log_level)
 
     async def main() -> None:
-        async with open_rag_server(settings, secret) as armarium:
+        async with open_rag_server(settings, name, key) as armarium:
             server = armarium.mcp_server(identity=_identity(armarium.capabilities[0].instructions))
             await serve_stdio(server, max_message_bytes=settings.server.max_body_bytes)
 
     anyio.run(main, backend_options={"use_uvloop": True})
 
 
-def serve_over_http(settings: CoreSettings, secret: bytes | None, *, as_json: bool) -> None:
+def serve_over_http(settings: CoreSettings, name: str, key: str | None, *, as_json: bool) -> None:
     """Serve over HTTP until a signal."""
     log_as_json(settings.telemetry.log_level)
     callers = open_authenticator(settings)
@@ -80,7 +85,7 @@ def serve_over_http(settings: CoreSettings, secret: bytes | None, *, as_json: bo
             if as_json:
                 show_json(known)
 
-        async with open_rag_server(settings, secret) as armarium:
+        async with open_rag_server(settings, name, key) as armarium:
             only = OneEndpoint(_identity(armarium.capabilities[0].instructions))
             grace_s = settings.server.shutdown_grace or 1
             await serve_http(armarium.http(callers, only=only), bound, grace_s=grace_s, on_ready=announce)

@@ -1,10 +1,11 @@
-"""Writes docs/reference from the code: tools, settings, errors, commands. With --check it only says what is stale."""
+"""Writes docs/reference from the code: tools, settings, errors, commands, a schema. --check only says what is stale."""
 
 from __future__ import annotations
 
 import argparse
 import importlib
 import inspect
+import json
 import pkgutil
 import re
 import sys
@@ -18,7 +19,7 @@ import typer
 import yaml
 from pydantic import BaseModel
 
-from armarium.assembly import DOORS, Settings, open_armarium
+from armarium.assembly import DOORS, Settings, open_armarium, servers_schema
 from armarium.foundation.errors import ArmariumError
 from armarium.foundation.tools import ERROR_ENVELOPE, ToolSpec
 from armarium.surfaces.cli import filesystem
@@ -29,6 +30,7 @@ from armarium.surfaces.cli.output import FAILED, OK, say
 from armarium.surfaces.cli.schema_tables import Schema, answer_fields, definitions_of, fields_of, nested_objects
 
 DIRECTORY = Path("docs/reference")
+SERVERS_SCHEMA = "servers.schema.json"
 _BANNER = "<!-- Generated from the code by `make docs`. Change the code, not this page. -->"
 _TOOLS_INTRODUCTION = """\
 # Tools
@@ -108,10 +110,11 @@ def _write(directory: Path) -> int:
 def pages() -> dict[str, str]:
     """Every page by its file name."""
     made = {"tools.md": _tools(), "settings.md": _settings(), "errors.md": _errors(), "cli.md": _commands()}
-    return {
+    written = {
         name: re.sub(r"\n{3,}", "\n\n", "\n".join([_BANNER, "", *lines])).rstrip() + "\n"
         for name, lines in made.items()
     }
+    return written | {SERVERS_SCHEMA: json.dumps(servers_schema(), indent=2) + "\n"}
 
 
 def _tools() -> Generator[str]:

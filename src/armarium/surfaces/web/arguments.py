@@ -13,7 +13,7 @@ from armarium.foundation.errors import InvalidArgument
 from armarium.foundation.routes import Place, Route
 from armarium.foundation.schema import JsonSchema
 from armarium.foundation.tools import Json
-from armarium.surfaces.json_text import NotJson, decoded
+from armarium.surfaces.json_text import NotJson, Suspect, decoded
 
 _MOST_QUERY_FIELDS = 1000
 _LONGEST_ECHO = 60
@@ -32,12 +32,15 @@ def arguments_of(route: Route, in_path: Mapping[str, str], query_string: bytes, 
     for name, texts in _fields(query_string).items():
         _check_place(route, name, "query")
         arguments[name] = _repeated(texts, route, name)
-    for name, value in _in_body(route, body).items():
+    in_body = _in_body(route, body)
+    for name, value in in_body.items():
         _check_place(route, name, "body")
         if name in arguments:  # one that nobody knows, in both places
             raise _given_twice(name)
         arguments[name] = value
-    return arguments | dict(route.presets)
+    arguments |= route.presets
+    # The mark goes with the arguments, or nobody would look for half characters in them.
+    return Suspect(arguments) if isinstance(in_body, Suspect) else arguments
 
 
 def _fields(query_string: bytes) -> dict[str, list[str]]:
@@ -64,7 +67,9 @@ def _in_body(route: Route, body: bytes) -> Json:
     except NotJson as error:
         raise InvalidArgument("the body is not valid JSON") from error
     if route.whole_body is not None:
-        return {route.whole_body: value}
+        # An object says itself whether it is suspect; a list or a text cannot.
+        whole = {route.whole_body: value}
+        return whole if type(value) is dict else Suspect(whole)
     if not isinstance(value, dict):
         raise InvalidArgument("the body must be a JSON object of arguments")
     return cast(Json, value)

@@ -45,6 +45,8 @@ class UpstreamHealth:
     last_error: str | None = None
     """Why the last attempt failed; cleared when one succeeds."""
     last_error_code: str | None = None
+    last_error_hint: str | None = None
+    """What can be done about it, where that is known."""
     retry_in_s: float | None = None
     """How long calls are refused without trying, when they are."""
     in_flight: int = 0
@@ -73,3 +75,5 @@ class UpstreamLimits:
     max_answer_bytes: int = 10 * 1024 * 1024
     breaker_failures: int = 3
     breaker_open_s: float = 30.0
+    ping_s: float = 5.0
+    """How long before a call's deadline the server is pinged, at most half of it."""

@@ -1,4 +1,4 @@
-"""A circuit breaker: a server that keeps failing is left alone for a while, then tried with a single call."""
+"""A circuit breaker: a server that is gone, or keeps failing, is left alone for a while and then tried apart."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ BreakerState = Literal["closed", "open", "half_open"]
 
 
 class Breaker:
-    """Counts failures in a row. Every admitted call must end in `succeeded`, `failed` or `forgotten`."""
+    """Counts failures in a row. Open, it admits no call; whoever owns it tries the server once the break is over."""
 
     def __init__(self, failures: int, open_s: float, now: Callable[[], float]) -> None:
         self._limit = failures
@@ -17,7 +17,6 @@ class Breaker:
         self._now = now
         self._in_a_row = 0
         self._opened_at: float | None = None
-        self._trial_under_way = False
 
     @property
     def state(self) -> BreakerState:
@@ -28,36 +27,32 @@ class Breaker:
 
     @property
     def retry_in_s(self) -> float | None:
-        """How long calls are refused still; None when they are not."""
+        """How long until the next trial; None when calls are admitted."""
         if self._opened_at is None:
             return None
         return max(0.0, self._opened_at + self._open_s - self._now())
 
     def admits(self) -> bool:
-        """Whether a call may go through now; half open, only one does until it has ended."""
-        state = self.state
-        if state == "half_open" and not self._trial_under_way:
-            self._trial_under_way = True
-            return True
-        return state == "closed"
+        """Whether calls may go through. None is ever the trial: a server that is still gone would cost it its time."""
+        return self._opened_at is None
 
     def succeeded(self) -> None:
-        """The server answered, so all is well."""
+        """A call was answered. What was sent before a break does not end it, for its connection is given up."""
         self._in_a_row = 0
-        self._opened_at = None
-        self._trial_under_way = False
 
     def failed(self) -> bool:
-        """The server did not answer; whether this is what opened the breaker."""
+        """A call failed; whether that is one too many, and the break begins now."""
         self._in_a_row += 1
-        state = self.state
-        # What was sent before it opened and fails afterwards tells nothing new.
-        if state == "open" or self._in_a_row < self._limit:
+        return self._in_a_row >= self._limit and self.gone()
+
+    def gone(self) -> bool:
+        """The server is known not to answer, so no more failures are needed; whether the break begins now."""
+        if self._opened_at is not None:
             return False
         self._opened_at = self._now()
-        self._trial_under_way = False
         return True
 
-    def forgotten(self) -> None:
-        """The call ended without telling anything about the server."""
-        self._trial_under_way = False
+    def tried(self, well: bool) -> None:
+        """The trial ended: all is well, or another break begins."""
+        self._in_a_row = 0
+        self._opened_at = None if well else self._now()

@@ -12,12 +12,12 @@ import anyio
 from pydantic import TypeAdapter, ValidationError
 
 from armarium import __version__
-from armarium.capabilities.gateway.errors import GatewayError, UpstreamTimeout, UpstreamUnavailable
+from armarium.capabilities.gateway.errors import GatewayError, UpstreamProtocol, UpstreamUnavailable
 from armarium.capabilities.gateway.server_files import ServerSpec, StdioTransport
 from armarium.capabilities.gateway.upstreams.answers import CallResult, OnProgress, UpstreamLimits, UpstreamTool
-from armarium.capabilities.gateway.upstreams.faults import from_exception, gone, not_connected
+from armarium.capabilities.gateway.upstreams.faults import SessionLost, from_exception, gone, not_connected, out_of_time
 from armarium.capabilities.gateway.upstreams.processes import ServerProcess
-from armarium.capabilities.gateway.upstreams.secrets import Secrets
+from armarium.capabilities.gateway.upstreams.scrubber import Scrubber
 
 if TYPE_CHECKING:
     import mcp
@@ -47,12 +47,12 @@ class Connection:
         self,
         spec: ServerSpec,
         limits: UpstreamLimits,
-        secrets: Secrets,
+        scrubber: Scrubber,
         on_tools_changed: Callable[[], Awaitable[None]],
     ) -> None:
         self._spec = spec
         self._limits = limits
-        self._secrets = secrets
+        self._scrubber = scrubber
         self._on_tools_changed = on_tools_changed
         self._client: mcp.Client | None = None
         self._process: ServerProcess | None = None
@@ -61,6 +61,8 @@ class Connection:
         self._announced, self._announcements = anyio.create_memory_object_stream[None](1)
         self.opened = anyio.Event()
         """Set once it can be used, or never will be."""
+        self.was_waited_for = False
+        """Whether somebody gave up waiting for it to open."""
         self.ended = anyio.Event()
         self.failure: GatewayError | None = None
         self.tools: list[UpstreamTool] = []
@@ -70,6 +72,11 @@ class Connection:
     def usable(self) -> bool:
         """Whether calls can be made."""
         return self._client is not None and not self._stop.is_set()
+
+    @property
+    def is_overdue(self) -> bool:
+        """Whether it takes longer to open than a call may: who comes later need not wait as well."""
+        return self.was_waited_for and not self.opened.is_set()
 
     @property
     def pid(self) -> int | None:
@@ -94,15 +101,16 @@ class Connection:
                 if not self._stop.is_set():
                     await self._serve(self._patience)
             if self._patience.cancelled_caught and not self._stop.is_set():
-                self.failure = UpstreamTimeout(
-                    f"`{self._spec.name}` did not start within {self._connect_timeout_s:g} s",
-                    hint="raise `timeouts.connect_s` of the server if it needs longer",
-                    server=self._spec.name,
+                self.failure = out_of_time(
+                    self._spec.name,
+                    f"did not start within {self._connect_timeout_s:g} s",
+                    "raise `timeouts.connect_s` of the server if it needs longer",
+                    is_noisy=self.noise > 0,
                 )
         except GatewayError as error:
             self.failure = error
         except Exception as error:  # noqa: BLE001 the edge of an owning task: whatever a transport raises ends this connection only
-            self.failure = from_exception(self._spec.name, error, self._secrets.scrubbed)
+            self.failure = from_exception(self._spec.name, error, self._scrubber.scrubbed)
             _log.debug("a connection ended", extra={"server": self._spec.name, "error": type(error).__name__})
         finally:
             if not self.opened.is_set():
@@ -128,6 +136,20 @@ class Connection:
             is_error=answer.get("isError") is True,
             meta=answer.get("_meta"),
         )
+
+    async def answers(self, within_s: float) -> bool:
+        """Whether the server answers a ping; one that does not know pings and says so does."""
+        import mcp_types as types
+
+        with anyio.move_on_after(within_s):
+            try:
+                await self._request(types.PingRequest(), None)
+            except (UpstreamUnavailable, UpstreamProtocol) as error:
+                return isinstance(error, SessionLost)
+            except GatewayError:
+                return True
+            return True
+        return False
 
     @property
     def _connect_timeout_s(self) -> float:
@@ -165,7 +187,7 @@ class Connection:
             raise UpstreamUnavailable(f"`{self._spec.name}` does not say how to reach it", server=self._spec.name)
         if isinstance(transport, StdioTransport):
             self._process = ServerProcess(
-                self._spec.name, transport, self._limits.max_answer_bytes, self._secrets.scrubbed
+                self._spec.name, transport, self._limits.max_answer_bytes, self._scrubber.scrubbed
             )
             return self._process.opened(self._stop.set)
         from armarium.capabilities.gateway.upstreams.http import http_streams
@@ -230,7 +252,7 @@ class Connection:
             return await client.session.send_request(request, _AS_IT_CAME, progress_callback=cast("Any", on_progress))
         except (MCPError, ValidationError) as error:
             # Without its cause, whose text quotes what the server said.
-            raise from_exception(self._spec.name, error, self._secrets.scrubbed) from None
+            raise from_exception(self._spec.name, error, self._scrubber.scrubbed) from None
 
 
 def _tool(listed: Mapping[str, Any]) -> UpstreamTool:

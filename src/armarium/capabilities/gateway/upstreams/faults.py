@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pydantic import ValidationError
 
 from armarium.capabilities.gateway.errors import (
+    TELL_THE_ADMINISTRATOR,
     GatewayError,
     UpstreamBusy,
     UpstreamProtocol,
@@ -24,6 +25,7 @@ UNREACHABLE = -32092
 SESSION_LOST = -32093
 NOT_MCP = -32094
 BUSY = -32095
+UNWRITABLE = -32096
 
 _CONNECTION_CLOSED = -32000
 _PARSE_ERROR = -32700
@@ -52,13 +54,18 @@ def from_rpc_error(server: str, code: int, message: str, scrub: Scrub) -> Gatewa
     if code == TOO_LARGE:
         return UpstreamTooLarge(
             f"the answer of `{server}` is larger than the gateway takes",
-            hint="ask for less, or raise `gateway.limits.max_answer_bytes`",
+            hint="ask for less",
+            private={"for_operators": "raise `gateway.limits.max_answer_bytes` if such answers are wanted"},
             server=server,
         )
     if code == BUSY:
         return UpstreamBusy(f"`{server}` asks to be called less often", hint="try again in a moment", server=server)
     if code in (NOT_MCP, _PARSE_ERROR):
         return UpstreamProtocol(f"`{server}` answered with something that is not MCP", server=server)
+    if code == UNWRITABLE:
+        return UpstreamRefused(
+            f"`{server}` cannot be sent these arguments", hint="they are no text that JSON can carry", server=server
+        )
     if code == SESSION_LOST:
         return SessionLost(f"`{server}` has forgotten the session", hint="try again", server=server)
     if code == UNREACHABLE:
@@ -94,8 +101,22 @@ def not_connected(server: str, failure: GatewayError | None, exit_status: int | 
         return failure
     else:
         why = failure.message
-    hint = "what it logs is in our log at level debug"
-    return UpstreamUnavailable(f"`{server}` cannot be connected: {why}", hint=hint, server=server)
+    return UpstreamUnavailable(
+        f"`{server}` cannot be connected: {why}",
+        hint=TELL_THE_ADMINISTRATOR,
+        private={"for_operators": "what it logs is in our log at level debug"},
+        server=server,
+    )
+
+
+def out_of_time(server: str, what: str, hint: str, *, is_noisy: bool) -> UpstreamTimeout:
+    """A deadline has passed. A server that said something meanwhile, only not in MCP, is not merely slow."""
+    private: dict[str, str] = {}
+    if is_noisy:
+        what += ", and wrote lines that are not MCP messages"
+        hint = TELL_THE_ADMINISTRATOR
+        private["for_operators"] = "its standard output is for MCP alone; what it logs belongs on standard error"
+    return UpstreamTimeout(f"`{server}` {what}", hint=hint, private=private, server=server)
 
 
 def gone(server: str, why: str | None = None) -> UpstreamUnavailable:

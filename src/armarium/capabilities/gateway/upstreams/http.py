@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -12,13 +11,15 @@ import httpx2
 import orjson
 
 from armarium.capabilities.gateway.server_files import HttpTransport
+from armarium.capabilities.gateway.upstreams.event_streams import Events, body_of, error_in_json, kind_of
 from armarium.capabilities.gateway.upstreams.faults import BUSY, NOT_MCP, SESSION_LOST, TOO_LARGE, UNREACHABLE
+from armarium.capabilities.gateway.upstreams.news import News
+from armarium.capabilities.gateway.upstreams.outgoing import Outgoing
 
 if TYPE_CHECKING:
     from mcp.client._transport import TransportStreams
+    from mcp.shared.message import SessionMessage
 
-_EVENT_END = re.compile(rb"\r\n\r\n|\n\n|\r\r")
-_LONGEST_EVENT_END = 4
 _LARGEST_REFUSAL_BYTES = 64 * 1024
 _UNASKED_S = 1.0
 """How long a server may take to hear a notification, or that its session is over."""
@@ -50,7 +51,12 @@ async def http_streams(
         httpx2.AsyncClient(transport=answering, headers=headers, timeout=timeout) as http,
         streamable_http_client(transport.url, http_client=http, max_sse_event_size=None) as streams,
     ):
-        yield streams
+        incoming, outgoing = streams
+
+        async def send(message: SessionMessage, text: bytes) -> None:
+            await outgoing.send(message)
+
+        yield incoming, Outgoing(send, outgoing.aclose)
 
 
 class AnsweringTransport(httpx2.AsyncBaseTransport):
@@ -67,13 +73,16 @@ class AnsweringTransport(httpx2.AsyncBaseTransport):
         self._max_answer_bytes = max_answer_bytes
         self._on_session_lost = on_session_lost
         self._waiting: dict[object, anyio.CancelScope] = {}
-        self._answering: dict[object, _Events] = {}
+        self._answering: dict[object, Events] = {}
+        self._news = News(wire, max_answer_bytes)
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Send the request; only those for a stream of news may fail."""
+        """Send the request; only one for the rest of an answer that broke off may fail."""
         if request.method == "DELETE":
             return await self._delivered(request)
         if request.method != "POST":
+            if self._news.are_asked_for_by(request):
+                return await self._news.opened(request)
             return self._as_events(request, None, await self._wire.handle_async_request(request))
         message: dict[str, Any] = orjson.loads(request.content)
         if message.get("method") == "notifications/cancelled":
@@ -96,7 +105,7 @@ class AnsweringTransport(httpx2.AsyncBaseTransport):
         await self._wire.aclose()
 
     async def _answer(self, request: httpx2.Request, request_id: object, response: httpx2.Response) -> httpx2.Response:
-        kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+        kind = kind_of(response)
         if response.has_redirect_location:
             # Where it may lead is for the client to decide.
             return response
@@ -120,7 +129,7 @@ class AnsweringTransport(httpx2.AsyncBaseTransport):
         return fault
 
     def _as_events(self, request: httpx2.Request, request_id: object, response: httpx2.Response) -> httpx2.Response:
-        events = _Events(response, request_id, self._max_answer_bytes, lambda: self._answering.pop(request_id, None))
+        events = Events(response, request_id, self._max_answer_bytes, lambda: self._answering.pop(request_id, None))
         if request_id is not None:
             self._answering[request_id] = events
         return httpx2.Response(response.status_code, headers=response.headers, stream=events, request=request)
@@ -142,65 +151,13 @@ class AnsweringTransport(httpx2.AsyncBaseTransport):
         return httpx2.Response(204 if request.method == "DELETE" else 202, request=request)
 
 
-class _Events(httpx2.AsyncByteStream):
-    """A stream of events that passes on whole ones only, and ends with an error of ours when it has to."""
-
-    def __init__(
-        self, response: httpx2.Response, request_id: object, limit_bytes: int, on_close: Callable[[], object]
-    ) -> None:
-        self._response = response
-        self._request_id = request_id
-        self._limit_bytes = limit_bytes
-        self._on_close = on_close
-        self._waiting: anyio.CancelScope | None = None
-        self._given_up = False
-
-    def give_up(self) -> None:
-        """Nobody waits for the answer any more."""
-        self._given_up = True
-        if self._waiting is not None:
-            self._waiting.cancel()
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        chunks = aiter(_async_stream(self._response))
-        pending = bytearray()
-        while (chunk := await self._next(chunks)) is not None:
-            looked_at = max(0, len(pending) - _LONGEST_EVENT_END)
-            pending += chunk
-            ends = [found.end() for found in _EVENT_END.finditer(pending, looked_at)]
-            if ends:
-                yield bytes(pending[: ends[-1]])
-                del pending[: ends[-1]]
-            if len(pending) > self._limit_bytes:
-                if self._request_id is None:
-                    raise httpx2.ReadError("an event is too large")
-                yield _error_event(self._request_id, TOO_LARGE, "the answer is too large")
-                return
-        if self._given_up:
-            yield _error_event(self._request_id, UNREACHABLE, "given up")
-        elif pending:
-            yield bytes(pending)
-
-    async def _next(self, chunks: AsyncIterator[bytes]) -> bytes | None:
-        if self._given_up:
-            return None
-        # A scope for each chunk: one held across a `yield` would be left in another order than it was entered.
-        with anyio.CancelScope() as self._waiting:
-            return await anext(chunks, None)
-        return None
-
-    async def aclose(self) -> None:
-        self._on_close()
-        await self._response.aclose()
-
-
 async def _whole(
     response: httpx2.Response, request: httpx2.Request, request_id: object, limit_bytes: int
 ) -> httpx2.Response | None:
     """The response with its body read, or the fault that kept it from being read; None when it is no answer."""
     body = bytearray()
     try:
-        async for chunk in _async_stream(response):
+        async for chunk in body_of(response):
             body += chunk
             if len(body) > limit_bytes:
                 return _fault(request_id, TOO_LARGE, "the answer is too large")
@@ -214,11 +171,6 @@ async def _whole(
     if not _is_an_answer(bytes(body), request_id):
         return None
     return httpx2.Response(response.status_code, headers=headers, content=bytes(body), request=request)
-
-
-def _async_stream(response: httpx2.Response) -> httpx2.AsyncByteStream:
-    assert isinstance(response.stream, httpx2.AsyncByteStream), "it came from a transport that is async"
-    return response.stream
 
 
 def _is_an_answer(body: bytes, request_id: object) -> bool:
@@ -235,15 +187,9 @@ def _is_an_answer(body: bytes, request_id: object) -> bool:
 
 
 def _fault(request_id: object, code: int, message: str) -> httpx2.Response:
-    return httpx2.Response(200, headers={"content-type": "application/json"}, content=_error(request_id, code, message))
-
-
-def _error(request_id: object, code: int, message: str) -> bytes:
-    return orjson.dumps({"jsonrpc": "2.0", "id": request_id, "error": {"code": code, "message": message}})
-
-
-def _error_event(request_id: object, code: int, message: str) -> bytes:
-    return b"event: message\ndata: " + _error(request_id, code, message) + b"\n\n"
+    return httpx2.Response(
+        200, headers={"content-type": "application/json"}, content=error_in_json(request_id, code, message)
+    )
 
 
 def _why(error: httpx2.TransportError) -> str:

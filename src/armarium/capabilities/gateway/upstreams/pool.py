@@ -12,6 +12,7 @@ from anyio.abc import TaskGroup
 
 from armarium.capabilities.gateway.server_files import ServerSpec
 from armarium.capabilities.gateway.upstreams.answers import UpstreamHealth, UpstreamLimits
+from armarium.capabilities.gateway.upstreams.counting import OnRequest
 from armarium.capabilities.gateway.upstreams.upstream import OnHealth, OnToolsChanged, Upstream
 
 
@@ -35,11 +36,13 @@ class Upstreams:
         drain_s: float = 5.0,
         on_tools_changed: OnToolsChanged | None = None,
         on_health: OnHealth | None = None,
+        on_request: OnRequest | None = None,
     ) -> None:
         self._limits = limits
         self._drain_s = drain_s
         self._on_tools_changed = on_tools_changed
         self._on_health = on_health
+        self._on_request = on_request
         self._tasks: TaskGroup | None = None
         self._upstreams: dict[str, Upstream] = {}
         self._leaving: set[Upstream] = set()
@@ -84,7 +87,12 @@ class Upstreams:
                 continue
             (added if known is None else changed).append(name)
             kept[name] = Upstream(
-                spec, self._limits, tasks, on_tools_changed=self._on_tools_changed, on_health=self._on_health
+                spec,
+                self._limits,
+                tasks,
+                on_tools_changed=self._on_tools_changed,
+                on_health=self._on_health,
+                on_request=self._on_request,
             )
         removed = tuple(name for name in self._upstreams if name not in kept)
         leaving = [upstream for name, upstream in self._upstreams.items() if kept.get(name) is not upstream]

@@ -13,15 +13,16 @@ import anyio
 from anyio.abc import Process
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
-from armarium.capabilities.gateway.errors import UpstreamUnavailable
+from armarium.capabilities.gateway.errors import TELL_THE_ADMINISTRATOR, UpstreamUnavailable
 from armarium.capabilities.gateway.server_files import StdioTransport
 from armarium.capabilities.gateway.upstreams.faults import TOO_LARGE, Scrub, excerpt
 from armarium.capabilities.gateway.upstreams.lines import Lines, Oversized
+from armarium.capabilities.gateway.upstreams.outgoing import Outgoing
 
 if TYPE_CHECKING:
     from mcp.shared.message import SessionMessage
 
-    Streams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]]
+    Streams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], Outgoing]
 
 _log = logging.getLogger(__name__)
 
@@ -58,14 +59,18 @@ class ServerProcess:
         # No await from here to the task group: a cancellation in between would leave the process behind.
         self.pid = process.pid
         said, heard = anyio.create_memory_object_stream["SessionMessage | Exception"](0)
-        outgoing, to_write = anyio.create_memory_object_stream["SessionMessage"](0)
+        outgoing, to_write = anyio.create_memory_object_stream[bytes](0)
         written = anyio.Event()
+
+        async def send(message: SessionMessage, text: bytes) -> None:
+            await outgoing.send(text)
+
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._read, process, said, on_end)
             tasks.start_soon(self._write, process, to_write, written, on_end)
             tasks.start_soon(self._log_errors, process)
             try:
-                yield heard, outgoing
+                yield heard, Outgoing(send, outgoing.aclose)
             finally:
                 with anyio.CancelScope(shield=True):
                     heard.close()
@@ -90,9 +95,9 @@ class ServerProcess:
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or "its command cannot be run"
             raise UpstreamUnavailable(
-                f"`{self._server}` cannot be started: {reason}",
-                hint="check `command` and `cwd` of the server",
-                private={"command": self._transport.command},
+                f"`{self._server}` cannot be started",
+                hint=TELL_THE_ADMINISTRATOR,
+                private={"for_operators": f"{reason}: check `command` and `cwd` of its entry"},
                 server=self._server,
             ) from error
 
@@ -136,16 +141,15 @@ class ServerProcess:
     async def _write(
         self,
         process: Process,
-        to_write: MemoryObjectReceiveStream[SessionMessage],
+        to_write: MemoryObjectReceiveStream[bytes],
         written: anyio.Event,
         on_end: Callable[[], None],
     ) -> None:
         assert process.stdin is not None
         try:
             with to_write:
-                async for message in to_write:
-                    text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
-                    await process.stdin.send(text.encode() + b"\n")
+                async for text in to_write:
+                    await process.stdin.send(text + b"\n")
         except _GONE:
             on_end()
         finally:

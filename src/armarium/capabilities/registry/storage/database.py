@@ -20,15 +20,23 @@ from armarium.foundation.sql import queries
 
 _log = logging.getLogger(__name__)
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 """`PRAGMA user_version` of the files this program writes."""
-KNOWN_VERSIONS = (1, SCHEMA_VERSION)
-"""Those it reads; what is older becomes the newest when it is opened for writing."""
+KNOWN_VERSIONS = (1, 2, SCHEMA_VERSION)
+"""Those it reads; what is older becomes the newest when it is opened for writing. Until then it lacks columns, which
+only those who write may ask for."""
 SQL = "armarium.capabilities.registry.storage.sql"
 """The package with the statements, which are run by their names."""
 
 _WRITING_CACHE_KIB = 128 * 1024
 """A large import goes back and forth in every index; pages that do not fit are written and read again and again."""
+
+_SCRIPTS = {
+    0: ("schema.sql", "listing_indexes.sql"),
+    1: ("listing_indexes.sql", "suppressed_findings.sql"),
+    2: ("suppressed_findings.sql",),
+}
+"""What makes the newest version of each; 0 is a new file."""
 
 Row = tuple[Any, ...]
 
@@ -132,8 +140,7 @@ class Database:
             check_version(version)
         if version == SCHEMA_VERSION:
             return
-        scripts = ["schema.sql", "listing_indexes.sql"] if is_new else ["listing_indexes.sql"]
-        text = "; ".join((files(SQL) / script).read_text(encoding="utf-8") for script in scripts)
+        text = "; ".join((files(SQL) / script).read_text(encoding="utf-8") for script in _SCRIPTS[version])
         writer.executescript(f"BEGIN IMMEDIATE; {text}; PRAGMA user_version = {SCHEMA_VERSION};")
         if is_new:
             writer.executemany(_sql["put_fact"], self.begin_with.items())

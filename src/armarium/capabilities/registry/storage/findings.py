@@ -31,6 +31,8 @@ class KnownFinding(NamedTuple):
     suggestion: str
     line_start: int | None
     line_end: int | None
+    suppressed: int
+    """Whether it is a false positive by the word of a scan, not of a person."""
 
 
 class OpenFinding(NamedTuple):
@@ -94,14 +96,25 @@ def open_of_file(reader: Reader, file_no: int) -> list[tuple[OpenFinding, str]]:
     return [(OpenFinding(no, id_, file_no, rule, severity), source) for no, id_, source, rule, severity in rows]
 
 
+def is_suppressed(reader: Reader, no: int) -> bool:
+    """Whether a finding is a false positive by the word of a scan."""
+    row = reader.row("is_finding_suppressed", (no,))
+    return row is not None and bool(row[0])
+
+
 def set_status(writer: Writer, numbers: Iterable[int], status: FindingStatus) -> None:
-    """Give findings a status."""
+    """Give findings a status, which is no scan's suppression from now on."""
     writer.many("set_finding_status", ((status, writer.now, no) for no in numbers))
 
 
 def put(writer: Writer, rows: Iterable[Row]) -> None:
     """New findings, column by column as the statement names them."""
     writer.many("put_finding", rows)
+
+
+def give_fingerprints(writer: Writer, rows: Iterable[Row]) -> None:
+    """Key, fingerprint and number of findings that were known without one."""
+    writer.many("give_finding_fingerprint", rows)
 
 
 def see_again(writer: Writer, rows: Iterable[Row]) -> None:

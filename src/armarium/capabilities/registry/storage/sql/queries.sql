@@ -69,7 +69,7 @@ SELECT id FROM issues WHERE id IN (SELECT value FROM json_each(?));
 
 -- name: known_findings
 -- What a scan compares with.
-SELECT no, key, id, rule_id, severity, status, message, suggestion, line_start, line_end
+SELECT no, key, id, rule_id, severity, status, message, suggestion, line_start, line_end, suppressed
 FROM findings WHERE file_no = ? AND source = ?;
 
 -- name: open_findings_covered
@@ -87,19 +87,26 @@ SELECT no, id, source, rule_id, severity FROM findings WHERE file_no = ? AND sta
 
 -- name: put_finding
 INSERT INTO findings (id, file_no, source, key, rule_id, severity, status, message, suggestion, line_start, line_end,
-    fingerprint, scan_run_id, first_seen, updated_at, last_seen_at, metadata)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+    fingerprint, scan_run_id, first_seen, updated_at, last_seen_at, metadata, suppressed)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: give_finding_fingerprint
+UPDATE findings SET key = ?, fingerprint = ? WHERE no = ?;
 
 -- name: see_finding_again
 UPDATE findings SET seen_count = seen_count + 1, last_seen_at = ?, scan_run_id = ?, metadata = ? WHERE no = ?;
 
 -- name: change_finding
 UPDATE findings SET rule_id = ?, severity = ?, status = ?, message = ?, suggestion = ?, line_start = ?, line_end = ?,
-    updated_at = ?
+    suppressed = ?, updated_at = ?
 WHERE no = ?;
 
 -- name: set_finding_status
-UPDATE findings SET status = ?, updated_at = ? WHERE no = ?;
+-- Whatever a scan's suppression made of it before.
+UPDATE findings SET status = ?, suppressed = FALSE, updated_at = ? WHERE no = ?;
+
+-- name: is_finding_suppressed
+SELECT suppressed FROM findings WHERE no = ?;
 
 -- name: set_finding_issue
 UPDATE findings SET issue_no = ?, updated_at = ? WHERE no = ?;

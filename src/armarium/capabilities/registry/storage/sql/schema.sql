@@ -54,6 +54,7 @@ CREATE TABLE findings (
     rule_id TEXT NOT NULL,
     severity TEXT NOT NULL,
     status TEXT NOT NULL,                -- open | fixed | false_positive
+    suppressed INTEGER NOT NULL DEFAULT 0, -- a false positive by the word of a scan, until a scan takes it back
     message TEXT NOT NULL,
     suggestion TEXT NOT NULL,
     line_start INTEGER,

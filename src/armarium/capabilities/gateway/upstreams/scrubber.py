@@ -7,14 +7,11 @@ from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from armarium.capabilities.gateway.sensitive import secrets_in
+from armarium.capabilities.gateway.sensitive import scrubbed, secrets_in
 from armarium.capabilities.gateway.server_files import HttpTransport, ServerSpec, StdioTransport
 
-_SHORTEST_SECRET = 4
-_MASK = "***"
 
-
-class Secrets:
+class Scrubber:
     """What to mask of one server's words."""
 
     def __init__(self, spec: ServerSpec) -> None:
@@ -34,12 +31,9 @@ class Secrets:
                 if self._in_flight[token] <= 0:
                     del self._in_flight[token]
 
-    def scrubbed(self, text: str) -> str:
-        """The text without any of them."""
-        # The longest first: a secret may be the beginning of another.
-        for secret in sorted(self._standing | set(self._in_flight), key=len, reverse=True):
-            text = text.replace(secret, _MASK)
-        return text
+    def scrubbed(self, said: Any) -> Any:
+        """What the server said, a text or any JSON, without any of them."""
+        return scrubbed(said, self._standing | set(self._in_flight))
 
 
 def _configured(spec: ServerSpec) -> Iterable[str]:
@@ -55,4 +49,4 @@ def _configured(spec: ServerSpec) -> Iterable[str]:
 def _words(values: Iterable[str]) -> Iterable[str]:
     """Each value and each word of it: `Bearer KEY` is mostly repeated without `Bearer`."""
     for value in values:
-        yield from (word for word in (value, *value.split()) if len(word) >= _SHORTEST_SECRET)
+        yield from (value, *value.split())

@@ -1,4 +1,4 @@
-"""How often a caller may call: a bucket of tokens for each tenant, in this process."""
+"""How often a caller may call: a bucket of tokens for each of them, in this process."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from armarium.capabilities.store.errors import RateLimited
+from armarium.foundation.errors import ArmariumError
 
 _SWEEP_AT = 10_000
 
@@ -19,30 +19,37 @@ class _Bucket:
 
 
 class RateLimit:
-    """Lets each tenant call `burst` times at once and `calls_per_second` times a second over a longer time."""
+    """Lets each caller call `burst` times at once and `calls_per_second` times a second over a longer time."""
 
-    def __init__(self, calls_per_second: float, burst: int, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        calls_per_second: float,
+        burst: int,
+        refusal: type[ArmariumError],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._refusal = refusal
         self._rate = calls_per_second
         self._burst = burst
         self._clock = clock
         self._buckets: dict[str, _Bucket] = {}
 
-    def take(self, tenant: str) -> None:
-        """One call of a tenant; refused when it is one too many, with how long to wait."""
+    def take(self, caller: str) -> None:
+        """One call of a caller; refused when it is one too many, with how long to wait."""
         now = self._clock()
-        bucket = self._buckets.get(tenant) or self._new_bucket(tenant, now)
+        bucket = self._buckets.get(caller) or self._new_bucket(caller, now)
         bucket.tokens = min(self._burst, bucket.tokens + (now - bucket.filled_at) * self._rate)
         bucket.filled_at = now
         if bucket.tokens < 1:
             wait_ms = max(1, math.ceil((1 - bucket.tokens) / self._rate * 1000))
-            raise RateLimited("too many calls", hint=f"try again in {wait_ms} ms", retry_after_ms=wait_ms)
+            raise self._refusal("too many calls", hint=f"try again in {wait_ms} ms", retry_after_ms=wait_ms)
         bucket.tokens -= 1
 
-    def _new_bucket(self, tenant: str, now: float) -> _Bucket:
+    def _new_bucket(self, caller: str, now: float) -> _Bucket:
         if len(self._buckets) >= _SWEEP_AT:
             # A bucket that is full again by now is the same as none.
             full_after = self._burst / self._rate
             self._buckets = {
                 other: bucket for other, bucket in self._buckets.items() if now - bucket.filled_at < full_after
             }
-        return self._buckets.setdefault(tenant, _Bucket(float(self._burst), now))
+        return self._buckets.setdefault(caller, _Bucket(float(self._burst), now))

@@ -1,0 +1,30 @@
+"""The JSON schema of `rag-mcp.json` and `mcp.json`: what an editor needs to complete them and to mark mistakes."""
+
+from __future__ import annotations
+
+from armarium.capabilities.gateway.server_entries import SERVER_NAME, ServerEntry
+from armarium.capabilities.gateway.server_files import BUILT_IN_SERVER, SCHEMA_KEY
+from armarium.foundation.schema import JsonSchema
+
+_ENTRY: JsonSchema = {"$ref": "#/$defs/ServerEntry"}
+_WRAPPED = "mcpServers"
+
+
+def registry_schema() -> JsonSchema:
+    """The schema of either file: servers by name, or the same below `mcpServers`, as most clients write it."""
+    entry = ServerEntry.model_json_schema(by_alias=True)
+    definitions = entry.pop("$defs", {})
+    name: JsonSchema = {"pattern": f"^{SERVER_NAME}$", "not": {"const": BUILT_IN_SERVER}}
+    by_name: JsonSchema = {"type": "object", "propertyNames": name, "additionalProperties": _ENTRY}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Servers behind the gateway, by name",
+        "type": "object",
+        "propertyNames": {"anyOf": [{"const": SCHEMA_KEY}, name]},
+        "properties": {
+            SCHEMA_KEY: {"type": "string", "description": "Where this schema is; for editors."},
+            _WRAPPED: by_name | {"description": "The servers, when they do not stand at the top."},
+        },
+        "additionalProperties": _ENTRY,
+        "$defs": {**definitions, "ServerEntry": entry},
+    }

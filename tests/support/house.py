@@ -1,0 +1,81 @@
+"""`armarium serve` with a gateway, and the files that tell it which servers are behind it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx
+
+from armarium.foundation.identity import key_hash
+from support import hostile_upstream, rag_upstream
+from support.client import connected
+from support.server import ServerProcess, installed_command, write_config
+
+Json = dict[str, Any]
+PATIENCE_S = 60.0
+USERS = {"anna": ["users"], "guest": [], "root": ["admin"]}
+HOSTILE: Json = {"command": sys.executable, "args": ["-I", str(Path(hostile_upstream.__file__))]}
+
+
+def rag_entry(*sources: str, **more: Any) -> Json:
+    """A RAG server with these sources, as a file of servers has it."""
+    return {"command": sys.executable, "args": ["-I", str(Path(rag_upstream.__file__)), *sources], **more}
+
+
+@dataclass(frozen=True)
+class House:
+    """A running server, and the files that tell it which servers are behind it."""
+
+    process: ServerProcess
+    config: Path
+
+    def api(self, user: str) -> httpx.Client:
+        """Plain HTTP as one of the users."""
+        return httpx.Client(base_url=f"{self.process.url}/api", headers=headers_of(user), timeout=PATIENCE_S)
+
+    def write(self, kind: str, content: Json | str) -> None:
+        """Change a file of servers."""
+        file = self.config / "overrides" / kind
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(content if isinstance(content, str) else json.dumps(content))
+
+    async def tools(self, user: str) -> set[str]:
+        """The names of the tools that a user is told of."""
+        async with connected(self.process.url, key=f"key-of-{user}") as client:
+            return {tool.name for tool in (await client.mcp.list_tools()).tools}
+
+    async def tools_become(self, user: str, wanted: Callable[[set[str]], bool]) -> set[str]:
+        """Wait until those are as wanted."""
+        with anyio.fail_after(PATIENCE_S):
+            while not wanted(names := await self.tools(user)):
+                await anyio.sleep(0.05)
+        return names
+
+
+def headers_of(user: str) -> dict[str, str]:
+    """What a user sends with every request."""
+    return {"authorization": f"Bearer key-of-{user}"}
+
+
+@contextmanager
+def started(base: Path, **gateway: Any) -> Generator[House]:
+    """The server, with a gateway that is set so and nothing else."""
+    keys = [
+        {"username": user, "groups": groups, "key_sha256": key_hash(f"key-of-{user}")} for user, groups in USERS.items()
+    ]
+    settings = {
+        "state_dir": str(base / "state"),
+        "server": {"port": 0},
+        "security": {"auth": "keys", "keys": keys},
+        "gateway": {"config_dir": str(base / "config"), **gateway},
+    }
+    command = [installed_command("armarium"), "serve", "--config", str(write_config(base, settings))]
+    with ServerProcess(command) as process:
+        yield House(process, base / "config")

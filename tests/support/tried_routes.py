@@ -1,0 +1,47 @@
+"""Tries everything that the description of an API allows, and things it does not, and holds the answers against it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from hypothesis import HealthCheck, given, settings
+from schemathesis import GenerationMode, checks
+
+CONFORMANCE = (
+    checks.status_code_conformance,
+    checks.content_type_conformance,
+    checks.response_schema_conformance,
+)
+MODES = tuple(GenerationMode)
+
+
+def operations_of(described: Any) -> list[Any]:
+    """Every method of every path."""
+    return [found.ok() for found in described.get_all_operations()]
+
+
+def never_fails(context: Any, response: Any, case: Any) -> None:
+    """No status that says the server is at fault."""
+    assert response.status_code < 500, f"{response.status_code}: {response.text[:1000]}"
+
+
+def try_operation(
+    operation: Any,
+    mode: GenerationMode,
+    *,
+    fault: Callable[[Any, Any, Any], None] = never_fails,
+    prepare: Callable[[Any], None] = lambda case: None,
+    examples: int = 20,
+    also: Sequence[Any] = (),
+    **request: Any,
+) -> None:
+    """Send requests made from the description, right ones or wrong ones; `prepare` may change each before."""
+
+    @settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(operation.as_strategy(generation_mode=mode))
+    def answered(case: Any) -> None:
+        prepare(case)
+        case.call_and_validate(checks=[fault, *CONFORMANCE, *also], **request)
+
+    answered()

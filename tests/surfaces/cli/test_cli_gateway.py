@@ -1,0 +1,58 @@
+"""`armarium gateway token-key` and `armarium rag-server`: an operator gives each server the key that is its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from armarium.capabilities.gateway.capability_tokens import CapabilityTokens, CapabilityVerifier
+from support.command_line import InThisProcess
+
+SECRET = "a secret that is long enough"
+
+
+@pytest.fixture
+def settings(project: Path) -> Path:
+    file = project / "armarium.yaml"
+    file.write_text(f"gateway: {{tokens: {{secret: {SECRET}}}}}\n")
+    return file
+
+
+def test_the_key_that_is_printed_verifies_tokens_of_that_server(quick: InThisProcess, settings: Path) -> None:
+    key = quick("gateway", "token-key", "lawRag").stdout.strip()
+    token, _ = CapabilityTokens(SECRET.encode()).issue("lawRag", "lex", ["files"])
+    assert CapabilityVerifier("lawRag", key).verify(token, "lex", ["files"])
+    assert quick("gateway", "token-key", "lawRag", "--json").json == {"server": "lawRag", "key": key}
+    assert quick("gateway", "token-key", "fogRag").stdout.strip() != key
+    assert SECRET not in key
+
+
+def test_the_secret_may_come_from_the_environment(quick: InThisProcess, settings: Path) -> None:
+    key = quick("gateway", "token-key", "lawRag").stdout
+    settings.write_text("gateway: {}\n")
+    assert quick("gateway", "token-key", "lawRag", ARMARIUM_GATEWAY__TOKENS__SECRET=SECRET).stdout == key
+
+
+@pytest.mark.parametrize("section", ["gateway: {}", "server: {port: 9000}"])
+def test_without_a_secret_there_is_no_key(quick: InThisProcess, settings: Path, section: str) -> None:
+    settings.write_text(section)
+    outcome = quick("gateway", "token-key", "lawRag")
+    assert (outcome.code, outcome.stdout) == (2, "")
+    assert "gateway.tokens.secret" in outcome.stderr
+
+
+@pytest.mark.parametrize("name", ["armarium", "law rag", "../law", ""])
+def test_what_no_server_can_be_called_has_no_key(quick: InThisProcess, settings: Path, name: str) -> None:
+    outcome = quick("gateway", "token-key", name)
+    assert (outcome.code, outcome.stdout) == (1, "")
+    assert "rag-mcp.json" in outcome.stderr
+
+
+def test_a_rag_server_refuses_a_file_that_holds_no_key(quick: InThisProcess, project: Path) -> None:
+    (project / "cases").mkdir()
+    (project / "law.key").write_text(SECRET)
+    outcome = quick("rag-server", "cases", "--capability-key-file", "law.key")
+    assert outcome.code == 2
+    assert "armarium gateway token-key cases" in outcome.stderr
+    assert SECRET not in outcome.stderr
