@@ -118,7 +118,9 @@ def test_a_link_to_what_is_not_there_is_where_it_will_be(paths: ProjectPaths, pr
     (project / "far").symlink_to(project / "src/later.py")
     (project / "src/up").symlink_to("../later")
     (project / "chain").symlink_to("src/up")
+    (project / "src/from-top").symlink_to(project / "later")
     expected = {"near": "later", "far": "src/later.py", "src/up": "later", "chain": "later", "near/x.py": "later/x.py"}
+    expected["src/from-top"] = "later"
     assert {path: paths.canonical(path) for path in expected} == expected
     assert {path: paths.covered(path) for path in expected} == expected
     (project / "later").write_text("x")

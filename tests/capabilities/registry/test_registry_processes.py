@@ -11,11 +11,12 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from registry_calls import ACTOR, all_files, file_at, found, scanned
+from registry_calls import ACTOR, Calls, ServedProject, all_files, file_at, found, scanned
 from registry_writer import ROUNDS, SHARED
 
 from armarium.capabilities.registry.model import Summary
 from armarium.capabilities.registry.opening import open_registry
+from support.client import connected
 
 DEADLINE_S = 100
 HOW_MANY = 5050
@@ -89,3 +90,21 @@ async def test_a_killed_scan_leaves_the_previous_state(project: Path, after: int
         assert after_death == before
         assert (await registry.list_findings()).total == 2
         assert (await registry.register_file("c.py", ACTOR)).path == "c.py"
+
+
+async def test_events_have_the_same_ids_after_a_restart(tmp_path: Path) -> None:
+    timelines: list[object] = []
+    for _ in range(2):
+        with ServedProject.started(tmp_path) as served:
+            async with connected(served.server.url) as client:
+                calls = Calls(client)
+                file = await calls.ok("register_file", path="a.py")
+                if not timelines:
+                    finding = {"path": "a.py", "rule_id": "R1", "message": "bad"}
+                    await calls.ok("report_findings", scan_source="ruff", findings=[finding])
+                    await calls.ok("register_file", path="a.py", language="jython", file_type="module")
+                timelines.append((await calls.ok("get_file_timeline", file_id=file["id"]))["results"])
+    before, after = timelines
+    assert isinstance(before, list)
+    assert len(before) == 3
+    assert after == before

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
 import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -100,8 +102,43 @@ def test_a_person_at_a_terminal_sees_a_bar(code: Path, environ: dict[str, str], 
     )
     with child:
         child.expect("Taking findings in")
+        child.expect("100%")
         child.expect("2999 created")
         child.expect(pexpect.EOF)
+
+
+def test_an_import_that_is_killed_on_its_way_leaves_what_was_before(
+    registry: InThisProcess, code: Path, environ: dict[str, str], tmp_path: Path
+) -> None:
+    registry("import", written(tmp_path, sarif(sarif_run(sarif_result("fine.py"), sarif_result("old.py")))))
+    asked = (["files", "--json"], ["findings", "--json"], ["timeline", "fine.py", "--json"])
+    before = [registry(*each).json for each in asked]
+    many = [sarif_result(f"new/{line % 50}.py", line=line) for line in range(1, 20_000)]
+    report = written(tmp_path, sarif(sarif_run(*many)), "many.sarif")
+    child = pexpect.spawn(
+        installed_command("armarium"),
+        ["registry", "import", str(report), "--covers", "."],
+        cwd=str(code),
+        env={**environ, "TERM": "xterm"},
+        encoding="utf-8",
+        timeout=60,
+    )
+    with child:
+        # Some of it is written, and not all.
+        child.expect(r" [1-9]\d?%")
+        with (
+            closing(sqlite3.connect(code / ".armarium" / "registry.sqlite", timeout=0)) as other,
+            pytest.raises(sqlite3.OperationalError, match="locked"),
+        ):
+            other.execute("BEGIN IMMEDIATE")
+        child.kill(signal.SIGKILL)
+        child.expect(pexpect.EOF)
+    assert child.signalstatus == signal.SIGKILL
+    assert [registry(*each).json for each in asked] == before
+    (after,) = registry("import", written(tmp_path, sarif(sarif_run(*many[:10]))), "--covers", ".", "--json").json[
+        "scans"
+    ]
+    assert (after["findings_created"], after["findings_closed"]) == (10, 2)
 
 
 def test_no_byte_of_a_secret_that_gitleaks_found_is_kept(registry: InThisProcess, code: Path, tmp_path: Path) -> None:
@@ -127,6 +164,65 @@ def test_a_finding_becomes_an_issue_that_is_worked_on_and_closed(registry: InThi
     assert (shown["title"], shown["status"], shown["files"][0]["file_path"]) == ("Mend it", "in_progress", "fine.py")
     assert only(registry("issues", "--label", "easy", "--json").json)["id"] == issue_id
     assert registry("judge", finding["id"], "false_positive", "--json").json["status"] == "false_positive"
+
+
+def test_what_is_said_of_an_issue_is_kept(registry: InThisProcess, tmp_path: Path) -> None:
+    said = {"title": "Our words", "body": "All of it", "priority": 3, "labels": ["ci"], "external_ref": "PROJ-7"}
+    more = ["--body", "All of it", "--priority", "3", "--label", "ci", "--ref", "PROJ-7", "--json"]
+    registry("import", written(tmp_path, sarif(sarif_run(sarif_result("fine.py")))))
+    finding = only(registry("findings", "--json").json)
+    other = registry("new-issue", "Something else", "--json").json
+    for issue in (
+        registry("new-issue", "Our words", *more).json,
+        registry("promote", finding["id"], "--title", "Our words", *more).json["issue"],
+        registry("update-issue", other["id"], "--title", "Our words", *more).json,
+    ):
+        assert {name: issue[name] for name in said} == said
+
+
+def test_files_findings_and_issues_are_narrowed_as_asked(registry: InThisProcess, tmp_path: Path) -> None:
+    first = [
+        sarif_result("a.py", level="error", line=1),
+        sarif_result("a.py", level="note", line=2),
+        sarif_result("b.py", level="note"),
+        sarif_result("c.go", level="error"),
+    ]
+    registry("import", written(tmp_path, sarif(sarif_run(*first))), "--source", "probe")
+    registry("import", written(tmp_path, sarif(sarif_run(sarif_result("b.py", level="warning")))), "--source", "other")
+    judged = only(registry("findings", "c.go", "--json").json)["id"]
+    registry("judge", judged, "false_positive")
+
+    def paths(*options: str) -> list[str]:
+        return [each["path"] for each in registry("files", "--sort", "path", *options, "--json").json["results"]]
+
+    def places(*options: str) -> set[tuple[str, str]]:
+        found = registry("findings", *options, "--json").json["results"]
+        return {(each["file_path"], each["severity"]) for each in found}
+
+    assert paths() == ["a.py", "b.py", "c.go"]
+    assert paths("--direction", "desc") == ["c.go", "b.py", "a.py"]
+    assert paths("--language", "go") == ["c.go"]
+    assert paths("--severity", "high") == ["a.py"]
+    assert paths("--min-findings", "1") == ["a.py", "b.py"]
+    assert paths("--source", "other") == ["b.py"]
+    assert places("--status", "false_positive") == {("c.go", "high")}
+    assert places("--severity", "low") == {("a.py", "low"), ("b.py", "low")}
+    assert places("--source", "other") == {("b.py", "medium")}
+    closed, _ = (registry("new-issue", title, "--json").json["id"] for title in ("one", "two"))
+    registry("update-issue", closed, "--status", "closed")
+    assert only(registry("issues", "--status", "closed", "--json").json)["id"] == closed
+
+
+def test_a_suppression_in_a_report_holds_until_a_report_takes_it_back(registry: InThisProcess, tmp_path: Path) -> None:
+    def status_after(**more: Any) -> str:
+        registry("import", written(tmp_path, sarif(sarif_run(sarif_result("fine.py", **more)))))
+        return only(registry("findings", "--json").json)["status"]
+
+    assert status_after() == "open"
+    assert status_after(suppressions=[{"kind": "inSource"}]) == "false_positive"
+    assert status_after() == "open"
+    assert status_after(suppressions=[{"kind": "external", "status": "accepted"}]) == "false_positive"
+    assert status_after(suppressions=[{"kind": "external", "status": "rejected"}]) == "open"
 
 
 def test_a_file_is_registered_linked_and_shown_by_its_path(registry: InThisProcess) -> None:
