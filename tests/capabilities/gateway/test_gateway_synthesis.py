@@ -75,14 +75,15 @@ async def test_what_a_server_shows_beside_its_answer_is_passed_on_as_far_as_it_i
             "results": {"answer": "so", "citations": [7, {"title": "T"}], "limits": {"truncated": True, "reason": 5}},
             "artifacts": [{"name": "r.html", "b64": "PGI+", "mime": "text/html", "path": "/etc"}, {"name": "x"}],
             "display": {"open_canvas": True, "primary_file": "r.html", "mode": 3, "run": "this"},
-            "meta_data": {"model": "m-1"},
+            "meta_data": {"model": "m-1", "tokens": {"prompt": 9, "completion": 3, "note": "cheap"}},
         },
     )
     answer = await synthesized(rig({"one": upstream}), "guide")
     assert answer["artifacts"] == [{"name": "r.html", "b64": "PGI+", "mime": "text/html"}]
     assert answer["display"] == {"open_canvas": True, "primary_file": "r.html"}
     assert answer["results"]["limits"] == {"truncated": True}
-    assert answer["meta_data"]["model"] == "m-1"
+    assert (answer["meta_data"]["model"], answer["meta_data"]["tokens"]) == ("m-1", {"prompt": 9, "completion": 3})
+    assert answer["meta_data"]["latency_ms"] >= 0
     assert answer["meta_data"]["servers"]["one"]["dropped"] == 2
 
 
@@ -139,6 +140,9 @@ async def test_a_model_answers_from_numbered_passages_and_numbers_that_do_not_ex
     assert answer["results"]["answer"] == "The lamp is lit at dusk [1], the horn in fog [2] and the moon at noon [1]."
     assert [citation["marker"] for citation in answer["results"]["citations"]] == ["[1]", "[2]"]
     assert answer["meta_data"]["model"] == "parrot"
+    tokens = answer["meta_data"]["tokens"]
+    assert tokens["prompt"] > tokens["completion"] > 0
+    assert tokens["estimated"]
     assert isinstance(chat.chat, FakeChat)
     assert LAMP in chat.chat.heard[1].content
 
@@ -146,6 +150,8 @@ async def test_a_model_answers_from_numbered_passages_and_numbers_that_do_not_ex
 async def test_when_the_model_fails_the_hits_speak_for_themselves() -> None:
     answer = await synthesized(rig({"one": lighthouse()}, writer=writer(OpenAIUnavailable("away"))), "guide")
     assert answer["meta_data"]["model"] == "extractive"
+    assert answer["meta_data"]["writer_error"] == OpenAIUnavailable.code
+    assert answer["meta_data"]["tokens"] == {"prompt": 0, "completion": 0}
     assert "lit at dusk" in answer["results"]["answer"]
 
 

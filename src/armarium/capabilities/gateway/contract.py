@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from armarium import __version__
 from armarium.capabilities.gateway.errors import GatewayError
 from armarium.capabilities.gateway.sensitive import LONGEST_SECRET, SENSITIVE
 from armarium.capabilities.gateway.server_entries import AUTH_MODES
@@ -235,7 +236,7 @@ OUTPUT: dict[str, Json] = {
 
 def answer(results: Json, meta_data: Json, **more: Any) -> Json:
     """An answer as the contract has it; what is None or empty in `more` is left out."""
-    body: Json = {"results": results, "meta_data": {"provider": "armarium", **meta_data}}
+    body: Json = {"results": results, "meta_data": {"provider": "armarium", "version": __version__, **meta_data}}
     body |= {name: value for name, value in more.items() if value}
     return body | {"contract_version": CONTRACT_VERSION}
 

@@ -134,8 +134,11 @@ def _writer(settings: GatewaySettings) -> Writer | None:
     if answers.model is None:
         return None
     from armarium.providers.openai import OpenAIChat, openai_client
+    from armarium.providers.pacing import Patience
 
-    chat = OpenAIChat(openai_client(answers.base_url, _value(answers.api_key)), answers.model)
+    # Somebody waits, and has the best sentences instead: a model that fails is not asked many times.
+    patience = Patience(tries=2, deadline_s=answers.timeout_s)
+    chat = OpenAIChat(openai_client(answers.base_url, _value(answers.api_key), patience=patience), answers.model)
     return Writer(chat, answers.timeout_s, answers.max_context_chars)
 
 

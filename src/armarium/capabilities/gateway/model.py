@@ -150,6 +150,8 @@ class ServerAnswer:
     artifacts: Sequence[Json] = ()
     display: Json | None = None
     model: str | None = None
+    tokens: Json | None = None
+    """What its model read and wrote, as far as the server tells."""
     dropped: int = 0
 
 

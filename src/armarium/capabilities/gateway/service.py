@@ -32,7 +32,7 @@ from armarium.capabilities.gateway.refusals import DENIALS, InvalidSource
 from armarium.capabilities.gateway.remote import Deadlines, RemoteServer
 from armarium.capabilities.gateway.resolving import Resolution, Resolver, SourceError
 from armarium.capabilities.gateway.searching import Found, Searching, SecondLook, hit_as_json
-from armarium.capabilities.gateway.synthesis import TOO_LONG, Writer, within, written
+from armarium.capabilities.gateway.synthesis import TOO_LONG, Writer, told_of_writing, within, written
 from armarium.capabilities.gateway.telling import (
     answer_of_server,
     meta_of,
@@ -150,7 +150,7 @@ class Gateway:
         results: Json = {"answer": ours.text, "citations": list(ours.citations)}
         if ours.truncated:
             results["limits"] = dict(TOO_LONG)
-        meta = meta_of(started, per_server, errors) | {"model": ours.model, "synthesized_by": "armarium"}
+        meta = meta_of(started, per_server, errors) | {"synthesized_by": "armarium", **told_of_writing(ours)}
         return answer(results, meta | more)
 
     async def config(self, call: Call) -> Json:

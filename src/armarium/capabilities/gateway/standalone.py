@@ -24,7 +24,7 @@ from armarium.capabilities.gateway.model import Hit, Json
 from armarium.capabilities.gateway.own import as_hit
 from armarium.capabilities.gateway.refusals import InvalidSource, TokenExpired
 from armarium.capabilities.gateway.searching import hit_fields
-from armarium.capabilities.gateway.synthesis import TOO_LONG, written
+from armarium.capabilities.gateway.synthesis import TOO_LONG, told_of_writing, written
 from armarium.capabilities.gateway.telling import ms_since
 from armarium.capabilities.gateway.tools import DiscoverArgs, RawArgs, SynthesisArgs
 from armarium.foundation.errors import ArmariumError, InvalidArgument
@@ -89,7 +89,7 @@ class FilesServer:
         results: Json = {"answer": ours.text, "citations": list(ours.citations)}
         if ours.truncated:
             results["limits"] = dict(TOO_LONG)
-        return answer(results, {"model": ours.model, "elapsed_ms": ms_since(started)})
+        return answer(results, {"elapsed_ms": ms_since(started), **told_of_writing(ours)})
 
     def _admit(self, args: RawArgs | SynthesisArgs) -> None:
         """Refuse what cannot be answered, or may not be."""

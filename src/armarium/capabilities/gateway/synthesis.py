@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import anyio
 from anyio.to_thread import run_sync
 
+from armarium.capabilities.gateway.errors import UpstreamTimeout
 from armarium.capabilities.gateway.merging import MergedHit
 from armarium.capabilities.gateway.model import Json, ServerAnswer
+from armarium.providers.batches import estimated_tokens
 from armarium.providers.errors import ProviderError
 from armarium.providers.interfaces import Chat, Message
 from armarium.retrieval.quotes import Quotable, best_sentences
@@ -32,6 +35,7 @@ _NEAREST: Final = 2
 _BETWEEN: Final = "\n\n"
 TOO_LONG: Final[Json] = {"truncated": True, "reason": "longer than max_chars"}
 """The contract's `limits` of an answer that was cut."""
+NO_TOKENS: Final[Json] = {"prompt": 0, "completion": 0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +47,12 @@ class Answer:
     model: str
     """Who wrote it; `extractive` when nobody did."""
     truncated: bool = False
+    tokens: Json = field(default_factory=lambda: dict(NO_TOKENS))
+    """What the model read and wrote."""
+    latency_ms: float = 0.0
+    """How long the writing took."""
+    failure: str | None = None
+    """The code of why the model that was to write it did not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,19 +68,30 @@ async def written(
     writer: Writer | None, question: str, hits: Sequence[MergedHit], *, style: str | None, max_chars: int | None
 ) -> Answer:
     """An answer from the hits. When the model fails, the hits speak for themselves."""
+    started = time.perf_counter()
     answer: Answer | None = None
+    failure: str | None = None
     if writer is not None and hits:
         try:
             with anyio.fail_after(writer.timeout_s):
                 answer = await _in_words_of(writer, question, hits, style)
-        except (ProviderError, TimeoutError):
-            answer = None
+        except ProviderError as error:
+            failure = error.code
+        except TimeoutError:
+            failure = UpstreamTimeout.code
     if answer is None:
         answer = await run_sync(_extractive, question, hits)
+    answer = replace(answer, latency_ms=round((time.perf_counter() - started) * 1000, 3), failure=failure)
     if max_chars is None or len(answer.text) <= max_chars:
         return answer
     text, citations = _shortened(answer.text, answer.citations, max_chars)
-    return Answer(text, citations, answer.model, truncated=True)
+    return replace(answer, text=text, citations=citations, truncated=True)
+
+
+def told_of_writing(answer: Answer) -> Json:
+    """Who wrote an answer and what it took, for `meta_data`."""
+    told: Json = {"model": answer.model, "tokens": answer.tokens, "latency_ms": answer.latency_ms}
+    return told | ({"writer_error": answer.failure} if answer.failure else {})
 
 
 def within(given: ServerAnswer, max_chars: int | None) -> ServerAnswer:
@@ -101,8 +122,13 @@ async def _in_words_of(writer: Writer, question: str, hits: Sequence[MergedHit],
         space = match[0].partition("[")[0]
         return f"{space}{''.join(f'[{number}]' for number in numbers)}" if numbers else ""
 
-    text = _MARKER.sub(checked, "".join(pieces)).strip()
-    return Answer(text, [_citation(number, given[number - 1]) for number in sorted(cited)], writer.chat.model)
+    said = "".join(pieces)
+    text = _MARKER.sub(checked, said).strip()
+    # Counted by us, and about: few endpoints that speak OpenAI's API tell while they stream.
+    prompt = sum(estimated_tokens(message.content) for message in messages)
+    tokens = {"prompt": prompt, "completion": estimated_tokens(said), "estimated": True}
+    citations = [_citation(number, given[number - 1]) for number in sorted(cited)]
+    return Answer(text, citations, writer.chat.model, tokens=tokens)
 
 
 def _context(hits: Sequence[MergedHit], max_chars: int) -> tuple[str, list[MergedHit]]:

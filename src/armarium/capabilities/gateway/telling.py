@@ -75,5 +75,6 @@ def answer_of_server(
     if given.limits:
         results["limits"] = given.limits
     meta = meta_of(started, {name: {"dropped": given.dropped} if given.dropped else {}}, errors)
-    meta |= {"synthesized_by": name} | ({"model": given.model} if given.model else {})
+    meta |= {"synthesized_by": name, "latency_ms": meta["elapsed_ms"]}
+    meta |= {key: value for key, value in (("model", given.model), ("tokens", given.tokens)) if value}
     return answer(results, meta | more, artifacts=list(given.artifacts), display=given.display)

@@ -26,6 +26,7 @@ _LARGEST_PROVENANCE = 8_000
 _MOST_RESOURCES = 5_000
 _MOST_CITATIONS = 200
 _MOST_ARTIFACTS = 20
+_MOST_COUNTS = 10
 _NOBODY = ("",)
 
 T = TypeVar("T")
@@ -124,8 +125,17 @@ def server_answer(server: str, body: Json) -> ServerAnswer:
         artifacts=artifacts,
         display=_display(body.get("display")),
         model=_text(meta, "model", 200),
+        tokens=_counts(meta.get("tokens")),
         dropped=dropped + no_artifacts,
     )
+
+
+def _counts(tokens: object) -> Json | None:
+    """How many tokens, said as one number or by kinds."""
+    if type(tokens) is int:
+        return {"total": tokens}
+    counts = [(name, count) for name, count in (_object(tokens) or {}).items() if type(count) is int]
+    return {name[:_LONGEST_NAME]: count for name, count in counts[:_MOST_COUNTS]} or None
 
 
 def _refusal(server: str, body: Json) -> GatewayError | None:
