@@ -180,3 +180,12 @@ async def test_the_configuration_tells_servers_with_their_sources_as_the_contrac
         ("docsRag", "handbook"),
         ("docsRag", "legal"),
     ]
+
+
+async def test_how_a_server_answers_by_default_is_told_with_its_sources() -> None:
+    upstream = FakeUpstream()
+    told = {"model": "m-1", "style": 7, "max_chars": 900, "temperature": 2}
+    upstream.say(DISCOVER, {"results": {"resources": [resource("a")]}, "meta_data": {"synthesis_params": told}})
+    answer = await rig({"one": upstream}).answer(ANNA, DISCOVER)
+    assert answer["meta_data"]["servers"]["one"]["synthesis_params"] == {"model": "m-1", "max_chars": 900}
+    assert {"provider", "version", "elapsed_ms"} <= set(answer["meta_data"])

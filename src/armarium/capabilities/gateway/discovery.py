@@ -23,9 +23,8 @@ class Discovered:
     """Those the caller may see, in the order they are shown."""
     resources: Sequence[tuple[ServerSpec, Resource]]
     failed: Mapping[str, GatewayError]
-    dropped: Mapping[str, int]
-    """Entries that were no resources, by server."""
-    elapsed_ms: Mapping[str, float]
+    per_server: Mapping[str, Json]
+    """How long each took, and what else there is to say of it: entries that were no resources, how it answers."""
 
 
 class Discovery:
@@ -55,8 +54,11 @@ class Discovery:
             for resource in listing.resources
             if may_use_source(call.principal, server.spec, resource.id, resource) and _fits(resource, filters)
         ]
-        dropped = {name: listing.dropped for name, listing in answers.answered.items() if listing.dropped}
-        return Discovered(visible, resources, answers.failed, dropped, answers.elapsed_ms)
+        per_server: dict[str, Json] = {name: {"elapsed_ms": took} for name, took in answers.elapsed_ms.items()}
+        for name, listing in answers.answered.items():
+            told = {"dropped": listing.dropped, "synthesis_params": listing.synthesis_params}
+            per_server[name] |= {key: value for key, value in told.items() if value}
+        return Discovered(visible, resources, answers.failed, per_server)
 
     async def _told(self, call: Call, server: RagServer, filters: DiscoveryFilters, given: Secrets) -> Listing:
         secrets = {**self._keyring.lent(call.principal, server.spec.name), **given}

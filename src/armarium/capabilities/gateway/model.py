@@ -63,6 +63,8 @@ class Listing:
     resources: Sequence[Resource]
     dropped: int = 0
     """Entries that were none."""
+    synthesis_params: Json = field(default_factory=dict[str, Any])
+    """How it answers when nobody says otherwise: its model, style and length."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,6 +64,7 @@ class RemoteServer:
         wanted = {name: value for name, value in wanted.items() if value}
         resources: dict[str, Resource] = {}
         dropped = 0
+        synthesis_params: Json = {}
         for page in range(1, _MOST_PAGES + 1):
             asked = {"filters": {**wanted, "page": page, "page_size": _PAGE_SIZE}}
             body = await self._ask(call, DISCOVER, asked, secrets, self._discover_s)
@@ -71,11 +72,13 @@ class RemoteServer:
             fresh = {each.id: each for each in part.resources if each.id not in resources}
             resources |= fresh
             dropped += part.dropped
+            synthesis_params |= part.synthesis_params
             # A server that does not page gives the same again; one that does says how much there is.
             total = understanding.told_total(body)
             if not fresh or total is None or len(resources) + dropped >= total:
                 break
-        return Listing([_completed(self.spec, resource) for resource in resources.values()], dropped)
+        completed = [_completed(self.spec, resource) for resource in resources.values()]
+        return Listing(completed, dropped, synthesis_params)
 
     async def search(self, call: Call, question: Question, sources: Sequence[str], secrets: Secrets) -> Hits:
         """What it finds in these of its sources."""

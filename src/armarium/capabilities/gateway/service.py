@@ -100,15 +100,12 @@ class Gateway:
         shown = discovered.resources[first : first + page_size]
         errors = [SourceError("", name, error) for name, error in discovered.failed.items()]
         record_denials(call, errors)
-        servers = {name: {"elapsed_ms": elapsed} for name, elapsed in discovered.elapsed_ms.items()}
-        for name, dropped in discovered.dropped.items():
-            servers[name]["dropped"] = dropped
         return answer(
             {
                 "resources": [self._discovery.described(call, spec, resource) for spec, resource in shown],
                 "paging": {"page": page, "page_size": page_size, "total": len(discovered.resources)},
             },
-            meta_of(started, servers, errors),
+            meta_of(started, discovered.per_server, errors),
         )
 
     async def search(self, call: Call, question: Question, wanted: Wanted, given: Secrets) -> Json:

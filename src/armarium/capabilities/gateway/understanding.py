@@ -63,7 +63,15 @@ def listing(server: str, body: Json) -> Listing:
     resources, dropped = _each(entries[:_MOST_RESOURCES], _resource)
     unique = {resource.id: resource for resource in reversed(resources)}
     kept = [resource for resource in resources if unique[resource.id] is resource]
-    return Listing(kept, dropped + len(resources) - len(kept) + max(0, len(entries) - _MOST_RESOURCES))
+    dropped += len(resources) - len(kept) + max(0, len(entries) - _MOST_RESOURCES)
+    return Listing(kept, dropped, _synthesis_params(body))
+
+
+def _synthesis_params(body: Json) -> Json:
+    told = _object((_object(body.get("meta_data")) or {}).get("synthesis_params")) or {}
+    params = {"model": _text(told, "model", 200), "style": _text(told, "style", 200)}
+    params |= {"max_chars": _whole(told.get("max_chars"))}
+    return {name: value for name, value in params.items() if value}
 
 
 def told_total(body: Json) -> int | None:
