@@ -44,7 +44,8 @@ def _result(method: str, params: Json, sources: list[str]) -> Json:
         return {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": about}
     if method == "tools/list":
         schemas = {
-            name: {"type": "object", "properties": {each: {} for each in taken}} for name, taken in _TOOLS.items()
+            name: {"type": "object", "properties": {each: {} for each in taken}, "required": ["username"]}
+            for name, taken in _TOOLS.items()
         }
         return {"tools": [{"name": name, "inputSchema": schema} for name, schema in schemas.items()]}
     if method == "tools/call":

@@ -135,6 +135,8 @@ class ToolSpec:
     input_schema: JsonSchema
     run: Run
     """Takes arguments that already fit `input_schema`."""
+    completed: Callable[[Call, Mapping[str, Any]], Mapping[str, Any]] = lambda call, arguments: arguments
+    """The arguments with what is not the caller's to say, before they are checked."""
     null_is_absent: bool = True
     """Whether an argument that is null counts as one that was not given."""
     output_schema: JsonSchema | None = None

@@ -165,6 +165,7 @@ class Dispatcher:
             given: Mapping[str, Any] = arguments
             if tool.null_is_absent:
                 given = {name: value for name, value in arguments.items() if value is not None}
+            given = tool.completed(call, given)
             prepared.check_arguments(given)
             if isinstance(arguments, Suspect) and (refusal := _half_a_character(given)) is not None:
                 raise refusal

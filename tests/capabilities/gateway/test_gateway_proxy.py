@@ -47,6 +47,18 @@ async def test_a_caller_cannot_go_by_another_name_even_where_the_schema_takes_an
         assert nameless.structured_content == {"other": 1}, "who is not asked for is not told"
 
 
+async def test_a_name_that_a_tool_requires_need_not_be_said(house: House) -> None:
+    house.write("rag-mcp.json", {})
+    house.write("mcp.json", {"named": rag_entry("a")})
+    reload(house)
+    await house.tools_become("anna", lambda names: "named.rag_discover_resources" in names)
+    async with connected(house.process.url, key="key-of-anna") as client:
+        listed = (await client.mcp.list_tools()).tools
+        (tool,) = [each for each in listed if each.name == "named.rag_discover_resources"]
+        assert tool.input_schema["required"] == ["username"]
+        assert not (await client.mcp.call_tool(tool.name, {})).is_error
+
+
 async def test_what_a_failed_tool_says_does_not_say_a_secret_back(house: House) -> None:
     house.write("mcp.json", {"odd": HOSTILE})
     reload(house)

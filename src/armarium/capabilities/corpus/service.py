@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Literal
 
 import anyio
@@ -135,6 +136,11 @@ class Corpus:
             raise InvalidField(error.message, hint=error.hint) from error
         rows = [row for row in self._documents.with_prefix(path_prefix) if fits(row[0])]
         return len(rows), [_listed(row) for row in rows[offset : offset + limit]]
+
+    def extent(self) -> tuple[int, datetime | None]:
+        """How many documents can be found, and when the last of them was indexed."""
+        count, recorded_unix = self._documents.extent()
+        return count, None if recorded_unix is None else datetime.fromtimestamp(recorded_unix, UTC)
 
     def stats(self) -> dict[str, Any]:
         """Where the corpus is, how far indexing is, and which models work on it."""

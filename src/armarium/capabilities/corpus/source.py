@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from anyio.to_thread import run_sync
+
 from armarium.capabilities.corpus.searching import Filters, Hit
 from armarium.capabilities.corpus.service import Corpus
 from armarium.foundation.refs import FileRef
@@ -26,8 +28,10 @@ class CorpusSource:
 
     async def collections(self, call: Call) -> Sequence[Collection]:
         """The directory."""
-        indexing = self._corpus.stats()["indexing"]
-        return [Collection(self.kind, self._name, documents=indexing["indexed"], passages=indexing["chunks_total"])]
+        documents, indexed_at = await run_sync(self._corpus.extent)
+        passages = self._corpus.stats()["indexing"]["chunks_total"]
+        last_indexed = indexed_at.isoformat() if indexed_at else None
+        return [Collection(self.kind, self._name, documents, passages, last_indexed)]
 
     async def search(self, call: Call, collection: str, query: str, most: int) -> Sequence[SourceHit]:
         """The best passages, prose and code alike."""

@@ -236,7 +236,8 @@ OUTPUT: dict[str, Json] = {
 
 def answer(results: Json, meta_data: Json, **more: Any) -> Json:
     """An answer as the contract has it; what is None or empty in `more` is left out."""
-    body: Json = {"results": results, "meta_data": {"provider": "armarium", "version": __version__, **meta_data}}
+    known = {"provider": "armarium", "version": __version__, "contract_version": CONTRACT_VERSION}
+    body: Json = {"results": results, "meta_data": {**known, **meta_data}}
     body |= {name: value for name, value in more.items() if value}
     return body | {"contract_version": CONTRACT_VERSION}
 

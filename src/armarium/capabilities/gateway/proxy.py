@@ -103,16 +103,19 @@ class ProxyShelf:
         knows_user = declares(tool.input_schema, USERNAME)
         hints = tool.annotations or {}
 
+        def with_username(call: Call, values: Mapping[str, Any]) -> Mapping[str, Any]:
+            """Whatever the caller or a model sent, who calls is ours to say; also where the schema takes anything."""
+            return {**values, USERNAME: call.principal.username} if knows_user or USERNAME in values else values
+
         async def forward(call: Call, values: Mapping[str, Any]) -> Relayed:
-            # Whatever the caller or a model sent, who calls is ours to say; also where the schema takes anything.
-            said = {**values, USERNAME: call.principal.username} if knows_user or USERNAME in values else dict(values)
-            return await self._forward(call, upstream.name, tool.name, said)
+            return await self._forward(call, upstream.name, tool.name, values)
 
         return remote_tool(
             name,
             tool.description,
             tool.input_schema,
             forward,
+            completed=with_username,
             title=tool.title,
             output_schema=tool.output_schema,
             read_only=bool(hints.get("readOnlyHint", False)),

@@ -77,6 +77,11 @@ class Documents:
         """How many documents there are of each type."""
         return dict(self._database.read("doc_counts"))
 
+    def extent(self) -> tuple[int, int | None]:
+        """How many documents can be found, and when the last of them was recorded."""
+        ((count, recorded_unix),) = self._database.read("extent")
+        return count, recorded_unix
+
     # What can be opened
 
     def state(self, rel_path: str) -> tuple[str, str, str | None] | None:

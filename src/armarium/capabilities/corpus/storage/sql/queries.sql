@@ -135,6 +135,11 @@ SELECT
 -- name: doc_counts
 SELECT doc_type, count(*) FROM documents WHERE deleted = 0 GROUP BY doc_type ORDER BY doc_type;
 
+-- name: extent
+-- The newest representation is the one recorded last.
+SELECT (SELECT count(*) FROM documents WHERE deleted = 0 AND status = 'ok'),
+    (SELECT created_unix FROM representations ORDER BY rep_id DESC LIMIT 1);
+
 -- name: dead_chunks
 SELECT (SELECT count(*) FROM chunks WHERE deleted = 1), (SELECT count(*) FROM chunks);
 
