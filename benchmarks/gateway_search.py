@@ -9,25 +9,21 @@ through several breaks and trials. Once it is back it has to be used again. `--q
 
 from __future__ import annotations
 
-import json
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
 
 import anyio
-import httpx2
 import mcp
 import psutil
-import yaml
-from mcp.client.streamable_http import streamable_http_client
 
+from gateway_server import PATIENCE_S, connected, cpu_s_of, served
 from trial import report, scaled
 
 SERVER = Path(__file__).with_name("stand_in_rag_server.py")
@@ -47,7 +43,11 @@ SEARCHES = 80
 FOLLOWING = 240
 BETWEEN_S = 0.05
 """Between the searches that follow, so that they last for several breaks."""
-PATIENCE_S = 60.0
+LIMITS = {
+    # Longer than the run: what is measured is searching, not asking again which sources there are.
+    "discovery_kept_s": 3600,
+    "breaker": {"open_s": BREAK_S, "ping_s": PING_S},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,14 +91,13 @@ class Gateway:
         return answered
 
     def cpu_s(self) -> float:
-        times = self._process.cpu_times()
-        return times.user + times.system
+        return cpu_s_of(self._process)
 
 
 async def main() -> None:
     with tempfile.TemporaryDirectory() as directory:
         hang = Path(directory) / "hang"
-        with served(Path(directory), hang) as (url, process):
+        with served(Path(directory), "rag-mcp.json", registry(hang), LIMITS) as (url, process):
             async with connected(url) as client, slow_alone(hang) as alone:
                 gateway = Gateway(client, process)
                 assert await gateway.search(SERVERS) == set(SERVERS), "all are started and answer"
@@ -182,43 +181,11 @@ async def timed(walls: Walls, call: Callable[[], Awaitable[Any]], cpu_s: Callabl
     return answer
 
 
-@contextmanager
-def served(directory: Path, hang: Path) -> Generator[tuple[str, psutil.Process]]:
-    """`armarium serve` in front of the servers: its address, and its process."""
-    registry = {name: {**started_as(name, hang), "groups": []} for name in SERVERS}
-    registry[HANGING]["timeouts"] = {"call_s": DEADLINE_S, "connect_s": DEADLINE_S}
-    (directory / "config/overrides").mkdir(parents=True)
-    (directory / "config/overrides/rag-mcp.json").write_text(json.dumps(registry))
-    settings = {
-        "state_dir": str(directory / "state"),
-        "server": {"host": "127.0.0.1", "port": 0},
-        "security": {"auth": "none"},
-        "gateway": {
-            "config_dir": str(directory / "config"),
-            # Longer than the run: what is measured is searching, not asking again which sources there are.
-            "limits": {"discovery_kept_s": 3600, "breaker": {"open_s": BREAK_S, "ping_s": PING_S}},
-        },
-    }
-    config = directory / "armarium.yaml"
-    config.write_text(yaml.safe_dump(settings))
-    log = directory / "log"
-    command = [str(Path(sys.executable).with_name("armarium")), "serve", "--config", str(config)]
-    with log.open("wb") as said, subprocess.Popen(command, stderr=said, stdin=subprocess.DEVNULL) as server:
-        try:
-            yield address_in(log, server), psutil.Process(server.pid)
-        finally:
-            server.terminate()
-
-
-def address_in(log: Path, server: subprocess.Popen[bytes]) -> str:
-    """Where the server says that it listens."""
-    deadline = time.monotonic() + PATIENCE_S
-    while time.monotonic() < deadline and server.poll() is None:
-        for line in log.read_text().splitlines(keepends=True):
-            if line.startswith("{") and line.endswith("\n") and "address" in (told := json.loads(line)):
-                return told["address"]
-        time.sleep(0.05)
-    raise RuntimeError(f"the server did not start; its last words: {log.read_text()[-500:]}")
+def registry(hang: Path) -> dict[str, Any]:
+    """All servers, as a file has them."""
+    servers = {name: {**started_as(name, hang), "groups": []} for name in SERVERS}
+    servers[HANGING]["timeouts"] = {"call_s": DEADLINE_S, "connect_s": DEADLINE_S}
+    return servers
 
 
 def started_as(name: str, hang: Path) -> dict[str, Any]:
@@ -226,15 +193,6 @@ def started_as(name: str, hang: Path) -> dict[str, Any]:
     delay_s = SLOW_S if name == SLOW else 0.0
     file = hang if name == HANGING else hang.with_name("never")
     return {"command": sys.executable, "args": ["-I", "-S", str(SERVER), name, str(delay_s), str(file)]}
-
-
-@asynccontextmanager
-async def connected(url: str) -> AsyncGenerator[mcp.Client]:
-    async with (
-        httpx2.AsyncClient(verify=False, timeout=PATIENCE_S) as http,
-        mcp.Client(streamable_http_client(f"{url}/mcp", http_client=http), mode="legacy") as client,
-    ):
-        yield client
 
 
 @asynccontextmanager

@@ -46,5 +46,4 @@ def cpu_s(work: Any) -> float:
     return time.process_time() - started
 
 
-if __name__ == "__main__":
-    main()
+main()
