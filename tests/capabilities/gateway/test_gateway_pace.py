@@ -40,11 +40,24 @@ async def test_a_caller_who_asks_too_often_is_told_when_to_come_back_and_others_
 
 def test_the_json_api_counts_with_the_tools_and_says_429(tmp_path: Path) -> None:
     with started(tmp_path, limits={"rate_per_minute": 2}) as house, house.api("anna") as api:
-        said = [api.get("/config").status_code for _ in range(2)]
-        assert said == [200, 200]
-        refused = api.post("/rag/search", json={"query": "q", "sources": ["armarium:corpus"]})
-        assert (refused.status_code, refused.json()["results"]["error"]["code"]) == (429, "rate_limited")
-        assert api.get("/config").status_code == 429
+        question = {"query": "q", "sources": ["armarium:corpus"]}
+        said = [api.post(f"/rag/{what}", json=question).status_code for what in ("search", "synthesize")]
+        assert 429 not in said
+        refused = api.post("/rag/search", json=question)
+        error = refused.json()["results"]["error"]
+        assert (refused.status_code, error["code"]) == (429, "rate_limited")
+        assert error["retry_after_ms"] > 0
+
+
+def test_what_a_user_interface_asks_for_itself_uses_up_nobodys_searches(tmp_path: Path) -> None:
+    with started(tmp_path, limits={"rate_per_minute": 1}) as house, house.api("anna") as api:
+        for _ in range(3):
+            assert api.get("/config").status_code == 200
+            assert api.post("/rag/tokens", json={"source": "nowhere:a"}).status_code == 404
+            assert api.delete("/rag/connections/nowhere").status_code == 200
+        question = {"query": "q", "sources": ["armarium:corpus"]}
+        assert [api.post("/rag/search", json=question).status_code for _ in range(2)] == [404, 429]
+        assert api.get("/config").status_code == 200
 
 
 async def test_tools_of_generic_servers_are_counted_with_the_others(tmp_path: Path) -> None:

@@ -70,6 +70,15 @@ async def test_what_a_failed_tool_says_does_not_say_a_secret_back(house: House) 
     assert CANARY not in failed.model_dump_json()
 
 
+async def test_nor_a_secret_of_a_few_letters(house: House) -> None:
+    house.write("mcp.json", {"odd": HOSTILE})
+    reload(house)
+    await house.tools_become("anna", lambda names: "odd.fail" in names)
+    async with connected(house.process.url, key="key-of-anna") as client:
+        failed = await client.mcp.call_tool("odd.fail", {"bearer": "abc"})
+    assert failed.structured_content == {"wrong": {"bearer": "[removed]"}}
+
+
 async def test_a_server_that_becomes_a_rag_server_takes_its_tools_with_it(house: House) -> None:
     moved = rag_entry("a", dataSources=[{"id": "a", "groups": ["legal"]}])
     house.write("rag-mcp.json", {})

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import anyio
 import pytest
-from rag_fakes import ANNA, LEX, FakeSource, FakeUpstream, hit, own_hit, resource, rig
+from rag_fakes import ANNA, LEX, FakeSource, FakeUpstream, hit, own_hit, resource, rig, specs
 
 from armarium.capabilities.gateway.contract import CONTRACT_VERSION, DISCOVER, RAW_RESULTS
-from armarium.capabilities.gateway.errors import UpstreamUnavailable
+from armarium.capabilities.gateway.errors import UpstreamTimeout, UpstreamUnavailable
+from armarium.capabilities.gateway.known import KnownResources
 from armarium.capabilities.gateway.merging import merged
 from armarium.capabilities.gateway.model import Hit
 from armarium.capabilities.gateway.remote import Deadlines
@@ -226,6 +229,65 @@ async def test_a_source_that_came_since_the_last_discovery_is_found() -> None:
     assert [each["id"] for each in await served.hits(ANNA, "one:new")] == ["n"]
 
 
+async def test_a_mistyped_id_does_not_wait_for_every_server_again_and_again() -> None:
+    first, second = wiki("a", 1.0), wiki("b", 1.0)
+    served = rig({"one": first, "two": second})
+    for _ in range(5):
+        refused = await served.refusal(ANNA, RAW_RESULTS, query="q", sources=["mistyped"])
+        assert refused["code"] == "invalid_source"
+    assert (len(first.calls_of(DISCOVER)), len(second.calls_of(DISCOVER))) == (1, 1)
+    await served.refusal(LEX, RAW_RESULTS, query="q", sources=["mistyped"])
+    assert len(first.calls_of(DISCOVER)) == 2, "another caller may be told of other sources"
+
+
+async def test_a_server_that_did_not_answer_is_waited_for_again_only_by_its_name() -> None:
+    quick, slow = wiki("a", 1.0), wiki("b", 1.0)
+    slow.handlers[DISCOVER] = lambda asked: anyio.sleep_forever()
+    served = rig({"quick": quick, "slow": slow}, deadlines=Deadlines(0.05, 0.05))
+    for _ in range(3):
+        assert await served.hits(ANNA, "a")
+        refused = await served.refusal(ANNA, RAW_RESULTS, query="q", sources=["mistyped"])
+        assert "slow" in refused["hint"]
+    del slow.handlers[DISCOVER]
+    await served.refusal(ANNA, RAW_RESULTS, query="q", sources=["b"])
+    assert len(slow.calls_of(DISCOVER)) == 1
+    assert await served.hits(ANNA, "slow:b")
+
+
+async def test_a_server_that_is_silent_after_a_mistyped_id_is_still_searched_for_what_it_told_of() -> None:
+    first, second = wiki("a", 1.0), wiki("b", 1.0)
+    served = rig({"one": first, "two": second}, deadlines=Deadlines(5.0, 0.05))
+    assert await served.hits(ANNA, "b")
+    second.handlers[DISCOVER] = lambda asked: anyio.sleep_forever()
+    await served.refusal(ANNA, RAW_RESULTS, query="q", sources=["mistyped"])
+    assert await served.hits(ANNA, "b")
+
+
+async def test_a_project_of_ones_own_is_found_at_once_even_after_it_was_asked_for_in_vain() -> None:
+    mine = {"anna": ["store:old"]}
+    served = rig({}, own=[FakeSource("store", mine, [own_hit("n", "store:new", "lamp")])])
+    for _ in range(2):
+        await served.refusal(ANNA, RAW_RESULTS, query="q", sources=["armarium:store:new"])
+    mine["anna"].append("store:new")
+    assert await served.hits(ANNA, "armarium:store:new")
+
+
+def test_a_server_that_was_asked_in_vain_is_left_in_peace_for_a_moment() -> None:
+    now = 0.0
+    known = KnownResources(kept_s=60, clock=lambda: now)
+    spec, other = specs({"one": {}, "two": {}}).values()
+    failure = UpstreamTimeout("it did not answer")
+    known.asked_in_vain(ANNA, spec)
+    known.asked_in_vain(ANNA, other, failure)
+    assert (known.was_asked_in_vain(ANNA, spec), known.lately_failed(ANNA, spec)) == (True, None)
+    assert known.lately_failed(ANNA, other) is failure
+    assert not known.was_asked_in_vain(LEX, spec)
+    assert not known.was_asked_in_vain(ANNA, replace(spec, description="another"))
+    now = 5.0
+    assert not known.was_asked_in_vain(ANNA, spec)
+    assert known.lately_failed(ANNA, other) is None
+
+
 async def test_a_search_relies_on_what_servers_lately_told() -> None:
     upstream = wiki("a", 1.0)
     served = rig({"one": upstream})
@@ -243,7 +305,7 @@ async def test_options_that_a_tool_does_not_know_are_not_sent_to_it() -> None:
     for tool in upstream._tools:
         tool.input_schema["properties"] = {"username": {}, "query": {}, "sources": {}}
     served = rig({"one": upstream})
-    await served.hits(ANNA, "a", filters={"tags": ["x"]}, ranking={"rerank": False})
+    await served.hits(ANNA, "a", filters={"tags": []}, ranking={"rerank": False})
     assert set(upstream.calls_of(RAW_RESULTS)[0]) == {"username", "query", "sources"}
 
 

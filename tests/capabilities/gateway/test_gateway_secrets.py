@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rag_fakes import ANNA, LEX, FakeSource, FakeUpstream, hit, resource, rig
+from rag_fakes import ANNA, LEX, FakeSource, FakeUpstream, Rig, hit, resource, rig
 
 from armarium.assembly import Settings, open_armarium
 from armarium.capabilities.gateway.capability_tokens import CapabilityTokens, CapabilityVerifier, server_key
@@ -116,6 +116,57 @@ def test_a_lent_token_does_not_show_where_objects_are_printed() -> None:
 def test_secrets_are_taken_out_of_whatever_they_stand_in() -> None:
     said = {"a": [f"x {CANARY} y", {CANARY: 1}], "b": 2, "c": None}
     assert scrubbed(said, [CANARY]) == {"a": ["x [removed] y", {"[removed]": 1}], "b": 2, "c": None}
+
+
+@pytest.mark.parametrize("short", ["abc", "x", "7"])
+def test_a_short_secret_is_taken_out_where_it_is_a_word_and_nowhere_else(short: str) -> None:
+    said = {short: f"{short}! token={short}; {short}{short} a{short}b"}
+    assert scrubbed(said, [short]) == {short: f"[removed]! token=[removed]; {short}{short} a{short}b"}
+
+
+async def connected_status(served: Rig) -> str:
+    (mine,) = (await served.answer(ANNA, "rag_config"))["data_sources"]
+    return mine["status"]
+
+
+@pytest.mark.parametrize("tool", [RAW_RESULTS, SYNTHESIZED])
+async def test_a_kept_token_that_the_server_calls_expired_is_asked_for_again(tool: str) -> None:
+    upstream = FakeUpstream(
+        [resource("a", authMode="bearer", authRequired=True)], answers=tool == SYNTHESIZED, declares=["bearer"]
+    )
+    served = rig({"one": upstream})
+    await served.answer(ANNA, "rag_connect", server="one", kind="bearer", token=CANARY)
+    assert await connected_status(served) == "ready"
+    upstream.refuse_with(tool, "rate_limited")
+    await served.refusal(ANNA, tool, query="q", sources=["one:a"])
+    assert await connected_status(served) == "ready"
+    upstream.refuse_with(tool, "token_expired")
+    assert (await served.refusal(ANNA, tool, query="q", sources=["one:a"]))["code"] == "token_expired"
+    assert served.connections.secrets(ANNA, "one") == {}
+    assert await connected_status(served) == "action_required"
+
+
+async def test_a_kept_token_that_discovery_is_refused_for_is_let_go() -> None:
+    upstream = FakeUpstream(declares=["bearer"])
+    upstream.refuse_with(DISCOVER, "token_expired")
+    for ask in ("discover", "search"):
+        served = rig({"one": upstream})
+        await served.answer(ANNA, "rag_connect", server="one", kind="bearer", token=CANARY)
+        if ask == "discover":
+            await served.answer(ANNA, DISCOVER)
+        else:
+            await served.refusal(ANNA, RAW_RESULTS, query="q", sources=["one:a"])
+        assert served.connections.secrets(ANNA, "one") == {}
+
+
+async def test_a_kept_token_stays_when_another_one_is_refused() -> None:
+    upstream = FakeUpstream([resource("a")], declares=["bearer"])
+    upstream.refuse_with(RAW_RESULTS, "token_expired")
+    served = rig({"one": upstream})
+    await served.answer(ANNA, "rag_connect", server="one", kind="bearer", token=CANARY)
+    await served.refusal(ANNA, RAW_RESULTS, query="q", sources=["one:a"], bearer="given-in-the-call")
+    await served.refusal(LEX, RAW_RESULTS, query="q", sources=["one:a"])
+    assert served.connections.secrets(ANNA, "one") == {"bearer": CANARY}
 
 
 Failure = Callable[[FakeUpstream], None]

@@ -269,6 +269,47 @@ def test_the_published_schema_takes_what_is_taken_and_refuses_what_is_refused() 
     assert not validator.is_valid({"docs": {"command": "x", "dataSources": [{"name": "no id"}]}})
 
 
+REACHED: list[dict[str, Any]] = [
+    {"command": "x", "args": ["a"], "env": {"A": "b"}, "cwd": "/"},
+    {"command": "x", "url": None, "headers": {}, "type": "stdio"},
+    {"url": "http://host/mcp", "headers": {"A": "b"}, "type": "http"},
+    {"url": "http://host/mcp", "command": None, "args": [], "env": {}, "cwd": None, "type": None},
+    {"enabled": False},
+    {"enabled": False, "type": "http", "dataSources": [{"id": "a"}, {"id": "b"}]},
+]
+NOT_REACHED: list[dict[str, Any]] = [
+    {},
+    {"enabled": True},
+    {"command": None, "url": None},
+    {"command": ""},
+    {"command": "x", "url": "http://host/mcp"},
+    {"command": "x", "url": "http://host/mcp", "enabled": False},
+    {"url": "http://host/mcp", "args": ["a"]},
+    {"url": "http://host/mcp", "env": {"A": "b"}},
+    {"url": "http://host/mcp", "cwd": "/"},
+    {"url": "http://host/mcp", "type": "stdio"},
+    {"command": "x", "headers": {"A": "b"}},
+    {"command": "x", "type": "http"},
+    {"enabled": False, "args": ["a"]},
+    {"enabled": False, "headers": {"A": "b"}},
+    {"command": "x", "dataSources": [{"id": "a"}, {"id": "a"}]},
+]
+ADDRESSES = ["http://host", "HTTPS://host:8443/mcp?a=b#c", "http://[::1]:80/mcp", "http://127.0.0.1", "http://h/a@b"]
+NO_ADDRESSES = [
+    "ftp://host/mcp",
+    "host/mcp",
+    "http://",
+    "http:///mcp",
+    "http://me:secret@host/mcp",
+    "http://me@host/mcp",
+    "http://@host/mcp",
+    "http://host:port/mcp",
+    "http://host/a b",
+    " http://host/mcp",
+    "",
+]
+
+
 @pytest.mark.parametrize(
     ("content", "is_taken"),
     [
@@ -282,6 +323,13 @@ def test_the_published_schema_takes_what_is_taken_and_refuses_what_is_refused() 
         ({"docs": {"command": "x", "enabled": "yes"}}, False),
         ({"docs": {"command": "x", "groups": "users"}}, False),
         ({"docs": {"command": "x", "$schema": "servers.schema.json"}}, False),
+        ({"$schema": 1, "docs": {"command": "x"}}, False),
+        ({"$schema": None}, False),
+        ({"mcpServers": {"docs": {"command": "x"}}, "other": {"command": "x"}}, False),
+        *(({"docs": entry}, True) for entry in REACHED),
+        *(({"docs": entry}, False) for entry in NOT_REACHED),
+        *(({"docs": {"url": url}}, True) for url in ADDRESSES),
+        *(({"docs": {"url": url}}, False) for url in NO_ADDRESSES),
     ],
 )
 def test_an_editor_and_the_gateway_agree_on_a_file(content: dict[str, Any], is_taken: bool) -> None:

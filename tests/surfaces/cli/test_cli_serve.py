@@ -40,6 +40,16 @@ def test_serve_finds_armarium_yaml_and_announces_itself_in_the_log(start: Start,
     assert server.interrupt(deadline_s=5) == 0
 
 
+def test_a_capability_that_the_environment_switches_off_is_not_announced(
+    armarium: CommandLine, start: Start, config: Path, project: Path
+) -> None:
+    file = yaml.safe_load(config.read_text()) | {"gateway": {"config_dir": str(project / "servers")}}
+    config.write_text(yaml.safe_dump(file))
+    assert listening(start("serve"))["capabilities"] == ["sandbox", "gateway"]
+    armarium.environ["FEATURE_RAG_MCP_ENABLED"] = "false"
+    assert listening(start("serve"))["capabilities"] == ["sandbox"]
+
+
 def test_serve_tells_programs_where_it_listens(start: Start, config: Path) -> None:
     server = start("serve", "--config", config, "--json", "--log-level", "error")
     told = json.loads(server.stdout.next())

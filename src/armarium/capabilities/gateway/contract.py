@@ -63,7 +63,8 @@ _SERVERS: Json = {
 _QUERY: Json = {"type": "string", "minLength": 1, "maxLength": 20_000}
 _SEARCH_FILTERS: Json = _said(
     _object({"date_from": _STRING, "date_to": _STRING, "tags": _STRINGS, "owners": _STRINGS}),
-    "Passed on to servers that know them; sources of this server have no such properties.",
+    "Dates are ISO 8601. Passed on to servers that take them; what cannot judge one gives no hits and is told as "
+    "`unmet_filters` in `meta_data`. Sources of this server itself can judge none.",
 )
 
 
@@ -247,7 +248,8 @@ def told(error: ArmariumError) -> Json:
     described: Json = {"code": error.code, "message": error.message, "retryable": error.retryable}
     if isinstance(error, GatewayError) and error.contract_code != error.code:
         described |= {"code": error.contract_code, "reason": error.code}
-    return described | ({"hint": error.hint} if error.hint else {})
+    more = {"hint": error.hint, "retry_after_ms": error.details.get("retry_after_ms")}
+    return described | {name: value for name, value in more.items() if value}
 
 
 def _rendered(error: ArmariumError) -> Json:
@@ -264,6 +266,7 @@ _ERROR: Json = _object(
         "retryable": _BOOLEAN,
         "hint": _STRING,
         "reason": _STRING,
+        "retry_after_ms": _said(_INTEGER, "How long to wait before another try."),
     },
     ("code", "message", "retryable"),
 )

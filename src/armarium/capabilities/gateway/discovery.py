@@ -62,7 +62,8 @@ class Discovery:
 
     async def _told(self, call: Call, server: RagServer, filters: DiscoveryFilters, given: Secrets) -> Listing:
         secrets = {**self._keyring.lent(call.principal, server.spec.name), **given}
-        listing = await server.discover(call, filters, secrets)
+        with self._keyring.in_use(call.principal, server.spec.name, secrets):
+            listing = await server.discover(call, filters, secrets)
         if not filters:
             self._known.learn(call.principal, server.spec, listing)
         return listing

@@ -36,7 +36,8 @@ async def open_capability(settings: GatewaySettings, facilities: Facilities) -> 
     async with open_gateway(settings, facilities) as opened:
         gateway, most = opened.gateway, settings.limits.top_k_max
         tools = [paced(tool, opened.pace) for tool in rag_tools(gateway, top_k_max=most)]
-        for_interfaces = [paced(tool, opened.pace) for tool in session_tools(gateway)]
+        # Uncounted, or a user interface that looks again after each event would use up its user's searches.
+        for_interfaces = session_tools(gateway)
         routes = [
             *gateway_routes([*tools, *for_interfaces]),
             *administration_routes(opened.administration, admin_group=settings.admin_group),
@@ -71,4 +72,5 @@ DOOR = Door(
     examine_gateway,
     keeps=kept_by_gateway,
     described=described_tools,
+    is_on=is_enabled,
 )

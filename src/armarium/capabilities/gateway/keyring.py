@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Generator, Iterable
+from contextlib import contextmanager
 
 from armarium.capabilities.gateway.capability_tokens import CapabilityTokens
 from armarium.capabilities.gateway.connections import Connections
 from armarium.capabilities.gateway.model import Resource, Secrets
+from armarium.capabilities.gateway.refusals import TokenExpired
 from armarium.capabilities.gateway.server_entries import OPEN_MODES
 from armarium.capabilities.gateway.server_files import BUILT_IN_SERVER
 from armarium.foundation.errors import InvalidArgument
@@ -25,6 +27,17 @@ class Keyring:
     def lent(self, principal: Principal, server: str) -> Secrets:
         """What the caller keeps with us for this server."""
         return self._connections.secrets(principal, server)
+
+    @contextmanager
+    def in_use(self, principal: Principal, server: str, secrets: Secrets) -> Generator[None]:
+        """Let go of what the caller keeps with us when the server says that it is no good any more: only they can give
+        another. When more went along, or the caller has lent another since, it may be about that."""
+        try:
+            yield
+        except TokenExpired:
+            if secrets and secrets == self.lent(principal, server):
+                self._connections.forget(principal, server)
+            raise
 
     def is_connected(self, principal: Principal, server: str, resource: Resource) -> bool:
         """Whether a server will have what it asks of this caller for a source, without anything in the call itself."""

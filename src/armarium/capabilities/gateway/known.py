@@ -8,17 +8,28 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from armarium.capabilities.gateway.errors import GatewayError
 from armarium.capabilities.gateway.model import Listing, Resource
 from armarium.capabilities.gateway.server_files import ServerSpec
 from armarium.foundation.identity import Principal
 
 _MOST: Final = 2_000
+_PAUSE_S: Final = 5.0
+"""So long a server is left in peace that was asked for a source in vain: most such ids are mistyped, and stay so."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Told:
     spec: ServerSpec
     resources: Mapping[str, Resource]
+    until: float
+
+
+@dataclass(frozen=True, slots=True)
+class _InVain:
+    spec: ServerSpec
+    failure: GatewayError | None
+    """None: it answered, and has no such source."""
     until: float
 
 
@@ -29,6 +40,7 @@ class KnownResources:
         self._kept_s = kept_s
         self._clock = clock
         self._told: OrderedDict[tuple[Principal, str], _Told] = OrderedDict()
+        self._in_vain: OrderedDict[tuple[Principal, str], _InVain] = OrderedDict()
 
     def get(self, principal: Principal, spec: ServerSpec) -> Mapping[str, Resource] | None:
         """What is still to be relied on; None when the server has to be asked."""
@@ -51,6 +63,27 @@ class KnownResources:
             self._told.popitem(last=False)
         return resources
 
+    def asked_in_vain(self, principal: Principal, spec: ServerSpec, failure: GatewayError | None = None) -> None:
+        """Remember for a moment that a server was just asked, and has no such source or did not answer."""
+        self._in_vain[principal, spec.name] = _InVain(spec, failure, self._clock() + _PAUSE_S)
+        self._in_vain.move_to_end((principal, spec.name))
+        while len(self._in_vain) > _MOST:
+            self._in_vain.popitem(last=False)
+
+    def was_asked_in_vain(self, principal: Principal, spec: ServerSpec) -> bool:
+        """Whether that was a moment ago."""
+        return self._lately_in_vain(principal, spec) is not None
+
+    def lately_failed(self, principal: Principal, spec: ServerSpec) -> GatewayError | None:
+        """Why the server did not answer a moment ago; None when it did, or was not asked."""
+        lately = self._lately_in_vain(principal, spec)
+        return lately.failure if lately is not None else None
+
+    def _lately_in_vain(self, principal: Principal, spec: ServerSpec) -> _InVain | None:
+        lately = self._in_vain.get((principal, spec.name))
+        return lately if lately is not None and lately.until > self._clock() and lately.spec == spec else None
+
     def forget(self, principal: Principal, server: str) -> None:
         """Ask again: the caller is somebody else to the server now."""
         self._told.pop((principal, server), None)
+        self._in_vain.pop((principal, server), None)

@@ -53,6 +53,8 @@ class LiveServers:
         self.last_reload: datetime | None = None
         self.last_problem: RegistryInvalid | None = None
         """Why the files that are there now are not those that count; None when they are."""
+        self._looked_at: object = None
+        """The signature of the files when they were last read, whoever had them read."""
 
     def current(self) -> Mapping[str, Member]:
         """Every enabled server, by name."""
@@ -65,6 +67,8 @@ class LiveServers:
     async def reload(self) -> Reloaded:
         """Take over the files as they are now. `RegistryInvalid` when they cannot be: then all stays as it was."""
         async with self._turn:
+            # Before they are read: what changes meanwhile is read again.
+            self._looked_at = self._signature()
             try:
                 registry = await to_thread.run_sync(read_registry, self.config_dir)
             except RegistryInvalid as error:
@@ -88,16 +92,15 @@ class LiveServers:
 
     async def watch(self) -> None:
         """Reload when a file changed, until cancelled. By looking, since files and folders may come and go."""
-        taken_over = self._signature()
         while True:
             await anyio.sleep(_LOOK_EVERY_S)
             seen = self._signature()
-            if seen == taken_over:
+            if seen == self._looked_at:
                 continue
             await anyio.sleep(_SETTLED_AFTER_S)
-            if self._signature() != seen:
+            # Whoever changed them may have had them read since: a change by an administrator is no news.
+            if self._signature() != seen or seen == self._looked_at:
                 continue
-            taken_over = seen
             try:
                 await self.reload()
             except RegistryInvalid as error:

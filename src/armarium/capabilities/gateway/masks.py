@@ -19,6 +19,14 @@ _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+")
 _FLAG = re.compile(r"--?[A-Za-z][\w.-]*")
 # Long, of all sorts of characters and nothing that parts words: more likely a key than something to read.
 _KEY_LIKE = re.compile(r"(?=.*\d)(?=.*[A-Z])(?=.*[a-z])[\w+=~-]{20,}|[0-9a-fA-F-]{32,}")
+# What the makers of keys put before them, so that they are found: and behind it something that is no name.
+_MARKED_KEY = re.compile(
+    r"(?<![\w-])(?:sk-|[sr]k_live_|gh[opusr]_|github_pat_|glpat-|xox[abeoprs]-|hf_|npm_|pypi-|AIza)"
+    r"(?=[\w-]*\d)[\w-]{16,}|(?<![\w-])A[KS]IA[A-Z0-9]{16}(?![\w-])"
+)
+# After `-p` or `-k`, which may as well be a port, a path or a project: letters with digits or signs are none of these.
+_SHORT_FLAG = re.compile(r"-[pk]")
+_PASSWORD_LIKE = re.compile(r"(?=.*[A-Za-z])(?=.*[\d!#$%&*@^~])[^\s/\\:.-][^\s/\\:.]{5,}")
 
 
 def masked(entry: Mapping[str, Any]) -> dict[str, Any]:
@@ -75,9 +83,15 @@ def _masked_arguments(arguments: Sequence[str]) -> list[str]:
     shown: list[str] = []
     for place, argument in enumerate(arguments):
         before = arguments[place - 1] if place else ""
-        follows_name = bool(_FLAG.fullmatch(before) and _SECRET_NAME.search(before) and not argument.startswith("-"))
-        shown.append(_unless_filled_in(argument) if follows_name else _masked_argument(argument))
+        shown.append(_unless_filled_in(argument) if _is_value_of(before, argument) else _masked_argument(argument))
     return shown
+
+
+def _is_value_of(flag: str, argument: str) -> bool:
+    """Whether an argument is the secret that the one before it announces."""
+    if _SHORT_FLAG.fullmatch(flag):
+        return bool(_PASSWORD_LIKE.fullmatch(argument))
+    return bool(_FLAG.fullmatch(flag) and _SECRET_NAME.search(flag) and not argument.startswith("-"))
 
 
 def _masked_argument(argument: str) -> str:
@@ -88,7 +102,11 @@ def _masked_argument(argument: str) -> str:
         return _ADDRESS.sub(lambda found: _masked_address(found[0]), argument)
     if named is not None:
         return named[1] + _masked_argument(named[2])
-    return MASK if _KEY_LIKE.fullmatch(argument) else argument
+    return _without_keys(argument)
+
+
+def _without_keys(text: str) -> str:
+    return MASK if _KEY_LIKE.fullmatch(text) else _MARKED_KEY.sub(MASK, text)
 
 
 def _masked_address(address: str) -> str:
@@ -98,7 +116,7 @@ def _masked_address(address: str) -> str:
     except ValueError:
         return MASK
     user, at, host = parts.netloc.rpartition("@")
-    path = "/".join(MASK if _KEY_LIKE.fullmatch(step) else step for step in parts.path.split("/"))
+    path = "/".join(_without_keys(step) for step in parts.path.split("/"))
     query = "&".join(_masked_pair(*pair.partition("=")) for pair in parts.query.split("&")) if parts.query else ""
     login = f"{MASK if user else ''}{at}{host}"
     shown = urlunsplit((parts.scheme, login, path, query, MASK if parts.fragment else ""))

@@ -140,6 +140,8 @@ class Hits:
     total_found: int | None = None
     failed: Mapping[str, GatewayError] = field(default_factory=dict[str, GatewayError])
     """Sources that could not be searched while others could."""
+    unmet_filters: Sequence[str] = ()
+    """Filters that the server cannot judge."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import anyio
 
 from armarium.capabilities.gateway.errors import GatewayError, UpstreamBusy, UpstreamUnavailable
+from armarium.capabilities.gateway.filters import wishes
 from armarium.capabilities.gateway.model import (
     DiscoveryFilters,
     Hit,
@@ -54,7 +55,10 @@ class OwnServer:
         return Listing(resources)
 
     async def search(self, call: Call, question: Question, sources: Sequence[str], secrets: Secrets) -> Hits:
-        """The best of all asked collections, taken in turn: what one scores says nothing about another's."""
+        """The best of all asked collections, taken in turn: what one scores says nothing about another's. Passages have
+        no date, tags or owner here, so a wish for any of these finds nothing."""
+        if unmet := wishes(question.filters):
+            return Hits([], unmet_filters=unmet)
         found: dict[str, Sequence[SourceHit]] = {}
         failures: dict[str, GatewayError] = {}
 

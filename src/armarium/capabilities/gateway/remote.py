@@ -12,6 +12,7 @@ from armarium.capabilities.gateway import understanding
 from armarium.capabilities.gateway.access import hint_for
 from armarium.capabilities.gateway.contract import DISCOVER, RAW_RESULTS, SYNTHESIZED
 from armarium.capabilities.gateway.errors import GatewayError, UpstreamRefused
+from armarium.capabilities.gateway.filters import wishes
 from armarium.capabilities.gateway.model import (
     DiscoveryFilters,
     Hits,
@@ -81,7 +82,10 @@ class RemoteServer:
         return Listing(completed, dropped, synthesis_params)
 
     async def search(self, call: Call, question: Question, sources: Sequence[str], secrets: Secrets) -> Hits:
-        """What it finds in these of its sources."""
+        """What it finds in these of its sources; nothing where it takes no filters and some are wished for."""
+        unmet = wishes(question.filters)
+        if unmet and "filters" not in _declared(await self._tool(RAW_RESULTS, self._call_s)):
+            return Hits([], unmet_filters=unmet)
         asked = self._question(question, sources)
         body = await self._ask(call, RAW_RESULTS, asked, secrets, self._call_s, sources)
         return understanding.hits(self.spec.name, body, frozenset(sources), question.top_k)
@@ -173,10 +177,14 @@ def _completed(spec: ServerSpec, resource: Resource) -> Resource:
 
 def _accepted(tool: UpstreamTool, asked: Mapping[str, Any]) -> Json:
     """What the tool takes of what is asked: it need not know every option of the contract."""
-    declared = tool.input_schema.get("properties", {})
+    declared = _declared(tool)
     return {
         name: value for name, value in asked.items() if value is not None and (name in _ALWAYS_SENT or name in declared)
     }
+
+
+def _declared(tool: UpstreamTool) -> Mapping[str, Any]:
+    return tool.input_schema.get("properties", {})
 
 
 def _without(result: CallResult, secrets: Secrets) -> CallResult:

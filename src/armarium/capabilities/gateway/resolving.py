@@ -6,12 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from armarium.capabilities.gateway.access import may_see_server, may_use_source
-from armarium.capabilities.gateway.errors import GatewayError
+from armarium.capabilities.gateway.errors import GatewayError, UpstreamTimeout, UpstreamUnavailable
 from armarium.capabilities.gateway.fanout import Job, ask_all
 from armarium.capabilities.gateway.keyring import Keyring
 from armarium.capabilities.gateway.known import KnownResources
 from armarium.capabilities.gateway.model import DiscoveryFilters, RagServer, Resource, Secrets, Wanted
 from armarium.capabilities.gateway.refusals import InvalidSource, UnauthorizedSource
+from armarium.capabilities.gateway.server_files import BUILT_IN_SERVER
 from armarium.foundation.tools import Call
 
 _ECHOED = 80
@@ -75,9 +76,20 @@ class Resolver:
         if any(name is None for name, _ in named.values()):
             wanted |= set(searched)
         addressee = wanted if given and len(wanted) == 1 else set[str]()
-        await self._learn(call, [visible[name] for name in wanted], knowledge, given if addressee else {})
-        if stale := self._stale(named, visible, searched, knowledge):
-            await self._learn(call, stale, knowledge, given if addressee else {}, anew=True)
+        by_name = {name for name, _ in named.values() if name is not None}
+        if len(wanted) > 1:
+            knowledge.failed.update(self._lately_silent(call, [visible[name] for name in wanted - by_name]))
+        awaited = [visible[name] for name in wanted - knowledge.failed.keys()]
+        await self._learn(call, awaited, knowledge, given if addressee else {})
+        lacking = _lacking(named, visible, searched, knowledge)
+        stale = [visible[name] for name in lacking - knowledge.asked_now - knowledge.failed.keys()]
+        stale = [server for server in stale if not self._was_asked_in_vain(call, server)]
+        await self._learn(call, stale, knowledge, given if addressee else {}, anew=True)
+        lacking = _lacking(named, visible, searched, knowledge)
+        for name in knowledge.asked_now & (lacking | knowledge.failed.keys()):
+            failure = knowledge.failed.get(name)
+            if failure is None or isinstance(failure, UpstreamTimeout | UpstreamUnavailable):
+                self._known.asked_in_vain(call.principal, visible[name].spec, failure)
         for name in knowledge.failed:
             spec = visible[name].spec
             hinted = {source.id for source in spec.data_sources}
@@ -103,23 +115,37 @@ class Resolver:
 
     async def _told(self, call: Call, server: RagServer, given: Secrets) -> Mapping[str, Resource]:
         secrets = {**self._keyring.lent(call.principal, server.spec.name), **given}
-        listing = await server.discover(call, DiscoveryFilters(), secrets)
+        with self._keyring.in_use(call.principal, server.spec.name, secrets):
+            listing = await server.discover(call, DiscoveryFilters(), secrets)
         return self._known.learn(call.principal, server.spec, listing)
 
-    def _stale(
-        self,
-        named: Mapping[str, tuple[str | None, str]],
-        visible: Mapping[str, RagServer],
-        searched: Mapping[str, RagServer],
-        knowledge: _Knowledge,
-    ) -> list[RagServer]:
-        """Servers that may have got a source since they last told, because somebody asks for one not known."""
-        names: set[str] = set()
-        for server, source_id in named.values():
-            candidates = searched if server is None else {server} & set(visible)
-            if not any(source_id in knowledge.resources.get(name, ()) for name in candidates):
-                names |= set(candidates)
-        return [visible[name] for name in names - knowledge.asked_now]
+    def _lately_silent(self, call: Call, servers: Iterable[RagServer]) -> dict[str, GatewayError]:
+        """Those of many servers for which the caller waited in vain a moment ago, and of which nothing is known."""
+        return {
+            server.spec.name: failure
+            for server in servers
+            if (failure := self._known.lately_failed(call.principal, server.spec)) is not None
+            and self._known.get(call.principal, server.spec) is None
+        }
+
+    def _was_asked_in_vain(self, call: Call, server: RagServer) -> bool:
+        """Asking our own costs nothing, and a project that was just made is to be found."""
+        return server.spec.name != BUILT_IN_SERVER and self._known.was_asked_in_vain(call.principal, server.spec)
+
+
+def _lacking(
+    named: Mapping[str, tuple[str | None, str]],
+    visible: Mapping[str, RagServer],
+    searched: Mapping[str, RagServer],
+    knowledge: _Knowledge,
+) -> set[str]:
+    """Servers that may have got a source since they last told, because somebody asks for one not known."""
+    names: set[str] = set()
+    for server, source_id in named.values():
+        candidates = searched if server is None else {server} & set(visible)
+        if not any(source_id in knowledge.resources.get(name, ()) for name in candidates):
+            names |= set(candidates)
+    return names
 
 
 def _split(asked: str, servers: Mapping[str, RagServer]) -> tuple[str | None, str]:

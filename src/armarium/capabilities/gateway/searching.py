@@ -70,7 +70,8 @@ class Searching:
     async def _ask(self, call: Call, question: Question, chosen: Chosen, given: Secrets) -> Hits:
         name = chosen.server.spec.name
         secrets = self._keyring.for_sources(call.principal, name, chosen.resources.values(), given)
-        return await chosen.server.search(call, question, list(chosen.resources), secrets)
+        with self._keyring.in_use(call.principal, name, secrets):
+            return await chosen.server.search(call, question, list(chosen.resources), secrets)
 
     async def _looked_at_again(self, question: Question, hits: list[MergedHit]) -> tuple[list[MergedHit], bool]:
         look = self._second_look
@@ -83,7 +84,8 @@ def _told(hits: Hits | None, elapsed_ms: float) -> Json:
     if hits is None:
         return {"hits": 0, "elapsed_ms": elapsed_ms}
     told: Json = {"hits": len(hits.hits), "elapsed_ms": elapsed_ms}
-    return told | ({"dropped": hits.dropped} if hits.dropped else {})
+    more = {"dropped": hits.dropped, "unmet_filters": list(hits.unmet_filters)}
+    return told | {name: value for name, value in more.items() if value}
 
 
 def hit_as_json(merged_hit: MergedHit) -> Json:

@@ -18,6 +18,8 @@ OPEN_MODES: Final = frozenset({"username", "none"})
 """Those that ask nothing of a caller besides their name."""
 
 SERVER_NAME = r"[A-Za-z][A-Za-z0-9_-]{0,63}"
+ADDRESS: Final = r"[hH][tT][tT][pP][sS]?://(\[[0-9A-Fa-f:.]+\]|[^\s/?#@:\[\]\\]+)(:[0-9]{0,5})?([/?#]\S*)?"
+"""Of a server: a host, perhaps a port, and nobody who logs in."""
 _NAME = re.compile(SERVER_NAME)
 _LONGEST_ID = 512
 _RULES = {
@@ -94,7 +96,9 @@ class ServerEntry(_Entry):
     enabled: bool = True
     """Whether it is used; a server that is not may be described without saying how to reach it."""
     ui: UiHints = UiHints()
-    data_sources: tuple[DataSource, ...] = Field(default=(), alias="dataSources")
+    data_sources: tuple[DataSource, ...] = Field(
+        default=(), alias="dataSources", json_schema_extra={"uniqueItems": True}
+    )
     """Hints about its sources."""
     type: Literal["stdio", "http"] | None = None
     """Told by `command` or `url` when left out."""
@@ -106,7 +110,7 @@ class ServerEntry(_Entry):
     """Variables of the program's environment; `${NAME}` is filled from ours."""
     cwd: str | None = None
     """Directory the program starts in."""
-    url: str | None = None
+    url: str | None = Field(default=None, json_schema_extra={"pattern": f"^{ADDRESS}$"})
     """Address that speaks streamable HTTP."""
     headers: dict[str, str] = {}
     """Headers of every request; `${NAME}` is filled from the environment."""
@@ -125,10 +129,10 @@ class ServerEntry(_Entry):
         except ValueError:
             usable = False
             parts = None
-        if not usable:
-            raise ValueError("must be an http:// or https:// address")
-        if parts is not None and (parts.username or parts.password):
+        if usable and parts is not None and "@" in parts.netloc:
             raise ValueError("must not hold a name or password; use `headers`")
+        if not usable or not re.fullmatch(ADDRESS, url):
+            raise ValueError("must be an http:// or https:// address")
         return url
 
     @field_validator("data_sources")

@@ -147,7 +147,8 @@ def parse_entries(content: bytes, *, source: str) -> dict[str, ServerEntry]:
     if twice:
         raise _invalid([f"{source} has the key `{name[:80]}` twice in one object" for name in twice])
     values: dict[str, Any] = dict(parsed)  # pyright: ignore[reportUnknownArgumentType] any JSON
-    values.pop(SCHEMA_KEY, None)
+    if not isinstance(values.pop(SCHEMA_KEY, ""), str):
+        raise _invalid([f"{source}: `{SCHEMA_KEY}` must be a string"])
     if set(values) == {"mcpServers"} and isinstance(values["mcpServers"], dict):
         # What most clients call the same list.
         values = dict(values["mcpServers"])  # pyright: ignore[reportUnknownArgumentType] any JSON

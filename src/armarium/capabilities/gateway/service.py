@@ -13,6 +13,7 @@ from armarium.capabilities.gateway.contract import DEFAULT_PAGE_SIZE, answer
 from armarium.capabilities.gateway.discovery import Discovery
 from armarium.capabilities.gateway.errors import UpstreamBusy, UpstreamTimeout
 from armarium.capabilities.gateway.fanout import Job, ask_all
+from armarium.capabilities.gateway.filters import check_filters
 from armarium.capabilities.gateway.keyring import Keyring, check_addressee
 from armarium.capabilities.gateway.known import KnownResources
 from armarium.capabilities.gateway.model import (
@@ -112,6 +113,7 @@ class Gateway:
         """The best hits in the sources named, and which of them could not be searched."""
         started = time.perf_counter()
         _check_query(question)
+        check_filters(question.filters)
         resolution = await self._resolved(call, wanted, given)
         found = await self._searched(call, question, resolution, given)
         stats = {"total_found": found.total_found, "top_k": question.top_k, "elapsed_ms": ms_since(started)}
@@ -229,7 +231,8 @@ class Gateway:
         async def ask() -> ServerAnswer | None:
             if not await server.can_synthesize():
                 return None
-            return await server.synthesize(call, question, list(chosen.resources), synthesis, secrets)
+            with self._keyring.in_use(call.principal, name, secrets):
+                return await server.synthesize(call, question, list(chosen.resources), synthesis, secrets)
 
         within_s = server.spec.timeouts.call_s or self._deadlines.call_s
         answers = await ask_all({name: Job(ask, within_s)})

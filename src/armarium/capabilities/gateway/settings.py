@@ -50,8 +50,8 @@ class GatewayLimits(Section):
     top_k_max: int = Field(default=100, ge=1, le=1000)
     """Most hits of one search."""
     rate_per_minute: int | None = Field(default=None, ge=1)
-    """Calls of one caller, of the three tools and of tools of servers together; a minute's worth may come at once.
-    Without a number, as many as come."""
+    """Calls of one caller, of the three tools, their routes and tools of servers together; a minute's worth may come at
+    once. Without a number, as many as come."""
     breaker: BreakerSettings = BreakerSettings()
 
 

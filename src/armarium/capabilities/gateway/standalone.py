@@ -19,6 +19,7 @@ from armarium.capabilities.gateway.contract import (
     standalone_inputs,
 )
 from armarium.capabilities.gateway.errors import GatewayError, UpstreamUnavailable
+from armarium.capabilities.gateway.filters import check_filters, wishes
 from armarium.capabilities.gateway.merging import MergedHit
 from armarium.capabilities.gateway.model import Hit, Json
 from armarium.capabilities.gateway.own import as_hit
@@ -71,7 +72,8 @@ class FilesServer:
         """Passages, best first. They have no date, tags or owner, so a wish for any of these finds nothing."""
         started = time.perf_counter()
         self._admit(args)
-        unmet = [name for name, wish in (args.filters or {}).items() if wish]
+        check_filters(args.filters)
+        unmet = wishes(args.filters)
         hits: Sequence[Hit] = () if unmet else await self._found(call, args.query, args.top_k)
         stats = {"total_found": len(hits), "top_k": args.top_k or DEFAULT_TOP_K, "elapsed_ms": ms_since(started)}
         meta: Json = {"elapsed_ms": ms_since(started)} | ({"unmet_filters": unmet} if unmet else {})

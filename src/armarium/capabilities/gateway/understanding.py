@@ -11,6 +11,7 @@ import orjson
 
 from armarium.capabilities.gateway.contract import DISPLAY_FIELDS
 from armarium.capabilities.gateway.errors import GatewayError, UpstreamProtocol
+from armarium.capabilities.gateway.filters import FILTERS
 from armarium.capabilities.gateway.model import Hit, Hits, Json, Listing, Resource, ServerAnswer
 from armarium.capabilities.gateway.refusals import REFUSALS
 from armarium.capabilities.gateway.server_entries import AUTH_MODES, OPEN_MODES
@@ -90,7 +91,13 @@ def hits(server: str, body: Json, asked: Collection[str], most: int) -> Hits:
     # Stable: what a server gave the same score stays in its order.
     allowed.sort(key=lambda each: -each.score)
     stats = _object(results.get("stats")) or {}
-    return Hits(allowed[:most], dropped + len(found) - len(allowed), _whole(stats.get("total_found")))
+    unmet = _texts((_object(body.get("meta_data")) or {}).get("unmet_filters"))
+    return Hits(
+        allowed[:most],
+        dropped + len(found) - len(allowed),
+        _whole(stats.get("total_found")),
+        unmet_filters=[name for name in FILTERS if name in unmet],
+    )
 
 
 def hit(entry: Json, place: int, only_source: str | None = None) -> Hit | None:

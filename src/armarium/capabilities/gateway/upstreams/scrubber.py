@@ -7,7 +7,7 @@ from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from armarium.capabilities.gateway.sensitive import scrubbed, secrets_in
+from armarium.capabilities.gateway.sensitive import SHORTEST_KEY, scrubbed, secrets_in
 from armarium.capabilities.gateway.server_files import HttpTransport, ServerSpec, StdioTransport
 
 
@@ -15,7 +15,8 @@ class Scrubber:
     """What to mask of one server's words."""
 
     def __init__(self, spec: ServerSpec) -> None:
-        self._standing = set(_words(_configured(spec)))
+        # Those of a few letters are switches such as `1` or `yes`, and no keys.
+        self._standing = {word for word in _words(_configured(spec)) if len(word) >= SHORTEST_KEY}
         self._in_flight: Counter[str] = Counter()
 
     @contextmanager
