@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from armarium.capabilities.gateway.access import may_see_server, may_use_source
-from armarium.capabilities.gateway.errors import GatewayError, UpstreamTimeout, UpstreamUnavailable
-from armarium.capabilities.gateway.fanout import Job, ask_all
-from armarium.capabilities.gateway.keyring import Keyring
-from armarium.capabilities.gateway.known import KnownResources
-from armarium.capabilities.gateway.model import DiscoveryFilters, RagServer, Resource, Secrets, Wanted
+from armarium.capabilities.gateway.errors import GatewayError
+from armarium.capabilities.gateway.learning import Asked, Knowledge, Learner
+from armarium.capabilities.gateway.model import RagServer, Resource, Secrets, Wanted
 from armarium.capabilities.gateway.refusals import InvalidSource, UnauthorizedSource
-from armarium.capabilities.gateway.server_files import BUILT_IN_SERVER
 from armarium.foundation.tools import Call
 
 _ECHOED = 80
@@ -46,106 +43,20 @@ class Resolution:
     errors: Sequence[SourceError]
 
 
-@dataclass(frozen=True, slots=True)
-class _Knowledge:
-    """What is known of the caller's servers: their sources, or why they are not known."""
-
-    resources: dict[str, Mapping[str, Resource]] = field(default_factory=dict[str, Mapping[str, Resource]])
-    failed: dict[str, GatewayError] = field(default_factory=dict[str, GatewayError])
-    asked_now: set[str] = field(default_factory=set[str])
-    expected: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
-    """Which of the ids asked for belong to a server that does not answer: by its entry, or by what it told before."""
-
-
 class Resolver:
     """Finds sources for callers. Nothing is asked of a server that its caller may not see."""
 
-    def __init__(self, known: KnownResources, keyring: Keyring, *, discover_s: float) -> None:
-        self._known = known
-        self._keyring = keyring
-        self._discover_s = discover_s
+    def __init__(self, learner: Learner) -> None:
+        self._learner = learner
 
-    async def resolve(self, call: Call, servers: Mapping[str, RagServer], asked: Wanted, given: Secrets) -> Resolution:
+    async def resolve(self, call: Call, servers: Mapping[str, RagServer], wanted: Wanted, given: Secrets) -> Resolution:
         """`servers` are all there are. Ids are `<server>:<id>`, or the server's own where only one of the caller's
         servers has it, or of those the caller names; a name of a server before a colon always means that server."""
+        named = {each: _split(each, servers) for each in dict.fromkeys(wanted.sources)}
         visible = {name: server for name, server in servers.items() if may_see_server(call.principal, server.spec)}
-        searched = {name: server for name, server in visible.items() if not asked.servers or name in asked.servers}
-        named = {each: _split(each, servers) for each in dict.fromkeys(asked.sources)}
-        knowledge = _Knowledge()
-        wanted = {name for name, _ in named.values() if name in visible}
-        if any(name is None for name, _ in named.values()):
-            wanted |= set(searched)
-        addressee = wanted if given and len(wanted) == 1 else set[str]()
-        by_name = {name for name, _ in named.values() if name is not None}
-        if len(wanted) > 1:
-            knowledge.failed.update(self._lately_silent(call, [visible[name] for name in wanted - by_name]))
-        awaited = [visible[name] for name in wanted - knowledge.failed.keys()]
-        await self._learn(call, awaited, knowledge, given if addressee else {})
-        lacking = _lacking(named, visible, searched, knowledge)
-        stale = [visible[name] for name in lacking - knowledge.asked_now - knowledge.failed.keys()]
-        stale = [server for server in stale if not self._was_asked_in_vain(call, server)]
-        await self._learn(call, stale, knowledge, given if addressee else {}, anew=True)
-        lacking = _lacking(named, visible, searched, knowledge)
-        for name in knowledge.asked_now & (lacking | knowledge.failed.keys()):
-            failure = knowledge.failed.get(name)
-            if failure is None or isinstance(failure, UpstreamTimeout | UpstreamUnavailable):
-                self._known.asked_in_vain(call.principal, visible[name].spec, failure)
-        for name in knowledge.failed:
-            spec = visible[name].spec
-            hinted = {source.id for source in spec.data_sources}
-            asked_ids = {source_id for _, source_id in named.values()}
-            had = {each for each in asked_ids if self._known.had(call.principal, spec, each)}
-            knowledge.expected[name] = (hinted & asked_ids) | had
+        searched = {name: server for name, server in visible.items() if not wanted.servers or name in wanted.servers}
+        knowledge = await self._learner.learn(call, Asked(named, visible, searched), given)
         return _resolution(call, named, servers, searched, knowledge)
-
-    async def _learn(
-        self, call: Call, servers: Iterable[RagServer], knowledge: _Knowledge, given: Secrets, *, anew: bool = False
-    ) -> None:
-        jobs: dict[str, Job[Mapping[str, Resource]]] = {}
-        for server in servers:
-            resources = None if anew else self._known.get(call.principal, server.spec)
-            if resources is not None:
-                knowledge.resources[server.spec.name] = resources
-            else:
-                jobs[server.spec.name] = Job(lambda server=server: self._told(call, server, given), self._discover_s)
-        answers = await ask_all(jobs)
-        knowledge.resources.update(answers.answered)
-        knowledge.failed.update(answers.failed)
-        knowledge.asked_now.update(jobs)
-
-    async def _told(self, call: Call, server: RagServer, given: Secrets) -> Mapping[str, Resource]:
-        secrets = {**self._keyring.lent(call.principal, server.spec.name), **given}
-        with self._keyring.in_use(call.principal, server.spec.name, secrets):
-            listing = await server.discover(call, DiscoveryFilters(), secrets)
-        return self._known.learn(call.principal, server.spec, listing)
-
-    def _lately_silent(self, call: Call, servers: Iterable[RagServer]) -> dict[str, GatewayError]:
-        """Those of many servers for which the caller waited in vain a moment ago, and of which nothing is known."""
-        return {
-            server.spec.name: failure
-            for server in servers
-            if (failure := self._known.lately_failed(call.principal, server.spec)) is not None
-            and self._known.get(call.principal, server.spec) is None
-        }
-
-    def _was_asked_in_vain(self, call: Call, server: RagServer) -> bool:
-        """Asking our own costs nothing, and a project that was just made is to be found."""
-        return server.spec.name != BUILT_IN_SERVER and self._known.was_asked_in_vain(call.principal, server.spec)
-
-
-def _lacking(
-    named: Mapping[str, tuple[str | None, str]],
-    visible: Mapping[str, RagServer],
-    searched: Mapping[str, RagServer],
-    knowledge: _Knowledge,
-) -> set[str]:
-    """Servers that may have got a source since they last told, because somebody asks for one not known."""
-    names: set[str] = set()
-    for server, source_id in named.values():
-        candidates = searched if server is None else {server} & set(visible)
-        if not any(source_id in knowledge.resources.get(name, ()) for name in candidates):
-            names |= set(candidates)
-    return names
 
 
 def _split(asked: str, servers: Mapping[str, RagServer]) -> tuple[str | None, str]:
@@ -158,7 +69,7 @@ def _resolution(
     named: Mapping[str, tuple[str | None, str]],
     servers: Mapping[str, RagServer],
     searched: Mapping[str, RagServer],
-    knowledge: _Knowledge,
+    knowledge: Knowledge,
 ) -> Resolution:
     chosen: dict[str, Chosen] = {}
     errors: list[SourceError] = []
@@ -175,7 +86,7 @@ def _resolution(
     return Resolution(chosen, errors)
 
 
-def _bare(call: Call, source_id: str, searched: Mapping[str, RagServer], knowledge: _Knowledge) -> RagServer:
+def _bare(call: Call, source_id: str, searched: Mapping[str, RagServer], knowledge: Knowledge) -> RagServer:
     """The one server among those searched that has a source of this id."""
     if not searched:
         raise InvalidSource(
@@ -204,7 +115,7 @@ def _bare(call: Call, source_id: str, searched: Mapping[str, RagServer], knowled
     raise _unknown(source_id)
 
 
-def _allowed(call: Call, server: RagServer, source_id: str, knowledge: _Knowledge) -> Resource:
+def _allowed(call: Call, server: RagServer, source_id: str, knowledge: Knowledge) -> Resource:
     resource = knowledge.resources.get(server.spec.name, {}).get(source_id)
     if not may_use_source(call.principal, server.spec, source_id, resource):
         raise UnauthorizedSource(

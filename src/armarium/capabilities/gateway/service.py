@@ -16,6 +16,7 @@ from armarium.capabilities.gateway.fanout import Job, ask_all
 from armarium.capabilities.gateway.filters import check_filters
 from armarium.capabilities.gateway.keyring import Keyring, check_addressee
 from armarium.capabilities.gateway.known import KnownResources
+from armarium.capabilities.gateway.learning import Learner
 from armarium.capabilities.gateway.model import (
     DiscoveryFilters,
     Json,
@@ -81,7 +82,7 @@ class Gateway:
         self._keyring = Keyring(connections, tokens)
         discover_s = rules.deadlines.discover_s
         self._discovery = Discovery(self._known, self._keyring, discover_s=discover_s)
-        self._resolver = Resolver(self._known, self._keyring, discover_s=discover_s)
+        self._resolver = Resolver(Learner(self._known, self._keyring, discover_s=discover_s))
         self._searching = Searching(self._keyring, call_s=rules.deadlines.call_s, second_look=second_look)
         self.servers_changed()
 
