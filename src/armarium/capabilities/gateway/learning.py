@@ -33,7 +33,7 @@ class Asked:
     @property
     def servers_named(self) -> set[str]:
         """Servers that have to be asked, for the caller says so."""
-        return {name for name, _ in self.named.values() if name in self.visible}
+        return {name for name, _ in self.named.values() if name is not None and name in self.visible}
 
     @property
     def servers(self) -> set[str]:
