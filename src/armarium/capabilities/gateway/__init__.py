@@ -6,8 +6,9 @@ The service     service (what the three tools do), model (its words), contract (
 A question      resolving and learning (ids to servers), fanout (asks several at once), filters, searching and merging
                 (hits of all in one order), synthesis and provided (answers), discovery and overview (what there is),
                 telling (how it went)
-Servers         remote (one behind a connection), own (what is kept here), understanding (what servers answer), known
-                (what they told lately), proxy and declared (tools of generic servers), standalone (`rag-server`)
+Servers         remote (one behind a connection), own (what is kept here), understanding and untrusted (what servers
+                answer), known (what they told lately), proxy and declared (tools of generic servers), standalone
+                (`rag-server`)
 Who may what    access (groups), refusals and errors, sensitive (parameters that are secrets), connections (tokens lent
                 to us), capability_tokens and keys (tokens of ours), keyring (which of them goes where)
 The registry    server_files (both files), server_entries (one server), server_schema (for editors), live (what is in
