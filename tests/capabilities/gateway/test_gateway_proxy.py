@@ -116,6 +116,21 @@ def test_half_a_character_in_a_question_is_refused_and_the_server_asked_keeps_it
         assert asked("horn") == (200, first), "the hits name the process that found them"
 
 
+async def test_how_far_a_tool_is_reaches_whoever_called_it(house: House) -> None:
+    house.write("mcp.json", {"odd": HOSTILE})
+    reload(house)
+    await house.tools_become("anna", lambda names: "odd.progress" in names)
+    heard: list[tuple[float, float | None, str | None]] = []
+
+    async def note(progress: float, total: float | None, message: str | None) -> None:
+        heard.append((progress, total, message))
+
+    async with connected(house.process.url, key="key-of-anna") as client:
+        assert not (await client.mcp.call_tool("odd.progress", {}, progress_callback=note)).is_error
+        await until(lambda: len(heard) == 2)
+    assert heard == [(1, 2, "step 1"), (2, 2, "step 2")]
+
+
 @dataclass
 class Server:
     """One that tells its tools when the test lets it."""
@@ -124,10 +139,11 @@ class Server:
     may_tell: anyio.Event = field(default_factory=anyio.Event)
     is_asked: bool = False
     name: str = "one"
+    groups: tuple[str, ...] = ()
 
     @property
     def spec(self) -> ServerSpec:
-        return ServerSpec(self.name, self.kind, None)
+        return ServerSpec(self.name, self.kind, None, groups=self.groups)
 
     async def tools(self) -> list[UpstreamTool]:
         self.is_asked = True
@@ -188,4 +204,41 @@ async def test_a_tool_that_was_listed_a_moment_ago_is_not_called_on_what_is_a_ra
         servers.become(servers.server)
         servers.server = Server("generic")
         assert shelf.tools_for(ANNA) == [], "they were dropped, not hidden"
+        tasks.cancel_scope.cancel()
+
+
+async def test_whoever_shows_the_tools_is_told_when_they_come_and_when_they_go() -> None:
+    server = Server("generic")
+    server.may_tell.set()
+    servers = Servers(server)
+    shelf = ProxyShelf(cast(LiveServers, servers))
+    seen: list[list[str]] = []
+    stop_listening = shelf.on_change(lambda: seen.append([tool.name for tool in shelf.tools_for(ANNA)]))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(shelf.keep_filled)
+        servers.become(server)
+        await until(lambda: seen[-1:] == [["one.look"]])
+        servers.become(Server("rag"))
+        assert seen[-1] == []
+        stop_listening()
+        told = len(seen)
+        servers.become(server)
+        await until(lambda: bool(shelf.tools_for(ANNA)))
+        assert len(seen) == told
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_tool_that_was_listed_a_moment_ago_is_not_called_by_whoever_may_not_see_its_server_now() -> None:
+    server = Server("generic")
+    server.may_tell.set()
+    servers = Servers(server)
+    shelf = ProxyShelf(cast(LiveServers, servers))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(shelf.keep_filled)
+        servers.become(server)
+        await until(lambda: bool(shelf.tools_for(ANNA)))
+        (tool,) = shelf.tools_for(ANNA)
+        server.groups = ("legal",)
+        with pytest.raises(UpstreamUnavailable, match="no longer served"):
+            await tool.run(Call(ANNA, Pulse(None)), {})
         tasks.cancel_scope.cancel()
