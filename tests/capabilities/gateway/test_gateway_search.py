@@ -384,3 +384,11 @@ async def test_a_caller_who_goes_away_ends_the_question_to_the_server() -> None:
             await began.wait()
             tasks.cancel_scope.cancel()
         await ended.wait()
+
+
+async def test_without_a_number_a_search_gives_eight_hits() -> None:
+    upstream = FakeUpstream([resource("a")], [hit(f"h{number:02}", "a", 1.0) for number in range(12)])
+    served = rig({"one": upstream})
+    assert len(await served.hits(ANNA, "a")) == 8
+    (asked,) = upstream.calls_of(RAW_RESULTS)
+    assert asked["top_k"] == 8
