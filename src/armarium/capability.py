@@ -47,6 +47,9 @@ class Capability:
     dynamic: ToolShelf | None = None
     """Tools that come and go, each for the callers who may see it. A fixed tool of the same name goes first."""
 
+    is_ready: Callable[[], bool] = lambda: True
+    """Whether it can do its work now; `/health` asks, so the answer must be at hand."""
+
     @property
     def every_tool(self) -> Sequence[ToolSpec]:
         """What can be called, whatever the way in: the tools, and those that only routes name."""

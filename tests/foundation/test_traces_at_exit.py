@@ -18,7 +18,8 @@ import yaml
 
 from support.server import ServerProcess, installed_command
 
-PROMISED_S = 5.0
+PROMISED_S = 40.0
+"""Generous for a busy machine, and less than the exporter takes when nobody stops it."""
 GREETING = {
     "jsonrpc": "2.0",
     "id": 1,
@@ -111,7 +112,7 @@ def test_a_collector_that_never_answers_does_not_hold_a_client_up_that_leaves(co
         )
         took_s = time.monotonic() - since
     assert (ended.returncode, ended.stdout.count(b'"result"')) == (0, 1)
-    assert took_s < PROMISED_S + 2, "the start is in it as well"
+    assert took_s < PROMISED_S, "the start is in it as well"
 
 
 def test_the_last_traces_of_a_server_that_is_stopped_reach_the_collector(config: Path) -> None:

@@ -15,12 +15,16 @@ from pathlib import Path
 from typing import Any
 
 from armarium.foundation.errors import ConfigError
+from armarium.foundation.files.private import make_private_directory
 
 _log = logging.getLogger(__name__)
 
 _MOMENT_S = 0.05
 _PATIENCE_S = 10.0
 _MOST_PENDING = 100_000
+
+_VERSION = 1
+"""`PRAGMA user_version` of the files this program writes; those of the first release have 0, and the same tables."""
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS calls (
@@ -226,17 +230,20 @@ def _has_costs(connection: sqlite3.Connection) -> bool:
 
 def _open_for_writing(file: Path) -> sqlite3.Connection:
     try:
-        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_private_directory(file.parent)
         file.touch(mode=0o600, exist_ok=True)
         with ExitStack() as undo:
             connection = undo.enter_context(
                 closing(sqlite3.connect(file, check_same_thread=False, timeout=_PATIENCE_S))
             )
+            found = _check_version(connection, file)
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = NORMAL")
             connection.executescript(_SCHEMA)
             if not _has_costs(connection):
                 connection.execute("ALTER TABLE calls ADD COLUMN cost REAL NOT NULL DEFAULT 0")
+            if found != _VERSION:  # not for nothing: it waits for whoever writes
+                connection.execute(f"PRAGMA user_version = {_VERSION}")
             undo.pop_all()
             return connection
     except (OSError, sqlite3.Error) as error:
@@ -248,7 +255,22 @@ def _open_for_writing(file: Path) -> sqlite3.Connection:
 
 
 def _open_for_reading(file: Path) -> sqlite3.Connection:
-    return sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True, timeout=_PATIENCE_S)
+    with ExitStack() as undo:
+        address = f"{file.absolute().as_uri()}?mode=ro"
+        connection = undo.enter_context(closing(sqlite3.connect(address, uri=True, timeout=_PATIENCE_S)))
+        _check_version(connection, file)
+        undo.pop_all()
+        return connection
+
+
+def _check_version(connection: sqlite3.Connection, file: Path) -> int:
+    [found] = connection.execute("PRAGMA user_version").fetchone()
+    if found > _VERSION:
+        raise ConfigError(
+            f"the audit trail {file} has version {found}, this program reads up to {_VERSION}",
+            hint="update Armarium, or name another file in `audit.file`",
+        )
+    return found
 
 
 def _glob_escaped(text: str) -> str:

@@ -61,6 +61,18 @@ class ToolFailed(ArmariumError):
     code = "TOOL_FAILED"
 
 
+class TooManyCalls(ArmariumError):
+    """The caller has as much in flight as it may: calls, or bytes of answers. Later the same call works."""
+
+    code, retryable, http_status = "TOO_MANY_CALLS", True, 429
+
+
+class ResponseTooLarge(ArmariumError):
+    """The answer, encoded, is larger than an answer may be. What the call changed stays changed."""
+
+    code, http_status = "RESPONSE_TOO_LARGE", 400
+
+
 class NotInGroup(ArmariumError):
     """The caller is in none of the groups that may do this."""
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from armarium.foundation.errors import ConfigError
+from armarium.foundation.files.private import make_private_directory
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,7 @@ def ensure_token(path: Path) -> str:
 
 
 def _make_token(path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_private_directory(path.parent)
     fresh = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:

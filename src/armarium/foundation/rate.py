@@ -36,20 +36,27 @@ class RateLimit:
 
     def take(self, caller: str) -> None:
         """One call of a caller; refused when it is one too many, with how long to wait."""
+        self.reserve(caller, patience_s=0)
+
+    def reserve(self, caller: str, patience_s: float) -> float:
+        """One call of a caller: how many seconds it has to wait; refused when that is more than `patience_s`."""
         now = self._clock()
         bucket = self._buckets.get(caller) or self._new_bucket(caller, now)
         bucket.tokens = min(self._burst, bucket.tokens + (now - bucket.filled_at) * self._rate)
         bucket.filled_at = now
-        if bucket.tokens < 1:
-            wait_ms = max(1, math.ceil((1 - bucket.tokens) / self._rate * 1000))
+        wait_s = max(0.0, (1 - bucket.tokens) / self._rate)
+        if wait_s > patience_s:
+            wait_ms = max(1, math.ceil(wait_s * 1000))
             raise self._refusal("too many calls", hint=f"try again in {wait_ms} ms", retry_after_ms=wait_ms)
         bucket.tokens -= 1
+        return wait_s
 
     def _new_bucket(self, caller: str, now: float) -> _Bucket:
         if len(self._buckets) >= _SWEEP_AT:
             # A bucket that is full again by now is the same as none.
-            full_after = self._burst / self._rate
             self._buckets = {
-                other: bucket for other, bucket in self._buckets.items() if now - bucket.filled_at < full_after
+                other: bucket
+                for other, bucket in self._buckets.items()
+                if (now - bucket.filled_at) * self._rate < self._burst - bucket.tokens
             }
         return self._buckets.setdefault(caller, _Bucket(float(self._burst), now))

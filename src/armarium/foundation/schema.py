@@ -27,12 +27,13 @@ class SchemaCheck:
 
     def check(self, value: object) -> None:
         """Raise `InvalidArgument` naming the field, if the value does not fit; its class says what kind of misfit."""
-        if self._validator.is_valid(value):
-            return
-        error = next(iter(self._validator.iter_errors(value)))
-        raise _kind_of(error)(
-            self._in_words(error, value), field=_field_of(error) or None, argument=_absent_argument(error)
-        )
+        try:
+            # Stops at the first mistake; a list of all of them can take a thousand times as long.
+            self._validator.validate(value)
+        except jsonschema_rs.ValidationError as error:
+            raise _kind_of(error)(
+                self._in_words(error, value), field=_field_of(error) or None, argument=_absent_argument(error)
+            ) from None
 
     def misfits(self, value: Mapping[str, Any]) -> frozenset[str]:
         """The arguments that do not fit, or have something inside that does not."""
@@ -96,7 +97,12 @@ class SchemaCheck:
     def _not_one_of(self, error: jsonschema_rs.ValidationError, field: str) -> str:
         what = self._schema.get("properties", {}).get(field, {}).get("title") or field
         supported = ", ".join(str(option) for option in error.kind.as_dict()["options"])
-        return f"unsupported {what}: {_shortened(str(error.instance))}; supported: {supported}"
+        return f"{_refusal_of(what)}: {_shortened(str(error.instance))}; supported: {supported}"
+
+
+def _refusal_of(what: str) -> str:
+    """A mode is right or wrong; what else there is to choose from, others may support."""
+    return f"invalid {what}" if what.endswith(" mode") else f"unsupported {what}"
 
 
 def _nothing_elsewhere(uri: str) -> NoReturn:

@@ -100,14 +100,43 @@ class SessionSettings(Section):
     max_lifetime: Duration = None
     """A session older than this is closed, used or not."""
     max_sessions: int = Field(default=10_000, gt=0)
-    """More sessions than this are refused with 503 until others end."""
+    """When this many sessions are open, a new one closes the session that is idle for the longest time, of the caller
+    who has the most. When none is idle, new ones are refused with 503."""
+    max_sessions_per_caller: int = Field(default=1000, gt=0)
+    """When a caller has this many sessions, a new one closes their own that is idle for the longest time. When none is
+    idle, new ones are refused with 429. Without keys, all callers of an address count as one here."""
 
 
 class LimitSettings(Section):
-    """What a single call may cost."""
+    """What a call may cost, and what one caller may have in flight. A caller is a key; without keys a session, or an
+    address where there is no session; over stdio the process."""
 
     call_timeout: Duration = 330.0
     """A call that takes longer is stopped with DEADLINE_EXCEEDED, unless its tool allows more."""
+    max_argument_values: int = Field(default=200_000, gt=0)
+    """Most values in the arguments of a call, at any depth. A larger HTTP body is refused before it is parsed."""
+    max_argument_depth: int = Field(default=64, gt=0, le=500)
+    """How deep the arguments of a call may be nested."""
+    max_response_bytes: int = Field(default=64 * 1024 * 1024, gt=0)
+    """A call whose answer is larger than this as JSON fails with RESPONSE_TOO_LARGE."""
+    calls_in_flight: int = Field(default=256, gt=0)
+    """Most calls of one caller at a time; more are refused with TOO_MANY_CALLS, over plain HTTP with 429."""
+    searches_in_flight: int = Field(default=16, gt=0)
+    """Most searches of one caller that run at a time; more wait for their turn, within their `call_timeout`."""
+    response_bytes_in_flight: int = Field(default=64 * 1024 * 1024, gt=0)
+    """Most bytes of large answers of one caller in memory; more wait, and those that find eight times as much waiting
+    are refused with TOO_MANY_CALLS."""
+    total_response_bytes_in_flight: int = Field(default=256 * 1024 * 1024, gt=0)
+    """The same for all callers together."""
+    request_bytes_in_flight: int = Field(default=64 * 1024 * 1024, gt=0)
+    """Most bytes of large HTTP bodies of one caller in memory; more wait, and are refused with 429 after 30 seconds."""
+    total_request_bytes_in_flight: int = Field(default=256 * 1024 * 1024, gt=0)
+    """The same for all callers together."""
+    requests_per_second: Annotated[float, Field(gt=0)] | None = 500.0
+    """Most HTTP requests of one caller per second, over a longer time. A faster one waits up to a second and is then
+    refused with 429; null means no limit."""
+    request_burst: int = Field(default=2000, gt=0)
+    """How many requests a caller may send at once before that limit counts."""
 
 
 class AuditSettings(Section):

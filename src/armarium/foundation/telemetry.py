@@ -20,6 +20,8 @@ _OWN_ATTRIBUTES = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asct
 
 
 _FIELDS = "armarium_fields"
+_LEVELS = {"WARNING": "WARN"}
+"""Levels as structured logs name them."""
 
 # A collector that does not answer must not keep a server from ending. An export gives up before we give up on it, so
 # that its thread does not still write to the log while the interpreter ends.
@@ -47,7 +49,7 @@ class JsonLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, Any] = {
             "time": timestamp(datetime.fromtimestamp(record.created, UTC)),
-            "level": record.levelname,
+            "level": _LEVELS.get(record.levelname, record.levelname),
             "msg": record.getMessage(),
         }
         fields: dict[str, Any] | None = getattr(record, _FIELDS, None)
@@ -63,7 +65,7 @@ def log_as_json(level: str) -> None:
     handler.setFormatter(JsonLines())
     logging.basicConfig(handlers=[handler], level=level.upper(), force=True)
     # Their per-request chatter says less than our own line for the call.
-    for chatty in ("mcp", "uvicorn", "uvicorn.error", "uvicorn.access", "httpx2", "watchfiles"):
+    for chatty in ("mcp", "uvicorn", "uvicorn.error", "uvicorn.access", "httpx2"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
 
 

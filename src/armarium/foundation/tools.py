@@ -42,6 +42,8 @@ class Call:
     """What was denied inside a call that succeeds as a whole; it is put on record like a denied call."""
     parts: list[Part] = field(default_factory=list[Part])
     """Where a call went that may go to several places. Each is put on record; the only one, with the call itself."""
+    caller: str = ""
+    """Identifies the caller for fair scheduling: the same for all calls of one key or, without keys, of one session."""
 
 
 class Args(BaseModel):
@@ -145,6 +147,8 @@ class ToolSpec:
     destructive: bool = False
     idempotent: bool = False
     open_world: bool = False
+    is_search: bool = False
+    """Whether a call may search for a long time; a caller has only so many of these running at once."""
     content_fields: frozenset[str] = frozenset()
     """Arguments that carry file content: never written to a log or the audit trail as they are."""
     secret_fields: frozenset[str] = frozenset()

@@ -7,8 +7,7 @@ import errno
 import os
 import posixpath
 import stat
-import sys
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Literal, Self
 
@@ -20,6 +19,7 @@ from armarium.foundation.files.errors import (
     NotARegularFile,
     PathEscapesRoot,
 )
+from armarium.foundation.files.names import NotAnEscape, escape_name, unescape_name
 
 Resolver = Literal["openat2", "walk"]
 LinkTarget = Literal["file", "directory", "other", "external", "missing"]
@@ -28,7 +28,7 @@ READ_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY
 MAX_PATH_BYTES = 4095  # PATH_MAX counts the closing NUL.
 MAX_NAME_BYTES = 255
 
-_ENCODING = sys.getfilesystemencoding()
+_LONGEST_ESCAPED = 4 * MAX_PATH_BYTES  # every byte as `\xNN`
 _RENAME_NOREPLACE = 1
 _DELETED = " (deleted)"
 # Where openat2 stops, the walk knows more: an absolute link may still lead inside (EXDEV), a magic link is an escape
@@ -41,7 +41,10 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def normalise(path: str) -> str:
-    """The path relative to the root, "" for the root itself: "/" is the root, and `..` is resolved by name alone."""
+    """The path relative to the root, "" for the root itself: "/" is the root, and `..` is resolved by name alone.
+
+    The caller may have written bytes that are not UTF-8 as `escape_name` does; the answer is a name of the file system.
+    """
     if (
         len(path) <= MAX_NAME_BYTES
         and path.isascii()
@@ -50,6 +53,7 @@ def normalise(path: str) -> str:
         and "//" not in path
         and path[-1] != "/"
         and "\0" not in path
+        and "\\x" not in path
     ):
         return path
     return _normalise_with_care(path)
@@ -57,10 +61,13 @@ def normalise(path: str) -> str:
 
 def _normalise_with_care(path: str) -> str:
     # The length in characters first: encoding and splitting a path of megabytes would be work for nothing.
-    if len(path) > MAX_PATH_BYTES or len(_encode(path)) > MAX_PATH_BYTES:
+    if len(path) > _LONGEST_ESCAPED:
+        raise _invalid(path, f"path is longer than {MAX_PATH_BYTES} bytes")
+    path = _unescaped(path)
+    if len(os.fsencode(path)) > MAX_PATH_BYTES:
         raise _invalid(path, f"path is longer than {MAX_PATH_BYTES} bytes")
     if "\0" in path:
-        raise _invalid(path, "path contains a NUL byte")
+        raise _invalid(path, "path contains a null byte")
     kept: list[str] = []
     for name in path.split("/"):
         if name in ("", "."):
@@ -70,17 +77,17 @@ def _normalise_with_care(path: str) -> str:
                 raise _escapes(path, resolved=posixpath.normpath(path.lstrip("/")))
             kept.pop()
             continue
-        if len(_encode(name)) > MAX_NAME_BYTES:
+        if len(os.fsencode(name)) > MAX_NAME_BYTES:
             raise _invalid(path, f"path has a name longer than {MAX_NAME_BYTES} bytes")
         kept.append(name)
     return "/".join(kept)
 
 
-def _encode(path: str) -> bytes:
+def _unescaped(path: str) -> str:
     try:
-        return path.encode(_ENCODING)
-    except UnicodeEncodeError:
-        raise _invalid(path, "path contains characters that no file name can hold") from None
+        return unescape_name(path)
+    except NotAnEscape as error:
+        raise _invalid(path, f"path contains characters that no file name can hold: {error}") from None
 
 
 def _invalid(path: str, reason: str) -> InvalidPath:
@@ -90,13 +97,9 @@ def _invalid(path: str, reason: str) -> InvalidPath:
 
 def _escapes(path: str, *, resolved: str) -> PathEscapesRoot:
     return PathEscapesRoot(
-        f"path resolves outside root boundary: {_shown(path)}",
-        private={"attempted": _shown(path), "resolved": _shown(resolved)},
+        f"path resolves outside root boundary: {escape_name(path)}",
+        private={"attempted": escape_name(path), "resolved": escape_name(resolved)},
     )
-
-
-def _shown(path: str) -> str:
-    return os.fsencode(path).decode(errors="backslashreplace")
 
 
 class ConfinedRoot:
@@ -107,9 +110,12 @@ class ConfinedRoot:
     Every descriptor returned is the caller's to close, and is not inherited by child processes.
     """
 
-    def __init__(self, path: str, *, resolver: Resolver | None = None) -> None:
-        self.fd = os.open(path, os.O_PATH | os.O_DIRECTORY)
+    def __init__(self, path: str, *, resolver: Resolver | None = None, follow_links: bool = True) -> None:
+        self.fd = -1  # `close` is called also when the open below fails
+        self.fd = os.open(path, os.O_PATH | os.O_DIRECTORY) if follow_links else _open_without_links(path)
         self.real_path = host_path(self.fd)
+        status = os.fstat(self.fd)
+        self.identity = (status.st_dev, status.st_ino)
         self.resolver: Resolver = resolver or ("openat2" if kernel_has_openat2() else "walk")
         # An operator may have written absolute links by the name in the settings, itself perhaps a link.
         self._own_names = (self.real_path, os.path.abspath(path))
@@ -118,6 +124,21 @@ class ConfinedRoot:
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
+
+    def __del__(self) -> None:
+        # A root that was replaced stays open until the last call that works in it has ended.
+        self.close()
+
+    def reopened(self) -> ConfinedRoot:
+        """The directory that is at this root's place now. No link on the way is followed: it may be an agent's."""
+        fresh = ConfinedRoot(self.real_path, resolver=self.resolver, follow_links=False)
+        fresh._own_names = self._own_names
+        return fresh
+
+    @property
+    def descriptor_path(self) -> str:
+        """A path to the open directory itself, whatever is at its place by now."""
+        return f"/proc/self/fd/{self.fd}"
 
     def __enter__(self) -> Self:
         return self
@@ -128,7 +149,7 @@ class ConfinedRoot:
     def open(self, path: str, flags: int, mode: int = 0) -> int:
         """Open a normalised path ("" is the root); to look at an entry itself, ask for `O_PATH | O_NOFOLLOW`."""
         if "\0" in path:  # C would silently open the part before it.
-            raise _invalid(path, "path contains a NUL byte")
+            raise _invalid(path, "path contains a null byte")
         if self.resolver == "openat2":
             try:
                 return openat2(self.fd, path, flags, mode)
@@ -186,7 +207,7 @@ class ConfinedRoot:
             return fd, status
         os.close(fd)
         if stat.S_ISDIR(status.st_mode):
-            raise IsADirectory(f"is a directory: {_shown(path) or '/'}")
+            raise IsADirectory(f"is a directory: {escape_name(path) or '/'}")
         raise _not_regular(path)
 
     @contextmanager
@@ -198,10 +219,11 @@ class ConfinedRoot:
         finally:
             os.close(fd)
 
-    def make_directories(self, path: str) -> int:
+    def make_directories(self, path: str, made: list[str] | None = None) -> int:
         """Create the directory and those above it where they are missing, and open it to list.
 
         Others may create the same directories meanwhile. A file, or a link to nothing, in the way is `NotADirectory`.
+        The paths of those that this call created are added to `made`.
         """
         existing, missing = path, list[str]()
         while True:
@@ -214,20 +236,30 @@ class ConfinedRoot:
                 existing, _, name = existing.rpartition("/")
                 missing.append(name)
             except NotADirectoryError:
-                raise NotADirectory(f"not a directory: {_shown(existing)}") from None
+                raise NotADirectory(f"not a directory: {escape_name(existing)}") from None
         while missing:
-            fd = self._make_child(fd, missing.pop(), path)
+            name = missing.pop()
+            existing = f"{existing}/{name}" if existing else name
+            fd = self._make_child(fd, name, existing, made)
         return fd
 
-    def _make_child(self, parent_fd: int, name: str, path: str) -> int:
+    def remove_empty(self, paths: Sequence[str]) -> None:
+        """Remove directories, the last first, that are still empty; `make_directories` told which it had made."""
+        for path in reversed(paths):
+            with suppress(OSError, PathEscapesRoot), self.opened_parent(path) as (parent_fd, name):
+                os.rmdir(name, dir_fd=parent_fd)
+
+    def _make_child(self, parent_fd: int, name: str, path: str, made: list[str] | None) -> int:
         """Create one directory if it is missing and open it; the parent's descriptor is closed either way."""
         try:
             with suppress(FileExistsError):  # Somebody was faster; what they made is judged by opening it.
                 os.mkdir(name, dir_fd=parent_fd)
+                if made is not None:
+                    made.append(path)
             return open_child_directory(parent_fd, name)
         except OSError as error:
             if error.errno in (errno.ENOTDIR, errno.ELOOP):
-                raise NotADirectory(f"not a directory: {_shown(path)}", name=_shown(name)) from None
+                raise NotADirectory(f"not a directory: {escape_name(path)}", name=escape_name(name)) from None
             raise
         finally:
             os.close(parent_fd)
@@ -249,7 +281,7 @@ class ConfinedRoot:
             there = host_path(fd).removesuffix(_DELETED)
             inside = gone and there.startswith(prefix)
         if not inside:
-            raise PathEscapesRoot("path resolves outside root boundary", private={"resolved": _shown(there)})
+            raise PathEscapesRoot("path resolves outside root boundary", private={"resolved": escape_name(there)})
         return there[len(prefix) :]
 
     def _is_at(self, path: str, fd: int) -> bool:
@@ -299,7 +331,20 @@ class ConfinedRoot:
 
 
 def _not_regular(path: str) -> NotARegularFile:
-    return NotARegularFile(f"not a regular file: {_shown(path)}", hint="FIFOs, sockets and devices cannot be read")
+    return NotARegularFile(f"not a regular file: {escape_name(path)}", hint="FIFOs, sockets and devices cannot be read")
+
+
+def _open_without_links(path: str) -> int:
+    """An absolute path as it is written: a link anywhere on it is refused."""
+    fd = os.open("/", os.O_PATH | os.O_DIRECTORY)
+    for name in path.split("/"):
+        if name:
+            try:
+                below = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=fd)
+            finally:
+                os.close(fd)
+            fd = below
+    return fd
 
 
 def open_child_directory(dir_fd: int, name: str) -> int:

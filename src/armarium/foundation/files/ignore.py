@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import stat
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import re2  # pyright: ignore[reportMissingTypeStubs] the package has no type information
 from pathspec import GitIgnoreSpec
+from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern
 
 from armarium.foundation.errors import ConfigError
 from armarium.foundation.files.errors import InvalidPattern
+
+_log = logging.getLogger(__name__)
 
 _RegexError = cast(type[Exception], cast(Any, re2).error)
 
@@ -24,29 +29,39 @@ _OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _MAX_GITIGNORE_BYTES = 64 * 1024
 _REMEMBERED_DIRECTORIES = 10_000
-_PATTERNS_PER_SET = 200
+_PATTERNS_PER_SET = 1000
+
+
+class _Uncompiled(NamedTuple):
+    """Looks to pathspec like a compiled expression. RE2 needs only the text, and `re` takes most of the time."""
+
+    pattern: str
+    match: None = None
 
 
 class _Rules:
     """The lines of one file in gitignore syntax."""
 
-    def __init__(self, lines: Sequence[str]) -> None:
-        """Raise ValueError when a line cannot be read."""
-        parts = [lines[start : start + _PATTERNS_PER_SET] for start in range(0, len(lines), _PATTERNS_PER_SET)]
+    def __init__(self, lines: Sequence[str], *, overlook_faults: bool = False) -> None:
+        """Raise `_FaultyLine` when a line cannot be read; or, like git, overlook it and obey the others."""
+        self._specs: list[GitIgnoreSpec] = []
+        for start in reversed(range(0, len(lines), _PATTERNS_PER_SET)):
+            self._add(lines[start : start + _PATTERNS_PER_SET], overlook_faults)
+
+    def _add(self, lines: Sequence[str], overlook_faults: bool) -> None:
         try:
             # RE2, because a .gitignore comes with the tree, and one line can keep a backtracking engine busy for hours.
-            # In parts, because RE2 refuses to compile a set of several thousand patterns.
-            self._specs = [GitIgnoreSpec.from_lines(part, backend="re2") for part in reversed(parts)]
-        except (re.error, _RegexError) as error:
-            raise ValueError(str(error)) from error
-
-    @classmethod
-    def readable(cls, lines: Sequence[str]) -> _Rules:
-        """The rules of a file met in the tree: like git, overlook a line that cannot be read and obey the others."""
-        try:
-            return cls(lines)
-        except ValueError:
-            return cls([line for line in lines if _can_be_read(line)])
+            spec = GitIgnoreSpec.from_lines(lines, _pattern, backend="re2")
+        except (ValueError, _RegexError) as error:
+            # A line that cannot be read, or more than RE2 takes at once; it does not say which.
+            if len(lines) > 1:
+                middle = len(lines) // 2
+                self._add(lines[middle:], overlook_faults)
+                self._add(lines[:middle], overlook_faults)
+            elif not overlook_faults:
+                raise _FaultyLine(lines[0]) from error
+        else:
+            self._specs.append(spec)
 
     def verdict(self, path: str, is_directory: bool) -> bool | None:
         """True: hidden; False: expressly shown; None: no line speaks about it. Parents are not looked at."""
@@ -73,12 +88,15 @@ def lines_hiding(private_paths: Iterable[Path], root: str) -> list[str]:
     return lines
 
 
-def _can_be_read(line: str) -> bool:
-    try:
-        _Rules([line])
-    except ValueError:
-        return False
-    return True
+def _pattern(line: str) -> GitIgnoreSpecPattern:
+    regex, shows_or_hides = GitIgnoreSpecPattern.pattern_to_regex(line)
+    if regex is None:
+        return GitIgnoreSpecPattern(None)
+    return GitIgnoreSpecPattern(cast(Any, _Uncompiled(regex)), shows_or_hides)
+
+
+class _FaultyLine(Exception):
+    """The line that cannot be read is the argument."""
 
 
 class IgnoreRules:
@@ -91,12 +109,11 @@ class IgnoreRules:
     @classmethod
     def from_lines(cls, patterns: Iterable[str]) -> IgnoreRules:
         """Compile the patterns; a later one overrides an earlier one, and `!` shows again what is hidden."""
-        lines = list(patterns)
         try:
-            return cls(_Rules(lines))
-        except ValueError as error:
-            faulty = next((line for line in lines if not _can_be_read(line)), "")
-            raise InvalidPattern(f"invalid ignore pattern: {faulty or error}", pattern=faulty) from error
+            return cls(_Rules(list(patterns)))
+        except _FaultyLine as error:
+            faulty: str = error.args[0]
+            raise InvalidPattern(f"invalid ignore pattern: {faulty}", pattern=faulty) from error
 
     def hides(self, path: str, is_directory: bool) -> bool:
         """Whether the path, relative to the root, or any directory above it is hidden."""
@@ -149,10 +166,10 @@ class GitIgnores:
 
     def entering(self, directory_fd: int, directory: str) -> GitIgnores:
         """These rules, and those of the .gitignore in the directory if it has one."""
-        text = _read_gitignore(directory_fd)
+        text = _read_gitignore(directory_fd, directory)
         if text is None:
             return self
-        return GitIgnores((*self.scopes, (directory, _Rules.readable(text.splitlines()))))
+        return GitIgnores((*self.scopes, (directory, _Rules(text.splitlines(), overlook_faults=True))))
 
     def hides_entry(self, path: str, is_directory: bool) -> bool:
         """Whether git would leave the path out, for a caller that came down through directories git would show."""
@@ -165,16 +182,29 @@ class GitIgnores:
         return False
 
 
-def _read_gitignore(directory_fd: int) -> str | None:
+def _read_gitignore(directory_fd: int, directory: str) -> str | None:
     try:
         fd = os.open(GITIGNORE, _OPEN_FILE, dir_fd=directory_fd)
     except OSError:
         return None
     try:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode):
             return None
-        return os.read(fd, _MAX_GITIGNORE_BYTES).decode("utf-8", "replace")
+        content = os.read(fd, _MAX_GITIGNORE_BYTES)
+        if b"\0" in content:
+            # Any byte is a pattern, and a single "*" among them would hide everything.
+            _warn_of_binary_file(status.st_dev, status.st_ino, directory)
+            return None
+        return content.decode("utf-8", "replace")
     except OSError:
         return None
     finally:
         os.close(fd)
+
+
+@lru_cache(maxsize=1000)
+def _warn_of_binary_file(device: int, inode: int, directory: str) -> None:
+    """Once for each file, not once for each search."""
+    path = f"{directory}{GITIGNORE}".encode("utf-8", "backslashreplace").decode()
+    _log.warning("a .gitignore is not text and is left out of account", extra={"path": path})

@@ -10,6 +10,7 @@ from itertools import islice
 from typing import Literal, NamedTuple, Protocol
 
 from armarium.foundation.files.ignore import GITIGNORE, GitIgnores, IgnoreRules
+from armarium.foundation.files.staged_names import drop_staged
 from armarium.foundation.limits import Pulse
 
 OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -193,6 +194,7 @@ class Walk:
         enter = level.selection.enter
         steps += [entry.name + "/" for entry in below if len(entry.name) < room and enter(entry.name) is not None]
         steps.sort()
+        drop_staged(steps)
         level.steps = iter(steps)
 
     def _list(self, fd: int) -> Entries:

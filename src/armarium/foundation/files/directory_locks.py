@@ -1,0 +1,104 @@
+"""Lets one caller at a time change a directory's entries, over all threads and processes of this machine.
+
+The lock is `flock` on the directory itself: no file is created for it, a process that ends gives it back, and every
+process that opens the same directory meets it, whatever its user, container or path to it.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import logging
+import os
+import random
+import threading
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+
+_log = logging.getLogger(__name__)
+
+# What network file systems answer that cannot lock a directory.
+_CANNOT_LOCK = frozenset({errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EACCES})
+_FIRST_PAUSE_S = 0.0005
+_LONGEST_PAUSE_S = 0.01
+
+Identity = tuple[int, int]
+
+
+class DirectoryBusy(Exception):
+    """Somebody else held the directory for as long as the caller was ready to wait. Nothing was changed."""
+
+    def __init__(self, directory: Identity, *, waited_long: bool) -> None:
+        super().__init__("the directory is locked")
+        self.directory = directory
+        self.waited_long = waited_long
+        """There is no point in trying again."""
+
+
+class DirectoryLocks:
+    """The locks of this process. A fixed set of them serves all directories, before the kernel is asked."""
+
+    def __init__(self, patience_s: float = 0.25, *, long_patience_s: float = 10.0) -> None:
+        self._patience_s = patience_s
+        self._long_patience_s = long_patience_s
+        self._locks = [threading.Lock() for _ in range(256)]
+        self._unlockable: set[int] = set()
+
+    @contextmanager
+    def holding(self, *dir_fds: int, patient: bool = False) -> Generator[None]:
+        """Hold the open directories, or raise `DirectoryBusy`.
+
+        The wait is short, because the caller occupies a thread. `patient` is for those who would lose much work.
+        """
+        until = time.monotonic() + (self._long_patience_s if patient else self._patience_s)
+        directories = sorted({_identity(fd): fd for fd in dir_fds}.items())
+        # Always in the same order, so that two moves in opposite directions cannot wait for each other.
+        mine = sorted({hash(identity) % len(self._locks) for identity, _ in directories})
+        in_process: list[threading.Lock] = []
+        locked: list[int] = []
+        try:
+            for index in mine:
+                if not self._locks[index].acquire(timeout=max(0.0, until - time.monotonic())):
+                    raise DirectoryBusy(directories[0][0], waited_long=patient)
+                in_process.append(self._locks[index])
+            for identity, fd in directories:
+                if self._lock(fd, identity, until, waited_long=patient):
+                    locked.append(fd)
+            yield
+        finally:
+            for fd in locked:
+                fcntl.flock(fd, fcntl.LOCK_UN)
+            for lock in in_process:
+                lock.release()
+
+    def _lock(self, fd: int, identity: Identity, until: float, *, waited_long: bool) -> bool:
+        """Take the kernel's lock; False where the file system has none."""
+        if identity[0] in self._unlockable:
+            return False
+        pause = _FIRST_PAUSE_S
+        while True:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() >= until:
+                    raise DirectoryBusy(identity, waited_long=waited_long) from None
+            except OSError as error:
+                if error.errno not in _CANNOT_LOCK:
+                    raise
+                self._unlockable.add(identity[0])
+                _log.warning(
+                    "a file system cannot lock directories; changes by other processes are not kept apart",
+                    extra={"reason": os.strerror(error.errno)},
+                )
+                return False
+            else:
+                return True
+            # The kernel has no lock that waits for a limited time, so the lock is asked for again and again.
+            time.sleep(pause * random.uniform(0.5, 1))  # noqa: S311 only to spread the attempts
+            pause = min(2 * pause, _LONGEST_PAUSE_S)
+
+
+def _identity(fd: int) -> Identity:
+    status = os.fstat(fd)
+    return status.st_dev, status.st_ino

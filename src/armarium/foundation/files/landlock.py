@@ -1,0 +1,166 @@
+"""Locks a thread or a process into a set of directories with Landlock, below confinement by descriptors."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import stat
+import struct
+import sys
+import sysconfig
+from collections.abc import Sequence
+
+import armarium
+
+# The same numbers on every architecture: calls younger than Linux 5.1 share one table.
+_SYS_CREATE_RULESET = 444
+_SYS_ADD_RULE = 445
+_SYS_RESTRICT_SELF = 446
+_CREATE_RULESET_VERSION = 1
+_RULE_PATH_BENEATH = 1
+_PR_SET_NO_NEW_PRIVS = 38
+
+EXECUTE = 1 << 0
+WRITE_FILE = 1 << 1
+READ_FILE = 1 << 2
+READ_DIR = 1 << 3
+MAKE_CHAR = 1 << 6
+MAKE_BLOCK = 1 << 11
+REFER = 1 << 13
+TRUNCATE = 1 << 14
+IOCTL_DEV = 1 << 15
+
+_RIGHTS_OF_ABI_1 = (1 << 13) - 1
+_RIGHTS_SINCE_ABI = {2: REFER, 3: TRUNCATE, 5: IOCTL_DEV}
+_RIGHTS_OF_FILES = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEV
+_NETWORK_SINCE_ABI = 4
+_BIND_AND_CONNECT_TCP = 0b11
+_SCOPES_SINCE_ABI = 6
+_ABSTRACT_SOCKETS_AND_SIGNALS = 0b11
+_NEVER_GRANTED = EXECUTE | IOCTL_DEV | MAKE_CHAR | MAKE_BLOCK
+_READ = READ_FILE | READ_DIR
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def supported_abi() -> int:
+    """The kernel's Landlock version; 0 where it has none, has it switched off, or a container profile forbids it."""
+    version: int = _libc.syscall(_SYS_CREATE_RULESET, None, 0, _CREATE_RULESET_VERSION)
+    return max(version, 0)
+
+
+def handled_rights(abi: int) -> int:
+    """Every file-system right that this version knows: what is handled and not granted is denied."""
+    rights = _RIGHTS_OF_ABI_1
+    for since, right in _RIGHTS_SINCE_ABI.items():
+        if abi >= since:
+            rights |= right
+    return rights
+
+
+def restrict_current_thread(read_write: Sequence[str], read_only: Sequence[str]) -> bool:
+    """Deny the calling thread every file outside the given paths; False where the kernel has no Landlock.
+
+    It holds for this thread and for the threads and processes it starts afterwards, and nothing takes it back; threads
+    that run already stay free. Descriptors opened before keep working. Nothing may be executed and no device node
+    created, inside or outside. Paths that do not exist are skipped; any other failure is an `OSError`.
+
+    Landlock 1 (Linux 5.13 to 5.18) cannot allow a rename between two directories: such a rename fails with EXDEV.
+    """
+    abi = supported_abi()
+    if abi == 0:
+        return False
+    # Only the first field of the kernel's struct: shorter is allowed, and the rest is about networks and signals.
+    _restrict(struct.pack("=Q", handled_rights(abi)), read_write, read_only)
+    return True
+
+
+def restrict_process(read_only: Sequence[str]) -> int:
+    """Deny this process every file but the given ones, all writing, TCP, and signals and abstract sockets of others.
+
+    Returns the kernel's Landlock version, 0 where it has none: version 4 denies TCP, version 6 the last two. The
+    process must have a single thread, because Landlock holds for the calling thread and those it starts afterwards.
+    """
+    abi = supported_abi()
+    if abi == 0:
+        return 0
+    fields = [handled_rights(abi)]
+    if abi >= _NETWORK_SINCE_ABI:
+        fields.append(_BIND_AND_CONNECT_TCP)
+    if abi >= _SCOPES_SINCE_ABI:
+        fields.append(_ABSTRACT_SOCKETS_AND_SIGNALS)
+    _restrict(struct.pack(f"={len(fields)}Q", *fields), (), read_only)
+    return abi
+
+
+def forbid_new_privileges() -> None:
+    """No program that the calling thread starts gains privileges, whatever its set-user-id bit says."""
+    _checked(_libc.prctl(_PR_SET_NO_NEW_PRIVS, *map(ctypes.c_ulong, (1, 0, 0, 0))))
+
+
+def _restrict(attributes: bytes, read_write: Sequence[str], read_only: Sequence[str]) -> None:
+    """`attributes` is the kernel's struct, which begins with the file-system rights that are handled."""
+    (handled,) = struct.unpack_from("=Q", attributes)
+    ruleset = _checked(_libc.syscall(_SYS_CREATE_RULESET, attributes, len(attributes), 0))
+    try:
+        for path in read_write:
+            _grant(ruleset, path, handled & ~_NEVER_GRANTED)
+        for path in read_only:
+            _grant(ruleset, path, handled & _READ)
+        # Required of a thread without privileges, and right for one that has them.
+        forbid_new_privileges()
+        _checked(_libc.syscall(_SYS_RESTRICT_SELF, ruleset, 0))
+    finally:
+        os.close(ruleset)
+
+
+def _grant(ruleset: int, path: str, rights: int) -> None:
+    try:
+        fd = os.open(path, os.O_PATH)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    try:
+        if not stat.S_ISDIR(os.fstat(fd).st_mode):
+            rights &= _RIGHTS_OF_FILES  # The kernel refuses directory rights on a file.
+        rule = struct.pack("=Qi", rights, fd)
+        _checked(_libc.syscall(_SYS_ADD_RULE, ruleset, _RULE_PATH_BENEATH, rule, 0))
+    finally:
+        os.close(fd)
+
+
+def _checked(answer: int) -> int:
+    if answer < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    return answer
+
+
+def python_read_paths() -> list[str]:
+    """What a Python thread must still be able to read: the interpreter, its libraries, users, time zones, certificates.
+
+    The module search path is left out on purpose: it may hold the working directory, which may be anything.
+    """
+    paths = sysconfig.get_paths()
+    wanted = [
+        sys.prefix,
+        sys.base_prefix,
+        sys.exec_prefix,
+        *(paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")),
+        *armarium.__path__,
+        "/usr/lib",
+        "/usr/lib64",
+        "/usr/local/lib",
+        "/lib",
+        "/lib64",
+        "/etc/ld.so.cache",
+        "/etc/passwd",
+        "/etc/group",
+        "/etc/nsswitch.conf",
+        "/etc/localtime",
+        "/etc/ssl",
+        "/etc/pki/tls",
+        "/etc/ca-certificates",
+        "/usr/share/ca-certificates",
+        "/usr/share/zoneinfo",
+    ]
+    return [path for path in dict.fromkeys(wanted) if os.path.exists(path)]

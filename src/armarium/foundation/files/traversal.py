@@ -1,0 +1,194 @@
+"""Goes through a directory tree by descriptor, one name at a time and never through a link."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Generator
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from typing import Literal
+
+from armarium.foundation.files.confine import READ_DIRECTORY, open_child_directory
+from armarium.foundation.files.staged_names import drop_staged
+from armarium.foundation.limits import Pulse
+
+_MOST_OPEN = 64
+
+
+class EntryFailed(Exception):
+    """The operating system refused one entry of a tree."""
+
+    def __init__(self, path: str, error: OSError) -> None:
+        super().__init__(path)
+        self.path = path
+        self.error = error
+
+
+@dataclass(slots=True)
+class _Level:
+    fd: int
+    identity: tuple[int, int] | None = None
+
+
+class Descent:
+    """The way from a top directory down to the current one. It keeps a bounded number of directories open.
+
+    The descriptor of the top stays the caller's; the others are closed on the way back, or by `close`.
+    """
+
+    def __init__(self, top_fd: int) -> None:
+        self._levels = [_Level(top_fd)]
+
+    @property
+    def fd(self) -> int:
+        """The current directory."""
+        return self._levels[-1].fd
+
+    def enter(self, name: str) -> None:
+        """Go into a child directory, never through a link."""
+        self._levels.append(_Level(open_child_directory(self.fd, name)))
+        if len(self._levels) > _MOST_OPEN + 1:
+            self._set_aside(self._levels[-1 - _MOST_OPEN])
+
+    def leave(self) -> None:
+        """Go back to the parent."""
+        child = self._levels.pop()
+        parent = self._levels[-1]
+        try:
+            if parent.fd < 0:
+                parent.fd = _parent(child.fd, parent.identity)
+        finally:
+            os.close(child.fd)
+
+    def close(self) -> None:
+        """Close every directory below the top."""
+        for level in self._levels[1:]:
+            if level.fd >= 0:
+                os.close(level.fd)
+        del self._levels[1:]
+
+    @staticmethod
+    def _set_aside(level: _Level) -> None:
+        if level.fd < 0:
+            return
+        status = os.fstat(level.fd)
+        level.identity = (status.st_dev, status.st_ino)
+        os.close(level.fd)
+        level.fd = -1
+
+
+def _parent(child_fd: int, identity: tuple[int, int] | None) -> int:
+    """The parent of an open directory, which must be the one it was entered from."""
+    fd = os.open("..", READ_DIRECTORY | os.O_NOFOLLOW, dir_fd=child_fd)
+    status = os.fstat(fd)
+    if (status.st_dev, status.st_ino) == identity:
+        return fd
+    os.close(fd)
+    raise OSError(errno.ESTALE, "a directory was moved while its tree was read")
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """One step through a tree: an entry that is no directory, or the way into or out of one."""
+
+    kind: Literal["entry", "enter", "leave"]
+    dir_fd: int
+    """The directory that holds the name. It is open until the next step."""
+    name: str
+    path: str
+    status: os.stat_result
+
+    def landing(self, top_path: str, target_path: str) -> str:
+        """Where the entry comes to stand when the tree at `top_path` is put at `target_path`."""
+        below = self.path[len(top_path) :].lstrip("/")
+        return f"{target_path}/{below}" if target_path else below
+
+
+@dataclass(slots=True)
+class _Directory:
+    path: str
+    name: str
+    status: os.stat_result | None
+    names: list[str]
+    """What is still to be visited, the next one last."""
+
+
+def visits(top_fd: int, top_path: str, pulse: Pulse, *, with_staged: bool = False) -> Generator[Visit]:
+    """Everything below an open directory, parents around their children; an error is an `EntryFailed`.
+
+    An entry that vanishes meanwhile is passed over. Staged entries are left out unless they are asked for.
+    """
+    seen = 0
+    path = top_path
+    with closing(Descent(top_fd)) as descent:
+        try:
+            levels = [_Directory(top_path, "", None, _names(top_fd, with_staged))]
+            while levels:
+                current = levels[-1]
+                if not current.names:
+                    levels.pop()
+                    if current.status is not None:
+                        path = current.path
+                        descent.leave()
+                        yield Visit("leave", descent.fd, current.name, current.path, current.status)
+                    continue
+                name = current.names.pop()
+                seen += 1
+                pulse.beat(seen)
+                path = f"{current.path}/{name}" if current.path else name
+                with suppress(FileNotFoundError):
+                    status = os.stat(name, dir_fd=descent.fd, follow_symlinks=False)
+                    if not stat.S_ISDIR(status.st_mode):
+                        yield Visit("entry", descent.fd, name, path, status)
+                        continue
+                    parent_fd = descent.fd
+                    way_in = Visit("enter", parent_fd, name, path, status)
+                    descent.enter(name)
+                    try:
+                        names = _names(descent.fd, with_staged)
+                    except FileNotFoundError:  # removed since it was opened
+                        descent.leave()
+                        continue
+                    levels.append(_Directory(path, name, status, names))
+                    yield way_in
+        except OSError as error:
+            raise EntryFailed(path, error) from error
+
+
+def _names(dir_fd: int, with_staged: bool) -> list[str]:
+    names = sorted(os.listdir(dir_fd))
+    if not with_staged:
+        drop_staged(names)
+    names.reverse()
+    return names
+
+
+def remove_contents(top_fd: int, top_path: str, pulse: Pulse, *, force: bool = False) -> int:
+    """Remove everything below an open directory; returns how many entries went.
+
+    With `force` also from directories of ours that are write-protected.
+    """
+    removed = 0
+    for visit in visits(top_fd, top_path, pulse, with_staged=True):
+        try:
+            with suppress(FileNotFoundError):
+                if visit.kind == "entry":
+                    os.unlink(visit.name, dir_fd=visit.dir_fd)
+                elif visit.kind == "leave":
+                    os.rmdir(visit.name, dir_fd=visit.dir_fd)
+                elif force and not visit.status.st_mode & stat.S_IWUSR:
+                    _make_writable(visit.dir_fd, visit.name)
+        except OSError as error:
+            raise EntryFailed(visit.path, error) from error
+        removed += visit.kind != "enter"
+    return removed
+
+
+def _make_writable(dir_fd: int, name: str) -> None:
+    fd = open_child_directory(dir_fd, name)
+    try:
+        os.fchmod(fd, stat.S_IRWXU)
+    finally:
+        os.close(fd)
