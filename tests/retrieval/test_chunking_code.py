@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
+import inspect
 import random
+import time
+import typing
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from armarium.retrieval.chunking import definitions as definitions_module
 from armarium.retrieval.chunking.cut import chunk
 from armarium.retrieval.chunking.limits import ChunkLimits
 from armarium.retrieval.passages import Chunk, Extracted
@@ -541,6 +548,31 @@ def test_prose_that_claims_to_be_code_is_cut_without_parsing_all_of_it() -> None
     text = " ".join(words)
     chunks = cut(text, "javascript", ChunkLimits())
     assert len(chunks) >= len(text) / 2500
+
+
+def test_what_a_parser_would_take_minutes_for_is_not_parsed_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed: list[int] = []
+    parse_s = definitions_module._parse_s  # pyright: ignore[reportPrivateUsage] what is tried is counted here
+
+    def counted(parser: Any, sample: str) -> float:
+        parsed.append(len(sample))
+        return parse_s(parser, sample)
+
+    monkeypatch.setattr(definitions_module, "_parse_s", counted)
+    text = "a<b<\n" * 20_000
+    assert definitions_module.definitions(text, [*range(0, len(text), 5)], "java", lambda start, end: False) is None
+    assert max(parsed) <= 16_000
+
+
+@pytest.mark.parametrize("speed", [0.25, 4.0])
+def test_code_is_cut_the_same_way_on_a_slow_and_on_a_fast_machine(
+    monkeypatch: pytest.MonkeyPatch, speed: float
+) -> None:
+    sources = [Path(module.__file__ or "").read_text() for module in (argparse, inspect, typing)]
+    expected = [cut(text, "python", ChunkLimits()) for text in sources]
+    thread_time = time.thread_time
+    monkeypatch.setattr(definitions_module.time, "thread_time", lambda: thread_time() / speed)
+    assert [cut(text, "python", ChunkLimits()) for text in sources] == expected
 
 
 def test_a_file_of_many_parts_keeps_all_of_its_definitions() -> None:

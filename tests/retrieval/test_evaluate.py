@@ -74,6 +74,13 @@ def test_a_set_of_programs_is_a_set_for_the_code_index(tmp_path: Path) -> None:
     assert read_judged_set(tmp_path).kind == "code"
 
 
+def test_only_a_new_line_ends_a_line_of_a_set(tmp_path: Path) -> None:
+    write(tmp_path, "1\ta\t1\n")
+    text = "one\u2028two\u2029three\u0085four"
+    (tmp_path / "docs.jsonl").write_text(json.dumps({"id": "a", "text": text}, ensure_ascii=False) + "\r\n\n")
+    assert [document.text for document in read_judged_set(tmp_path).documents] == [text]
+
+
 @pytest.mark.parametrize("missing", ["docs.jsonl", "queries.jsonl", "qrels.tsv"])
 def test_a_set_with_a_file_missing_is_refused_by_the_name_of_the_file(judged_set: Path, missing: str) -> None:
     (judged_set / missing).unlink()

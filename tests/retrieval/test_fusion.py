@@ -77,8 +77,8 @@ def test_a_vector_that_came_while_searching_counts() -> None:
     assert fuse([found], passages=1000).ids.tolist()[0] == 3
 
 
-def test_scores_are_between_0_and_1_and_1_is_the_best_of_both_sides() -> None:
-    merged = fuse([Found(ranking({1: 9.0, 2: 1.0}), ranking({1: 0.9, 3: 0.1}), 0.5)], passages=1000)
+def test_scores_are_between_0_and_1_and_1_is_the_best_of_both_sides_at_a_cosine_of_1() -> None:
+    merged = fuse([Found(ranking({1: 9.0, 2: 1.0}), ranking({1: 1.0, 3: 0.1}), 0.5)], passages=1000)
     assert merged.scores[0] == pytest.approx(1)
     assert merged.scores.min() >= 0
 
@@ -108,6 +108,35 @@ def test_an_index_with_nothing_on_the_subject_stays_behind_the_other() -> None:
     code = Found(ranking({11: 1.0}), ranking({11: 0.3, 12: 0.29, 13: 0.28}), 0.92)
     assert fuse([text, code], passages=100).ids.tolist()[:3] == [1, 2, 3]
     assert fuse([code, text], passages=100).ids.tolist()[:3] == [1, 2, 3]
+
+
+def test_each_index_is_normalised_on_its_own_and_keeps_the_order_it_has_alone() -> None:
+    text = Found(ranking({n: 20.0 - n for n in range(1, 11)}), ranking({n: 0.9 - n / 50 for n in range(3, 14)}), 0.57)
+    code = Found(
+        ranking({n: 14.0 - n / 9 for n in range(21, 30)}), ranking({n: 0.8 - n / 99 for n in range(25, 35)}), 0.92
+    )
+    merged = fuse([text, code], passages=100).ids.tolist()
+    assert [chunk for chunk in merged if chunk < 20] == fuse([text], passages=100).ids.tolist()
+    assert [chunk for chunk in merged if chunk > 20] == fuse([code], passages=100).ids.tolist()
+
+
+def test_a_small_index_beside_a_large_one_does_not_hide_its_hits() -> None:
+    code = Found(
+        ranking({n: 12.0 - n / 10 for n in range(1, 80)}), ranking({n: 0.85 - n / 300 for n in range(1, 100)}), 0.9
+    )
+    readme = Found(ranking({200: 2.0}), ranking({200: 0.6, 201: 0.58}), 0.55)
+    assert fuse([readme, code], passages=500).ids.tolist()[:10] == list(range(1, 11))
+
+
+def test_a_query_that_nothing_fits_gets_no_high_score() -> None:
+    fitting = fuse([Found(ranking({1: 9.0}), ranking({1: 0.85, 2: 0.6}), 0.55)], passages=100)
+    nonsense = fuse([Found(NOTHING, ranking({1: 0.6, 2: 0.58}), 0.155)], passages=100)
+    assert fitting.scores[0] > 0.8
+    assert nonsense.scores[0] < 0.2
+
+
+def test_words_without_vectors_lose_nothing_of_their_score() -> None:
+    assert fuse([Found(ranking({1: 9.0, 2: 1.0}), NOTHING, 0.55)], passages=100).scores[0] == pytest.approx(1)
 
 
 def test_cosines_of_different_models_are_not_compared() -> None:

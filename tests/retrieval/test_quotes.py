@@ -28,3 +28,17 @@ def test_code_is_quoted_as_code() -> None:
 def test_what_must_not_stand_in_a_quotation_is_cleaned_out_of_it() -> None:
     chosen = best_sentences("lamp", [Quotable("The lamp [1] burns.")], lambda text: text.replace("[1]", ""))
     assert chosen == [(0, "The lamp  burns.")]
+
+
+def test_what_stands_directly_under_a_heading_is_quoted_without_it() -> None:
+    for text in (
+        "# Lamp\nThe lamp is lit at dusk.",
+        "## Lamp ##\nThe lamp is lit at dusk.\n## Boat\nIt comes on Mondays.",
+        "Lamp\n====\nThe lamp is lit at dusk.",
+        "Before.\n\nLamp\n----\nThe lamp is lit at dusk.",
+    ):
+        assert best_sentences("When is the lamp lit?", [Quotable(text)]) == [(0, "The lamp is lit at dusk.")]
+
+
+def test_a_heading_alone_is_no_sentence() -> None:
+    assert best_sentences("When is the lamp lit?", [Quotable("# The lamp is lit\n\nLamp\n====\n")]) == []

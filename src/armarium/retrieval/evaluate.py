@@ -1,4 +1,7 @@
-"""Measures how well words, vectors and both together find what people judged relevant."""
+"""Measures how well words, vectors and both together find what people judged relevant.
+
+A document of a set is one passage of one index: how files are cut and how two indexes are merged is not measured here.
+"""
 
 from __future__ import annotations
 
@@ -97,10 +100,9 @@ def read_judged_set(directory: Path, *, limit: int | None = None) -> JudgedSet:
             for row in _json_lines(directory / "docs.jsonl")
         ]
         grades: dict[str, dict[str, int]] = {}
-        for line in (directory / "qrels.tsv").read_text(encoding="utf-8").splitlines():
-            if line.strip():
-                query, document, grade = line.split("\t")
-                grades.setdefault(query, {})[document] = int(grade)
+        for line in _lines(directory / "qrels.tsv"):
+            query, document, grade = line.split("\t")
+            grades.setdefault(query, {})[document] = int(grade)
         queries = [(str(row["id"]), str(row["text"])) for row in _json_lines(directory / "queries.jsonl")]
     except FileNotFoundError as error:
         missing = Path(error.filename).name
@@ -204,4 +206,9 @@ async def _rankings(
 
 
 def _json_lines(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    return [json.loads(line) for line in _lines(path)]
+
+
+def _lines(path: Path) -> list[str]:
+    """The lines of a file that have something on them. Only a new line ends one: JSON may hold U+2028 as it is."""
+    return [line for line in path.read_text(encoding="utf-8").split("\n") if line.strip()]

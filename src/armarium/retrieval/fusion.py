@@ -64,12 +64,21 @@ class _Scale:
     def of(self, scores: Scores) -> Scores:
         return (scores - self.mean) / self.spread
 
+    def raw(self, distance: float) -> float:
+        """The score that lies so many deviations from the mean."""
+        return self.mean + distance * self.spread
+
     def share(self, scores: Scores) -> Scores:
         """Where scores lie between a passage not found, which is 0, and the best, which is 1."""
         import numpy
 
         reach = self.best - self.worst
         return (self.of(scores) - self.worst) / reach if reach else numpy.ones_like(scores)
+
+    def share_of(self, score: float) -> float:
+        """Where one score lies between a passage not found and the best."""
+        reach = self.best - self.worst
+        return ((score - self.mean) / self.spread - self.worst) / reach if reach else 1.0
 
 
 def vector_weight(kind: IndexKind, *, known: float = 1.0, names_something: bool = False) -> float:
@@ -80,31 +89,66 @@ def vector_weight(kind: IndexKind, *, known: float = 1.0, names_something: bool 
 
 
 def fuse(indexes: Sequence[Found], *, passages: int, comparable: bool = True) -> Ranking:
-    """One ranking of all that was found in indexes of together so many passages; 1 is best on both sides, 0 on neither.
+    """One ranking of all that was found in indexes of together so many passages, with scores between 0 and 1.
 
     Scores count as distances from their side's mean, in standard deviations: a side where one hit stands out then has
-    more to say than one where all are alike, and it does not matter how low a list happens to end. Mean and deviation
-    are those of all indexes together, so that an index that holds nothing on the subject stays behind; only when their
-    vectors come from different models (not `comparable`), each index has its own, and counts as much as its best words
-    do against those of the others.
+    more to say than one where all are alike, and it does not matter how low a list happens to end. Each index is
+    normalised on its own, and its range is then laid where its best and its last hit stand among those of all indexes:
+    an index that holds nothing on the subject stays behind. When the vectors come from different models (not
+    `comparable`), an index counts as much as its best words do against those of the others.
     """
     import numpy
 
     found = [index for index in indexes if len(index.words) or len(index.vectors)]
     if not found:
         return Ranking(numpy.empty(0, numpy.int64), numpy.empty(0, numpy.float32))
-    word_scale = _scale([index.words.scores for index in found], implied_zeros_up_to=passages)
+    all_words = _scale([index.words.scores for index in found], implied_zeros_up_to=passages)
     if comparable:
-        vector_scale = _scale([index.vectors.scores for index in found])
-        fused = [_fused(index, word_scale, vector_scale) for index in found]
+        all_vectors = _scale([index.vectors.scores for index in found])
+        fused = [_placed(index, passages, all_words, all_vectors) for index in found]
     else:
-        fused = [_fused(index, word_scale, _scale([index.vectors.scores])) for index in found]
+        fused = [_fused(index, all_words, _scale([index.vectors.scores])) for index in found]
         standings = _standings(found)
         fused = [Ranking(each.ids, each.scores * standing) for each, standing in zip(fused, standings, strict=True)]
     ids = numpy.concatenate([ranking.ids for ranking in fused])
     scores = numpy.concatenate([ranking.scores for ranking in fused])
     order = numpy.argsort(-scores, kind="stable")
-    return Ranking(ids[order], numpy.clip(scores[order], 0, 1))
+    return Ranking(ids[order], numpy.clip(scores[order], 0, 1) * numpy.float32(_evidence(found)))
+
+
+def _placed(index: Found, passages: int, all_words: _Scale, all_vectors: _Scale) -> Ranking:
+    """What an index found, normalised on its own and then laid into its range among all indexes."""
+    words = _scale([index.words.scores], implied_zeros_up_to=passages)
+    vectors = _scale([index.vectors.scores])
+    own = _fused(index, words, vectors)
+    weight = _trust(index)
+    lowest, highest = (
+        weight * all_vectors.share_of(vectors.raw(of_vectors)) + (1 - weight) * all_words.share_of(words.raw(of_words))
+        for of_vectors, of_words in ((vectors.worst, words.worst), (vectors.best, words.best))
+    )
+    return Ranking(own.ids, lowest + (highest - lowest) * own.scores)
+
+
+def _trust(index: Found) -> float:
+    """What vectors weigh in an index; where one side found nothing, the other decides alone."""
+    if len(index.words) and len(index.vectors):
+        return index.vector_weight
+    return float(len(index.vectors) > 0)
+
+
+def _evidence(found: Sequence[Found]) -> float:
+    """How much speaks for the best hit at all, 0 to 1: the nearest vector counts by its cosine, words by being there.
+
+    The order of hits is relative, so without it the best hit for a query of nonsense would look like a perfect one.
+    """
+    return max(map(_evidence_in, found))
+
+
+def _evidence_in(index: Found) -> float:
+    if not len(index.vectors) or (index.embedded is not None and not index.embedded.all()):
+        return 1.0  # words decide alone
+    nearest = min(1.0, max(0.0, float(index.vectors.scores.max())))
+    return index.vector_weight * nearest + (1 - index.vector_weight) * (len(index.words) > 0)
 
 
 def _standings(found: Sequence[Found]) -> list[float]:
@@ -116,9 +160,7 @@ def _standings(found: Sequence[Found]) -> list[float]:
 def _fused(index: Found, by_words: _Scale, by_vectors: _Scale) -> Ranking:
     import numpy
 
-    weight = index.vector_weight
-    if not len(index.words) or not len(index.vectors):
-        weight = float(len(index.vectors) > 0)
+    weight = _trust(index)
     ids, places = numpy.unique(numpy.concatenate([index.words.ids, index.vectors.ids]), return_inverse=True)
     # What a side did not list counts as the last it would list.
     lowest = weight * by_vectors.worst + (1 - weight) * by_words.worst

@@ -6,6 +6,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
+import anyio
+
 from armarium.providers.interfaces import Embedder
 from armarium.retrieval.fusion import CANDIDATES, Found, Ranking, fuse, vector_weight
 from armarium.retrieval.lexical import WordIndex
@@ -44,15 +46,27 @@ class KnowsLanguages(Protocol):
 
 
 async def question(text: str, kinds: tuple[IndexKind, ...], embedders: Mapping[IndexKind, Embedder]) -> Question:
-    """The question with its vectors, one from each embedder of the indexes it is for."""
+    """The question with its vectors, one from each embedder of the indexes it is for; they are asked side by side."""
+    asked = {embedders[kind].model: embedders[kind] for kind in kinds if kind in embedders}
     models: dict[str, NDArray[numpy.float32]] = {}
     known = 1.0
-    for embedder in (embedders[kind] for kind in kinds if kind in embedders):
-        if embedder.model in models:
-            continue
-        models[embedder.model] = (await embedder.embed_query(text)).reshape(-1)
-        if isinstance(embedder, KnowsLanguages):
-            known = min(known, await embedder.knows(text))
+    failure: Exception | None = None
+
+    async def embed(embedder: Embedder) -> None:
+        nonlocal known, failure
+        try:
+            models[embedder.model] = (await embedder.embed_query(text)).reshape(-1)
+            if isinstance(embedder, KnowsLanguages):
+                known = min(known, await embedder.knows(text))
+        except Exception as error:  # noqa: BLE001 raised below as itself, not as a group of one
+            failure = failure or error
+            tasks.cancel_scope.cancel()
+
+    async with anyio.create_task_group() as tasks:
+        for embedder in asked.values():
+            tasks.start_soon(embed, embedder)
+    if failure is not None:
+        raise failure
     vectors: dict[IndexKind, NDArray[numpy.float32]] = {
         kind: models[embedders[kind].model] for kind in kinds if kind in embedders
     }

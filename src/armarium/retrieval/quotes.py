@@ -11,7 +11,8 @@ from armarium.retrieval.terms import language_of, little_words
 
 _SENTENCE_END = re.compile(r"(?<=[.!?。！？])\s+|\n{2,}|\n(?=\s*(?:[-*#>|]|\d+[.)]))")
 _WORD = re.compile(r"\w+")
-_HEADING = re.compile(r"#{1,6}\s")
+# A line that begins with number signs, or one that is underlined.
+_HEADING = re.compile(r"^[ \t]*#{1,6}[ \t][^\n]*$|^[^\n]+\n[ \t]*(?:={3,}|-{3,})[ \t]*$", re.MULTILINE)
 _CODE_BLOCK = re.compile(r"\s*^[ \t]*(```|~~~)[^\n]*\n?(.*?)(?:^[ \t]*\1[^\n]*$|\Z)", re.MULTILINE | re.DOTALL)
 _TABLE_ROW = re.compile(r"\|.*\|")
 _STEM_CHARS = 6
@@ -67,7 +68,8 @@ def _sentences(passage: Quotable, clean: Callable[[str], str]) -> list[str]:
     if passage.is_code:
         lines = [line for line in passage.text.splitlines() if line.strip()][:_CODE_LINES]
         return ["`" + clean(" ".join(" ".join(lines).split()))[:_LONGEST_SENTENCE] + "`"] if lines else []
-    prose = _CODE_BLOCK.sub(_quoted, passage.text)
+    # A heading is no sentence, and ends one: what stands directly under it is not part of it.
+    prose = _HEADING.sub("\n\n", _CODE_BLOCK.sub(_quoted, passage.text))
     parts = (clean(" ".join(part.split())) for part in _SENTENCE_END.split(prose))
     sentences = (_cells(part) if _TABLE_ROW.fullmatch(part) else part for part in parts)
     return [sentence[:_LONGEST_SENTENCE] for sentence in sentences if _is_spoken(sentence)]
@@ -86,10 +88,10 @@ def _cells(row: str) -> str:
 
 
 def _is_spoken(text: str) -> bool:
-    """Whether it is words: no heading, no rule, no drawing made of characters."""
+    """Whether it is words: no rule, no drawing made of characters."""
     signs = [character for character in text if not character.isspace()]
     words = sum(character.isalnum() for character in signs)
-    return len(signs) > 2 and words >= _LEAST_SPOKEN * len(signs) and not _HEADING.match(text)
+    return len(signs) > 2 and words >= _LEAST_SPOKEN * len(signs)
 
 
 def _stems(text: str) -> set[str]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -60,18 +62,35 @@ class VectorIndex:
         self._scan_below = scan_below
         self._lock = _SharedLock()
         self._index = _empty(dimensions)
+        self._mapped: mmap.mmap | None = None
         self._mapped_from: Path | None = None
 
     @classmethod
-    def load(cls, path: Path, dimensions: int, *, scan_below: int = SCAN_BELOW) -> VectorIndex:
+    def load(
+        cls,
+        path: Path,
+        dimensions: int,
+        *,
+        is_sound: Callable[[FileIO], bool] = lambda file: True,
+        scan_below: int = SCAN_BELOW,
+    ) -> VectorIndex:
         """The index saved at `path`, mapped into memory until something is added; an empty one when there is none.
 
-        Raises `TornIndex` when the file is not a whole index of such vectors.
+        Raises `TornIndex` when the file is not a whole index of such vectors. The library trusts what it loads, and
+        crashes when it should not have: `is_sound` is asked first, about the very file that is mapped then.
         """
         loaded = cls(dimensions, scan_below=scan_below)
-        if path.exists():
-            loaded._index = _restored(path, dimensions, view=True)
-            loaded._mapped_from = path
+        try:
+            with open(path, "rb", buffering=0) as file:
+                if not is_sound(file):
+                    raise TornIndex("a vector index is not the one that was saved")
+                mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        except FileNotFoundError:
+            return loaded
+        except (OSError, ValueError) as error:
+            raise TornIndex("a vector index cannot be read", private={"error": str(error)}) from error
+        loaded._index = _restored(mapped, dimensions, view=True)
+        loaded._mapped, loaded._mapped_from = mapped, path
         return loaded
 
     def __len__(self) -> int:
@@ -101,8 +120,11 @@ class VectorIndex:
                 self._become_writable()
                 self._index.add(keys[start : start + _ADDED_AT_ONCE], rows[start : start + _ADDED_AT_ONCE], threads=1)
 
-    def save(self, path: Path) -> None:
-        """Write the index so that a crash leaves either the old file or the new one."""
+    def save(self, path: Path, about_to_replace: Callable[[Path], None] = lambda beside: None) -> None:
+        """Write the index so that a crash leaves either the old file or the new one.
+
+        `about_to_replace` is given the new file, complete, before it takes its place.
+        """
         with self._lock.shared():
             if self._mapped_from == path and path.exists():
                 return
@@ -110,6 +132,7 @@ class VectorIndex:
             try:
                 self._index.save(os.fspath(beside))  # pyright: ignore[reportUnknownMemberType] its paths are untyped
                 _flush_to_disk(beside)
+                about_to_replace(beside)
                 beside.replace(path)
             finally:
                 beside.unlink(missing_ok=True)
@@ -168,9 +191,10 @@ class VectorIndex:
 
     def _become_writable(self) -> None:
         """A mapped index cannot grow: read it into memory before the first addition."""
-        if self._mapped_from is not None:
-            self._index = _restored(self._mapped_from, self._dimensions, view=False)
-            self._mapped_from = None
+        if self._mapped is not None:
+            # The library keeps no reference to what it has mapped: first the copy, then the end of the mapping.
+            self._index = _restored(self._mapped, self._dimensions, view=False)
+            self._mapped = self._mapped_from = None
 
 
 class _SharedLock:
@@ -216,12 +240,12 @@ def _empty(dimensions: int) -> Index:
     )
 
 
-def _restored(path: Path, dimensions: int, *, view: bool) -> Index:
+def _restored(saved: mmap.mmap, dimensions: int, *, view: bool) -> Index:
     from usearch.compiled import MetricKind, ScalarKind
     from usearch.index import Index
 
     try:
-        index: Index | None = cast(Any, Index).restore(os.fspath(path), view=view)
+        index: Index | None = cast(Any, Index).restore(saved, view=view)
     except (RuntimeError, ValueError, OSError) as error:
         raise TornIndex("a vector index cannot be read", private={"error": str(error)}) from error
     if index is None or (index.ndim, index.dtype, index.metric_kind) != (dimensions, ScalarKind.F16, MetricKind.IP):

@@ -25,6 +25,9 @@ _MAX_BULK_THREADS = 4
 _BULK_NICENESS = 10
 """Above the niceness of the process. The kernel takes no more than 19."""
 
+_LONGEST_READ_AT_ONCE = 500
+"""Characters that are tokenised on the event loop: handing so few to a thread takes longer than reading them."""
+
 # Between these, words the model was taught mix with words it was not: 95 % of English questions (XQuAD, Cranfield,
 # CoSQA) are below the first, three quarters of Spanish ones (XQuAD) above the second.
 _FERTILITY_OF_THE_KNOWN = 0.08
@@ -77,8 +80,9 @@ class LocalEmbedder:
 
     async def fertility(self, text: str) -> float:
         """How foreign this text is to the model; see `Encoder.fertility`."""
-        encoder = self._encoder or await anyio.to_thread.run_sync(self._loaded, limiter=self._queries)
-        return encoder.fertility(text)
+        if (encoder := self._encoder) is not None and len(text) <= _LONGEST_READ_AT_ONCE:
+            return encoder.fertility(text)
+        return await anyio.to_thread.run_sync(lambda: self._loaded().fertility(text), limiter=self._queries)
 
     async def knows(self, text: str) -> float:
         """How far the vector of this text can be trusted, from 0 to 1: by whether its words are words to the model.
