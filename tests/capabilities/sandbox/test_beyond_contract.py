@@ -522,6 +522,34 @@ async def test_names_that_are_no_utf8_are_shown_escaped_everywhere(client: ToolC
     assert read["content"] == "needle\n"
 
 
+async def test_a_name_that_is_no_utf8_can_be_used_as_it_is_shown(client: ToolClient, workspace: Path) -> None:
+    make_tree(workspace, {NO_UTF8_NAME: "needle\n", "caf\\xe9.txt": "the look-alike\n"})
+    at = {"root": "workspace"}
+
+    listed = await client.call("list_folder", **at, path="")
+    read = {entry["name"]: await client.call("read_file", **at, path=entry["name"]) for entry in listed["entries"]}
+    await client.call("write_file", **at, path="caf\\xe9.txt", content="more\n", mode="append")
+    appended = (workspace / NO_UTF8_NAME).read_text()
+    await client.call(
+        "move", source_root="workspace", source_path="caf\\xe9.txt", dest_root="workspace", dest_path="d\\xfc/\\xff"
+    )
+    moved = sorted(os.listdir(bytes(workspace)))
+    inside = await client.call("grep", **at, path="d\\xfc", pattern="more")
+    await client.call("remove_file", **at, path="d\\xfc/\\xff")
+    refused = await client.fails("read_file", **at, path="\\xc3\\xa9")
+
+    assert {name: content["content"] for name, content in read.items()} == {
+        "caf\\xe9.txt": "needle\n",
+        "caf\\x5cxe9.txt": "the look-alike\n",
+    }
+    assert all(content["path"] == name for name, content in read.items())
+    assert appended == "needle\nmore\n"
+    assert moved == [b"caf\\xe9.txt", b"d\xfc"]
+    assert [match["file"] for match in inside["matches"]] == ["d\\xfc/\\xff"]
+    assert os.listdir(bytes(workspace) + b"/d\xfc") == []
+    assert refused["code"] == "INVALID_PATH"
+
+
 async def test_trees_with_names_that_are_no_utf8_are_copied_moved_and_removed(client: ToolClient, roots: Box) -> None:
     folder = os.fsdecode(b"d\xfc")
     make_tree(roots.root("source"), {f"tree/{folder}/{NO_UTF8_NAME}": "x"})

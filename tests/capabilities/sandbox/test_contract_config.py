@@ -230,7 +230,7 @@ async def test_denials_are_logged_as_warnings_with_where_the_path_led(
         ],
     )
 
-    assert [line["level"] for line in (link, dots, denied, null, fine)] == ["WARNING"] * 4 + ["INFO"]
+    assert [line["level"] for line in (link, dots, denied, null, fine)] == ["WARN"] * 4 + ["INFO"]
     assert (link["tool"], link["root"], link["code"]) == ("read_file", "workspace", "PATH_ESCAPES_ROOT")
     assert link["attempted_path"] == "escape/secret.txt"
     assert link["resolved_path"] == str(roots.outside / "secret.txt")

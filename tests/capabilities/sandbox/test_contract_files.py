@@ -569,7 +569,7 @@ REFUSALS = [
         ("patch failed: hunk 2 does not match at line 50",), {"code.go": HUNDRED_LINES},
     ),
     Refusal("E2E-027: create_folder - conflict with existing file", "create_folder", _at("conflict"),
-            "NOT_A_DIRECTORY", ("exists and is a file", "conflict"), {"conflict": "x"}),
+            "NOT_A_DIRECTORY", ("exists as a file", "conflict"), {"conflict": "x"}),
     *[
         Refusal(f"E2E-029: remove_folder - refuse root directory deletion, path {path!r}", "remove_folder", _at(path),
                 "CANNOT_REMOVE_ROOT", ("cannot remove root directory",), {"kept.txt": "x"})

@@ -270,11 +270,12 @@ async def test_a_null_byte_in_a_path_is_refused(client: ToolClient, workspace: P
     error = await client.fails(tool, **arguments_for(tool, "workspace", "file\x00.txt"))
 
     assert error["code"] == "INVALID_PATH"
-    assert "NUL" in error["message"]
+    assert "null byte" in error["message"]
 
 
 @pytest.mark.parametrize(
-    "path", ["%2e%2e%2fetc%2fpasswd", "%2e%2e/%2e%2e/etc/passwd", "..%2f..%2fetc%2fpasswd", "%252e%252e%252f", "..%00/"]
+    "path",
+    ["%2e%2e%2fetc%2fpasswd", "%2e%2e/%2e%2e/etc/passwd", "..%2f..%2fetc%2fpasswd", "%252e%252e%252f", "..%00/x"],
 )
 async def test_an_encoded_path_is_a_literal_name(client: ToolClient, workspace: Path, path: str) -> None:
     """E2E-071: double-encoded path traversal rejected: the percent signs stay percent signs."""

@@ -77,7 +77,7 @@ PATHS_THAT_ARE_NAMES = [
     "%2e%2e%2f%2e%2e%2fetc%2fpasswd", "..%2f..%2fetc%2fpasswd", "%252e%252e%252f", "..\\..\\etc\\passwd", "C:\\Windows",
     "\\\\server\\share", "file:///etc/passwd", "~/.ssh/id_rsa", "$HOME", "`id`", "$(id)", "; rm -rf *", "-rf", "--help",
     "*", "?", "[a-z]", "{a,b}", "new\nline", "tab\there", "\u202egnp.exe", "👩‍👩‍👧.txt", "cafe\u0301.txt",
-    "caf\u00e9.txt", "\ufeff.txt", "\u2025/\u2025/etc", "．．/．．/etc", "....//....//etc/passwd", ".../...//", " ",
+    "caf\u00e9.txt", "\ufeff.txt", "\u2025/\u2025/etc", "．．/．．/etc", "....//....//etc/passwd", ".../...//x", " ",
     " a ", "con", "nul", "x" * 255, "/etc/passwd", "//etc/passwd", "\x7f\x1b[31m",
 ]  # fmt: skip
 """Harmless: each is a name inside the root, so the call may succeed; it must never leave the root."""

@@ -202,6 +202,9 @@ async def test_a_folder_is_not_moved_to_another_root_when_something_in_it_would_
     error = await client.fails("move", **across("tree", "new/tree"))
 
     assert error["code"] == ("NOT_A_REGULAR_FILE" if lost == "fifo" else "PATH_ESCAPES_ROOT")
+    entry = {"root": "source", "path": f"tree/z/{'fifo' if lost == 'fifo' else 'link'}"}
+    assert error["details"] == entry
+    roots.server.wait_for_log(lambda line: line.get("code") == error["code"] and entry.items() <= line.items())
     assert picture(roots.root("source")) == before
     assert picture(roots.root("dest")) == {}
 

@@ -774,7 +774,8 @@ def test_we_read_the_diffs_of_git(context: int, tmp_path: Path) -> None:
 
 
 def within(seconds: float, started: float) -> bool:
-    return time.monotonic() - started < seconds
+    """Of CPU time: a busy machine makes nothing slower."""
+    return time.process_time() - started < seconds
 
 
 def test_a_thousand_hunks_on_ten_megabytes_are_written_and_applied_in_seconds() -> None:
@@ -782,7 +783,7 @@ def test_a_thousand_hunks_on_ten_megabytes_are_written_and_applied_in_seconds() 
     edited = list(lines)
     edited[100::256] = [b"changed %d\n" % number for number in range(1000)]
     before, after = b"".join(lines), b"".join(edited)
-    started = time.monotonic()
+    started = time.process_time()
     patch = diff_bytes(before, after, "f")
     patched = apply_patch(before, patch)
     assert within(20, started)
@@ -791,7 +792,7 @@ def test_a_thousand_hunks_on_ten_megabytes_are_written_and_applied_in_seconds() 
     assert len(patch) < 500_000
 
     moved = [line for at in range(0, len(lines), 256) for line in (*lines[at : at + 256], b"an extra line\n")]
-    started = time.monotonic()
+    started = time.process_time()
     patched = apply_patch(b"".join(moved), patch)
     assert within(20, started)
     assert patched.offsets == tuple(range(1000))
@@ -800,7 +801,7 @@ def test_a_thousand_hunks_on_ten_megabytes_are_written_and_applied_in_seconds() 
 def test_a_hunk_that_almost_matches_everywhere_is_given_up() -> None:
     period = b" a\n b\n" * 20_000
     patch = b"@@ -1,80002 +1,80002 @@\n" + period + b" a\n a\n" + period
-    started = time.monotonic()
+    started = time.process_time()
     error = failure(b"a\nb\n" * 500_000, patch)
     assert within(20, started)
     assert "too common" in error.message
@@ -810,7 +811,7 @@ def test_a_hunk_that_almost_matches_everywhere_is_given_up() -> None:
 def test_files_with_nothing_in_common_are_compared_in_bounded_time() -> None:
     chosen = random.Random(3)
     before, after = (b"".join(chosen.choices([b"a\n", b"b\n"], k=100_000)) for _ in range(2))
-    started = time.monotonic()
+    started = time.process_time()
     patch = diff_bytes(before, after, "f")
     assert within(30, started)
     assert apply_patch(before, patch).content == after

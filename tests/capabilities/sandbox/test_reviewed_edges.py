@@ -45,7 +45,7 @@ async def test_a_denial_inside_read_files_is_on_record(tmp_path: Path) -> None:
             assert answer["files"][0]["error"]["code"] == "PATH_ESCAPES_ROOT"
         with anyio.fail_after(10):
             line = server.wait_for_log(lambda line: line.get("msg") == "denied")
-    assert line["level"] == "WARNING"
+    assert line["level"] == "WARN"
     assert line["attempted_path"] == "../../etc/passwd"
 
 

@@ -73,7 +73,7 @@ class Written(TypedDict):
     size: int
     mode: str
     created: bool
-    sha256: str
+    sha256: NotRequired[str]
 
 
 class Patched(TypedDict):
@@ -149,9 +149,17 @@ class Copied(TypedDict):
     skipped: list[str]
 
 
+class Remaining(TypedDict):
+    path: str
+    reason: str
+
+
 class Moved(TypedDict):
     source: str
     destination: str
+    complete: NotRequired[bool]
+    remaining: NotRequired[list[Remaining]]
+    remaining_count: NotRequired[int]
 
 
 class Match(TypedDict):
@@ -163,12 +171,21 @@ class Match(TypedDict):
     line_truncated: NotRequired[bool]
 
 
+class FileCount(TypedDict):
+    file: str
+    count: int
+
+
 class Matches(TypedDict):
     matches: list[Match]
+    files: NotRequired[list[str]]
+    counts: NotRequired[list[FileCount]]
     total_matches: int
     truncated: bool
     timed_out: bool
     files_searched: int
+    next_offset: NotRequired[int]
+    note: NotRequired[str]
 
 
 class FoundFile(TypedDict):
@@ -183,3 +200,5 @@ class FoundFiles(TypedDict):
     total_matches: int
     truncated: bool
     timed_out: bool
+    next_offset: NotRequired[int]
+    note: NotRequired[str]

@@ -103,12 +103,14 @@ class TransferArgs(Args):
 class SearchArgs(InRoot):
     path: str = "."
     """Directory to search, relative to the root."""
-    max_results: Annotated[int, Field(ge=1, le=100_000)] = 100
-    """Stop after this many results."""
+    max_results: Count = 100
+    """Stop after this many results; the server has a limit of its own, 100,000."""
+    offset: Offset = 0
+    """Leave out this many results, for the next page: `next_offset` of the answer before."""
     timeout_seconds: Annotated[int, Field(ge=1, le=_MOST)] = 300
     """Stop after this time, or the server's own limit if that is shorter, and return what was found so far."""
-    max_depth: Count | None = None
-    """How many levels of directories to go down; 1 is the searched directory alone."""
+    max_depth: Offset | None = None
+    """How many levels of directories to go down; 1 is the searched directory alone, 0 is no limit."""
     respect_gitignore: bool = False
     """Leave out what .gitignore files exclude, and .git itself."""
 
@@ -122,6 +124,9 @@ class GrepArgs(SearchArgs):
     """Ignore upper and lower case."""
     context_lines: Annotated[int, Field(ge=0, le=1000)] = 0
     """Lines to show before and after each match."""
+    output_mode: Annotated[Literal["content", "files", "count"], Field(title="output mode")] = "content"
+    """content: the matching lines; files: only the names of files that match, in `files`; count: how many lines match
+    in each, in `counts`. With the last two `max_results` and `offset` count files."""
 
 
 class GlobArgs(SearchArgs):

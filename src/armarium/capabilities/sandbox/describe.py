@@ -22,6 +22,8 @@ from armarium.capabilities.sandbox.answers import (
 )
 from armarium.capabilities.sandbox.roots import Root
 from armarium.foundation.files.errors import PathEscapesRoot
+from armarium.foundation.files.names import escape_name
+from armarium.foundation.files.staged_names import is_staged
 
 _AT_EMPTY_PATH = 0x1000
 _STATX_BTIME = 0x800
@@ -43,11 +45,6 @@ def iso_time(nanoseconds: int) -> str:
 def _date(day: int) -> str:
     # File systems can store years that Python cannot name; the nearest one it can has to do.
     return date.fromordinal(max(1, min(_EPOCH + day, date.max.toordinal()))).isoformat()
-
-
-def shown(name: str) -> str:
-    """A file name as JSON can carry it; bytes that are no UTF-8 appear as `\\xNN`."""
-    return name if name.isascii() else os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
 def entry_type(mode: int) -> EntryType:
@@ -75,13 +72,15 @@ def list_folder(root: Root, path: str, limit: int | None, cursor: str | None) ->
         entries = [entry for child in page if (entry := _entry(root, fd, path, child)) is not None]
     finally:
         os.close(fd)
-    folder = Folder(root=root.name, path=path, entries=entries, count=len(entries), total=len(found))
+    folder = Folder(root=root.name, path=escape_name(path), entries=entries, count=len(entries), total=len(found))
     if more:
         folder["next_cursor"] = quote(os.fsencode(page[-1].name))
     return folder
 
 
 def _hidden(root: Root, directory: str, child: os.DirEntry[str]) -> bool:
+    if is_staged(child.name):
+        return True
     if root.ignore is None:
         return False
     path = f"{directory}/{child.name}" if directory else child.name
@@ -94,7 +93,7 @@ def _entry(root: Root, fd: int, directory: str, child: os.DirEntry[str]) -> Entr
     except FileNotFoundError:
         return None
     entry = Entry(
-        name=shown(child.name),
+        name=escape_name(child.name),
         type=entry_type(status.st_mode),
         size=status.st_size,
         modified_at=iso_time(status.st_mtime_ns),
@@ -125,7 +124,7 @@ def metadata(root: Root, path: str) -> Metadata:
         born = _birth_time_ns(fd)
     answer = Metadata(
         root=root.name,
-        path=path,
+        path=escape_name(path),
         name=path.rpartition("/")[2] or root.name,
         type=entry_type(status.st_mode),
         size=status.st_size,
@@ -151,7 +150,7 @@ def _target(root: Root, path: str) -> LinkTarget:
     try:
         with root.confined.opened(path, os.O_PATH) as fd:
             status = os.fstat(fd)
-            target["path"] = shown(root.confined.locate(fd, last_known=True))
+            target["path"] = escape_name(root.confined.locate(fd, last_known=True))
     except (OSError, PathEscapesRoot):
         return LinkTarget(type="missing")
     target["size"] = status.st_size
@@ -168,7 +167,7 @@ def permissions(root: Root, path: str) -> Permissions:
             root.require_visible(root.confined.locate(fd, last_known=True), is_directory=stat.S_ISDIR(status.st_mode))
     return Permissions(
         root=root.name,
-        path=path,
+        path=escape_name(path),
         owner=_user_name(status.st_uid),
         group=_group_name(status.st_gid),
         mode=f"{stat.S_IMODE(status.st_mode):04o}",

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+
+import anyio
 
 from armarium.capabilities.sandbox.examine import examine
 from armarium.capabilities.sandbox.reading import ReadLimits
@@ -13,7 +16,12 @@ from armarium.capabilities.sandbox.settings import SandboxSettings
 from armarium.capabilities.sandbox.tools import sandbox_tools
 from armarium.capabilities.sandbox.workers import Workers
 from armarium.capability import Capability, Door, Facilities
+from armarium.foundation.files.confine import READ_DIRECTORY
 from armarium.foundation.files.ignore import lines_hiding
+from armarium.foundation.files.staging import sweep
+from armarium.foundation.limits import Pulse, Stopped
+
+_log = logging.getLogger(__name__)
 
 _INSTRUCTIONS = (
     "The sandbox lets you work on real files in named roots. Call list_roots first; every tool takes a `root` and a "
@@ -35,19 +43,49 @@ async def open_sandbox(settings: SandboxSettings, facilities: Facilities) -> Asy
         )
         for root in settings.roots
     )
-    workers = Workers(
-        writable=[root.confined.real_path for root in roots if not root.read_only],
-        readable=[root.confined.real_path for root in roots if root.read_only],
-        confine=settings.landlock,
-    )
+    workers = Workers(*roots.granted(), confine=settings.landlock)
     limits = ReadLimits(settings.max_full_read_size, settings.max_partial_read_size)
-    sandbox = Sandbox(roots, workers, facilities.events, limits, settings.max_search_seconds)
+    sandbox = Sandbox(roots, workers, facilities.events, limits, settings.max_search_seconds, settings.max_lock_seconds)
     try:
-        yield Capability("sandbox", sandbox_tools(sandbox), _INSTRUCTIONS)
+        async with _sweeping(roots, workers):
+            yield Capability("sandbox", sandbox_tools(sandbox), _INSTRUCTIONS)
     finally:
         # A descriptor that a thread still uses stays open; its number must not come to mean another file.
         if workers.close():
             roots.close()
+
+
+@asynccontextmanager
+async def _sweeping(roots: Roots, workers: Workers) -> AsyncGenerator[None]:
+    """Sweep beside whatever the block does. What the block raises comes out as it is, not in a group."""
+    pulse = Pulse()
+    raised: Exception | None = None
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(_sweep, roots, workers, pulse)
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 raised again below
+            raised = error
+        pulse.stop()
+        tasks.cancel_scope.cancel()
+    if raised is not None:
+        raise raised
+
+
+async def _sweep(roots: Roots, workers: Workers, pulse: Pulse) -> None:
+    """Remove what a process that was killed has left half done."""
+    for root in roots:
+        if not root.read_only:
+            with suppress(OSError, Stopped):
+                await workers.long("", _sweep_root, root, pulse)
+
+
+def _sweep_root(root: Root, pulse: Pulse) -> None:
+    confined, ignore = root.confined, root.ignore
+    with confined.opened("", READ_DIRECTORY) as fd:
+        removed = sweep(fd, pulse, lambda path: ignore is not None and ignore.hides(path, True))
+    if removed:
+        _log.info("entries of unfinished changes were removed", extra={"root": root.name, "entries": removed})
 
 
 DOOR = Door("sandbox", SandboxSettings, open_sandbox, examine)

@@ -75,3 +75,15 @@ class StorageFailure(FileError):
     """The disk is full or failing."""
 
     code, retryable = "STORAGE_FAILURE", True
+
+
+class RootUnavailable(FileError):
+    """The directory of a root is gone, or another one is in its place that this process may not open."""
+
+    code, retryable = "ROOT_UNAVAILABLE", True
+
+
+class ResourceBusy(FileError):
+    """Another process holds the directory. Nothing was changed."""
+
+    code, retryable = "RESOURCE_BUSY", True

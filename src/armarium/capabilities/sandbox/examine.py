@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Generator
-from pathlib import Path
 
-from armarium.capabilities.sandbox.landlock import supported_abi
 from armarium.capabilities.sandbox.roots import WRITING_TOOLS
 from armarium.capabilities.sandbox.settings import RootSettings, SandboxSettings
 from armarium.capability import Facilities, Finding
+from armarium.foundation.errors import ConfigError
 from armarium.foundation.files.beneath import kernel_has_openat2
 from armarium.foundation.files.errors import InvalidPattern
-from armarium.foundation.files.ignore import IgnoreRules
+from armarium.foundation.files.ignore import IgnoreRules, lines_hiding
+from armarium.foundation.files.landlock import supported_abi
 
 
 def examine(settings: SandboxSettings | None, facilities: Facilities) -> Generator[Finding]:
@@ -22,11 +22,13 @@ def examine(settings: SandboxSettings | None, facilities: Facilities) -> Generat
     for root in settings.roots if settings else ():
         yield _root(root)
         try:
-            hidden = IgnoreRules.from_lines(root.ignore)
+            IgnoreRules.from_lines(root.ignore)
+            # Inside a root, the state directory is hidden; it cannot be a root itself.
+            lines_hiding([facilities.state_dir], root.path)
         except InvalidPattern as error:
             yield Finding(f"root {root.name}", "fail", error.message, hint="correct the root's `ignore`")
-        else:
-            yield from _secrets_within(root, hidden, facilities.state_dir)
+        except ConfigError as error:
+            yield Finding(f"root {root.name}", "fail", error.message, error.hint)
 
 
 def _confinement() -> Finding:
@@ -73,16 +75,3 @@ def _root(root: RootSettings) -> Finding:
 
 def _may_write(root: RootSettings) -> bool:
     return "*" in root.allowed_tools or not set(root.allowed_tools).isdisjoint(WRITING_TOOLS)
-
-
-def _secrets_within(root: RootSettings, hidden: IgnoreRules, state_dir: Path) -> Generator[Finding]:
-    """The token in a root is a token every agent can read."""
-    inside = os.path.relpath(os.path.realpath(state_dir), os.path.realpath(os.path.expanduser(root.path)))
-    if inside == ".." or inside.startswith("../") or (inside != "." and hidden.hides(inside, True)):
-        return
-    yield Finding(
-        f"root {root.name}",
-        "warn",
-        "holds the state directory, so agents can read the token and the audit trail",
-        hint="move `state_dir`" if inside == "." else f"add `/{inside}/` to the root's `ignore`, or move `state_dir`",
-    )

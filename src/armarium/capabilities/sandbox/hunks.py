@@ -261,7 +261,7 @@ def _refuse_without_hunks(lines: list[bytes]) -> NoReturn:
     for at, line in enumerate(lines):
         if line.startswith((b"GIT binary patch", b"Binary files ")):
             _refuse("it is a binary patch", at, "use write_file to replace the whole content")
-    _refuse("it has no hunk", 0, _FORMAT_HINT)
+    _refuse("it has no hunks", 0, _FORMAT_HINT)
 
 
 def _refuse_second_file(at: int) -> NoReturn:

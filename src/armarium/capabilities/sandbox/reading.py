@@ -10,13 +10,17 @@ from dataclasses import dataclass
 
 from armarium.capabilities.sandbox.answers import FileContent
 from armarium.capabilities.sandbox.errors import FileTooLarge
+from armarium.capabilities.sandbox.pool import expect_bytes
 from armarium.capabilities.sandbox.search.scan import count_newlines
 from armarium.foundation.errors import InvalidArgument
 from armarium.foundation.limits import Pulse
 
 _BLOCK = 1 << 20
-_HASH_BLOCK = 32 * 1024
+_HASH_BLOCK = 256 * 1024
 _SNIFFED_BYTES = 8192
+_TAIL_BLOCK = 64 * 1024
+_NUMBERED_TAIL_BYTES = 16 * 1024 * 1024
+"""In a file up to this size the lines at the end are numbered, for which all of it is read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +68,7 @@ def read(fd: int, size: int, window: Window, limits: ReadLimits, pulse: Pulse, *
 def _read_whole(fd: int, size: int, limits: ReadLimits, number_lines: bool) -> FileContent:
     if size > limits.full_bytes:
         raise _too_large(size, limits)
+    expect_bytes(size)
     # To its end, not to its size: the file may have grown since, and some report no size at all.
     data = _pread(fd, 0, limits.full_bytes + 1, first_block=size + 1)
     if len(data) > limits.full_bytes:
@@ -81,7 +86,8 @@ def _read_bytes(fd: int, size: int, window: Window, limits: ReadLimits) -> FileC
     offset = window.offset_bytes or 0
     wanted = size if window.limit_bytes is None else window.limit_bytes
     length = min(wanted, limits.partial_bytes, max(0, size - offset))
-    data = _pread(fd, offset, length)
+    expect_bytes(length)
+    data = _pread(fd, offset, length, first_block=length)
     binary = is_binary(_pread(fd, 0, _SNIFFED_BYTES))
     answer = _described(data, size=size, truncated=offset + len(data) < size, binary=binary, exact=True)
     answer["offset_bytes"] = offset
@@ -91,6 +97,9 @@ def _read_bytes(fd: int, size: int, window: Window, limits: ReadLimits) -> FileC
 def _read_lines(
     fd: int, size: int, window: Window, limits: ReadLimits, pulse: Pulse, number_lines: bool
 ) -> FileContent:
+    if window.tail_lines is not None and size > _NUMBERED_TAIL_BYTES and not number_lines:
+        return _read_tail(fd, size, window.tail_lines, limits)
+    expect_bytes(size)
     if window.tail_lines is not None:
         total = _total_lines(fd, pulse)
         first, wanted = max(1, total - window.tail_lines + 1), window.tail_lines
@@ -111,6 +120,39 @@ def _read_lines(
     if first > max(part.total, 1):
         answer["note"] = f"line {first} is past the end: the file has {part.total} lines"
     return answer
+
+
+def _read_tail(fd: int, size: int, wanted: int, limits: ReadLimits) -> FileContent:
+    """The last lines of a large file, read from its end. Which numbers they have is not known then."""
+    data = b""
+    start = size
+    lines_found = False
+    # A newline at the end of the file ends its last line, so one more is looked for.
+    while start > 0 and len(data) <= limits.partial_bytes and not lines_found:
+        length = min(max(_TAIL_BLOCK, len(data)), start)
+        start -= length
+        expect_bytes(size - start)
+        data = _pread(fd, start, length) + data
+        lines_found = count_newlines(data, 0, len(data)) > wanted
+    begin = _before_lines(data, wanted)
+    cut = (begin == 0 and start > 0) or len(data) - begin > limits.partial_bytes
+    if cut:  # what is left out stands before the rest, which begins with a line unless it is one
+        begin = max(begin, len(data) - limits.partial_bytes)
+        begin = data.find(b"\n", begin, len(data) - 1) + 1 or begin
+    binary = is_binary(_pread(fd, 0, _SNIFFED_BYTES))
+    answer = _described(data[begin:], size=size, truncated=cut, binary=binary, text=True)
+    answer["note"] = "the end of a large file; its lines are numbered only with number_lines"
+    return answer
+
+
+def _before_lines(data: bytes, count: int) -> int:
+    """Where the last `count` lines begin; 0 when there are fewer."""
+    position = len(data) - data.endswith(b"\n")
+    for _ in range(count):
+        position = data.rfind(b"\n", 0, position)
+        if position < 0:
+            return 0
+    return position + 1
 
 
 def _name_lines(answer: FileContent, first: int, count: int) -> None:
@@ -257,7 +299,7 @@ def human_size(size: int) -> str:
 
 
 def digest(fd: int, algorithm: str, pulse: Pulse) -> str:
-    """The hash of an open file, read in blocks of 32 KB."""
+    """The hash of an open file, read in blocks: small ones would take the GIL from other threads all the time."""
     hasher = hashlib.new(algorithm, usedforsecurity=False)
     buffer = bytearray(_HASH_BLOCK)
     view = memoryview(buffer)

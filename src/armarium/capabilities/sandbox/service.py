@@ -11,35 +11,58 @@ from typing import Literal
 
 import anyio
 
-from armarium.capabilities.sandbox import answers, describe, transfer, writes
+from armarium.capabilities.sandbox import answers, describe, moves, removal, transfer, writes
 from armarium.capabilities.sandbox.errors import FileTooLarge
 from armarium.capabilities.sandbox.patch import Patched as PatchResult
 from armarium.capabilities.sandbox.patch import apply_patch, unified_diff
+from armarium.capabilities.sandbox.patience import Turns, repeated
+from armarium.capabilities.sandbox.places import Place, has_parent, in_place
+from armarium.capabilities.sandbox.pool import expect_bytes
 from armarium.capabilities.sandbox.reading import ReadLimits, Window, digest, human_size, read
 from armarium.capabilities.sandbox.roots import Root, Roots, about
 from armarium.capabilities.sandbox.search.grep import Query
 from armarium.capabilities.sandbox.search.in_root import NameQuery, Scope, glob_root, grep_root
 from armarium.capabilities.sandbox.workers import Workers
-from armarium.capabilities.sandbox.writes import FileLocks, place_for_writing
 from armarium.foundation.errors import InvalidArgument
 from armarium.foundation.events import Events, FileChanged, FileMoved
-from armarium.foundation.files.errors import FileError, NotADirectory
+from armarium.foundation.files.directory_locks import DirectoryLocks
+from armarium.foundation.files.errors import FileError, IsADirectory, NotADirectory
+from armarium.foundation.files.names import escape_name
 from armarium.foundation.refs import FileRef
 from armarium.foundation.tools import Call, render_error
 
+_MOST_REMAINING = 100
 _MOST_BYTES_TOGETHER = 16 * 1024 * 1024
 
 
 class Sandbox:
     """Files and folders of the named roots, and nothing outside them."""
 
-    def __init__(self, roots: Roots, workers: Workers, events: Events, limits: ReadLimits, search_seconds: int) -> None:
+    def __init__(
+        self,
+        roots: Roots,
+        workers: Workers,
+        events: Events,
+        limits: ReadLimits,
+        search_seconds: int,
+        lock_seconds: float = 10.0,
+    ) -> None:
         self._roots = roots
         self._workers = workers
         self._events = events
         self._limits = limits
         self._search_seconds = search_seconds
-        self._locks = FileLocks()
+        self._locks = DirectoryLocks(long_patience_s=lock_seconds)
+        self.turns = Turns(lock_seconds)
+        self._following = anyio.Lock()
+
+    async def follow(self, root: Root) -> None:
+        """Serve the directory that is now at the path of a root."""
+        async with self._following:
+            # Not in a worker: those may be locked out of the new directory.
+            if await anyio.to_thread.run_sync(root.reopen):
+                self._workers.renew(*self._roots.granted())
+                await self._workers.run("", root.confirm_replaced)
 
     def list_roots(self) -> answers.RootList:
         """Names and allowed tools; never a host path."""
@@ -49,6 +72,7 @@ class Sandbox:
         ]
         return answers.RootList(roots=roots, count=len(roots))
 
+    @repeated
     async def list_folder(
         self, call: Call, root_name: str, path: str, limit: int | None, cursor: str | None
     ) -> answers.Folder:
@@ -58,18 +82,19 @@ class Sandbox:
             with about(root, path, what="directory") as normal:
                 return describe.list_folder(root, normal, limit, cursor)
 
-        return await self._workers.run(work)
+        return await self._workers.run(call.caller, work)
 
+    @repeated
     async def read_file(
         self, call: Call, root_name: str, path: str, window: Window, *, number_lines: bool
     ) -> answers.FileContent:
         root = self._roots.enter(root_name, "read_file", path)
-        return await self._workers.run(self._read, call, root, path, window, number_lines)
+        return await self._workers.run(call.caller, self._read, call, root, path, window, number_lines)
 
     def _read(self, call: Call, root: Root, path: str, window: Window, number_lines: bool) -> answers.FileContent:
         with about(root, path) as normal, self._opened(root, normal, window) as (fd, status):
             content = read(fd, status.st_size, window, self._limits, call.pulse, number_lines=number_lines)
-        return answers.FileContent(root=root.name, path=normal, **content)  # pyright: ignore[reportCallIssue] no overlap
+        return answers.FileContent(root=root.name, path=escape_name(normal), **content)  # pyright: ignore[reportCallIssue] no overlap
 
     @contextmanager
     def _opened(self, root: Root, path: str, window: Window) -> Generator[tuple[int, os.stat_result]]:
@@ -79,13 +104,16 @@ class Sandbox:
                 root.require_visible(root.confined.locate(fd, last_known=True))
             yield fd, status
 
+    @repeated
     async def read_files(self, call: Call, root_name: str, paths: Sequence[str]) -> answers.FileContents:
         root = self._roots.enter(root_name, "read_file", paths[0])
 
         def work() -> list[answers.FileContent | answers.FailedRead]:
             files: list[answers.FileContent | answers.FailedRead] = []
+            denials: list[FileError] = []
             room = _MOST_BYTES_TOGETHER
             for path in paths:
+                expect_bytes(_MOST_BYTES_TOGETHER - room)
                 try:
                     content = self._read(call, root, path, Window(), number_lines=False)
                     if content["size"] > room:
@@ -97,49 +125,53 @@ class Sandbox:
                     files.append(content)
                 except FileError as error:
                     if error.security:
-                        call.denials.append(error)
+                        denials.append(error)
                     files.append(answers.FailedRead(path=path, error=render_error(error)["error"]))
+            call.denials.extend(denials)
             return files
 
-        files = await self._workers.run(work)
+        files = await self._workers.run(call.caller, work)
         return answers.FileContents(root=root.name, files=files, count=len(files))
 
+    @repeated
     async def write_file(
         self, call: Call, root_name: str, path: str, content: str, mode: str, if_match: str | None
     ) -> answers.Written:
         root = self._roots.enter(root_name, "write_file", path, writing=True)
 
         def work() -> tuple[str, writes.Replaced]:
-            with (
-                about(root, path) as normal,
-                place_for_writing(root, normal, self._locks, make_parents=if_match is None) as place,
-            ):
-                writes.require_match(place.dir_fd, place.name, if_match, path, call.pulse)
-                return normal, writes.write(place, _encoded(content, "content"), mode, normal, call.pulse)
+            with about(root, path) as normal:
+                _require_file_path(path)
+                encoded = _encoded(content, "content")
 
-        normal, result = await self._workers.change(work)
+                def write(place: Place) -> writes.Replaced:
+                    return writes.write(place, encoded, mode, if_match, self._locks, call.pulse)
+
+                return normal, in_place(root, normal, path, write, make_parents=if_match is None)
+
+        normal, result = await self._workers.change(call.caller, work)
         await self._changed(call, root, normal, "created" if result.created else "modified")
-        return answers.Written(
-            root=root.name,
-            path=normal,
-            size=result.size,
-            mode=mode,
-            created=result.created,
-            sha256=result.sha256,
+        answer = answers.Written(
+            root=root.name, path=escape_name(normal), size=result.size, mode=mode, created=result.created
         )
+        if result.sha256 is not None:
+            answer["sha256"] = result.sha256
+        return answer
 
+    @repeated
     async def remove_file(self, call: Call, root_name: str, path: str, if_match: str | None) -> answers.Removed:
         root = self._roots.enter(root_name, "remove_file", path, writing=True)
 
         def work() -> str:
             with about(root, path) as normal:
-                transfer.remove_file(root, normal, if_match, self._locks, call.pulse)
+                removal.remove_file(root, normal, if_match, self._locks, call.pulse)
                 return normal
 
-        normal = await self._workers.change(work)
+        normal = await self._workers.change(call.caller, work)
         await self._changed(call, root, normal, "removed")
-        return answers.Removed(root=root.name, path=normal, removed=True)
+        return answers.Removed(root=root.name, path=escape_name(normal), removed=True)
 
+    @repeated
     async def patch_file(
         self, call: Call, root_name: str, path: str, patch: str, if_match: str | None, *, dry_run: bool
     ) -> answers.Patched:
@@ -150,7 +182,7 @@ class Sandbox:
         def answered(before: bytes | None, result: PatchResult, normal: str) -> answers.Patched:
             answer = answers.Patched(
                 root=root.name,
-                path=normal,
+                path=escape_name(normal),
                 hunks_applied=result.hunks_applied,
                 created=result.created,
                 size=len(result.content),
@@ -161,27 +193,28 @@ class Sandbox:
                 answer["diff"] = unified_diff(before, result.content, normal)
             return answer
 
-        def work() -> answers.Patched:
+        def work() -> tuple[str, answers.Patched]:
             diff = _encoded(patch, "patch")
             with about(root, path) as normal:
-                if if_match is None and not writes.has_parent(root, normal):
-                    # Tried before any directory is made: a patch that fails leaves none behind, and a dry run neither.
-                    result = apply_patch(None, diff)
-                    if dry_run:
-                        return answered(None, result, normal)
-                make_parents = not dry_run and if_match is None
-                with place_for_writing(root, normal, self._locks, make_parents=make_parents) as place:
-                    writes.require_match(place.dir_fd, place.name, if_match, path, call.pulse)
-                    before, result = writes.patched(place, diff, path, reveal=may_read)
-                    if not dry_run:
-                        writes.replace_with(place, result.content, path)
-                    return answered(before, result, normal)
+                _require_file_path(path)
+                if dry_run and if_match is None and not has_parent(root, normal):
+                    return normal, answered(None, apply_patch(None, diff), normal)
 
-        answer = await self._workers.change(work)
+                def apply(place: Place) -> tuple[bytes | None, PatchResult]:
+                    return writes.patch(
+                        place, diff, if_match, self._locks, call.pulse, reveal=may_read, dry_run=dry_run
+                    )
+
+                make_parents = not dry_run and if_match is None
+                before, result = in_place(root, normal, path, apply, make_parents=make_parents)
+                return normal, answered(before, result, normal)
+
+        normal, answer = await self._workers.change(call.caller, work)
         if not dry_run:
-            await self._changed(call, root, answer["path"], "created" if answer["created"] else "modified")
+            await self._changed(call, root, normal, "created" if answer["created"] else "modified")
         return answer
 
+    @repeated
     async def create_folder(self, call: Call, root_name: str, path: str) -> answers.FolderCreated:
         root = self._roots.enter(root_name, "create_folder", path, writing=True)
 
@@ -194,22 +227,24 @@ class Sandbox:
                     os.close(root.confined.make_directories(normal))
                 return normal, existed
 
-        normal, existed = await self._workers.change(work)
+        normal, existed = await self._workers.change(call.caller, work)
         if not existed:
             await self._changed(call, root, normal, "created", is_directory=True)
-        return answers.FolderCreated(root=root.name, path=normal, created=True, existed=existed)
+        return answers.FolderCreated(root=root.name, path=escape_name(normal), created=True, existed=existed)
 
+    @repeated
     async def remove_folder(self, call: Call, root_name: str, path: str) -> answers.Removed:
         root = self._roots.enter(root_name, "remove_folder", path, writing=True)
 
         def work() -> tuple[str, int]:
             with about(root, path, what="directory") as normal:
-                return normal, transfer.remove_folder(root, normal, call.pulse)
+                return normal, removal.remove_folder(root, normal, self._locks, call.pulse)
 
-        normal, removed = await self._workers.run(work)
+        normal, removed = await self._workers.long(call.caller, work)
         await self._changed(call, root, normal, "removed", is_directory=True)
-        return answers.Removed(root=root.name, path=normal, removed=True, entries_removed=removed)
+        return answers.Removed(root=root.name, path=escape_name(normal), removed=True, entries_removed=removed)
 
+    @repeated
     async def stat_file(self, call: Call, root_name: str, path: str, *, include_sha256: bool) -> answers.Metadata:
         root = self._roots.enter(root_name, "stat_file", path)
 
@@ -217,27 +252,31 @@ class Sandbox:
             with about(root, path) as normal:
                 found = describe.metadata(root, normal)
                 if include_sha256 and "file" in (found["type"], found.get("target", {}).get("type")):
-                    with self._opened(root, normal, Window()) as (fd, _):
+                    with self._opened(root, normal, Window()) as (fd, status):
+                        expect_bytes(status.st_size)
                         found["sha256"] = digest(fd, "sha256", call.pulse)
                 return found
 
-        return await self._workers.run(work)
+        return await self._workers.run(call.caller, work)
 
+    @repeated
     async def hash_file(self, call: Call, root_name: str, path: str, algorithm: str) -> answers.Hash:
         root = self._roots.enter(root_name, "hash_file", path)
 
         def work() -> answers.Hash:
             with about(root, path) as normal, self._opened(root, normal, Window()) as (fd, status):
+                expect_bytes(status.st_size)
                 return answers.Hash(
                     root=root.name,
-                    path=normal,
+                    path=escape_name(normal),
                     algorithm=algorithm,
                     hash=digest(fd, algorithm, call.pulse),
                     size=status.st_size,
                 )
 
-        return await self._workers.run(work)
+        return await self._workers.run(call.caller, work)
 
+    @repeated
     async def permissions_file(self, call: Call, root_name: str, path: str) -> answers.Permissions:
         root = self._roots.enter(root_name, "permissions_file", path)
 
@@ -245,8 +284,9 @@ class Sandbox:
             with about(root, path) as normal:
                 return describe.permissions(root, normal)
 
-        return await self._workers.run(work)
+        return await self._workers.run(call.caller, work)
 
+    @repeated
     async def copy(
         self, call: Call, source: tuple[str, str], target: tuple[str, str], if_match: str | None
     ) -> answers.Copied:
@@ -257,9 +297,11 @@ class Sandbox:
             with about(from_root, source[1], what="source file") as path:
                 found = transfer.copy_source(from_root, path)
             with about(into_root, target[1]) as wanted:
+                if not found.is_directory:
+                    _require_directory_if_slash(into_root, target[1], wanted)
                 return path, transfer.copy(found, into_root, wanted, if_match, self._locks, call.pulse)
 
-        path, done = await self._workers.run(work)
+        path, done = await self._workers.transfer(call.caller, work)
         await self._changed(
             call,
             into_root,
@@ -273,9 +315,10 @@ class Sandbox:
             is_directory=done.is_directory,
             size=done.size,
             files_copied=done.files,
-            skipped=[describe.shown(skipped) for skipped in done.skipped],
+            skipped=[escape_name(skipped) for skipped in done.skipped],
         )
 
+    @repeated
     async def move(
         self, call: Call, source: tuple[str, str], target: tuple[str, str], if_match: str | None
     ) -> answers.Moved:
@@ -284,14 +327,18 @@ class Sandbox:
 
         def work() -> tuple[str, transfer.Transferred]:
             with about(from_root, source[1], what="source file") as path:
-                transfer.require_movable_source(from_root, path)
+                is_directory = moves.require_movable_source(from_root, path)
             with about(into_root, target[1]) as wanted:
-                return path, transfer.move(from_root, path, into_root, wanted, if_match, self._locks, call.pulse)
+                if not is_directory:
+                    _require_directory_if_slash(into_root, target[1], wanted)
+                return path, moves.move(from_root, path, into_root, wanted, if_match, self._locks, call.pulse)
 
-        path, done = await self._workers.run(work)
+        path, done = await self._workers.transfer(call.caller, work)
         with anyio.CancelScope(shield=True):  # all of it is told, or listeners would think that a file is gone
-            await self._moved(call, from_root, path, into_root, done)
-            await self._changed(call, from_root, path, "removed", is_directory=done.is_directory)
+            if not done.remaining:
+                await self._moved(call, from_root, path, into_root, done)
+            change = "modified" if done.remaining else "removed"
+            await self._changed(call, from_root, path, change, is_directory=done.is_directory)
             await self._changed(
                 call,
                 into_root,
@@ -299,17 +346,29 @@ class Sandbox:
                 "modified" if done.replaced else "created",
                 is_directory=done.is_directory,
             )
-        return answers.Moved(source=str(from_root.ref(path)), destination=str(into_root.ref(done.destination)))
+        answer = answers.Moved(source=str(from_root.ref(path)), destination=str(into_root.ref(done.destination)))
+        if done.remaining:
+            answer["complete"] = False
+            answer["remaining_count"] = len(done.remaining)
+            answer["remaining"] = [
+                answers.Remaining(path=escape_name(left.path), reason=left.reason)
+                for left in done.remaining[:_MOST_REMAINING]
+            ]
+        return answer
 
+    @repeated
     async def grep(self, call: Call, root_name: str, path: str, query: Query, scope: Scope) -> answers.Matches:
         root = self._roots.enter(root_name, "grep", path)
-        return await self._workers.search(grep_root, root, path, query, scope, self._search_end(scope), call.pulse)
+        until = self._search_end(scope)
+        return await self._workers.search(call.caller, grep_root, root, path, query, scope, until, call.pulse)
 
+    @repeated
     async def glob(self, call: Call, root_name: str, path: str, query: NameQuery, scope: Scope) -> answers.FoundFiles:
         root = self._roots.enter(root_name, "glob", path)
         if (query.pattern is None) == (query.regex is None):
             raise InvalidArgument("exactly one of `pattern` or `regex` must be provided")
-        return await self._workers.search(glob_root, root, path, query, scope, self._search_end(scope), call.pulse)
+        until = self._search_end(scope)
+        return await self._workers.search(call.caller, glob_root, root, path, query, scope, until, call.pulse)
 
     def _search_end(self, scope: Scope) -> float:
         """When the search ends, counted from now: one that waits for a thread ends in time as well."""
@@ -338,6 +397,17 @@ def _host_path(root: Root, ref: FileRef) -> str:
     return f"{root.confined.real_path}/{ref.path.lstrip('/')}"
 
 
+def _require_file_path(path: str) -> None:
+    if path.endswith(("/", "/.")):
+        raise IsADirectory("a path that ends with a slash names a directory", hint="name the file")
+
+
+def _require_directory_if_slash(root: Root, path: str, normal: str) -> None:
+    """A file that is to go to `archive/` is not to become a file of that name."""
+    if path.endswith("/") and not _is_directory(root, normal):
+        raise NotADirectory("there is no such directory", hint="create_folder makes one")
+
+
 def _encoded(text: str, field: str) -> bytes:
     try:
         return text.encode("utf-8")
@@ -352,4 +422,4 @@ def _is_directory(root: Root, path: str) -> bool:
                 return True
     except FileNotFoundError:
         return False
-    raise NotADirectory(f"path exists and is a file, not a directory: {path}")
+    raise NotADirectory(f"path exists as a file, not a directory: {path}")

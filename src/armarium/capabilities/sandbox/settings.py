@@ -44,6 +44,8 @@ class SandboxSettings(Section):
     """Most bytes that one read with an offset or limit returns."""
     max_search_seconds: int = Field(default=3600, gt=0)
     """Longest time a grep or glob may take, whatever `timeout_seconds` asks for."""
+    max_lock_seconds: float = Field(default=10.0, gt=0, le=600)
+    """Longest time a change waits while another process holds the directory; then it is refused as RESOURCE_BUSY."""
     landlock: Literal["auto", "off"] = "auto"
     """Let the kernel confine the worker threads as well, where it can."""
 

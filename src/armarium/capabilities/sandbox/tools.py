@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 
 from armarium.capabilities.sandbox import answers, arguments
+from armarium.capabilities.sandbox.coercion import coerced
 from armarium.capabilities.sandbox.reading import Window
 from armarium.capabilities.sandbox.search.grep import Query
 from armarium.capabilities.sandbox.search.in_root import NameQuery, Scope
@@ -48,8 +49,8 @@ def sandbox_tools(sandbox: Sandbox) -> list[ToolSpec]:
 
     async def write_file(call: Call, args: arguments.WriteFileArgs) -> answers.Written:
         """Write text to a file. `mode` overwrite (the default) replaces it, append adds to its end, create_only
-        fails if it exists. Missing parent directories are created. The write is atomic. Pass `if_match` to be
-        sure that nobody changed the file since you read it. For small changes prefer patch_file."""
+        fails if it exists. Missing parent directories are created. A failed write changes nothing. Pass `if_match` to
+        be sure that nobody changed the file since you read it. For small changes prefer patch_file."""
         return await sandbox.write_file(call, args.root, args.path, args.content, args.mode, args.if_match)
 
     async def remove_file(call: Call, args: arguments.RemoveFileArgs) -> answers.Removed:
@@ -94,7 +95,8 @@ def sandbox_tools(sandbox: Sandbox) -> list[ToolSpec]:
 
     async def move(call: Call, args: arguments.TransferArgs) -> answers.Moved:
         """Move or rename a file or directory, within a root or to another one. An existing file is overwritten; an
-        existing directory gets the source inside. A symlink is moved itself."""
+        existing directory gets the source inside. A symlink is moved itself. If the answer says `complete: false`,
+        `remaining` names what had to stay at the source, and why."""
         return await sandbox.move(
             call, (args.source_root, args.source_path), (args.dest_root, args.dest_path), args.if_match
         )
@@ -102,27 +104,31 @@ def sandbox_tools(sandbox: Sandbox) -> list[ToolSpec]:
     async def grep(call: Call, args: arguments.GrepArgs) -> answers.Matches:
         """Search the content of files for a regular expression (RE2 syntax, line by line) and get file, line number,
         line and context. Narrow the search with `path` and `glob_filter`. Binary files are skipped. Results come
-        in path order; `truncated` means there are more, `timed_out` that time ran out."""
+        in path order; `truncated` means there are more, from `next_offset` on; `timed_out` that time ran out. With
+        `output_mode` files or count you get the files that match, without their lines."""
         query = Query(
             args.pattern,
             case_insensitive=args.case_insensitive,
             glob_filter=args.glob_filter,
             context_lines=args.context_lines,
             max_results=args.max_results,
+            offset=args.offset,
+            output=args.output_mode,
         )
         return await sandbox.grep(call, args.root, args.path, query, _scope(args))
 
     async def glob(call: Call, args: arguments.GlobArgs) -> answers.FoundFiles:
         """Find files and directories by name: a glob `pattern` such as `**/*.go`, or a `regex` on the path. Results
-        come in path order with type, size and modification time; paths are relative to the root."""
-        query = NameQuery(args.pattern, args.regex, args.type_filter, args.max_results)
+        come in path order with type, size and modification time; paths are relative to the root. `truncated` means
+        that there are more, from `next_offset` on."""
+        query = NameQuery(args.pattern, args.regex, args.type_filter, args.max_results, args.offset)
         return await sandbox.glob(call, args.root, args.path, query, _scope(args))
 
     reads = {"read_only": True, "idempotent": True}
-    finds = reads | {"deadline_s": _search_deadline}
+    finds = reads | {"deadline_s": _search_deadline, "is_search": True}
     transfers = {"subject": ("source_root", "source_path")}
     tools = [
-        local_tool("list_roots", list_roots, title="List roots", **reads),
+        local_tool("list_roots", list_roots, title="List roots", text=_roots_alone, **reads),
         local_tool("list_folder", list_folder, title="List a folder", **reads),
         local_tool("read_file", read_file, title="Read a file", text=_content_then_facts, **reads),
         local_tool("read_files", read_files, title="Read several files", **reads),
@@ -139,7 +145,14 @@ def sandbox_tools(sandbox: Sandbox) -> list[ToolSpec]:
         local_tool("grep", grep, title="Search in files", **finds),
         local_tool("glob", glob, title="Find files", **finds),
     ]
-    return [replace(tool, description=f"{tool.description} {_about_roots(tool)}".strip()) for tool in tools]
+    return [
+        replace(
+            tool,
+            description=f"{tool.description} {_about_roots(tool)}".strip(),
+            completed=coerced(tool.input_schema),
+        )
+        for tool in tools
+    ]
 
 
 def _about_roots(tool: ToolSpec) -> str:
@@ -151,6 +164,11 @@ def _about_roots(tool: ToolSpec) -> str:
     return f"Required: {' and '.join(names)} {verb} of a root from list_roots."
 
 
+def _roots_alone(answer: Json) -> list[str]:
+    """The contract wants a JSON array (FR-003), which structured content cannot be."""
+    return [orjson.dumps(answer["roots"]).decode()]
+
+
 def _content_then_facts(answer: Json) -> list[str]:
     """A file reads best as it is; what is known about it follows as JSON."""
     facts = {name: value for name, value in answer.items() if name != "content"}
@@ -158,7 +176,7 @@ def _content_then_facts(answer: Json) -> list[str]:
 
 
 def _scope(args: arguments.SearchArgs) -> Scope:
-    return Scope(args.timeout_seconds, args.max_depth, args.respect_gitignore)
+    return Scope(args.timeout_seconds, args.max_depth or None, args.respect_gitignore)
 
 
 def _search_deadline(given: Mapping[str, Any]) -> float:

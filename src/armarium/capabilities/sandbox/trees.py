@@ -1,87 +1,29 @@
-"""Goes through directories by descriptor, one name at a time and never through a link, to remove or copy them."""
+"""Copies directory trees into a staged directory, and merges a staged tree into one that exists."""
 
 from __future__ import annotations
 
+import ctypes
 import os
 import stat
 from collections.abc import Generator
-from contextlib import suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Literal
 
-from armarium.capabilities.sandbox.describe import shown
+from armarium.capabilities.sandbox.attributes import keep_attributes, keep_link_attributes, take_after
+from armarium.capabilities.sandbox.content import NotWritten, copy_content
 from armarium.capabilities.sandbox.errors import PathIgnored
-from armarium.capabilities.sandbox.roots import Root
-from armarium.capabilities.sandbox.writes import copy_content, replace_file
-from armarium.foundation.files.confine import open_child_directory
-from armarium.foundation.files.errors import IsADirectory
+from armarium.capabilities.sandbox.places import READ, State, state_of
+from armarium.capabilities.sandbox.roots import Root, locating
+from armarium.foundation.files.directory_locks import DirectoryLocks
+from armarium.foundation.files.errors import IsADirectory, NotADirectory
+from armarium.foundation.files.names import escape_name
+from armarium.foundation.files.staged_names import new_staged_name
+from armarium.foundation.files.traversal import Descent, Visit, visits
 from armarium.foundation.limits import Pulse
 
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-
-
-@dataclass(frozen=True, slots=True)
-class Visit:
-    """One step through a tree: an entry that is no directory, or the way into or out of one."""
-
-    kind: Literal["entry", "enter", "leave"]
-    dir_fd: int
-    """The directory that holds the name."""
-    name: str
-    path: str
-    """Relative to the root."""
-    mode: int
-
-    def landing(self, top_path: str, target_path: str) -> str:
-        """Where the entry comes to stand when the tree at `top_path` is put at `target_path`."""
-        below = self.path[len(top_path) :].lstrip("/")
-        return f"{target_path}/{below}" if target_path else below
-
-
-def visits(top_fd: int, top_path: str, pulse: Pulse) -> Generator[Visit]:
-    """Everything below an open directory, parents around their children. What vanishes meanwhile is passed over."""
-    levels: list[tuple[int, Visit | None, list[str]]] = [(top_fd, None, sorted(os.listdir(top_fd)))]
-    seen = 0
-    try:
-        while levels:
-            fd, way_in, names = levels[-1]
-            if not names:
-                levels.pop()
-                if way_in is not None:
-                    os.close(fd)
-                    yield Visit("leave", way_in.dir_fd, way_in.name, way_in.path, way_in.mode)
-                continue
-            name = names.pop(0)
-            seen += 1
-            pulse.beat(seen)
-            directory = way_in.path if way_in is not None else top_path
-            path = f"{directory}/{name}" if directory else name
-            with suppress(FileNotFoundError):
-                mode = os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode
-                if not stat.S_ISDIR(mode):
-                    yield Visit("entry", fd, name, path, mode)
-                    continue
-                child_fd = open_child_directory(fd, name)
-                way = Visit("enter", fd, name, path, mode)
-                levels.append((child_fd, way, sorted(os.listdir(child_fd))))
-                yield way
-    finally:
-        for fd, way_in, _ in levels:
-            if way_in is not None:
-                os.close(fd)
-
-
-def remove_contents(top_fd: int, pulse: Pulse) -> int:
-    """Remove everything below an open directory; returns how many entries went."""
-    removed = 0
-    for visit in visits(top_fd, "", pulse):
-        with suppress(FileNotFoundError):
-            if visit.kind == "entry":
-                os.unlink(visit.name, dir_fd=visit.dir_fd)
-            elif visit.kind == "leave":
-                os.rmdir(visit.name, dir_fd=visit.dir_fd)
-        removed += visit.kind != "enter"
-    return removed
+_NEW_FILE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_SYNCED_ONE_BY_ONE = 64
+_libc = ctypes.CDLL(None, use_errno=True)
 
 
 def require_nothing_hidden(root: Root, top_fd: int, top_path: str, pulse: Pulse) -> None:
@@ -101,90 +43,218 @@ class TreeCopy:
     bytes: int = 0
     skipped: list[str] = field(default_factory=list[str])
     """Paths that were left out: links that lead outside, FIFOs, sockets and devices, names hidden at the target."""
+    states: dict[str, State] | None = None
+    """Path to the state in which the entry was copied, where somebody wants to know."""
 
 
-def copy_tree(
-    source: Root, top_fd: int, top_path: str, target: Root, target_fd: int, target_path: str, pulse: Pulse
-) -> TreeCopy:
-    """Copy everything below one open directory into another. Links that stay inside the root are kept as links."""
-    done = TreeCopy()
-    targets = [target_fd]
+@dataclass(frozen=True, slots=True)
+class CopyJob:
+    """What goes where."""
+
+    source: Root
+    top_fd: int
+    top_path: str
+    target: Root
+    target_path: str
+    """Where the tree comes to stand; until then it is staged."""
+    whole: bool
+    """For a move: everything that a file has is kept, and the state of every entry is remembered."""
+
+
+def copy_tree(job: CopyJob, staged_fd: int, pulse: Pulse) -> TreeCopy:
+    """Copy everything below one open directory into an empty one. Links that stay inside the root are kept as links."""
+    done = TreeCopy(states={} if job.whole else None)
     hidden_depth = 0
-    try:
-        for visit in visits(top_fd, top_path, pulse):
+    source, target = job.source, job.target
+    with closing(Descent(staged_fd)) as staged:
+        for visit in visits(job.top_fd, job.top_path, pulse):
             is_directory = visit.kind != "entry"
+            landing = visit.landing(job.top_path, job.target_path)
             if hidden_depth or (source.ignore and source.ignore.hides(visit.path, is_directory)):
                 hidden_depth += {"enter": 1, "leave": -1, "entry": 0}[visit.kind]
-            elif target.ignore and target.ignore.hides(visit.landing(top_path, target_path), is_directory):
+            elif target.ignore and target.ignore.hides(landing, is_directory):
                 hidden_depth += visit.kind == "enter"
                 done.skipped.append(visit.path)
-            elif visit.kind == "enter":
-                targets.append(made_directory(targets[-1], visit.name, stat.S_IMODE(visit.mode)))
-            elif visit.kind == "leave":
-                os.close(targets.pop())
+            elif is_directory:
+                with locating(target, escape_name(landing)):
+                    _copy_directory(visit, staged, whole=job.whole)
             else:
-                _copy_entry(source, visit, targets[-1], done, pulse)
-    finally:
-        for fd in targets[1:]:
-            os.close(fd)
+                _copy_entry(job, visit, landing, staged.fd, done, pulse)
+    with locating(target, escape_name(job.target_path)):
+        _sync(staged_fd, done.files)
     return done
 
 
-def made_directory(dir_fd: int, name: str, mode: int) -> int:
-    """Create a directory unless it is there, and open it."""
-    with suppress(FileExistsError):
-        os.mkdir(name, mode | stat.S_IRWXU, dir_fd=dir_fd)
-    return open_child_directory(dir_fd, name)
+def _copy_directory(visit: Visit, staged: Descent, *, whole: bool) -> None:
+    if visit.kind == "enter":
+        os.mkdir(visit.name, stat.S_IMODE(visit.status.st_mode) & 0o777 | stat.S_IRWXU, dir_fd=staged.fd)
+        staged.enter(visit.name)
+        return
+    if whole:
+        with suppress(OSError):
+            fd = os.open(visit.name, READ | os.O_DIRECTORY, dir_fd=visit.dir_fd)
+            try:
+                keep_attributes(fd, visit.status, staged.fd)
+            finally:
+                os.close(fd)
+    os.fsync(staged.fd)
+    staged.leave()
 
 
-def _copy_entry(source: Root, visit: Visit, target_fd: int, done: TreeCopy, pulse: Pulse) -> None:
-    if stat.S_ISREG(visit.mode):
-        with suppress(FileNotFoundError):
-            done.bytes += copy_file(visit.dir_fd, visit.name, target_fd, visit.name, pulse)
+def _copy_entry(job: CopyJob, visit: Visit, landing: str, staged_fd: int, done: TreeCopy, pulse: Pulse) -> None:
+    root = job.source
+    with locating(job.target, escape_name(landing)):
+        if stat.S_ISREG(visit.status.st_mode):
+            with suppress(FileNotFoundError):
+                sync = done.files < _SYNCED_ONE_BY_ONE
+                size, state = copy_file(root, visit, staged_fd, pulse, whole=job.whole, sync=sync)
+                done.bytes += size
+                done.files += 1
+                if done.states is not None:
+                    done.states[visit.path] = state
+        elif stat.S_ISLNK(visit.status.st_mode) and _stays_inside(root, visit):
+            copy_link(visit.dir_fd, visit.name, staged_fd, visit.name, visit.status if job.whole else None)
             done.files += 1
-    elif stat.S_ISLNK(visit.mode) and source.confined.link_target(visit.dir_fd, visit.name, visit.path) != "external":
-        copy_link(visit.dir_fd, visit.name, target_fd, visit.name)
-        done.files += 1
-    else:
-        done.skipped.append(visit.path)
+            if done.states is not None:
+                done.states[visit.path] = state_of(visit.status)
+        else:
+            done.skipped.append(visit.path)
 
 
-def copy_file(source_fd: int, source: str, target_fd: int, target: str, pulse: Pulse) -> int:
-    """Copy a regular file by name from one open directory to another; returns its size."""
-    fd = os.open(source, _READ, dir_fd=source_fd)
+def _stays_inside(root: Root, visit: Visit) -> bool:
+    with locating(root, escape_name(visit.path)):
+        return root.confined.link_target(visit.dir_fd, visit.name, visit.path) != "external"
+
+
+def copy_file(root: Root, visit: Visit, staged_fd: int, pulse: Pulse, *, whole: bool, sync: bool) -> tuple[int, State]:
+    """Copy a regular file by name into an open directory; returns its size, and its state before it was read."""
+    fd = open_source(root, visit.dir_fd, visit.name, visit.path)
     try:
         status = os.fstat(fd)
-        copied = 0
-
-        def fill(new: int) -> None:
-            nonlocal copied
-            copied = copy_content(fd, new, pulse)
-
-        replace_file(
-            target_fd,
-            target,
-            fill,
-            like=_regular_at(target_fd, target),
-            new_mode=stat.S_IMODE(status.st_mode) & 0o777,
-            shown=target,
-        )
+        new = os.open(visit.name, _NEW_FILE, 0o600 if whole else stat.S_IMODE(status.st_mode) & 0o777, dir_fd=staged_fd)
+        try:
+            size = fill_from(root, visit.path, fd, new, pulse)
+            if whole:
+                keep_attributes(fd, status, new)
+            if sync:
+                os.fsync(new)
+        finally:
+            os.close(new)
     finally:
         os.close(fd)
-    return copied
+    return size, state_of(status)
 
 
-def copy_link(source_fd: int, source: str, target_fd: int, target: str) -> None:
-    """Make the same link elsewhere, in the place of a file or link that may stand there."""
-    with suppress(FileNotFoundError):
-        os.unlink(target, dir_fd=target_fd)
-    os.symlink(os.readlink(source, dir_fd=source_fd), target, dir_fd=target_fd)
-
-
-def _regular_at(dir_fd: int, name: str) -> os.stat_result | None:
+def open_source(root: Root, dir_fd: int, name: str, path: str) -> int:
+    """A file to copy; an error names it. One that vanished is a plain `FileNotFoundError`."""
     try:
-        status = os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
+        return os.open(name, READ, dir_fd=dir_fd)
     except FileNotFoundError:
-        return None
-    if stat.S_ISDIR(status.st_mode):
-        raise IsADirectory(f"a directory stands where a file would be copied: {shown(name)}")
-    return status if stat.S_ISREG(status.st_mode) else None
+        raise
+    except OSError:
+        with locating(root, escape_name(path)):
+            raise
+
+
+def fill_from(root: Root, path: str, source_fd: int, target_fd: int, pulse: Pulse) -> int:
+    """Copy the content. A failure of the source names it, one of the destination is `NotWritten`."""
+    try:
+        return copy_content(source_fd, target_fd, pulse)
+    except NotWritten:
+        raise
+    except OSError:
+        with locating(root, escape_name(path)):
+            raise
+
+
+def copy_link(source_fd: int, source: str, target_fd: int, target: str, like: os.stat_result | None) -> None:
+    """Make the same link elsewhere, with the owner and times of `like` if it is given."""
+    os.symlink(os.readlink(source, dir_fd=source_fd), target, dir_fd=target_fd)
+    if like is not None:
+        keep_link_attributes(like, target_fd, target)
+
+
+@contextmanager
+def staged_link(source_fd: int, source: str, target_fd: int, like: os.stat_result) -> Generator[str]:
+    """A copy of the link under a hidden name; gone at the end of the block unless it was renamed."""
+    name = new_staged_name()
+    copy_link(source_fd, source, target_fd, name, like)
+    try:
+        yield name
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=target_fd)
+
+
+def _sync(staged_fd: int, files: int) -> None:
+    """Make a staged tree durable. The first files are by now; one call for the whole file system does the many."""
+    if files > _SYNCED_ONE_BY_ONE and _libc.syncfs(staged_fd) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    os.fsync(staged_fd)
+
+
+def merge(staged_fd: int, target: Root, target_fd: int, path: str, locks: DirectoryLocks, pulse: Pulse) -> None:
+    """Move everything of a staged tree into an existing directory. Each file changes at once, the tree does not."""
+    _require_mergeable(staged_fd, target, target_fd, path, pulse)
+    with closing(Descent(target_fd)) as there:
+        for visit in visits(staged_fd, path, pulse):
+            with locating(target, escape_name(visit.path)):
+                if visit.kind == "enter":
+                    with suppress(FileExistsError):
+                        os.mkdir(visit.name, stat.S_IMODE(visit.status.st_mode), dir_fd=there.fd)
+                    there.enter(visit.name)
+                elif visit.kind == "leave":
+                    os.fsync(there.fd)
+                    there.leave()
+                else:
+                    _merge_entry(visit, there.fd, locks)
+    os.fsync(target_fd)
+
+
+def _merge_entry(visit: Visit, target_fd: int, locks: DirectoryLocks) -> None:
+    with locks.holding(target_fd, patient=True):
+        with suppress(FileNotFoundError):
+            current = os.stat(visit.name, dir_fd=target_fd, follow_symlinks=False)
+            if stat.S_ISREG(current.st_mode) and stat.S_ISREG(visit.status.st_mode):
+                fd = os.open(visit.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=visit.dir_fd)
+                try:
+                    take_after(fd, current)
+                finally:
+                    os.close(fd)
+        os.rename(visit.name, visit.name, src_dir_fd=visit.dir_fd, dst_dir_fd=target_fd)
+
+
+def _require_mergeable(staged_fd: int, target: Root, target_fd: int, path: str, pulse: Pulse) -> None:
+    """Raise, before anything is changed, if a file stands where a directory would come, or the other way round."""
+    missing_depth = 0
+    with closing(Descent(target_fd)) as there:
+        for visit in visits(staged_fd, path, pulse):
+            if visit.kind == "leave":
+                if missing_depth:
+                    missing_depth -= 1
+                else:
+                    there.leave()
+                continue
+            if missing_depth:
+                missing_depth += visit.kind == "enter"
+                continue
+            with locating(target, escape_name(visit.path)):
+                if _fits(visit, there.fd):
+                    there.enter(visit.name)
+                elif visit.kind == "enter":
+                    missing_depth = 1
+
+
+def _fits(visit: Visit, dir_fd: int) -> bool:
+    """Whether a directory to go into is there already; what cannot be merged is refused."""
+    try:
+        current = os.stat(visit.name, dir_fd=dir_fd, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    is_directory = stat.S_ISDIR(current.st_mode)
+    if is_directory and visit.kind == "entry":
+        raise IsADirectory("a directory stands where a file would be copied")
+    if not is_directory and visit.kind == "enter":
+        raise NotADirectory("a file stands where a directory would be copied")
+    return is_directory

@@ -3,138 +3,128 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-import queue
+import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple, TypeVar
+from contextlib import suppress
+from typing import Literal, TypeVar
 
 import anyio
 
-from armarium.capabilities.sandbox import landlock
-
-_log = logging.getLogger(__name__)
+from armarium.capabilities.sandbox.pool import LongWork, Pool
+from armarium.foundation.files import landlock
+from armarium.foundation.files.confine import ConfinedRoot
 
 ResultT = TypeVar("ResultT")
 
+_QUICK_BYTES = 2 * 1024 * 1024
+"""Work that goes through more bytes of files than this is long."""
 _QUICK_THREADS = 16
-_SEARCH_THREADS = 32
+# These are busy with the processor for minutes: more of them do not end sooner, and the event loop needs its share.
+_BUSY_THREADS = min(32, 1 + (os.cpu_count() or 1))
+_LONG_NICENESS = 10
+_SEARCH_NICENESS = 5
+"""Lower priority than other threads have: on two cores, what short calls take beside long ones falls to a third."""
+_SWITCH_S = 0.001
+"""How long a thread in Python code keeps the others waiting. By default five times as long, and a short call waits
+several times."""
 _PARTING_S = 0.5
 _FINISHING_S = 3.0
 """How long a change may go on after its caller has left; a disk that takes longer is probably dead."""
 
 
 class Workers:
-    """Two pools: long searches do not take the threads that short calls wait for."""
+    """Pools by kind of work: what takes long does not take the threads that short calls wait for."""
 
-    def __init__(self, writable: Sequence[str], readable: Sequence[str], *, confine: Literal["auto", "off"]) -> None:
-        readable = (*readable, *landlock.python_read_paths())
+    def __init__(
+        self, writable: Sequence[ConfinedRoot], readable: Sequence[ConfinedRoot], *, confine: Literal["auto", "off"]
+    ) -> None:
         self.confined = confine == "auto" and landlock.supported_abi() > 0
+        self._retired: list[Pool] = []
+        sys.setswitchinterval(min(_SWITCH_S, sys.getswitchinterval()))
+        self._start(writable, readable)
+
+    def _start(self, writable: Sequence[ConfinedRoot], readable: Sequence[ConfinedRoot]) -> None:
+        own = landlock.python_read_paths()
 
         def prepare() -> None:
+            # By descriptor: another directory, or none, may be at the path when a thread starts.
             if self.confined:
-                landlock.restrict_current_thread(writable, readable)
+                landlock.restrict_current_thread(
+                    [root.descriptor_path for root in writable], [*(root.descriptor_path for root in readable), *own]
+                )
 
-        self._quick = _Pool("sandbox", _QUICK_THREADS, prepare)
-        self._search = _Pool("sandbox-search", _SEARCH_THREADS, prepare)
+        self._short = Pool("sandbox", _QUICK_THREADS, prepare, max_bytes=_QUICK_BYTES)
+        self._change = Pool("sandbox-change", _QUICK_THREADS, prepare, max_bytes=_QUICK_BYTES)
+        self._long = Pool("sandbox-long", _BUSY_THREADS, _stepping_back(prepare, _LONG_NICENESS))
+        self._search = Pool("sandbox-search", _BUSY_THREADS, _stepping_back(prepare, _SEARCH_NICENESS))
 
-    async def run(self, work: Callable[..., ResultT], *arguments: object) -> ResultT:
-        """Run a short piece of work in a thread."""
-        return await self._quick.submit(work, arguments)
+    def renew(self, writable: Sequence[ConfinedRoot], readable: Sequence[ConfinedRoot]) -> None:
+        """Start threads that may use these directories; those that run now finish what they have and end."""
+        if self.confined:
+            self._retired = [pool for pool in (*self._retired, *self._pools()) if not pool.is_idle]
+            for pool in self._pools():
+                pool.retire()
+            self._start(writable, readable)
 
-    async def change(self, work: Callable[[], ResultT]) -> ResultT:
-        """Run work that changes something: once begun it is waited for, so that its caller can tell of it."""
-        answer = self._quick.submit(work, ())
+    def _pools(self) -> tuple[Pool, ...]:
+        return self._short, self._change, self._long, self._search
+
+    async def run(self, caller: str, work: Callable[..., ResultT], *arguments: object) -> ResultT:
+        """Run work that changes nothing and is short, or says with `expect_bytes` that it is not."""
         try:
-            return await asyncio.shield(answer)
-        except asyncio.CancelledError:
-            with anyio.move_on_after(_FINISHING_S, shield=True):
-                return await asyncio.shield(answer)
-            raise
+            return await self._short.submit(caller, work, arguments)
+        except LongWork:
+            return await self._long.submit(caller, work, arguments)
 
-    async def search(self, work: Callable[..., ResultT], *arguments: object) -> ResultT:
+    async def long(self, caller: str, work: Callable[..., ResultT], *arguments: object) -> ResultT:
         """Run work that may take minutes."""
-        return await self._search.submit(work, arguments)
+        return await self._long.submit(caller, work, arguments)
+
+    async def transfer(self, caller: str, work: Callable[[], ResultT]) -> ResultT:
+        """Run a copy or a move: of a small file it is short, otherwise it says that it is not."""
+        try:
+            return await self._change.submit(caller, work)
+        except LongWork:
+            return await self._long.submit(caller, work)
+
+    async def search(self, caller: str, work: Callable[..., ResultT], *arguments: object) -> ResultT:
+        """Run a search, which may take minutes."""
+        return await self._search.submit(caller, work, arguments)
+
+    async def change(self, caller: str, work: Callable[[], ResultT]) -> ResultT:
+        """Run work that changes a file. Once begun it is waited for, so that its caller can tell of it."""
+        try:
+            return await _finished(self._change.submit(caller, work))
+        except LongWork:
+            return await _finished(self._long.submit(caller, work))
 
     def close(self) -> bool:
         """Start no work that waits, and let what runs end; False if some of it goes on after a moment."""
-        threads = self._quick.close() + self._search.close()
+        threads = [thread for pool in (*self._pools(), *self._retired) for thread in pool.close()]
         deadline = time.monotonic() + _PARTING_S
         for thread in threads:
             thread.join(max(0.0, deadline - time.monotonic()))
         return not any(thread.is_alive() for thread in threads)
 
 
-class _Job(NamedTuple):
-    work: Callable[..., Any]
-    arguments: tuple[object, ...]
-    answer: asyncio.Future[Any]
+def _stepping_back(prepare: Callable[[], None], niceness: int) -> Callable[[], None]:
+    def prepared() -> None:
+        with suppress(OSError):
+            thread = threading.get_native_id()  # on Linux a priority is a thread's own
+            os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + niceness)
+        prepare()
+
+    return prepared
 
 
-class _Pool:
-    """Threads, started when the first work comes.
-
-    The standard library's pool takes half as long again to hand work over, and waits at exit for a thread that hangs
-    on a dead disk; these are daemons.
-    """
-
-    def __init__(self, name: str, size: int, prepare: Callable[[], None]) -> None:
-        self._name = name
-        self._size = size
-        self._prepare = prepare
-        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
-        self._threads: list[threading.Thread] = []
-        self._closed = False
-
-    def submit(self, work: Callable[..., ResultT], arguments: tuple[object, ...]) -> asyncio.Future[ResultT]:
-        """Hand work to a thread; the future is the calling loop's."""
-        if self._closed:
-            raise RuntimeError("the sandbox is closed")
-        answer: asyncio.Future[ResultT] = asyncio.get_running_loop().create_future()
-        self._jobs.put(_Job(work, arguments, answer))
-        if not self._threads:
-            names = (f"{self._name}-{number}" for number in range(self._size))
-            self._threads = [threading.Thread(target=self._serve, name=name, daemon=True) for name in names]
-            for thread in self._threads:
-                thread.start()
-        return answer
-
-    def close(self) -> list[threading.Thread]:
-        """Give up what waits; every thread ends after its work."""
-        self._closed = True
-        while not self._jobs.empty():
-            job = self._jobs.get()
-            if job is not None:
-                job.answer.cancel()
-        for _ in self._threads:
-            self._jobs.put(None)
-        return self._threads
-
-    def _serve(self) -> None:
-        self._prepare()
-        while (job := self._jobs.get()) is not None:
-            if not job.answer.cancelled():
-                self._do(job)
-            del job  # an idle thread must not keep the last answer alive
-
-    def _do(self, job: _Job) -> None:
-        loop = job.answer.get_loop()
-        try:
-            result = job.work(*job.arguments)
-        except BaseException as error:  # noqa: BLE001 it belongs to whoever waits for the answer
-            settle, value = _fail, error
-        else:
-            settle, value = _succeed, result
-        if not loop.is_closed():
-            loop.call_soon_threadsafe(settle, job.answer, value)
-
-
-def _succeed(answer: asyncio.Future[Any], result: Any) -> None:
-    if not answer.done():
-        answer.set_result(result)
-
-
-def _fail(answer: asyncio.Future[Any], error: BaseException) -> None:
-    if not answer.done():
-        answer.set_exception(error)
+async def _finished(answer: asyncio.Future[ResultT]) -> ResultT:
+    try:
+        return await asyncio.shield(answer)
+    except asyncio.CancelledError:
+        with anyio.move_on_after(_FINISHING_S, shield=True):
+            return await asyncio.shield(answer)
+        answer.cancel()  # one that has not begun never will
+        raise

@@ -45,12 +45,14 @@ def glob(
     regex: str | None = None,
     type_filter: EntryKind = "all",
     max_results: int,
+    offset: int = 0,
     bounds: Bounds,
     pulse: Pulse,
 ) -> GlobResult:
     """Find the entries below a directory whose path, relative to it, matches a glob or holds a match of a regex.
 
-    `prefix` is the path of the directory in its root, "" for the root itself. The directory itself is never found.
+    `prefix` is the path of the directory in its root, "" for the root itself. The directory itself is never found. The
+    first `offset` entries are left out.
     """
     watch = Watch(bounds.deadline, pulse)
     walk = Walk(top_fd, prefix, _selection(pattern, regex), type_filter, bounds, watch)
@@ -60,6 +62,9 @@ def glob(
             for name in run.names:
                 found = _found(run.directory_fd, run.directory, name)
                 if found is None or type_filter not in ("all", found.type):
+                    continue
+                if offset:
+                    offset -= 1
                     continue
                 if len(matches) == max_results:
                     return GlobResult(matches, truncated=True, timed_out=False)

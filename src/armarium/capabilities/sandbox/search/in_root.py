@@ -6,19 +6,23 @@ import os
 import stat
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
-from armarium.capabilities.sandbox.answers import FoundFile, FoundFiles, Match, Matches
-from armarium.capabilities.sandbox.describe import iso_time, shown
+from armarium.capabilities.sandbox.answers import FileCount, FoundFile, FoundFiles, Match, Matches
+from armarium.capabilities.sandbox.describe import iso_time
 from armarium.capabilities.sandbox.roots import Root, about
 from armarium.capabilities.sandbox.search.glob import Found, glob
 from armarium.capabilities.sandbox.search.grep import Query, grep, grep_file
 from armarium.capabilities.sandbox.search.hits import Hit
 from armarium.foundation.files.errors import NotADirectory, NotARegularFile
 from armarium.foundation.files.ignore import GitIgnores
+from armarium.foundation.files.names import escape_name
 from armarium.foundation.files.walk import Bounds
 from armarium.foundation.limits import Pulse
+
+MAX_RESULTS = 100_000
+"""Most results of one search, whatever it asks for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,26 +42,42 @@ class NameQuery:
     regex: str | None
     type_filter: Literal["file", "directory", "symlink", "all"]
     max_results: int
+    offset: int = 0
 
 
 def grep_root(root: Root, path: str, query: Query, scope: Scope, deadline: float, pulse: Pulse) -> Matches:
     """Lines that match, in path order. The path may also be a single file."""
+    limited = replace(query, max_results=min(query.max_results, MAX_RESULTS))
     with about(root, path, what="directory") as normal, _opened(root, normal, scope, deadline) as (fd, bounds):
         mode = os.fstat(fd).st_mode
         if stat.S_ISDIR(mode):
-            result = grep(fd, normal, query, bounds=bounds, pulse=pulse)
+            result = grep(fd, normal, limited, bounds=bounds, pulse=pulse)
         elif stat.S_ISREG(mode):
-            result = grep_file(fd, normal, query, bounds=bounds, pulse=pulse)
+            result = grep_file(fd, normal, limited, bounds=bounds, pulse=pulse)
         else:
             raise NotARegularFile(f"not a directory or a regular file: {path}")
-    matches = [_match(hit) for hit in result.matches]
-    return Matches(
-        matches=matches,
-        total_matches=len(matches),
+    found = Matches(
+        matches=[_match(hit) for hit in result.matches],
+        total_matches=len(result.matches),
         truncated=result.truncated,
         timed_out=result.timed_out,
         files_searched=result.files_searched,
     )
+    if query.output != "content":
+        found["total_matches"] = sum(hits.lines for hits in result.files)
+    if query.output == "files":
+        found["files"] = [escape_name(hits.file) for hits in result.files]
+    elif query.output == "count":
+        found["counts"] = [FileCount(file=escape_name(hits.file), count=hits.lines) for hits in result.files]
+    if result.truncated:
+        _tell_of_more(found, query.offset + len(result.matches or result.files), query.max_results)
+    return found
+
+
+def _tell_of_more(found: Matches | FoundFiles, next_offset: int, asked: int) -> None:
+    found["next_offset"] = next_offset
+    if asked > MAX_RESULTS:
+        found["note"] = f"no more than {MAX_RESULTS} results are returned at once"
 
 
 def glob_root(root: Root, path: str, query: NameQuery, scope: Scope, deadline: float, pulse: Pulse) -> FoundFiles:
@@ -71,29 +91,34 @@ def glob_root(root: Root, path: str, query: NameQuery, scope: Scope, deadline: f
             pattern=query.pattern,
             regex=query.regex,
             type_filter=query.type_filter,
-            max_results=query.max_results,
+            max_results=min(query.max_results, MAX_RESULTS),
+            offset=query.offset,
             bounds=bounds,
             pulse=pulse,
         )
     matches = [_found_file(found) for found in result.matches]
-    return FoundFiles(
+    found = FoundFiles(
         matches=matches, total_matches=len(matches), truncated=result.truncated, timed_out=result.timed_out
     )
+    if result.truncated:
+        _tell_of_more(found, query.offset + len(matches), query.max_results)
+    return found
 
 
 @contextmanager
 def _opened(root: Root, path: str, scope: Scope, deadline: float) -> Generator[tuple[int, Bounds]]:
     """Where the search begins, and the bounds it keeps; rules about paths mean the place it really is."""
-    with root.confined.opened(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY) as fd:
-        located = root.confined.locate(fd) if root.ignore or scope.respect_gitignore else path
+    confined = root.confined  # one and the same, should the root be replaced meanwhile
+    with confined.opened(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY) as fd:
+        located = confined.locate(fd) if root.ignore or scope.respect_gitignore else path
         root.require_visible(located, is_directory=stat.S_ISDIR(os.fstat(fd).st_mode))
-        gitignores = GitIgnores.above(root.confined.fd, located) if scope.respect_gitignore else None
+        gitignores = GitIgnores.above(confined.fd, located) if scope.respect_gitignore else None
         yield fd, Bounds(deadline, scope.max_depth, root.ignore, gitignores, located)
 
 
 def _match(hit: Hit) -> Match:
     match = Match(
-        file=shown(hit.file),
+        file=escape_name(hit.file),
         line_number=hit.line_number,
         line_content=hit.line_content,
         context_before=list(hit.context_before),
@@ -105,4 +130,6 @@ def _match(hit: Hit) -> Match:
 
 
 def _found_file(found: Found) -> FoundFile:
-    return FoundFile(path=shown(found.path), type=found.type, size=found.size, modified_at=iso_time(found.modified_ns))
+    return FoundFile(
+        path=escape_name(found.path), type=found.type, size=found.size, modified_at=iso_time(found.modified_ns)
+    )

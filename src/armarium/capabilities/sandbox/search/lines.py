@@ -8,17 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from armarium.capabilities.sandbox.search import scan
-from armarium.capabilities.sandbox.search.literals import Requirements, requirements
+from armarium.capabilities.sandbox.search.literals import Requirements
 from armarium.capabilities.sandbox.search.needles import CANDIDATE_NS, Needle, Needles, Sample, needles_for
-from armarium.capabilities.sandbox.search.regex import (
-    Find,
-    bytes_finder,
-    check_regex,
-    line_finder,
-    quoted,
-    whole_finder,
-)
-from armarium.capabilities.sandbox.search.syntax import buffer_pattern, parse
+from armarium.capabilities.sandbox.search.patterns import line_pattern, path_pattern
+from armarium.capabilities.sandbox.search.regex import Find, bytes_finder, quoted
 
 _SAMPLE_BYTES = 32 * 1024
 _REGEX_NS_PER_BYTE = 1.6
@@ -33,15 +26,12 @@ A plain tuple, because there may be millions.
 
 
 class LineSearch:
-    """A compiled pattern. It learns from what it searches, so use one for each search, from one thread."""
+    """A search for a pattern. It learns from what it searches, so use one for each search, from one thread."""
 
     def __init__(self, pattern: str, *, fold: bool = False) -> None:
-        check_regex(pattern, fold=fold)
-        node = parse(pattern, fold=fold)
-        in_buffer = buffer_pattern(pattern, node, strip_cr=True)
-        self._in_line = line_finder(pattern, fold=fold)
-        self._in_buffer = None if in_buffer is None else line_finder(in_buffer, fold=fold)
-        self._required = requirements(node)
+        self._pattern = line_pattern(pattern, fold=fold)
+        self._in_buffer = self._pattern.in_buffer
+        self._required = self._pattern.required
         literals = [literal.text for clause in self._required.clauses for literal in clause]
         self._has_return = any("\r" in text for text in literals)
         self._odd_cases = _odd_case_finders(self._required)
@@ -164,7 +154,7 @@ class LineSearch:
         line = bytes(buffer[start:newline])
         if line.endswith(b"\r"):
             line = line[:-1]
-        return self._in_line(line, 0, len(line)) >= 0
+        return self._pattern.alone(line, 0, len(line)) >= 0
 
 
 def _or_end(place: int, end: int) -> int:
@@ -182,22 +172,21 @@ class PathSearch:
     """A pattern for paths. Many are joined to one buffer, because a call for each costs more than the search."""
 
     def __init__(self, pattern: str) -> None:
-        check_regex(pattern)
-        in_buffer = buffer_pattern(pattern, None, strip_cr=False)
-        self._in_path = whole_finder(pattern)
-        self._in_buffer = None if in_buffer is None else line_finder(in_buffer)
+        self._pattern = path_pattern(pattern)
 
     def matching(self, paths: list[str]) -> list[int]:
         """The indices of the paths that hold a match."""
         if not paths:
             return []
         buffer = "\n".join(paths).encode("utf-8", "surrogateescape")
-        if self._in_buffer is None or buffer.count(b"\n") >= len(paths):
+        find = self._pattern.in_buffer
+        if find is None or buffer.count(b"\n") >= len(paths):
             encoded = [path.encode("utf-8", "surrogateescape") for path in paths]
-            return [index for index, path in enumerate(encoded) if self._in_path(path, 0, len(path)) >= 0]
+            alone = self._pattern.alone
+            return [index for index, path in enumerate(encoded) if alone(path, 0, len(path)) >= 0]
         found: list[int] = []
         index = counted = begin = 0
-        while (at := self._in_buffer(buffer, begin, len(buffer))) >= 0:
+        while (at := find(buffer, begin, len(buffer))) >= 0:
             index += buffer.count(b"\n", counted, at)
             found.append(index)
             counted = at

@@ -1,8 +1,8 @@
 """RE2 behind the few calls a search needs: compile, with an error that says where; find the next match in a buffer.
 
-RE2 has the contract's Go syntax, takes time linear in the text whatever the pattern, and releases the GIL.
-Expressions are built here directly and not with `re2.compile`, whose cache would keep a hundred callers' patterns,
-and the automata grown for them, alive as long as the process.
+RE2 has the contract's Go syntax, takes time linear in the text whatever the pattern, and releases the GIL to search; it
+holds the GIL to compile. Expressions are built here directly and not with `re2.compile`, whose cache is bounded by
+number and not by memory.
 """
 
 from __future__ import annotations
@@ -21,39 +21,72 @@ Find = Callable[[bytes | bytearray, int, int], int]
 # The public search() makes three Python objects of every match; the class below it has no other name.
 _engine: Any = cast(Any, re2)._re2.RE2
 _UNANCHORED: Any = _engine.Anchor.UNANCHORED
-_AUTOMATON_BYTES = 32 * 1024 * 1024
+_LITERAL_BYTES = 1024 * 1024
+"""Memory for the automaton of a literal."""
+_PROBE_BYTES = 256 * 1024
+"""Memory for a pattern that is compiled for its error or its size only; RE2 stops soon where it is not enough."""
+_TOO_LARGE = b"pattern too large"
 _MAX_PLACES_TRIED = 16
+_MAX_SHOWN = 80
+_REPHRASED = {"missing ]": "missing closing ]", "missing )": "missing closing )", "unexpected )": "unmatched )"}
 
-RegexError = cast(type[Exception], cast(Any, re2).error)
 
-
-def _options(*, fold: bool, latin1: bool) -> Any:
+def _options(*, fold: bool, latin1: bool, max_bytes: int) -> Any:
     options: Any = cast(Any, re2).Options()
     options.log_errors = False
     options.never_capture = True
     options.never_nl = True
     options.case_sensitive = not fold
-    options.max_mem = _AUTOMATON_BYTES
+    options.max_mem = max_bytes
     if latin1:
         options.encoding = options.Encoding.LATIN1
     return options
 
 
-def line_finder(pattern: str, *, fold: bool = False) -> Find:
-    """Find a pattern whose match never includes a line end. The pattern has been checked."""
-    return _finder(_engine(pattern.encode(), _options(fold=fold, latin1=False)))
+def line_finder(pattern: str, *, fold: bool = False, max_bytes: int) -> Find:
+    """Find a pattern whose match never includes a line end, or raise `InvalidPattern`."""
+    return _checked(pattern, fold, _options(fold=fold, latin1=False, max_bytes=max_bytes))
 
 
-def whole_finder(pattern: str) -> Find:
-    """Find a pattern in text where a line end is a character like any other. The pattern has been checked."""
-    options = _options(fold=False, latin1=False)
+def whole_finder(pattern: str, *, max_bytes: int) -> Find:
+    """Find a pattern in text where a line end is a character like any other, or raise `InvalidPattern`."""
+    options = _options(fold=False, latin1=False, max_bytes=max_bytes)
     options.never_nl = False
-    return _finder(_engine(pattern.encode(), options))
+    return _checked(pattern, False, options)
 
 
 def bytes_finder(pattern: bytes, *, fold: bool = False) -> Find:
-    """Find a pattern that is written in bytes, not characters; `fold` ignores the case of ASCII letters."""
-    return _finder(_engine(pattern, _options(fold=fold, latin1=True)))
+    """Find a short pattern that is written in bytes, not characters; `fold` ignores the case of ASCII letters."""
+    return _finder(_engine(pattern, _options(fold=fold, latin1=True, max_bytes=_LITERAL_BYTES)))
+
+
+def program_size(pattern: str, *, fold: bool) -> int | None:
+    """How many instructions RE2 makes of a small pattern; None when it refuses it."""
+    regex = _engine(pattern.encode("utf-8", "replace"), _options(fold=fold, latin1=False, max_bytes=_PROBE_BYTES))
+    return regex.ProgramSize() if regex.ok() else None
+
+
+def _checked(pattern: str, fold: bool, options: Any) -> Find:
+    try:
+        encoded = pattern.encode()
+    except UnicodeEncodeError as error:
+        raise _invalid(pattern, "not valid Unicode", error.start) from error
+    regex = _engine(encoded, options)
+    if regex.ok():
+        return _finder(regex)
+    reason: bytes = regex.error()
+    if reason.startswith(_TOO_LARGE):
+        raise too_expensive()
+    said = reason.decode("utf-8", "replace")
+    raise _invalid(pattern, said, _position(pattern, said, fold))
+
+
+def too_expensive() -> InvalidPattern:
+    """The refusal of a pattern that is too large once its repetitions are written out."""
+    return InvalidPattern(
+        "invalid pattern: invalid regex: too large with its repetitions written out",
+        hint="use + or * where a large class such as \\pL or [^a-z] is repeated a counted number of times",
+    )
 
 
 def _finder(regex: Any) -> Find:
@@ -70,30 +103,25 @@ def quoted(text: bytes) -> bytes:
     return b"".join(b"\\x%02x" % byte for byte in text)
 
 
-def check_regex(pattern: str, *, fold: bool = False) -> None:
-    """Raise InvalidPattern, with RE2's reason and the place, unless the pattern can be used."""
-    try:
-        encoded = pattern.encode()
-    except UnicodeEncodeError as error:
-        raise _invalid("not valid Unicode", error.start) from error
-    reason = _refusal(encoded, fold)
-    if reason is not None:
-        raise _invalid(reason, _position(pattern, reason, fold))
-
-
-def _refusal(pattern: bytes, fold: bool) -> str | None:
-    regex = _engine(pattern, _options(fold=fold, latin1=False))
-    return None if regex.ok() else regex.error().decode("utf-8", "replace")
-
-
-def _invalid(reason: str, position: int | None) -> InvalidPattern:
+def _invalid(pattern: str, reason: str, position: int | None) -> InvalidPattern:
+    said, _, fragment = reason.partition(": ")
+    said = _REPHRASED.get(said, said)
+    if fragment and fragment != pattern and not said.startswith("missing closing"):
+        said = f"{said} {_shown(fragment)}"
+    message = f'invalid pattern: invalid regex "{_shown(pattern)}": {said}'
     if position is None:
-        return InvalidPattern(f"invalid pattern: {reason}", hint="simplify the expression")
+        return InvalidPattern(message, hint="simplify the expression")
     return InvalidPattern(
-        f"invalid pattern: {reason} at position {position}",
+        f"{message} at position {position}",
         hint="use RE2 (Go) syntax; a backslash takes a special character literally",
         position=position,
     )
+
+
+def _shown(text: str) -> str:
+    cut = text[:_MAX_SHOWN]
+    shown = "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in cut)
+    return shown if len(text) <= _MAX_SHOWN else f"{shown}…"
 
 
 def _position(pattern: str, reason: str, fold: bool) -> int | None:
@@ -109,7 +137,12 @@ def _position(pattern: str, reason: str, fold: bool) -> int | None:
         return None
     first = start = pattern.find(fragment)
     for _ in range(_MAX_PLACES_TRIED):
-        if start >= 0 and _refusal(pattern[: start + len(fragment)].encode(), fold) == reason:
+        if start >= 0 and _refusal(pattern[: start + len(fragment)], fold) == reason:
             return start
         start = pattern.find(fragment, start + 1)
     return first
+
+
+def _refusal(pattern: str, fold: bool) -> str | None:
+    regex = _engine(pattern.encode(), _options(fold=fold, latin1=False, max_bytes=_PROBE_BYTES))
+    return None if regex.ok() else regex.error().decode("utf-8", "replace")

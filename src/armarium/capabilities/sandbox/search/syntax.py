@@ -49,6 +49,10 @@ class Char:
 class Unknown:
     """Some text: a class, a dot, or anything else not looked into."""
 
+    source: str
+    """As the pattern has it."""
+    fold: bool = False
+
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
@@ -154,12 +158,12 @@ def _text(token: re.Match[str], fold: bool) -> Iterator[Node]:
             yield _char(char, fold)
     elif token["members"] is not None:
         few = _FEW_MEMBERS.fullmatch(token["members"])
-        yield Choice(tuple(_char(char, fold) for char in token["members"])) if few else Unknown()
+        yield Choice(tuple(_char(char, fold) for char in token["members"])) if few else Unknown(token[0], fold)
     elif token["class"] is not None:
-        yield Unknown()
+        yield Unknown(token[0], fold)
     else:
         char = _single_character(token)
-        yield Unknown() if char is None else _char(char, fold)
+        yield Unknown(token[0], fold) if char is None else _char(char, fold)
 
 
 def _single_character(token: re.Match[str]) -> str | None:
@@ -174,10 +178,8 @@ def _single_character(token: re.Match[str]) -> str | None:
 
 
 def _char(char: str, fold: bool) -> Node:
-    if char == "\n" or "\ud800" <= char <= "\udfff":
-        return Unknown()
-    if fold and not char.isascii():
-        return Unknown()
+    if char == "\n" or "\ud800" <= char <= "\udfff" or (fold and not char.isascii()):
+        return Unknown(char, fold)
     if fold and char.isalpha():
         return Char(char.lower(), fold=True)
     return Char(char, fold=False)

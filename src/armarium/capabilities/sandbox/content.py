@@ -1,0 +1,100 @@
+"""Copies the content of files between descriptors, keeps holes, and tells which side failed."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Generator
+
+from armarium.foundation.limits import Pulse
+
+_BLOCK = 8 * 1024 * 1024
+# Where the kernel cannot copy by itself; after EIO, reading and writing tell which of the two failed.
+_COPY_BY_HAND = frozenset({errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EIO, errno.EBADF})
+_TARGET_IS_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+
+class NotWritten(Exception):
+    """The destination of a copy failed; an `OSError` is about the source."""
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+def copy_content(source: int, target: int, pulse: Pulse) -> int:
+    """Copy a file into an empty one, in the kernel where it can; returns the size. Holes stay holes."""
+    size = os.fstat(source).st_size
+    for start, end in _extents(source, size):
+        _copy_range(source, target, start, end, pulse)
+    # Also what came to the end meanwhile, and files of which the kernel does not tell the size.
+    size = _copy_by_hand(source, target, size, None, pulse)
+    try:
+        os.ftruncate(target, size)
+    except OSError as error:
+        raise NotWritten(error) from error
+    return size
+
+
+def _extents(fd: int, size: int) -> Generator[tuple[int, int]]:
+    """Where a file has data."""
+    offset = 0
+    while offset < size:
+        try:
+            start = os.lseek(fd, offset, os.SEEK_DATA)
+            end = min(os.lseek(fd, start, os.SEEK_HOLE), size)
+        except OSError as error:
+            if error.errno != errno.ENXIO:
+                yield offset, size
+            return
+        yield start, end
+        offset = end
+
+
+def _copy_range(source: int, target: int, start: int, end: int, pulse: Pulse) -> None:
+    try:
+        while start < end:
+            count = os.copy_file_range(source, target, min(_BLOCK, end - start), start, start)
+            if count == 0:
+                break
+            start += count
+            pulse.beat(start)
+    except OSError as error:
+        if error.errno in _TARGET_IS_FULL:
+            raise NotWritten(error) from error
+        if error.errno not in _COPY_BY_HAND:
+            raise
+    _copy_by_hand(source, target, start, end, pulse)
+
+
+def _copy_by_hand(source: int, target: int, start: int, end: int | None, pulse: Pulse) -> int:
+    """Copy up to `end`, or to the end of the file; returns how far it came."""
+    while end is None or start < end:
+        block = os.pread(source, _BLOCK if end is None else min(_BLOCK, end - start), start)
+        if not block:
+            break
+        rest = memoryview(block)
+        try:
+            while rest:
+                count = os.pwrite(target, rest, start)
+                rest = rest[count:]
+                start += count
+        except OSError as error:
+            raise NotWritten(error) from error
+        pulse.beat(start)
+    return start
+
+
+def read_all(fd: int) -> bytes:
+    """The content from the descriptor's position on."""
+    parts: list[bytes] = []
+    while part := os.read(fd, _BLOCK):
+        parts.append(part)
+    return b"".join(parts)
+
+
+def write_all(fd: int, content: bytes) -> None:
+    """Write all of it, however many calls that takes."""
+    rest = memoryview(content)
+    while rest:
+        rest = rest[os.write(fd, rest) :]

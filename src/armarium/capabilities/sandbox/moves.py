@@ -1,0 +1,150 @@
+"""Moves entries: by a rename wherever the kernel can, also from one root to another."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+
+from armarium.capabilities.sandbox import trees
+from armarium.capabilities.sandbox.carry import Journey, carry, something_at
+from armarium.capabilities.sandbox.errors import CannotRemoveRoot
+from armarium.capabilities.sandbox.places import in_directory, matching
+from armarium.capabilities.sandbox.pool import expect_bytes, expect_much
+from armarium.capabilities.sandbox.removal import Entry, entry_at
+from armarium.capabilities.sandbox.roots import Root, locating
+from armarium.capabilities.sandbox.transfer import Transferred, destination_in, refuse_into_itself
+from armarium.foundation.errors import InvalidArgument
+from armarium.foundation.files.directory_locks import DirectoryLocks
+from armarium.foundation.files.errors import NotARegularFile, PathEscapesRoot
+from armarium.foundation.files.names import escape_name
+from armarium.foundation.files.traversal import visits
+from armarium.foundation.limits import Pulse
+
+_ABOUT_THE_TARGET = frozenset(
+    {errno.ENOTEMPTY, errno.EEXIST, errno.EISDIR, errno.ENOTDIR, errno.ENOSPC, errno.EDQUOT, errno.EMLINK,
+     errno.ENAMETOOLONG, errno.EINVAL}
+)  # fmt: skip
+_REFUSED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
+
+
+def require_movable_source(root: Root, path: str) -> bool:
+    """Whether a directory is to be moved; raise if there is nothing at the path, or it is the root itself."""
+    if not path:
+        raise CannotRemoveRoot("cannot move root directory")
+    with entry_at(root, path) as entry:
+        return entry.is_directory
+
+
+def move(
+    source: Root, path: str, target: Root, wanted: str, if_match: str | None, locks: DirectoryLocks, pulse: Pulse
+) -> Transferred:
+    """Move an entry; a link is moved itself. What could not be removed from the source is told in `remaining`."""
+    shown = escape_name(path)
+    with locating(source, shown, what="source file"), entry_at(source, path) as entry:
+        name = path.rpartition("/")[2]
+        with locating(target, escape_name(wanted)):
+            destination = destination_in(target, wanted, name, is_directory=entry.is_directory)
+            parent, _, new_name = destination.rpartition("/")
+            landing = "/".join(filter(None, [target.whereabouts(parent), new_name]))
+            target.require_visible(landing)
+            if source is target and landing == path:
+                raise InvalidArgument("source and destination are the same")
+        journey = Journey(source, path, entry, target, destination, landing, if_match, locks, pulse)
+        # Whatever speaks against the move is found before a directory is made for it.
+        _check(journey)
+        with matching(entry.dir_fd, entry.name, if_match, shown, pulse):
+            pass
+        with locating(target, escape_name(destination)):
+            done = in_directory(target, parent, lambda fd: _move_into(journey, fd, new_name), make=True)
+        os.fsync(entry.dir_fd)
+    return done
+
+
+def _check(journey: Journey) -> None:
+    entry, source, path = journey.entry, journey.source, journey.path
+    if not entry.is_directory:
+        if source is not journey.target:
+            _require_movable(source, entry.dir_fd, entry.name, path, entry.status.st_mode)
+        return
+    if journey.if_match is not None:
+        raise InvalidArgument("`if_match` is the hash of a file; the source is a directory")
+    if source.ignore is not None or source is not journey.target:
+        expect_much()  # everything in the directory is looked at
+    with entry.opened() as fd:
+        refuse_into_itself(source, source.confined.locate(fd), journey.target, journey.landing)
+        trees.require_nothing_hidden(source, fd, path, journey.pulse)
+        if source is not journey.target:
+            _require_all_movable(journey, fd)
+
+
+def _require_all_movable(journey: Journey, fd: int) -> None:
+    """Raise if something in the directory may not be in the other root."""
+    for visit in visits(fd, journey.path, journey.pulse):
+        landing = visit.landing(journey.path, journey.landing)
+        with locating(journey.target, escape_name(landing)):
+            journey.target.require_visible(landing, is_directory=visit.kind != "entry")
+        if visit.kind == "entry":
+            _require_movable(journey.source, visit.dir_fd, visit.name, visit.path, visit.status.st_mode)
+
+
+def _require_movable(root: Root, dir_fd: int, name: str, path: str, mode: int) -> None:
+    with locating(root, escape_name(path)):
+        if stat.S_ISLNK(mode):
+            if root.confined.link_target(dir_fd, name, path) == "external":
+                raise PathEscapesRoot("a link that leads outside cannot be moved to another root")
+        elif not stat.S_ISREG(mode):
+            raise NotARegularFile("not a regular file, cannot be moved to another root")
+
+
+def _move_into(journey: Journey, target_fd: int, new_name: str) -> Transferred:
+    entry = journey.entry
+    done = Transferred(journey.destination, entry.is_directory)
+    try:
+        with (
+            matching(entry.dir_fd, entry.name, journey.if_match, journey.from_shown, journey.pulse) as confirm,
+            journey.locks.holding(entry.dir_fd, target_fd),
+        ):
+            confirm()
+            done.replaced = something_at(target_fd, new_name)
+            os.rename(entry.name, new_name, src_dir_fd=entry.dir_fd, dst_dir_fd=target_fd)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            if _is_about_target(error, entry, target_fd, new_name):
+                raise
+            with locating(journey.source, journey.from_shown, what="source file"):
+                raise
+        if entry.is_directory:
+            expect_much()
+        expect_bytes(entry.status.st_size)
+        if journey.source is journey.target:
+            _require_carriable(journey)
+        done = carry(journey, target_fd, new_name)
+    os.fsync(target_fd)
+    return done
+
+
+def _require_carriable(journey: Journey) -> None:
+    """Raise if something would be lost on the way to another file system."""
+    entry = journey.entry
+    if not entry.is_directory:
+        _require_movable(journey.source, entry.dir_fd, entry.name, journey.path, entry.status.st_mode)
+        return
+    with locating(journey.source, journey.from_shown), entry.opened() as fd:
+        _require_all_movable(journey, fd)
+
+
+def _is_about_target(error: OSError, entry: Entry, target_fd: int, new_name: str) -> bool:
+    """Which side of a rename failed; the kernel does not tell."""
+    if error.errno in _ABOUT_THE_TARGET:
+        return True
+    if error.errno == errno.ENOENT:
+        return something_at(entry.dir_fd, entry.name)
+    if error.errno not in _REFUSED:
+        return False
+    if not os.access(".", os.W_OK | os.X_OK, dir_fd=entry.dir_fd, effective_ids=True):
+        return False
+    if not os.access(".", os.W_OK | os.X_OK, dir_fd=target_fd, effective_ids=True):
+        return True
+    # In a directory with the sticky bit only its owner replaces an entry.
+    return bool(os.fstat(target_fd).st_mode & stat.S_ISVTX) and something_at(target_fd, new_name)

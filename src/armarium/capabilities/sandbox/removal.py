@@ -1,0 +1,113 @@
+"""Removes files and directory trees."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Generator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+
+from armarium.capabilities.sandbox import trees
+from armarium.capabilities.sandbox.errors import CannotRemoveRoot, Conflict
+from armarium.capabilities.sandbox.places import matching
+from armarium.capabilities.sandbox.roots import Root
+from armarium.foundation.files.confine import open_child_directory
+from armarium.foundation.files.directory_locks import DirectoryLocks
+from armarium.foundation.files.errors import IsADirectory, NotADirectory
+from armarium.foundation.files.names import escape_name
+from armarium.foundation.files.staging import Staged, set_aside
+from armarium.foundation.files.traversal import EntryFailed, remove_contents
+from armarium.foundation.limits import Pulse
+
+_TRIES = 5
+_CHANGED_MEANWHILE = frozenset({errno.ENOTEMPTY, errno.EEXIST})
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A name in an open directory and what stands there; a link is the link."""
+
+    dir_fd: int
+    name: str
+    status: os.stat_result
+
+    @property
+    def is_directory(self) -> bool:
+        return stat.S_ISDIR(self.status.st_mode)
+
+    @contextmanager
+    def opened(self) -> Generator[int]:
+        """The directory, to list."""
+        fd = open_child_directory(self.dir_fd, self.name)
+        try:
+            yield fd
+        finally:
+            os.close(fd)
+
+
+@contextmanager
+def entry_at(root: Root, path: str) -> Generator[Entry]:
+    """The entry at a path, if callers may see it."""
+    with root.confined.opened_parent(path) as (dir_fd, name):
+        entry = Entry(dir_fd, name, os.stat(name, dir_fd=dir_fd, follow_symlinks=False))
+        if root.ignore:
+            directory = root.confined.locate(dir_fd)
+            root.require_visible(f"{directory}/{name}" if directory else name, is_directory=entry.is_directory)
+        yield entry
+
+
+def remove_file(root: Root, path: str, if_match: str | None, locks: DirectoryLocks, pulse: Pulse) -> None:
+    """Remove a file or a link, never what the link leads to."""
+    with entry_at(root, path) as entry:
+        if entry.is_directory:
+            raise IsADirectory(f"is a directory: {escape_name(path)}", hint="use remove_folder")
+        with (
+            matching(entry.dir_fd, entry.name, if_match, escape_name(path), pulse) as confirm,
+            locks.holding(entry.dir_fd),
+        ):
+            confirm()
+            os.unlink(entry.name, dir_fd=entry.dir_fd)
+        os.fsync(entry.dir_fd)
+
+
+def remove_folder(root: Root, path: str, locks: DirectoryLocks, pulse: Pulse) -> int:
+    """Remove a directory and everything in it; returns how many entries went.
+
+    It gets a hidden name first, so that nobody meets half of it and a killed removal is finished at the next start.
+    """
+    if not path:
+        raise CannotRemoveRoot("cannot remove root directory")
+    with entry_at(root, path) as entry:
+        if not entry.is_directory:
+            what = "a link" if stat.S_ISLNK(entry.status.st_mode) else "a file"
+            raise NotADirectory(f"is {what}, not a directory: {escape_name(path)}", hint="use remove_file")
+        with entry.opened() as fd:
+            trees.require_nothing_hidden(root, fd, path, pulse)
+        with locks.holding(entry.dir_fd):
+            aside = set_aside(entry.dir_fd, entry.name)
+        with closing(aside):
+            try:
+                removed = _remove_tree(aside, path, pulse)
+            except BaseException:
+                with suppress(OSError):
+                    aside.put(entry.name, exclusive=True)
+                raise
+        os.fsync(entry.dir_fd)
+        return removed
+
+
+def _remove_tree(aside: Staged, path: str, pulse: Pulse) -> int:
+    removed = 0
+    for _ in range(_TRIES):
+        try:
+            removed += remove_contents(aside.fd, path, pulse)
+            aside.remove_empty()
+        except (OSError, EntryFailed) as error:
+            # A caller who had opened a directory of the tree before may put something into it.
+            if (error.error if isinstance(error, EntryFailed) else error).errno not in _CHANGED_MEANWHILE:
+                raise
+        else:
+            return removed + 1
+    raise Conflict(f"others write into the directory while it is removed: {escape_name(path)}", hint="try again")

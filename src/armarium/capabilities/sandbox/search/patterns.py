@@ -1,0 +1,109 @@
+"""Compiled patterns, shared by the searches that use them and kept for the next ones.
+
+RE2's expressions may be used by many threads at a time, so ten searches for one pattern have one automaton between
+them. One pattern at a time is compiled: threads that wait for each other here do not queue for the GIL.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+
+from armarium.capabilities.sandbox.search import cost
+from armarium.capabilities.sandbox.search.literals import Requirements, requirements
+from armarium.capabilities.sandbox.search.regex import Find, line_finder, whole_finder
+from armarium.capabilities.sandbox.search.syntax import Node, buffer_pattern, parse
+from armarium.foundation.files.errors import InvalidPattern
+
+_KEPT_BYTES = 32 * 1024 * 1024
+
+
+class Pattern:
+    """A compiled pattern."""
+
+    def __init__(self, required: Requirements, in_buffer: Find | None, alone: Callable[[], Find]) -> None:
+        self.required = required
+        """What every text holds that it is found in."""
+        self.in_buffer = in_buffer
+        """Finds it in a buffer of many lines; None: look at each by itself."""
+        self._compile_alone = alone
+        self._alone: Find | None = None
+        self._compiling = threading.Lock()
+
+    @property
+    def alone(self) -> Find:
+        """Finds it in one line or path. Most searches do not need it, so it is compiled when one does."""
+        if self._alone is None:
+            with self._compiling:
+                self._alone = self._alone or self._compile_alone()
+        return self._alone
+
+
+def line_pattern(pattern: str, *, fold: bool) -> Pattern:
+    """A pattern for lines without their line end; raises `InvalidPattern`."""
+
+    def make(node: Node | None, max_bytes: int) -> Pattern:
+        in_buffer = buffer_pattern(pattern, node, strip_cr=True)
+        return _pattern(pattern, in_buffer, lambda text: line_finder(text, fold=fold, max_bytes=max_bytes), node)
+
+    return _kept.find(("line", pattern, fold), make)
+
+
+def path_pattern(pattern: str) -> Pattern:
+    """A pattern for paths, in which a line end is a character like any other; raises `InvalidPattern`."""
+
+    def make(node: Node | None, max_bytes: int) -> Pattern:
+        in_buffer = buffer_pattern(pattern, None, strip_cr=False)
+        found = _pattern(pattern, in_buffer, lambda text: line_finder(text, max_bytes=max_bytes), node)
+        return Pattern(found.required, found.in_buffer, lambda: whole_finder(pattern, max_bytes=max_bytes))
+
+    return _kept.find(("path", pattern, False), make)
+
+
+def _pattern(pattern: str, in_buffer: str | None, compiled: Callable[[str], Find], node: Node | None) -> Pattern:
+    find = None
+    if in_buffer is not None:
+        try:
+            find = compiled(in_buffer)
+        except InvalidPattern:
+            find = None  # the pattern as it was written has the error that means something to the caller
+    if find is None:
+        alone = compiled(pattern)
+        return Pattern(requirements(node), None, lambda: alone)
+    # Without anchors one expression serves for both.
+    return Pattern(requirements(node), find, (lambda: find) if in_buffer == pattern else (lambda: compiled(pattern)))
+
+
+class _KeptPatterns:
+    """Keeps patterns up to an amount of memory; the least recently used is given up first."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._bytes = 0
+        self._patterns: OrderedDict[tuple[str, str, bool], tuple[Pattern, int]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def find(self, key: tuple[str, str, bool], make: Callable[[Node | None, int], Pattern]) -> Pattern:
+        cost.require_length(key[1])
+        with self._lock:
+            known = self._patterns.get(key)
+            if known is None:
+                known = self._made(key, make)
+            else:
+                self._patterns.move_to_end(key)
+            return known[0]
+
+    def _made(self, key: tuple[str, str, bool], make: Callable[[Node | None, int], Pattern]) -> tuple[Pattern, int]:
+        _, pattern, fold = key
+        node = parse(pattern, fold=fold)
+        max_bytes = cost.memory_for(cost.affordable(node))
+        made = self._patterns[key] = make(node, max_bytes), 2 * max_bytes
+        self._bytes += made[1]
+        while self._bytes > self._max_bytes:
+            _, (_, given_up) = self._patterns.popitem(last=False)
+            self._bytes -= given_up
+        return made
+
+
+_kept = _KeptPatterns(_KEPT_BYTES)
