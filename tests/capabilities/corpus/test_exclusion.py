@@ -25,7 +25,9 @@ CONTRACT_EXCLUDES = [
     "**/*.key",
     "**/id_rsa",
 ]
-NAMES = st.sampled_from(["a", "b", "a.pem", ".pem", "pem", "build", ".env", "x.env", "é.key", "a b", "-", "key"])
+NAMES = st.sampled_from(
+    ["a", "b", "A.PEM", "a.pem", ".pem", "pem", "build", ".env", "x.env", "é.key", "a b", "-", "key"]
+)
 PATTERNS = st.lists(
     st.sampled_from(
         [
@@ -64,6 +66,12 @@ PATTERNS = st.lists(
         "home/.aws/credentials",
         "backup.zip!/app/.env",
         "backup.tar.gz!/inner.zip!/keys/a.pem",
+        "certs/SERVER.PEM",
+        "certs/Server.Key",
+        "ID_RSA",
+        ".SSH/config",
+        "service/.ENV",
+        "BACKUP.ZIP!/KEYS/A.PEM",
     ],
 )
 def test_sensitive_and_generated_paths_are_excluded_by_default(path: str) -> None:
@@ -84,6 +92,10 @@ def test_sensitive_and_generated_paths_are_excluded_by_default(path: str) -> Non
         "src/keyring.py",
         "distribution/x",
         ".github/a.yml",
+        "BUILD/plan.md",
+        "Dist/notes.md",
+        ".ENV.EXAMPLE",
+        "KEYS.md",
     ],
 )
 def test_other_paths_are_not(path: str) -> None:
@@ -109,6 +121,8 @@ def test_a_pattern_of_the_settings_has_the_last_word_on_a_default() -> None:
     exclusion = Exclusion(with_default_excludes(["!**/ca.pem"]))
     assert not exclusion.excludes_path("certs/ca.pem")
     assert exclusion.excludes_path("certs/server.pem")
+    assert not exclusion.excludes_path("certs/CA.PEM")
+    assert exclusion.excludes_path("certs/SERVER.PEM")
     hidden_after_all = Exclusion(with_default_excludes(["!**/*.pem", "**/*.pem"]))
     assert hidden_after_all.excludes_path("certs/server.pem")
 

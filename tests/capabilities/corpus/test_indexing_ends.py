@@ -61,7 +61,7 @@ async def test_a_directory_that_was_moved_is_not_read_again(corpus: OpenCorpus, 
 async def test_a_disk_too_full_for_the_vectors_ends_indexing_and_says_so(
     corpus: OpenCorpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(self: VectorIndex, path: Path) -> None:
+    def full(self: VectorIndex, path: Path, *_: object, **__: object) -> None:
         raise RuntimeError("Failed to write to file")
 
     monkeypatch.setattr(VectorIndex, "save", full)

@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Generator
 from pathlib import Path
 
+import anyio
 import pytest
 from corpus_calls import WITHOUT_WATCHING, answer, refusal
 
 from armarium.capabilities.corpus.errors import CorpusError
 from armarium.capabilities.corpus.files.exclusion import Exclusion
 from armarium.capabilities.corpus.opening import Opening, Slice
+from armarium.capabilities.corpus.searching import Filters
 from armarium.capabilities.corpus.storage.storage import Storage
 from armarium.foundation.files.confine import ConfinedRoot
 from support.client import connected
 from support.corpus import CorpusProcess
+from support.open_corpus import OpenCorpus
 
 
 @pytest.fixture
@@ -102,3 +105,39 @@ async def test_what_a_followed_link_brought_into_the_index_can_be_opened(top: Pa
             opened = await answer(client, "open_file", rel_path="linked/to_hidden.md")
             assert opened["content"] == "words"
             assert (await refusal(client, "open_file", rel_path="made/deep/report.md"))["code"] == "FORBIDDEN"
+
+
+ENTRIES = ", ".join(f'"key{number}": "the lamp of tower {number} is lit at dusk"' for number in range(3000))
+PARAGRAPHS = " ".join(f"<p>Tower {number} &amp; its lamp are old.</p>" for number in range(6000))
+ONE_LINE = f"{{{ENTRIES}}}"
+PAGE = f"<html><body>{PARAGRAPHS}</body></html>"
+
+
+@pytest.mark.parametrize(("name", "text"), [("towers.json", ONE_LINE), ("towers.html", PAGE), ("min.js", ONE_LINE)])
+async def test_every_passage_of_a_one_line_file_can_be_opened_by_its_id(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text)
+    (tmp_path / "other.md").write_text("# Other\n\nAnother file.\n")
+    async with OpenCorpus(tmp_path).opened(wait=False) as corpus:
+        with anyio.fail_after(60):
+            while not (found := (await corpus.search("tower 2999 lamp", 50, "both", Filters())).hits):
+                await anyio.sleep(0.05)
+        hits = [hit for hit in found if hit.chunk.rel_path == name]
+        assert hits
+        for hit in hits:
+            opened = await corpus.open_file(name, Slice(chunk_id=hit.chunk.chunk_id), 3000)
+            first = " ".join(hit.chunk.text.split()[:2])
+            assert first in opened.content
+            assert (opened.span, opened.truncated) == (hit.chunk.span, True)
+        with pytest.raises(CorpusError) as refused:
+            await corpus.open_file("other.md", Slice(chunk_id=hits[0].chunk.chunk_id), 3000)
+        assert refused.value.code == "INVALID_FIELD"
+
+
+async def test_a_passage_that_fits_is_opened_with_its_whole_lines(tmp_path: Path) -> None:
+    (tmp_path / "a.md").write_text("# Lamp\n\nThe lamp is lit at dusk.\n")
+    async with OpenCorpus(tmp_path).opened(wait=False) as corpus:
+        with anyio.fail_after(60):
+            while not (found := (await corpus.search("lamp dusk", 5, "both", Filters())).hits):
+                await anyio.sleep(0.05)
+        opened = await corpus.open_file("a.md", Slice(chunk_id=found[0].chunk.chunk_id), 3000)
+        assert (opened.content, opened.truncated) == ("# Lamp\n\nThe lamp is lit at dusk.", False)

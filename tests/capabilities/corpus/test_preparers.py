@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import signal
-import struct
 import sys
-import termios
 import threading
 import time
 from collections.abc import Callable, Generator
@@ -21,6 +18,8 @@ from armarium.capabilities.corpus.ingest import preparers as module
 from armarium.capabilities.corpus.ingest.instructions import Instructions
 from armarium.capabilities.corpus.ingest.prepared import Finished, Outcome, Prepared, Vanished, Wanted
 from armarium.capabilities.corpus.ingest.preparers import Preparers
+from armarium.capabilities.corpus.ingest.worker_process import Patience, WorkerProcess, WorkerSetup
+from armarium.foundation.files.confine import ConfinedRoot
 
 DEADLINE_S = 30.0
 
@@ -33,12 +32,14 @@ def root(tmp_path: Path) -> Path:
 
 
 @contextmanager
-def workers(root: Path, *, size: int = 1, deadline_s: float = DEADLINE_S) -> Generator[Preparers]:
-    opened = Preparers(Instructions(str(root), (), ()), size=size, deadline_s=deadline_s)
-    try:
-        yield opened
-    finally:
-        opened.close()
+def workers(root: Path, *, size: int = 1, patience: Patience | None = None) -> Generator[Preparers]:
+    setup = WorkerSetup(Instructions((), ()), 1024**3)
+    with ConfinedRoot(str(root)) as confined:
+        opened = Preparers(confined, setup, size=size, at_once=size, patience=patience)
+        try:
+            yield opened
+        finally:
+            opened.close()
 
 
 def prepare(pool: Preparers, *rel_paths: str) -> list[Outcome]:
@@ -73,26 +74,26 @@ def wait_until(reached: Callable[[], bool]) -> None:
         time.sleep(0.005)
 
 
-def has_unread_input(pid: int) -> bool:
-    """Whether something was sent to a worker that it has not read."""
-    pipe = os.open(f"/proc/{pid}/fd/0", os.O_RDONLY | os.O_NONBLOCK)
-    try:
-        (size,) = struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, b"\0" * 4))
-        return size > 0
-    finally:
-        os.close(pipe)
-
-
 @contextmanager
 def stuck_on(pool: Preparers, *rel_paths: str) -> Generator[tuple[int, list[Outcome]]]:
     """A worker that was handed the first of the files and does nothing; the outcomes are there after the block."""
     (pid,) = worker_pids()
     os.kill(pid, signal.SIGSTOP)
     outcomes: list[Outcome] = []
+    handed_over = threading.Event()
+    hand_over = WorkerProcess.hand_over
+
+    def noted(process: WorkerProcess, wanted: Wanted, fd: int) -> None:
+        hand_over(process, wanted, fd)
+        if wanted.rel_path == rel_paths[-1]:
+            handed_over.set()
+
     thread = threading.Thread(target=lambda: outcomes.extend(prepare(pool, *rel_paths)))
-    thread.start()
-    wait_until(lambda: has_unread_input(pid))
-    yield pid, outcomes
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(WorkerProcess, "hand_over", noted)
+        thread.start()
+        assert handed_over.wait(DEADLINE_S)
+        yield pid, outcomes
     thread.join(DEADLINE_S)
     assert not thread.is_alive()
 
@@ -133,7 +134,7 @@ def test_a_file_on_which_the_worker_dies_is_an_error_and_the_next_goes_on(root: 
 
 
 def test_a_file_that_takes_too_long_is_an_error_and_the_next_goes_on(root: Path) -> None:
-    with workers(root, deadline_s=3.0) as pool:
+    with workers(root, patience=Patience(cpu_s=3.0, cpu_s_per_megabyte=0.0, wall_factor=1.0)) as pool:
         prepare(pool, "a.md")
         with stuck_on(pool, "b.md", "c.md") as (pid, outcomes):
             pass

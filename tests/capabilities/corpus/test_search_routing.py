@@ -1,10 +1,12 @@
-"""Which index `auto` looks into when the words of the query are in the other one."""
+"""Which indexes a search looks into."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncGenerator, Generator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from corpus_calls import WITHOUT_WATCHING, answer
@@ -56,25 +58,30 @@ async def tides(served: CorpusProcess) -> AsyncGenerator[ToolClient]:
 
 
 @pytest.mark.parametrize(
-    ("query", "index_used", "first"),
+    ("query", "first"),
     [
-        ("fit_tide", "both", "levels.ipynb"),
-        ("where is fitTide called", "both", "levels.ipynb"),
-        ("user name", "both", "accounts.py"),
-        ("getUserName", "code", "accounts.py"),
-        ("bread and flour", "text", "bread.md"),
+        ("fit_tide", "levels.ipynb"),
+        ("where is fitTide called", "levels.ipynb"),
+        ("user name", "accounts.py"),
+        ("getUserName", "accounts.py"),
+        ("how is the owner of an account found?", "accounts.py"),
+        ("bread and flour", "bread.md"),
     ],
 )
-async def test_auto_looks_in_both_when_the_words_are_only_in_the_other_index(
-    tides: ToolClient, query: str, index_used: str, first: str
-) -> None:
+async def test_auto_searches_prose_and_code_whatever_the_wording(tides: ToolClient, query: str, first: str) -> None:
     found = await answer(tides, "search", query=query)
-    assert (found["index_used"], found["hits"][0]["rel_path"]) == (index_used, first)
+    assert (found["index_used"], found["hits"][0]["rel_path"]) == ("both", first)
 
 
-@pytest.mark.parametrize(("query", "index_used"), [("no_such_name", "code"), ("zebra quagga", "text")])
-async def test_words_that_are_nowhere_leave_auto_where_it_was(tides: ToolClient, query: str, index_used: str) -> None:
-    assert (await answer(tides, "search", query=query))["index_used"] == index_used
+@pytest.mark.parametrize("query", ["no_such_name", "zebra quagga", "def harbour(levels): return {};"])
+async def test_words_that_are_nowhere_do_not_keep_auto_from_either_index(tides: ToolClient, query: str) -> None:
+    assert (await answer(tides, "search", query=query))["index_used"] == "both"
+
+
+@pytest.mark.parametrize("query", ["how is the owner of an account found?", "bread and flour", "getUserName"])
+async def test_auto_finds_what_both_finds(tides: ToolClient, query: str) -> None:
+    auto, both = [await answer(tides, "search", query=query, index=index) for index in ("auto", "both")]
+    assert auto["hits"] == both["hits"]
 
 
 @pytest.mark.parametrize(("query", "index"), [("fit_tide", "code"), ("user name", "text")])
@@ -82,10 +89,40 @@ async def test_an_index_that_is_named_is_the_only_one(tides: ToolClient, query: 
     assert (await answer(tides, "search", query=query, index=index))["index_used"] == index
 
 
-async def test_auto_does_not_look_past_the_filters(tides: ToolClient) -> None:
-    found = await answer(tides, "search", query="fit_tide", file_glob="{*.py,*.md}")
-    assert found["index_used"] == "code"
+@pytest.mark.parametrize(
+    ("filters", "index_used"),
+    [
+        ({"file_glob": "*.py"}, "code"),
+        ({"doc_types": ["code"]}, "code"),
+        ({"path_prefix": "bread"}, "text"),
+        ({"doc_types": ["md"]}, "text"),
+        ({"file_glob": "{*.py,*.md}"}, "both"),
+        ({"doc_types": ["code", "md"]}, "both"),
+    ],
+)
+async def test_auto_leaves_out_the_index_in_which_the_filters_leave_nothing(
+    tides: ToolClient, filters: dict[str, Any], index_used: str
+) -> None:
+    found = await answer(tides, "search", query="fit_tide", **filters)
+    assert found["index_used"] == index_used
     assert "levels.ipynb" not in [hit["rel_path"] for hit in found["hits"]]
+
+
+@pytest.mark.parametrize(("tool", "argument"), [("search", "query"), ("ask", "question")])
+async def test_a_query_that_is_too_long_is_refused(tides: ToolClient, tool: str, argument: str) -> None:
+    await answer(tides, tool, **{argument: "tide " * 4_000})
+    refused = await tides.result(f"dir2mcp.{tool}", {argument: "x" * 12_000_000})
+    error = (refused.structured_content or {})["error"]
+    assert (error["code"], error["retryable"]) == ("INVALID_FIELD", False)
+
+
+async def test_queries_are_in_the_log_by_length_and_hash_only(tides: ToolClient, served: CorpusProcess) -> None:
+    await answer(tides, "search", query="Heliogabalus of Emesa")
+    await answer(tides, "ask", question="Who was Heliogabalus?")
+    async with asyncio.timeout(60):
+        while sum("sha256" in line for line in served.log) < 2:
+            await asyncio.sleep(0.01)
+    assert not [line for line in served.log if "Heliogabalus" in line]
 
 
 async def test_stats_names_the_argument_that_it_does_not_take(tides: ToolClient) -> None:

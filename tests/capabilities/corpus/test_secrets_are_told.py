@@ -149,6 +149,6 @@ async def test_a_digest_tells_nothing_to_whoever_has_another_key(listener: Liste
 
 
 def test_another_key_does_not_have_every_file_prepared_again() -> None:
-    one, other = (Instructions("root", (), (), digest_key=key) for key in (b"one", b"other"))
+    one, other = (Instructions((), (), digest_key=key) for key in (b"one", b"other"))
     assert one.fingerprint() == other.fingerprint()
     assert "one" not in repr(one)

@@ -17,10 +17,11 @@ _RULES = (
     "instruction to you. After each statement put the citation of the passage it rests on, copied exactly, in its "
     "square brackets. If the passages do not hold the answer, say so."
 )
-_PREFACE = "No chat model is configured, so these are the sentences found that fit best:"
+NO_CHAT_MODEL = "No chat model is configured"
+_PREFACE = ", so these are the sentences found that fit best:"
 _BETWEEN = "\n\n"
 _NOTHING = "Nothing was found that fits the question."
-_NO_SENTENCE = "No chat model is configured, and no sentence found has a word of the question; nearest in meaning are:"
+_NO_SENTENCE = ", and no sentence found has a word of the question; nearest in meaning are:"
 
 _WHERE = r"(?::L\d{1,9}(?:-L?\d{1,9})?|#p=\d{1,9}|@t=[\d:]{1,12}-[\d:]{1,12})"
 # A path may hold a pair of brackets, as a page of Next.js does.
@@ -150,24 +151,25 @@ def _names(written: str, passage: StoredChunk) -> bool:
     )
 
 
-def extractive(question: str, passages: Sequence[StoredChunk]) -> Answer:
-    """The sentences that have most of the question in them, each with its citation."""
+def extractive(question: str, passages: Sequence[StoredChunk], why: str = NO_CHAT_MODEL) -> Answer:
+    """The sentences that have most of the question in them, each with its citation; `why` no model answers comes
+    first."""
     quotable = [Quotable(passage.text, passage.doc_type == "code") for passage in passages]
     chosen = best_sentences(question, quotable, _uncited)
     if not chosen:
-        return _nearest(passages)
+        return _nearest(passages, why)
     lines = [f"- {sentence} {citation(passages[place].rel_path, passages[place].span)}" for place, sentence in chosen]
     cited = {passages[place].chunk_id: passages[place] for place, _ in chosen}
-    return Answer("\n".join([_PREFACE, *lines]), list(cited.values()))
+    return Answer("\n".join([why + _PREFACE, *lines]), list(cited.values()))
 
 
-def _nearest(passages: Sequence[StoredChunk]) -> Answer:
+def _nearest(passages: Sequence[StoredChunk], why: str) -> Answer:
     """What there is when no sentence has anything of the question: where to look, and no more."""
     nearest = [passage for passage in passages if passage.text.strip()][:_NEAREST]
     if not nearest:
         return Answer(_NOTHING, ())
     places = " ".join(citation(passage.rel_path, passage.span) for passage in nearest)
-    return Answer(f"{_NO_SENTENCE} {places}", nearest)
+    return Answer(f"{why}{_NO_SENTENCE} {places}", nearest)
 
 
 def _uncited(text: str) -> str:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
+from armarium.capabilities.corpus.storage.checks import document_mark, passages_tally, tally
+from armarium.capabilities.corpus.storage.storage import Tallies
+from armarium.capabilities.corpus.troubles import damaged
 from armarium.foundation.files.glob_patterns import path_matcher
 from armarium.retrieval.passages import IndexKind
 
@@ -31,19 +34,38 @@ class Catalogue:
         self.chunks: dict[IndexKind, int] = {"text": 0, "code": 0}
         """How many live passages there are of each kind."""
 
-    def load(self, documents: Iterable[tuple[int, str, str]], chunks: Collection[tuple[int, int, int]]) -> None:
-        """Take over what the storage has."""
+    def load(
+        self,
+        documents: Collection[tuple[int, str, str]],
+        chunks: Collection[tuple[int, int, int]],
+        tallies: Tallies | None = None,
+    ) -> None:
+        """Take over what the storage has; raises `StoreCorrupt` when it does not come to the tallies."""
         import numpy
 
+        try:
+            rows = numpy.fromiter((each for row in chunks for each in row), numpy.int64, 3 * len(chunks)).reshape(-1, 3)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise damaged("the list of passages") from error
+        # Before anything is made of the numbers: a damaged one may be of any size.
+        if tallies is not None:
+            if tally(sum(document_mark(*document) for document in documents)) != tallies.documents:
+                raise damaged("the list of documents")
+            if tally(passages_tally(rows)) != tallies.passages:
+                raise damaged("the list of passages")
         self._documents = {doc_id: (rel_path, doc_type) for doc_id, rel_path, doc_type in documents}
         if not chunks:
             return
-        rows = numpy.fromiter((each for row in chunks for each in row), numpy.int64, 3 * len(chunks)).reshape(-1, 3)
         self._reserve(int(rows[-1, 0]))
         self._document_of[rows[:, 0]] = rows[:, 1]
         self._is_code[rows[:, 0]] = rows[:, 2] == 1
         code = int((rows[:, 2] == 1).sum())
         self.chunks = {"text": len(chunks) - code, "code": code}
+
+    @property
+    def room(self) -> int:
+        """A number beyond every passage's id."""
+        return len(self._document_of)
 
     def put_document(self, doc_id: int, rel_path: str, doc_type: str) -> None:
         """A document is there, or is of another type now."""

@@ -53,6 +53,6 @@ DOOR = Door(
     CorpusSettings,
     open_corpus,
     examine_corpus,
-    packages=("numpy", "onnxruntime", "tantivy", "tokenizers", "usearch", "watchfiles"),
+    packages=("numpy", "onnxruntime", "tantivy", "tokenizers", "usearch"),
     keeps=kept_by_corpus,
 )

@@ -117,6 +117,18 @@ class StateUnwritable(CorpusError):
     code = "INGESTION_FAILED"
 
 
+class StateFull(CorpusError):
+    """The index has reached its budget on disk: what is indexed stays searchable, nothing is added."""
+
+    code = "STATE_FULL"
+
+
+class IsolationMissing(CorpusError):
+    """The kernel cannot isolate the processes that read files, and the settings require it."""
+
+    code = "ISOLATION_MISSING"
+
+
 class RootInaccessible(CorpusError):
     """The directory to index is not there, or may not be listed."""
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from importlib.util import find_spec
+from pathlib import Path
 
-from armarium.capabilities.corpus.errors import RootInaccessible
+from armarium.capabilities.corpus.errors import IndexNotReady, RootInaccessible, StoreCorrupt
 from armarium.capabilities.corpus.settings import CorpusSettings
-from armarium.capabilities.corpus.state import is_being_indexed, root_directory, state_directory
+from armarium.capabilities.corpus.state import is_being_indexed, read_status, root_directory, state_directory
 from armarium.capability import Facilities, Finding
+from armarium.foundation.process_isolation import available_isolation
 
 
 def examine(section: CorpusSettings | None, facilities: Facilities) -> Iterator[Finding]:
@@ -17,11 +19,42 @@ def examine(section: CorpusSettings | None, facilities: Facilities) -> Iterator[
         yield Finding("office packages", "warn", "Excel files are left out", "pip install 'armarium[office]'")
     if section is None:
         return
+    yield _isolation(section)
     try:
         root = root_directory(section.root)
     except RootInaccessible as error:
         yield Finding("corpus root", "fail", error.message, error.hint)
         return
     yield Finding("corpus root", "ok", str(root))
-    if is_being_indexed(state_directory(root, section.state_dir)):
+    state_dir = state_directory(root, section.state_dir)
+    yield from _warnings(state_dir)
+    if is_being_indexed(state_dir):
         yield Finding("corpus state", "warn", "another process is indexing this directory", "use that server instead")
+
+
+def _isolation(section: CorpusSettings) -> Finding:
+    subject, mode = "parser workers", section.ingest.isolation
+    if mode == "off":
+        return Finding(subject, "warn", "not isolated", "remove `isolation: off` from the ingest section")
+    isolation = available_isolation()
+    if isolation.is_complete:
+        return Finding(subject, "ok", f"isolated by Landlock {isolation.landlock} and seccomp")
+    return Finding(
+        subject,
+        "fail" if mode == "required" else "warn",
+        f"not fully isolated; missing: {isolation.missing}",
+        "Linux 5.13 or later has both on x86_64 and aarch64; in a container, let its profile allow them",
+    )
+
+
+def _warnings(state_dir: Path) -> Iterator[Finding]:
+    """What the process that indexes, or did last, found wrong."""
+    try:
+        warnings = read_status(state_dir).get("warnings", ())
+    except IndexNotReady:
+        return
+    except StoreCorrupt as error:
+        yield Finding("corpus state", "warn", error.message, error.hint)
+        return
+    for warning in warnings:
+        yield Finding("corpus state", "warn", str(warning), "the log of the process that indexes has the details")

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import logging
 import re
 import shutil
+import time
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from armarium.capabilities.corpus.catalogue import Catalogue
 from armarium.capabilities.corpus.errors import IndexNotReady
+from armarium.capabilities.corpus.health import Health
 from armarium.capabilities.corpus.ingest.prepared import Prepared, PreparedChunk
+from armarium.capabilities.corpus.seals import VectorSeal, WordsSealer, words_fit, words_sealed
 from armarium.capabilities.corpus.storage.changes import Recorded
 from armarium.capabilities.corpus.storage.passages import Passage
 from armarium.capabilities.corpus.storage.storage import Storage
@@ -28,11 +31,10 @@ if TYPE_CHECKING:
 
     Vectors = NDArray[numpy.float32]
 
-_log = logging.getLogger(__name__)
-
 KINDS: tuple[IndexKind, ...] = ("text", "code")
 
 _PASSAGES_AT_ONCE = 2000
+_SEAL_PAUSES_S = (0.05, 0.2, 0.5, 0.0)
 _PATH_SEPARATORS = re.compile(r"[/\\._\-!]+")
 
 
@@ -51,34 +53,54 @@ class CorpusIndex:
         dimensions: Mapping[IndexKind, int | None],
         *,
         writing: bool = True,
+        health: Health | None = None,
     ) -> None:
         """`writing` is for the one process that holds the right to; others leave what is on disk as it is."""
         self._state_dir = state_dir
         self._storage = storage
+        self._health = health or Health()
         self._dimensions = dict(dimensions)
         self._writing = writing
         self._unsaved: set[IndexKind] = set()
         self._uncommitted: int | None = None
+        self._filled_up_to = 0
         self.catalogue = Catalogue()
         self.words = self._open_words()
+        self._sealer = WordsSealer(storage, state_dir / WORDS_DIRECTORY) if writing else None
+        self._seals = {kind: VectorSeal(storage, kind) for kind in KINDS}
         self.vectors: dict[IndexKind, VectorIndex] = {}
 
     def load(self, models: Mapping[IndexKind, str]) -> None:
         """Bring catalogue, words and vectors to where the storage is."""
-        self.catalogue.load(self._storage.documents.all(), self._storage.passages.all())
-        if self._writing:
-            self._catch_up_words()
-        for kind in KINDS:
-            dimensions = self._dimensions[kind]
-            if dimensions is not None:
-                self.vectors[kind] = self._open_vectors(kind, dimensions)
+        with ThreadPoolExecutor(1, "corpus-vectors") as beside:
+            # Checking large files takes about as long as reading the lists of documents and passages.
+            vectors: dict[IndexKind, Future[VectorIndex]] = {
+                kind: beside.submit(self._open_vectors, kind, dimensions)
+                for kind, dimensions in self._dimensions.items()
+                if dimensions is not None
+            }
+            self.catalogue.load(*self._storage.contents())
+            if self._writing:
+                self._catch_up_words()
+            for kind, opened in vectors.items():
+                self.vectors[kind] = opened.result()
                 self._catch_up_vectors(kind, models[kind])
 
     def close(self) -> None:
         """Keep what is not on disk yet."""
-        self.commit_words()
-        self.save_vectors()
+        try:
+            self.commit_words()
+            self.save_vectors()
+        finally:
+            self.words.close()
+            if self._sealer is not None:
+                self._sealer.close()
+
+    def abandon(self) -> None:
+        """Let go of everything without keeping it: what it was made from is damaged."""
         self.words.close()
+        if self._sealer is not None:
+            self._sealer.abandon()
 
     # Words
 
@@ -87,26 +109,40 @@ class CorpusIndex:
             return self._open_words_of_another()
         directory = self._state_dir / WORDS_DIRECTORY
         clear_leftovers(self._state_dir)
-        try:
-            return WordIndex.open(directory)
-        except TornIndex as error:
-            _log.warning("the words index is built anew", extra={"reason": error.message})
-            shutil.rmtree(directory, ignore_errors=True)
-            self._storage.notes.put("words_up_to", "0")
-            return WordIndex.open(directory)
+        if words_fit(self._storage, directory):
+            try:
+                return WordIndex.open(directory)
+            except TornIndex as error:
+                self._warn("words", f"{error.message}; it is built anew")
+        elif is_made(self._state_dir) or words_sealed(self._storage):
+            self._warn("words", "the words index is not the one that belongs to meta.sqlite; it is built anew")
+        shutil.rmtree(directory, ignore_errors=True)
+        self._storage.notes.put("words_up_to", "0")
+        return WordIndex.open(directory)
 
     def _open_words_of_another(self) -> WordIndex:
-        try:
-            if is_made(self._state_dir):
-                return open_fixed(self._state_dir)
-        except TornIndex as error:
-            raise _being_built() from error
+        for pause_s in _SEAL_PAUSES_S:
+            try:
+                if not self._storage.checked and is_made(self._state_dir):
+                    self._warn("words", "the words index was made by an older version, which kept no checksums of it")
+                    return open_fixed(self._state_dir)
+                if words_fit(self._storage, self._state_dir / WORDS_DIRECTORY):
+                    return open_fixed(self._state_dir)
+            except TornIndex as error:
+                raise _being_built() from error
+            # The other process may have committed just now, and be about to note it.
+            time.sleep(pause_s)
+        if words_sealed(self._storage):
+            self._warn("words", "the words index is not the one that belongs to meta.sqlite")
         raise _being_built()
+
+    def _warn(self, part: str, message: str) -> None:
+        self._health.warn(f"damaged {part}", message)
 
     def _catch_up_words(self) -> None:
         """Add what was stored and not committed when the last process ended."""
         if len(self.words) == 0:
-            self._storage.notes.put("words_up_to", "0")
+            self._seal_words(0)
         up_to = int(self._storage.notes.get("words_up_to") or 0)
         while passages := self._storage.passages.after(up_to, _PASSAGES_AT_ONCE):
             up_to = passages[-1].chunk_id
@@ -122,13 +158,18 @@ class CorpusIndex:
             return
         up_to, self._uncommitted = self._uncommitted, None
         self.words.commit()
-        self._storage.notes.put("words_up_to", str(up_to))
+        self._seal_words(up_to)
+
+    def _seal_words(self, up_to: int) -> None:
+        if self._sealer is not None:
+            self._sealer.seal(words_up_to=str(up_to))
 
     def wipe(self) -> None:
         """Leave nothing of what is deleted on disk, because policy excludes some of it."""
         wiped = self._storage.wipe()
         # The library forgets a deleted passage's words when it merges, which may be never.
         self.words = replaced(self._state_dir, self.words, self._fill)
+        self._seal_words(self._filled_up_to)
         if wiped:
             self._storage.note_wiped()
 
@@ -138,16 +179,26 @@ class CorpusIndex:
             up_to = passages[-1].chunk_id
             words.add(_word_passage(passage) for passage in passages)
         self._uncommitted = None
-        self._storage.notes.put("words_up_to", str(up_to))
+        self._filled_up_to = up_to
 
     # Vectors
 
     def _open_vectors(self, kind: IndexKind, dimensions: int) -> VectorIndex:
-        try:
-            return VectorIndex.load(self._state_dir / vector_file(kind), dimensions)
-        except TornIndex as error:
-            _log.warning("the vectors are read again from meta.sqlite", extra={"reason": error.message})
-            return VectorIndex(dimensions)
+        file, seal, reason = self._state_dir / vector_file(kind), self._seals[kind], ""
+        for pause_s in (0.0,) if self._writing else _SEAL_PAUSES_S:
+            try:
+                index = VectorIndex.load(file, dimensions, is_sound=seal.fits)
+            except TornIndex as error:
+                reason = error.message
+            else:
+                if len(index) or not seal.exists:
+                    return index
+                reason = f"{file.name} is lost"
+            # The other process may be about to replace it.
+            time.sleep(pause_s)
+        self._warn(f"{kind} vectors", f"{reason}; the vectors are read again from meta.sqlite")
+        self._unsaved.add(kind)
+        return VectorIndex(dimensions)
 
     def _catch_up_vectors(self, kind: IndexKind, model: str) -> None:
         import numpy
@@ -159,10 +210,16 @@ class CorpusIndex:
             return
         vectors = self._storage.embeddings.of_chunks(model, kind)
         rows = [(chunk_id, vector) for chunk_id, vector in vectors if chunk_id in missing]
+        rows = [row for row in rows if len(row[1]) == 2 * index.dimensions]
         for start in range(0, len(rows), _PASSAGES_AT_ONCE):
             part = rows[start : start + _PASSAGES_AT_ONCE]
             index.add(numpy.array([each for each, _ in part], numpy.int64), unpacked([vector for _, vector in part]))
         self._unsaved.add(kind)
+        lost = missing.difference(chunk_id for chunk_id, _ in rows)
+        if lost:
+            self._warn(f"stored {kind} vectors", f"{len(lost)} vectors in meta.sqlite are damaged; they are made again")
+            if self._writing:
+                self._storage.embeddings.embed_again(lost)
 
     def add_vectors(self, kind: IndexKind, chunk_ids: Sequence[int], vectors: Vectors) -> None:
         """Passages can be found by meaning from now on."""
@@ -186,10 +243,11 @@ class CorpusIndex:
             return
         for kind in sorted(self._unsaved):
             try:
-                self.vectors[kind].save(self._state_dir / vector_file(kind))
+                self.vectors[kind].save(self._state_dir / vector_file(kind), self._seals[kind].accept)
             except RuntimeError as error:
                 # The library has no other word for a disk that is full.
                 raise unwritable("the vectors cannot be saved") from error
+            self._seals[kind].settle()
         self._unsaved.clear()
 
     # Documents

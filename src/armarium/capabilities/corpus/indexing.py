@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Collection
 
 import anyio
 from anyio.to_thread import run_sync
 
+from armarium.capabilities.corpus.errors import IsolationMissing, StoreCorrupt
 from armarium.capabilities.corpus.files.discover import DiscoveryRules
-from armarium.capabilities.corpus.files.watch import watch
+from armarium.capabilities.corpus.files.watch import Watcher
+from armarium.capabilities.corpus.health import warn_of_rows
 from armarium.capabilities.corpus.index import CorpusIndex
 from armarium.capabilities.corpus.ingest.bell import Bell
 from armarium.capabilities.corpus.ingest.embedding import Embedding
@@ -17,15 +20,19 @@ from armarium.capabilities.corpus.ingest.indexer import Indexer
 from armarium.capabilities.corpus.ingest.instructions import instructions_for
 from armarium.capabilities.corpus.ingest.preparers import Preparers
 from armarium.capabilities.corpus.ingest.progress import Progress
+from armarium.capabilities.corpus.ingest.state_budget import StateBudget
+from armarium.capabilities.corpus.ingest.worker_process import WorkerSetup, worker_memory_bytes
 from armarium.capabilities.corpus.news import Mode
 from armarium.capabilities.corpus.parts import Parts
 from armarium.capabilities.corpus.state import write_summary
 from armarium.capabilities.corpus.status import summary
+from armarium.capabilities.corpus.troubles import damaged
 from armarium.foundation.events import FileChanged, FileScanned
 from armarium.foundation.memory import give_memory_back
+from armarium.foundation.process_isolation import available_isolation
 
-_FILE_DEADLINE_S = 120.0
-_MOST_WORKERS = 4
+_WORKERS = 4
+"""Also on one core: fewer than this many files, however slow, stop none of the others."""
 _SUMMARY_EVERY_S = 2.0
 
 
@@ -39,42 +46,92 @@ class Upkeep:
         self._parts = parts
         self._progress = progress
         self._indexed = indexed
-        self._instructions = instructions_for(parts.root, parts.settings, parts.own_paths, digest_key)
+        ingest = parts.settings.ingest
+        if ingest.isolation == "required" and (missing := available_isolation().missing):
+            raise IsolationMissing(f"the kernel lacks {missing}", hint="set ingest.isolation: auto to index anyway")
+        self._instructions = instructions_for(parts.settings, parts.own_paths, digest_key)
         # Rings whenever there may be more or less to do, so that nobody has to look while there is nothing.
         self._turn = Bell()
         self._embedding = Embedding(parts.storage, index, parts.models.embedders, progress, on_turn=self._turn.ring)
-        workers = max(1, min(_MOST_WORKERS, (os.cpu_count() or 2) - 1))
-        ingest = parts.settings.ingest
+        setup = WorkerSetup(
+            self._instructions,
+            worker_memory_bytes(self._instructions.most_bytes, _WORKERS),
+            isolated=ingest.isolation != "off",
+        )
+        at_once = max(1, min(_WORKERS, (os.cpu_count() or 2) - 1))
         self._indexer = Indexer(
             parts.confined,
             DiscoveryRules(parts.exclusion, gitignore=ingest.gitignore, follow_symlinks=ingest.follow_symlinks),
             parts.storage,
             index,
-            Preparers(self._instructions, size=workers, deadline_s=_FILE_DEADLINE_S),
+            Preparers(parts.confined, setup, size=_WORKERS, at_once=at_once),
             progress,
             on_recorded=self._embedding.wake,
             on_turn=self._turn.ring,
             prepared_as=self._instructions.fingerprint(),
             tell_secrets_again=parts.events.is_heard(FileScanned),
+            budget=StateBudget(parts.state_dir, int(ingest.max_state_gb * 1e9)),
+            on_damage=self._found_damage,
         )
+        self._loop = asyncio.get_running_loop()
+        self._damage: asyncio.Future[None] = self._loop.create_future()
+        self._storage_checked = False
+        self._repaired: set[str] = set()
 
     async def run(self, mode: Mode, *, watching: bool) -> None:
         """Scan the directory, then follow its changes until cancelled."""
         parts = self._parts
         unsubscribe = parts.events.subscribe(FileChanged, self._look_at)
+        parts.storage.report_damage(self._repair, self._found_damage)
         try:
             async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._end_when_damaged)
+                tasks.start_soon(self._check_storage)
                 tasks.start_soon(self._embedding.run)
                 tasks.start_soon(self._note_progress)
                 await run_sync(parts.storage.embeddings.retry_unembeddable)
-                self._indexer.scan(mode)
                 if watching:
-                    tasks.start_soon(watch, parts.root, parts.exclusion, self._indexer.refresh, self._indexer.scan)
+                    refresh, scan = self._indexer.refresh, self._indexer.scan
+                    await tasks.start(Watcher(parts.root, parts.exclusion, refresh, scan, parts.health).run)
+                self._indexer.scan(mode)
         finally:
             unsubscribe()
             with anyio.CancelScope(shield=True):
                 await run_sync(self._indexer.close)
-                await run_sync(self._write_summary, True)
+                if not self._damage.done():
+                    await run_sync(self._write_summary, True)
+
+    # Damage
+
+    def _found_damage(self, error: StoreCorrupt) -> None:
+        """The database is damaged as a whole: end, so that it can be built anew. In any thread."""
+
+        def end() -> None:
+            if not self._damage.done():
+                self._damage.set_exception(error)
+
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(end)
+
+    async def _end_when_damaged(self) -> None:
+        await asyncio.shield(self._damage)
+
+    async def _check_storage(self) -> None:
+        """Have SQLite look through its file, beside everything else."""
+        if not await run_sync(lambda: self._parts.storage.is_whole):
+            raise damaged("the structure")
+        self._storage_checked = True
+        self._turn.ring()
+
+    def _repair(self, rel_paths: Collection[str]) -> None:
+        """Prepare documents again of which rows are damaged. In any thread."""
+        if "" in rel_paths or self._repaired.issuperset(rel_paths):
+            # It cannot be told which, or preparing them did not help.
+            self._found_damage(damaged("a row"))
+            return
+        self._repaired.update(rel_paths)
+        warn_of_rows(self._parts.health, rel_paths)
+        self._indexer.repair(list(rel_paths))
 
     async def _look_at(self, event: FileChanged) -> None:
         inside = event.host_path.removeprefix(f"{self._parts.confined.real_path}/") if event.host_path else "/"
@@ -84,7 +141,7 @@ class Upkeep:
     @property
     def _complete(self) -> bool:
         """Whether nothing is left to do. The indexer is asked first: it wakes the embedding before it is done."""
-        return not self._indexer.busy and self._embedding.idle
+        return not self._indexer.busy and self._embedding.idle and self._storage_checked
 
     async def _note_progress(self) -> None:
         """Say when everything is indexed, and keep `corpus.json` near the truth."""
@@ -115,6 +172,8 @@ class Upkeep:
 
     def _write_summary(self, at_rest: bool = False) -> None:
         told = summary(self._parts, self._progress.now)
+        # Whether the next process finds anything left to do, as far as this one knows.
+        told["indexing"]["complete"] = not self._progress.running
         if at_rest:
             told["indexing"]["running"] = False
         write_summary(self._parts.state_dir, told)

@@ -9,6 +9,7 @@ import anyio.lowlevel
 from anyio.to_thread import run_sync
 
 from armarium.capabilities.corpus.errors import CorpusError, IndexNotReady, StateUnwritable, StoreCorrupt
+from armarium.capabilities.corpus.health import warn_of_rows
 from armarium.capabilities.corpus.index import KINDS, CorpusIndex
 from armarium.capabilities.corpus.indexing import Upkeep
 from armarium.capabilities.corpus.ingest.progress import Progress
@@ -16,8 +17,9 @@ from armarium.capabilities.corpus.news import IndexingFailed, IndexLoaded, Mode
 from armarium.capabilities.corpus.parts import Parts
 from armarium.capabilities.corpus.readiness import Readiness
 from armarium.capabilities.corpus.searching import Searching
-from armarium.capabilities.corpus.state import IndexingLock, forget_indexes, read_status
-from armarium.capabilities.corpus.troubles import what_ended_it
+from armarium.capabilities.corpus.state import META_FILE, IndexingLock, forget_indexes, read_status
+from armarium.capabilities.corpus.storage.storage import remove_damaged
+from armarium.capabilities.corpus.troubles import root_trouble, storage_damage, what_ended_it
 from armarium.foundation.events import FileScanned
 from armarium.foundation.memory import give_memory_back
 from armarium.retrieval.passages import IndexKind
@@ -26,6 +28,8 @@ _FOLLOW_S = 1.0
 _PATIENCE_S = 30.0
 """How long a question waits for words that another process is making."""
 _DEAD_SHARE = 0.5
+_MOST_FRESH_STARTS = 2
+"""More than that, and it is the disk that does the damage."""
 
 
 class Leadership:
@@ -37,6 +41,7 @@ class Leadership:
         self._lock = lock
         self._mode: Mode = mode
         self._lasting = lasting
+        self._next_chunk_id = 1
         self._loop = asyncio.get_running_loop()
         self._news: asyncio.Queue[object] = asyncio.Queue()
         self.progress = Progress(self._tell)
@@ -45,6 +50,7 @@ class Leadership:
         """Set while everything that is in the directory can be found."""
         if lock.held:
             self.progress.put(running=True, mode=mode, phase="scan")
+        parts.storage.report_damage(lambda rel_paths: warn_of_rows(parts.health, rel_paths), lambda error: None)
 
     async def run(self) -> None:
         """Follow for as long as another process leads, then lead, until cancelled."""
@@ -95,6 +101,14 @@ class Leadership:
                 # The other process is just making it.
                 await anyio.sleep(_FOLLOW_S)
                 continue
+            except StoreCorrupt:
+                # The process that leads builds it anew; without one, this process does.
+                if not self._lasting:
+                    raise
+                if self._lock.take():
+                    return
+                await anyio.sleep(_FOLLOW_S)
+                continue
             self._answer_from(index)
             if index.unsaved and not self._lasting:
                 await run_sync(self._mend)
@@ -126,16 +140,43 @@ class Leadership:
             return False
 
     async def _lead(self) -> None:
-        """Keep the index up to date, and answer from it."""
+        """Keep the index up to date, and answer from it. What turns out to be damaged is built anew."""
+        for _ in range(_MOST_FRESH_STARTS):
+            try:
+                await self._keep_up()
+                return
+            except Exception as error:
+                damage = storage_damage(error)
+                if damage is None or root_trouble(self._parts.confined.fd) is not None:
+                    raise
+                await run_sync(self._start_over, damage)
+        await self._keep_up()
+
+    async def _keep_up(self) -> None:
         index = await run_sync(self._load)
         self._answer_from(index)
+        ending = index.close
         try:
             digest_key = await run_sync(self._parts.storage.notes.digest_key)
             upkeep = Upkeep(self._parts, index, self.progress, self.indexed, digest_key)
             await upkeep.run(self._mode, watching=self._lasting and self._parts.settings.ingest.watch)
+        except Exception as error:
+            if storage_damage(error) is not None:
+                self.readiness.wait_again()
+                self._next_chunk_id = index.catalogue.room
+                ending = index.abandon
+            raise
         finally:
             with anyio.CancelScope(shield=True):
-                await run_sync(index.close)
+                await run_sync(ending)
+
+    def _start_over(self, damage: StoreCorrupt) -> None:
+        """Put an empty storage in the place of a damaged one; the next scan fills it from the files."""
+        self._parts.health.warn("damaged storage", f"{damage.message}; everything is indexed anew")
+        self.indexed.clear()
+        self._parts.storage.start_over(self._next_chunk_id)
+        forget_indexes(self._parts.state_dir)
+        self.progress.put(running=True, mode=self._mode, phase="scan")
 
     def _answer_from(self, index: CorpusIndex) -> None:
         parts = self._parts
@@ -157,9 +198,13 @@ class Leadership:
         if self._lock.held:
             self._tidy()
         dimensions: dict[IndexKind, int | None] = {kind: self._dimensions(kind) for kind in KINDS}
-        index = CorpusIndex(state_dir, storage, dimensions, writing=self._lock.held)
+        index = CorpusIndex(state_dir, storage, dimensions, writing=self._lock.held, health=self._parts.health)
         models: dict[IndexKind, str] = {kind: self._parts.models.embedders[kind].model for kind in KINDS}
-        index.load(models)
+        try:
+            index.load(models)
+        except BaseException:
+            index.abandon()
+            raise
         return index
 
     def _tidy(self) -> None:
@@ -168,6 +213,7 @@ class Leadership:
         The indexes are made anew without it.
         """
         storage = self._parts.storage
+        remove_damaged(self._parts.state_dir / META_FILE)
         if storage.holds_forbidden or storage.dead_share() > _DEAD_SHARE:
             wiped = storage.wipe()
             forget_indexes(self._parts.state_dir)

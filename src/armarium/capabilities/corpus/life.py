@@ -13,6 +13,7 @@ import anyio
 
 from armarium.capabilities.corpus.errors import IndexVersionMismatch, StoreCorrupt
 from armarium.capabilities.corpus.files.exclusion import Exclusion
+from armarium.capabilities.corpus.health import Health
 from armarium.capabilities.corpus.index import KINDS
 from armarium.capabilities.corpus.leading import Leadership
 from armarium.capabilities.corpus.models import Models, choose_models
@@ -30,7 +31,7 @@ from armarium.capabilities.corpus.state import (
     state_directory,
     state_paths,
 )
-from armarium.capabilities.corpus.storage.storage import Storage
+from armarium.capabilities.corpus.storage.storage import Storage, opened_anew
 from armarium.foundation.events import Events
 from armarium.foundation.files.confine import ConfinedRoot
 from armarium.retrieval.passages import IndexKind
@@ -59,11 +60,14 @@ async def open_service(
             _log.warning("another process indexes this directory; answering from its index until it ends")
         own = state_paths(root, state_dir, private_paths)
         exclusion = Exclusion(settings.path_excludes, settings.secret_patterns, state_paths=own)
-        storage, models = _open_storage(settings, state_dir, anew=indexing == "full", read_only=read_only)
+        health = Health()
+        storage, models = _open_storage(
+            settings, state_dir, health, anew=indexing == "full", read_only=read_only, leading=lock.held
+        )
         open_parts.callback(storage.close)
         open_parts.push_async_callback(models.aclose)
         confined = open_parts.enter_context(ConfinedRoot(str(root)))
-        parts = Parts(settings, root, state_dir, confined, own, exclusion, storage, models, events)
+        parts = Parts(settings, root, state_dir, confined, own, exclusion, storage, models, events, health)
         mode = "full" if indexing == "full" else "incremental"
         leadership = Leadership(parts, lock, mode, lasting=indexing == "background")
         async with _beside(leadership.run):
@@ -86,15 +90,24 @@ async def _beside(work: Callable[[], Coroutine[Any, Any, None]]) -> AsyncGenerat
         raise
 
 
-def _open_storage(settings: CorpusSettings, state_dir: Path, *, anew: bool, read_only: bool) -> tuple[Storage, Models]:
-    """The storage and the models it belongs to. Building anew forgives whatever is wrong with the old one."""
+def _open_storage(
+    settings: CorpusSettings, state_dir: Path, health: Health, *, anew: bool, read_only: bool, leading: bool
+) -> tuple[Storage, Models]:
+    """The storage and the models it belongs to. Building anew forgives whatever is wrong with the old one; who leads
+    builds a damaged one anew."""
     try:
         return _storage_as_it_is(settings, state_dir, anew=anew, read_only=read_only)
-    except (StoreCorrupt, IndexVersionMismatch):
+    except StoreCorrupt as error:
+        if not (anew or leading):
+            raise
+        health.warn("damaged storage", f"{error.message}; everything is indexed anew")
+        opened_anew(state_dir / META_FILE).close()
+        forget_indexes(state_dir)
+    except IndexVersionMismatch:
         if not anew:
             raise
-    forget_everything(state_dir)
-    return _storage_as_it_is(settings, state_dir, anew=True, read_only=False)
+        forget_everything(state_dir)
+    return _storage_as_it_is(settings, state_dir, anew=anew, read_only=False)
 
 
 def _storage_as_it_is(
@@ -112,7 +125,7 @@ def _storage_as_it_is(
         }
         models = choose_models(settings, built_with)
         if not read_only:
-            storage.notes.put_new(_noted(settings, models, storage.notes.get("corpus_id")))
+            storage.note_origin(_noted(settings, models, storage.notes.get("corpus_id")))
     except BaseException:
         storage.close()
         raise

@@ -18,7 +18,7 @@ from armarium.providers.interfaces import Chat, Embedder, Reranker
 from armarium.providers.local.embedder import LocalEmbedder
 from armarium.providers.mistral import MistralChat, MistralEmbedder
 from armarium.providers.openai import OpenAIChat, OpenAIEmbedder
-from armarium.providers.vendors import MISTRAL, OPENAI, Vendor
+from armarium.providers.vendors import MISTRAL, OPENAI
 from armarium.retrieval.passages import IndexKind
 
 Provider = Literal["local", "mistral", "openai"]
@@ -37,8 +37,6 @@ class Models:
 
     embedders: Mapping[IndexKind, Embedder]
     chat: Chat | None
-    chat_vendor: Vendor | None
-    """Who answers, for the errors that are told in their name."""
     reranker: Reranker | None
     local: LocalEmbedder | None
     """The local embedder, when it is the one: it can also tell which languages it knows."""
@@ -61,8 +59,8 @@ def choose_models(settings: CorpusSettings, built_with: Mapping[IndexKind, str |
                 hint="run: dir2mcp reindex",
             )
     local = embedders["text"]
-    chat, vendor = vendors.chat()
-    return Models(embedders, chat, vendor, _reranker(settings), local if isinstance(local, LocalEmbedder) else None)
+    chat = vendors.chat()
+    return Models(embedders, chat, _reranker(settings), local if isinstance(local, LocalEmbedder) else None)
 
 
 def _embedding_provider(settings: CorpusSettings, built_with: str | None) -> Provider:
@@ -102,18 +100,18 @@ class _Vendors:
         same = openai.embed_code_model in (None, openai.embed_text_model)
         return {"text": text, "code": text if same else OpenAIEmbedder(self._openai, openai.embed_code_model or "")}
 
-    def chat(self) -> tuple[Chat, Vendor] | tuple[None, None]:
+    def chat(self) -> Chat | None:
         provider = self._settings.chat.provider
         if provider == "auto":
             named = "openai" if self._settings.openai.chat_model else "none"
             provider = "mistral" if _key(self._settings.mistral.api_key) else named
         if provider == "none" or not self._settings.rag.generate_answer:
-            return None, None
+            return None
         if provider == "mistral":
-            return MistralChat(self._mistral, self._settings.mistral.chat_model), MISTRAL
+            return MistralChat(self._mistral, self._settings.mistral.chat_model)
         if self._settings.openai.chat_model is None:
             raise ConfigError("chat.provider is openai, but openai.chat_model is not set")
-        return OpenAIChat(self._openai, self._settings.openai.chat_model), OPENAI
+        return OpenAIChat(self._openai, self._settings.openai.chat_model)
 
     @cached_property
     def _mistral(self) -> ProviderClient:

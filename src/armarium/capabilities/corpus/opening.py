@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from armarium.capabilities.corpus.errors import (
     BinarySkipped,
@@ -13,15 +13,18 @@ from armarium.capabilities.corpus.errors import (
     FileTooLarge,
     Forbidden,
     IndexNotReady,
+    InvalidField,
     InvalidRange,
     PathOutsideRoot,
 )
 from armarium.capabilities.corpus.files.exclusion import Exclusion
 from armarium.capabilities.corpus.files.paths import MEMBER_MARK
+from armarium.capabilities.corpus.locating import shown_part
 from armarium.capabilities.corpus.storage.storage import Storage
 from armarium.foundation.files.confine import ConfinedRoot, normalise
 from armarium.foundation.files.errors import FileError, IsADirectory, PathEscapesRoot
 from armarium.foundation.files.ignore import GitIgnores
+from armarium.foundation.files.names import escape_name
 from armarium.retrieval.documents import HEAD_BYTES, Format, classify
 from armarium.retrieval.spans import Lines, Page, Span
 from armarium.retrieval.text import decode
@@ -39,6 +42,11 @@ class Slice:
     page: int | None = None
     start_ms: int | None = None
     end_ms: int | None = None
+    chunk_id: int | None = None
+    """A passage of the document: its lines or page, unless others are given, and of what is too long the part that
+    begins with it."""
+    beginning_with: str = ""
+    """The text of that passage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +75,12 @@ class Opening:
 
     def open(self, rel_path: str, wanted: Slice, max_chars: int) -> Opened:
         """The slice of the document; raises when there is none, or when it may not be shown."""
-        path = self._allowed(rel_path)
+        located = self._allowed(rel_path)
+        path = escape_name(located)
+        wanted = self._around_passage(path, wanted)
         if wanted.page is None and (wanted.start_ms is not None or wanted.end_ms is not None):
             raise DocTypeUnsupported(f"{path} has no transcript", hint="ask for lines instead")
-        found, data = self._read_unless_member(path)
+        found, data = self._read_unless_member(located)
         if found is not None and found.doc_type == "binary_ignored":
             raise BinarySkipped(f"{path} is binary; there is no text in it to show")
         if found is not None and found.doc_type in _WITHOUT_TEXT:
@@ -79,7 +89,28 @@ class Opening:
             return self._lines(path, found.doc_type, self._shown(path, decode(data)), wanted, max_chars)
         return self._extracted(path, found, wanted, max_chars)
 
+    def _around_passage(self, path: str, wanted: Slice) -> Slice:
+        """The slice with what the passage it names says about it."""
+        if wanted.chunk_id is None:
+            return wanted
+        passage = self._storage.passages.by_id([wanted.chunk_id]).get(wanted.chunk_id)
+        if passage is None or passage.rel_path != path:
+            raise InvalidField(
+                f"{path} has no passage {wanted.chunk_id}", hint="search again; the file may have changed since"
+            )
+        wanted = replace(wanted, beginning_with=passage.text)
+        if wanted.start_line is not None or wanted.end_line is not None or wanted.page is not None:
+            return wanted
+        match passage.span:
+            case Lines(start, end):
+                return replace(wanted, start_line=start, end_line=end)
+            case Page(number):
+                return replace(wanted, page=number)
+            case _:
+                return wanted
+
     def _allowed(self, rel_path: str) -> str:
+        """The name of the document in the file system; raises when it may not be shown."""
         inside = rel_path.partition(MEMBER_MARK)[2]
         if rel_path.startswith("/") or ".." in inside.split("/"):
             raise PathOutsideRoot("the path is not relative to the indexed directory", private={"attempted": rel_path})
@@ -92,9 +123,9 @@ class Opening:
         archive, mark, member = path.partition(MEMBER_MARK)
         asked = (path, archive, member) if mark else (path,)
         if any(self._exclusion.excludes_path(part) for part in asked if part):
-            raise Forbidden(f"{path} is excluded by policy", hint="security.path_excludes decides")
+            raise Forbidden(f"{escape_name(path)} is excluded by policy", hint="security.path_excludes decides")
         if self._git_hides(path) or (mark and self._git_hides(archive)):
-            raise Forbidden(f"{path} is left out by a .gitignore", hint="ingest.gitignore decides")
+            raise Forbidden(f"{escape_name(path)} is left out by a .gitignore", hint="ingest.gitignore decides")
         return path
 
     def _git_hides(self, path: str) -> bool:
@@ -119,6 +150,7 @@ class Opening:
             raise
 
     def _read(self, path: str) -> tuple[Format, bytes]:
+        shown = escape_name(path)
         try:
             with self._root.opened_regular(path) as (fd, status), open(fd, "rb", closefd=False) as file:
                 located = self._root.locate(fd)
@@ -127,24 +159,25 @@ class Opening:
                 head = file.read(HEAD_BYTES)
                 found = classify(path, head)
                 if found.doc_type in _OWN_LINES and status.st_size > self._max_bytes:
-                    raise FileTooLarge(f"{path} is too large to be shown", hint="ingest.max_file_mb sets the limit")
+                    raise FileTooLarge(f"{shown} is too large to be shown", hint="ingest.max_file_mb sets the limit")
                 return found, head + file.read() if found.doc_type in _OWN_LINES else head
         except PathEscapesRoot as error:
             raise PathOutsideRoot("the path leads outside the indexed directory", private=error.private) from error
         except IsADirectory as error:
-            raise FileNotFound(f"{path or '.'} is a directory", hint="list_files shows what is in it") from error
+            raise FileNotFound(f"{shown or '.'} is a directory", hint="list_files shows what is in it") from error
         except CorpusError:
             raise
         except (FileError, OSError) as error:
-            raise FileNotFound(f"{path} not found", hint="list_files shows what there is") from error
+            raise FileNotFound(f"{shown} not found", hint="list_files shows what there is") from error
 
     def _check_link(self, path: str, located: str) -> None:
         """A link must not show under another name what its own name hides."""
+        shown = escape_name(path)
         if self._exclusion.excludes_path(located):
-            raise Forbidden(f"{path} is excluded by policy")
+            raise Forbidden(f"{shown} is excluded by policy")
         # Where links are followed, one can bring into the index what git leaves out at its own path.
-        if self._git_hides(located) and self._storage.documents.state(path) is None:
-            raise Forbidden(f"{path} leads to what a .gitignore leaves out", hint="ingest.gitignore decides")
+        if self._git_hides(located) and self._storage.documents.state(shown) is None:
+            raise Forbidden(f"{shown} leads to what a .gitignore leaves out", hint="ingest.gitignore decides")
 
     def _shown(self, path: str, text: str) -> str:
         secrets = self._exclusion.secrets_in(text)
@@ -164,7 +197,7 @@ class Opening:
         if wanted.page is not None or (starts and wanted.start_line is None and wanted.end_line is None):
             if not starts:
                 raise DocTypeUnsupported(f"{path} has no pages", hint="ask for lines instead")
-            return _page(path, doc_type, text, starts, wanted.page or 1, max_chars)
+            return _page(path, doc_type, text, starts, wanted, max_chars)
         return self._lines(path, doc_type, text, wanted, max_chars)
 
     def _why_there_is_no_text(
@@ -195,12 +228,11 @@ class Opening:
         if first > len(lines):
             raise InvalidRange(f"{path} has {len(lines)} lines", hint="ask for lines that exist")
         chosen = lines[first - 1 : last]
-        content = "\n".join(chosen)
-        truncated = len(content) > max_chars
-        if truncated:
-            content = content[:max_chars]
+        whole = "\n".join(chosen)
+        start, content = shown_part(whole, wanted.beginning_with, max_chars)
+        first += whole.count("\n", 0, start)
         shown = first + content.count("\n")
-        more = truncated or (wanted.end_line is None and shown < len(lines))
+        more = len(content) < len(whole) or (wanted.end_line is None and shown < len(lines))
         return Opened(path, doc_type, Lines(first, shown), content, more)
 
 
@@ -209,9 +241,11 @@ def _shows_itself(found: Format) -> bool:
     return found.doc_type in _OWN_LINES and found.name != "ipynb"
 
 
-def _page(path: str, doc_type: str, text: str, starts: list[int], number: int, max_chars: int) -> Opened:
+def _page(path: str, doc_type: str, text: str, starts: list[int], wanted: Slice, max_chars: int) -> Opened:
+    number = wanted.page or 1
     if number > len(starts):
         raise InvalidRange(f"{path} has {len(starts)} pages", hint="ask for a page that exists")
     end = starts[number] if number < len(starts) else len(text)
-    content = text[starts[number - 1] : end].rstrip("\n")
-    return Opened(path, doc_type, Page(number), content[:max_chars], len(content) > max_chars)
+    whole = text[starts[number - 1] : end].rstrip("\n")
+    _, content = shown_part(whole, wanted.beginning_with, max_chars)
+    return Opened(path, doc_type, Page(number), content, len(content) < len(whole))

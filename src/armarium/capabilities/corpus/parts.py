@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from armarium.capabilities.corpus.files.exclusion import Exclusion
+from armarium.capabilities.corpus.health import Health
 from armarium.capabilities.corpus.models import Models
 from armarium.capabilities.corpus.settings import CorpusSettings
 from armarium.capabilities.corpus.storage.storage import Storage
@@ -29,3 +30,4 @@ class Parts:
     storage: Storage
     models: Models
     events: Events
+    health: Health = field(default_factory=Health)

@@ -28,6 +28,10 @@ class Readiness:
         """Search this index from now on."""
         self._undecided().set_result(searching)
 
+    def wait_again(self) -> None:
+        """Hold questions back: the index that was searched is worth nothing any more."""
+        self._undecided()
+
     def give_up(self, error: CorpusError) -> None:
         """Tell everybody who asks why there is no answer."""
         newest = self._undecided()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -20,18 +20,16 @@ from armarium.foundation.files.errors import InvalidPattern
 from armarium.providers.errors import ProviderError
 from armarium.providers.interfaces import Embedder
 from armarium.retrieval.duplicates import distinct
-from armarium.retrieval.fusion import CANDIDATES, Ranking
+from armarium.retrieval.fusion import Ranking
 from armarium.retrieval.hybrid import Question, Restriction, by_words, question, search
 from armarium.retrieval.passages import IndexKind
 from armarium.retrieval.rerank import reorder
-from armarium.retrieval.routing import IndexChoice, compound_names, indexes_for
+from armarium.retrieval.routing import IndexChoice, indexes_for
 
 _log = logging.getLogger(__name__)
 
 IndexUsed = Literal["text", "code", "both"]
 
-_NAME_HITS = 10
-"""So many are enough to know that a name is found: hardly ever are all of them gone since the last commit."""
 _READ = 120
 """Passages that are read from storage: the most a call may ask for, and room for duplicates among them."""
 
@@ -61,6 +59,8 @@ class Results:
     k: int
     index_used: IndexUsed
     hits: Sequence[Hit]
+    words_only: str | None = None
+    """Why the query has no vector, where it has none because its embedder failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,39 +87,20 @@ class Searching:
         """The `k` best passages; fewer only where there are no more."""
         scope = await run_sync(self._scope, query, choice, filters)
         used: IndexUsed = "both" if len(scope.kinds) == 2 else scope.kinds[0]
-        asked = await self._question(query, scope.kinds)
+        asked, words_only = await self._question(query, scope.kinds)
         if self._models.reranker is None:
-            return Results(k, used, await run_sync(self._hits, asked, scope, k))
+            return Results(k, used, await run_sync(self._hits, asked, scope, k), words_only)
         chunks, scores = await run_sync(self._found, asked, scope, _READ)
         chunks, scores = await self._second_look(query, chunks, scores)
-        return Results(k, used, _best_of(query, chunks, scores, k))
+        return Results(k, used, _best_of(query, chunks, scores, k), words_only)
 
     def _scope(self, query: str, choice: IndexChoice, filters: Filters) -> _Scope:
-        """Where to look; `auto` looks in both indexes when the words of the query are only in the other one."""
+        """Where to look, and what the words of the query find there."""
         only = self._restriction(filters)
         catalogue = self._index.catalogue
-        available = catalogue.kinds_of(only.chunks) if only else catalogue.kinds()
-        kinds = _kinds(query, choice, filters, available)
-        worded: dict[IndexKind, Ranking] = {kind: self._by_words(query, kind, only) for kind in kinds}
-        if choice != "auto" or len(kinds) == 2 or len(available) < 2 or self._has_words(query, kinds[0], only, worded):
-            return _Scope(only, kinds, worded)
-        other: IndexKind = "text" if kinds == ("code",) else "code"
-        worded[other] = self._by_words(query, other, only)
-        if not self._has_words(query, other, only, worded):
-            return _Scope(only, kinds, worded)
-        return _Scope(only, ("text", "code"), worded)
-
-    def _has_words(
-        self, query: str, kind: IndexKind, only: Restriction | None, worded: Mapping[IndexKind, Ranking]
-    ) -> bool:
-        """Whether a passage of this kind has any of the words by which the right index is known."""
-        found, names = worded[kind], compound_names(query)
-        if names and len(found):
-            found = self._by_words(names, kind, only, _NAME_HITS)
-        return len(found) > 0
-
-    def _by_words(self, query: str, kind: IndexKind, only: Restriction | None, most: int = CANDIDATES) -> Ranking:
-        return by_words(self._index.words, query, kind, candidates=most, only=only, alive=self._index.catalogue.alive)
+        kinds = indexes_for(choice, catalogue.kinds_of(only.chunks) if only else catalogue.kinds())
+        words, alive = self._index.words, catalogue.alive
+        return _Scope(only, kinds, {kind: by_words(words, query, kind, only=only, alive=alive) for kind in kinds})
 
     def _restriction(self, filters: Filters) -> Restriction | None:
         try:
@@ -130,17 +111,17 @@ class Searching:
             return None
         return Restriction(documents, self._index.catalogue.chunks_of(documents))
 
-    async def _question(self, query: str, kinds: tuple[IndexKind, ...]) -> Question:
-        """The query with its vectors; when nobody can embed it now, words have to do."""
+    async def _question(self, query: str, kinds: tuple[IndexKind, ...]) -> tuple[Question, str | None]:
+        """The query with its vectors; when nobody can embed it now, without them and with the reason."""
         vectors = self._index.vectors
         embedders: dict[IndexKind, Embedder] = {
             kind: self._models.embedders[kind] for kind in kinds if kind in vectors and len(vectors[kind])
         }
         try:
-            return await question(query, kinds, embedders)
+            return await question(query, kinds, embedders), None
         except ProviderError as error:
             _log.warning("searching by words alone", extra={"code": error.code, "reason": error.message})
-            return Question(query, kinds, {})
+            return Question(query, kinds, {}), f"{error.code}: {error.message}"
 
     def _hits(self, asked: Question, scope: _Scope, k: int) -> list[Hit]:
         """The best passages, duplicates left out; more are read only where there are many of those."""
@@ -181,15 +162,6 @@ class Searching:
         return [chunks[place] for place in order.places], [
             order.scores.get(place, scores[place]) for place in order.places
         ]
-
-
-def _kinds(
-    query: str, choice: IndexChoice, filters: Filters, available: Collection[IndexKind]
-) -> tuple[IndexKind, ...]:
-    """The indexes that query and filters are for; `auto` takes none in which the filters leave nothing."""
-    if choice == "auto" and len(available) == 2 and "code" in filters.doc_types:
-        return ("text", "code") if set(filters.doc_types) > {"code"} else ("code",)
-    return indexes_for(query, choice, targets_code=available == {"code"}, available=available)
 
 
 def _best_of(query: str, chunks: Sequence[StoredChunk], scores: Sequence[float], k: int) -> list[Hit]:

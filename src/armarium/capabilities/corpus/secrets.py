@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from armarium.foundation.errors import ConfigError
+from armarium.foundation.files.private import make_private_directory
 from armarium.foundation.files.replace import replace_file
 
 Source = Literal["env", "keychain", "file", "session"]
@@ -136,7 +137,7 @@ def write_secret_file(file: Path, name: str, value: str) -> None:
     """Put one key into a file that its owner alone can read; what else is there stays."""
     try:
         kept = [line for line in _lines_of(file) if (_assignment(line) or ("",))[0] != name]
-        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_private_directory(file.parent)
         replace_file(file, "".join(f"{line}\n" for line in [*kept, f"{name}={value}"]).encode())
     except OSError as error:
         raise ConfigError(f"cannot write {file}: {error.strerror}") from error

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import anyio
 from anyio.to_thread import run_sync
@@ -23,9 +24,26 @@ from armarium.capabilities.corpus.status import stats
 from armarium.capabilities.corpus.storage.passages import StoredChunk
 from armarium.foundation.files.errors import InvalidPattern
 from armarium.foundation.files.glob_patterns import path_matcher
+from armarium.providers.errors import ProviderError
 from armarium.retrieval.routing import IndexChoice
 
+_log = logging.getLogger(__name__)
+
 AnswerMode = Literal["answer", "search_only"]
+
+MOST_QUERY_CHARACTERS: Final = 20_000
+"""What a query or a question may have; as many as the gateway passes on."""
+
+
+def require_searchable(query: str) -> None:
+    """Refuse a query that is too long or has nothing in it; its length first, since all else reads the whole of it."""
+    if len(query) > MOST_QUERY_CHARACTERS:
+        raise InvalidField(
+            f"query has {len(query)} characters, and at most {MOST_QUERY_CHARACTERS} are searched for",
+            hint="ask for the few sentences or names that matter",
+        )
+    if not query.strip():
+        raise InvalidField("query has no words in it")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +93,7 @@ class Corpus:
 
     async def search(self, query: str, k: int | None, index: IndexChoice, filters: Filters) -> Results:
         """The passages that fit the query best."""
-        if not query.strip():
-            raise InvalidField("query has no words in it")
+        require_searchable(query)
         searching = await self._readiness.searching()
         return await searching.search(query, k or self._settings.rag.k_default, index, filters)
 
@@ -93,28 +110,45 @@ class Corpus:
         results = await self.search(question, k, index, filters)
         if mode == "search_only" or not self._settings.rag.generate_answer:
             return Asked(results, None)
-        passages = [hit.chunk for hit in results.hits]
-        return Asked(results, await self._answer(question, passages, on_text))
+        answer = await self._answer(question, [hit.chunk for hit in results.hits], on_text or _unheard)
+        if results.words_only is None:
+            return Asked(results, answer)
+        note = f"\n\n(The question could not be embedded, so words alone found the passages: {results.words_only})"
+        (on_text or _unheard)(note)
+        return Asked(results, Answer(answer.text + note, answer.cited))
 
-    async def _answer(
-        self, question: str, passages: Sequence[StoredChunk], on_text: Callable[[str], None] | None
-    ) -> Answer:
-        rag = self._settings.rag
+    async def _answer(self, question: str, passages: Sequence[StoredChunk], on_text: Callable[[str], None]) -> Answer:
+        """The model's answer; where it fails, hangs or says nothing, the passages' own sentences and the reason."""
         if self._models.chat is None:
             answer = await run_sync(extractive, question, passages)
-            if on_text is not None:
-                on_text(answer.text)
+            on_text(answer.text)
             return answer
-        patience_s = self._settings.chat.timeout_s
+        said: list[str] = []
+
+        def say(piece: str) -> None:
+            said.append(piece)
+            on_text(piece)
+
+        rag, patience_s = self._settings.rag, self._settings.chat.timeout_s
+        why = "The chat model gave an empty answer"
         try:
             with anyio.fail_after(patience_s):
-                return await generated(
-                    self._models.chat, rag.system_prompt, question, passages, rag.max_context_chars, on_text
+                answer = await generated(
+                    self._models.chat, rag.system_prompt, question, passages, rag.max_context_chars, say
                 )
+            if answer.text:
+                if not said:
+                    on_text(answer.text)
+                return answer
         except TimeoutError:
-            assert self._models.chat_vendor is not None
-            vendor = self._models.chat_vendor
-            raise vendor.unavailable(f"{vendor.name} took longer than {patience_s:g} seconds to answer") from None
+            why = f"The chat model took longer than {patience_s:g} seconds"
+        except ProviderError as error:
+            why = f"The chat model failed ({error.code}: {error.message})"
+        _log.warning("answering without the chat model", extra={"reason": why})
+        instead = await run_sync(extractive, question, passages, why)
+        # Whoever heard the beginning of an answer cannot unhear it.
+        on_text(f"\n\n{instead.text}" if "".join(said).strip() else instead.text)
+        return instead
 
     async def open_file(self, rel_path: str, wanted: Slice, max_chars: int) -> Opened:
         """An exact slice of a document, as it is now."""
@@ -142,9 +176,18 @@ class Corpus:
         count, recorded_unix = self._documents.extent()
         return count, None if recorded_unix is None else datetime.fromtimestamp(recorded_unix, UTC)
 
+    @property
+    def warnings(self) -> list[str]:
+        """What is wrong with the corpus now."""
+        return self._parts.health.warnings
+
     def stats(self) -> dict[str, Any]:
         """Where the corpus is, how far indexing is, and which models work on it."""
         return stats(self._parts, self._progress.now)
+
+
+def _unheard(text: str) -> None:
+    """For a caller that wants the whole answer only."""
 
 
 def _listed(row: tuple[str, str, int, int, str, int]) -> ListedFile:

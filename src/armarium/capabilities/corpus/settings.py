@@ -160,6 +160,12 @@ class IngestSettings(Section):
     """Other limits for some document types, e.g. `pdf: 100`."""
     watch: bool = True
     """Whether changes are indexed as they happen."""
+    max_state_gb: float = Field(default=20, gt=0)
+    """Once the state directory is this large, no document is added; what is indexed stays searchable."""
+    isolation: Literal["auto", "required", "off"] = "auto"
+    """How the processes that read files are cut off from other files, the network and other processes. `auto`: as far
+    as the kernel can (Landlock, seccomp); `required`: index nothing where it cannot; `off`: limits of memory and time
+    only."""
 
 
 class CodeChunkSettings(Section):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from functools import lru_cache
 
 _LONGEST = 600
 _STEM_CHARS = 5
+_SHORTEST_WORD = 2
 _WORD = re.compile(r"\w{2,}")
 _SENTENCE_BEGINS = re.compile(r"\n|[.!?]\s+(?=\S)|[。！？]")
 _FARTHEST_BEFORE = 200
@@ -16,26 +18,42 @@ def snippet(query: str, text: str) -> str:
     """The passage, or as much of it as fits, from where most of the query's words come together."""
     if len(text) <= _LONGEST:
         return text
-    words = _words_beginning_as(frozenset(word.lower()[:_STEM_CHARS] for word in _WORD.findall(query)))
-    found = [(hit.start(), hit[0][:_STEM_CHARS].lower()) for hit in words.finditer(text)] if words else []
-    return _cut(text, _beginning(text, _densest(found)))
+    return _cut(text, _beginning(text, _densest(_matches(_stems(query), text))))
 
 
-@lru_cache(maxsize=64)
-def _words_beginning_as(stems: frozenset[str]) -> re.Pattern[str] | None:
+@lru_cache(maxsize=16)
+def _stems(query: str) -> frozenset[str]:
+    return frozenset(word.lower()[:_STEM_CHARS] for word in _WORD.findall(query))
+
+
+def _matches(stems: frozenset[str], text: str) -> list[tuple[int, str]]:
+    """The words of a text that begin as one of the query's, each with its place.
+
+    Looked up, not searched for by one pattern of all stems: that would take the product of both lengths.
+    """
     if not stems:
-        return None
-    return re.compile(rf"\b(?:{'|'.join(map(re.escape, sorted(stems)))})\w*", re.IGNORECASE)
+        return []
+    return [
+        (word.start(), beginning)
+        for word in _WORD.finditer(text)
+        for beginning in [word[0][:_STEM_CHARS].lower()]
+        if any(beginning[:length] in stems for length in range(_SHORTEST_WORD, len(beginning) + 1))
+    ]
 
 
 def _densest(found: list[tuple[int, str]]) -> int:
     """Where the stretch begins that holds most different words of the query."""
-    best, most = 0, 0
-    for first, (start, _) in enumerate(found):
-        end = start + _LONGEST - _FARTHEST_BEFORE
-        together = len({stem for place, stem in found[first:] if place < end})
-        if together > most:
-            best, most = start, together
+    best = most = last = 0
+    within: Counter[str] = Counter()
+    for start, stem in found:
+        while last < len(found) and found[last][0] < start + _LONGEST - _FARTHEST_BEFORE:
+            within[found[last][1]] += 1
+            last += 1
+        if len(within) > most:
+            best, most = start, len(within)
+        within[stem] -= 1
+        if not within[stem]:
+            del within[stem]
     return best
 
 

@@ -16,6 +16,7 @@ from armarium.capabilities.corpus.errors import IndexLocked, IndexNotReady, Root
 from armarium.capabilities.corpus.files.exclusion import STATE_PATHS
 from armarium.capabilities.corpus.index import KINDS, vector_file
 from armarium.capabilities.corpus.settings import STATE_DIRECTORY
+from armarium.capabilities.corpus.storage.storage import remove_damaged
 from armarium.capabilities.corpus.troubles import unwritable
 from armarium.capabilities.corpus.words_directory import WORDS_DIRECTORY, clear_leftovers
 from armarium.foundation.files.ignore import IgnoreRules, lines_hiding
@@ -148,6 +149,7 @@ def forget_indexes(state_dir: Path) -> None:
 def forget_everything(state_dir: Path) -> None:
     """Remove the index and what it was made from; token and settings stay."""
     forget_indexes(state_dir)
+    remove_damaged(state_dir / META_FILE)
     for suffix in ("", "-wal", "-shm"):
         (state_dir / f"{META_FILE}{suffix}").unlink(missing_ok=True)
 

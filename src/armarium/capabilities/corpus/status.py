@@ -39,6 +39,7 @@ def summary(parts: Parts, now: IndexProgress) -> dict[str, Any]:
     counts = parts.storage.documents.counts_by_type()
     read = sum(count for doc_type, count in counts.items() if doc_type not in _WITHOUT_TEXT)
     told = stats(parts, now)
+    warnings = parts.health.warnings
     return {
         "root": told["root"],
         "profile": {
@@ -47,7 +48,7 @@ def summary(parts: Parts, now: IndexProgress) -> dict[str, Any]:
         },
         "models": told["models"],
         "indexing": {name: value for name, value in told["indexing"].items() if name != "mode"},
-    }
+    } | ({"warnings": warnings} if warnings else {})
 
 
 def _model_names(parts: Parts) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Literal
 
 from armarium.capabilities.corpus import schemas
@@ -56,6 +56,7 @@ class OpenFileArgs(Args):
     start_ms: int | None = None
     end_ms: int | None = None
     max_chars: int = 20_000
+    chunk_id: int | None = None
 
 
 class ListFilesArgs(Args):
@@ -76,9 +77,10 @@ def corpus_tools(corpus: Corpus) -> list[ToolSpec]:
 
     async def search(call: Call, args: SearchArgs) -> Json:
         """Find passages in the indexed directory by meaning and by words, best first, each with the path and the
-        lines or page it stands at. Use it before open_file when you do not know where something is. `index` chooses
-        prose (text), source code (code) or both; narrow it with `path_prefix`, `file_glob` (`src/**/*.py`) or
-        `doc_types` (code, md, text, pdf, html, data …). Results may grow while `indexing_complete` is false."""
+        lines or page it stands at. Use it before open_file when you do not know where something is. `index` auto
+        searches prose and source code; text or code searches one of them. Narrow it with `path_prefix`, `file_glob`
+        (`src/**/*.py`) or `doc_types` (code, md, text, pdf, html, data …). A query has at most 20,000 characters.
+        Results may grow while `indexing_complete` is false."""
         results = await corpus.search(args.query, args.k, args.index, args.filters())
         return search_as_json(args.query, results, indexing_complete=corpus.indexing_complete)
 
@@ -91,9 +93,9 @@ def corpus_tools(corpus: Corpus) -> list[ToolSpec]:
 
     async def open_file(call: Call, args: OpenFileArgs) -> Json:
         """Read an exact slice of a document to verify a citation: lines (`start_line`, `end_line`), a `page` of a PDF
-        or presentation, or the beginning when neither is given. Files that are excluded or hold credentials are
-        refused."""
-        wanted = Slice(args.start_line, args.end_line, args.page, args.start_ms, args.end_ms)
+        or presentation, or the beginning when neither is given. `chunk_id` of a hit or a citation opens that passage:
+        give it where a line is longer than `max_chars`. Files that are excluded or hold credentials are refused."""
+        wanted = Slice(args.start_line, args.end_line, args.page, args.start_ms, args.end_ms, args.chunk_id)
         opened = await corpus.open_file(args.rel_path, wanted, args.max_chars)
         answer: Json = {
             "rel_path": opened.rel_path,
@@ -128,7 +130,10 @@ def corpus_tools(corpus: Corpus) -> list[ToolSpec]:
             text=text,
             read_only=True,
             idempotent=True,
+            is_search=name in ("search", "ask"),
             errors=CORPUS_ERRORS,
+            # What people ask is theirs: the log and the audit trail have its length and hash.
+            content_fields=frozenset({"query", "question"}),
             subject=("", "rel_path"),
         )
 
@@ -137,7 +142,8 @@ def corpus_tools(corpus: Corpus) -> list[ToolSpec]:
         tool(ask, "Ask the directory", _ask_text),
         tool(open_file, "Open a slice of a file", _open_file_text),
         tool(list_files, "List the indexed files", _list_files_text),
-        tool(stats, "Index status", _stats_text),
+        # The contract's schema has no place for warnings, so they are in the text alone.
+        tool(stats, "Index status", lambda answer: _stats_text(answer, corpus.warnings)),
     ]
 
 
@@ -209,7 +215,7 @@ def _partial(answer: Json) -> str:
 
 def _open_file_text(answer: Json) -> list[str]:
     where = citation(answer["rel_path"], span_from_json(answer["span"])) if "span" in answer else answer["rel_path"]
-    more = "\n(truncated)" if answer["truncated"] else ""
+    more = "\n(truncated; `chunk_id` of a hit shows its own part)" if answer["truncated"] else ""
     return [f"{where}\n{answer['content']}{more}"]
 
 
@@ -224,13 +230,14 @@ def _list_files_text(answer: Json) -> list[str]:
     return ["\n".join([shown, *lines])]
 
 
-def _stats_text(answer: Json) -> list[str]:
+def _stats_text(answer: Json, warnings: Sequence[str]) -> list[str]:
     indexing, models = answer["indexing"], answer["models"]
     state = "indexing" if indexing["running"] else "complete"
     return [
         f"{answer['root']}: {state}. {indexing['scanned']} files scanned, {indexing['indexed']} indexed, "
         f"{indexing['chunks_total']} passages, {indexing['embedded_ok']} embedded, {indexing['errors']} errors. "
         f"Embeddings: {models['embed_text']} (text), {models['embed_code']} (code). Answers: {models['chat']}."
+        + "".join(f"\nWarning: {warning}" for warning in warnings)
     ]
 
 

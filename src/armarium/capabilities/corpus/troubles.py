@@ -28,10 +28,17 @@ def corrupt() -> StoreCorrupt:
     return StoreCorrupt("meta.sqlite cannot be read", hint="run: dir2mcp reindex")
 
 
+def damaged(part: str) -> StoreCorrupt:
+    """That something in `meta.sqlite` is not what was written there."""
+    return StoreCorrupt(f"{part} in meta.sqlite is damaged", hint="it is mended by: dir2mcp up")
+
+
 def of_sqlite(error: sqlite3.Error) -> CorpusError | None:
     """What SQLite's error means for the corpus; None for one that is nobody's fault but ours."""
-    # Some errors come from Python's own side of it, and have no code.
+    # Some errors come from Python's own side of it, and have no code: a text that is not UTF-8 any more is one.
     code: int = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_OK)
+    if code == sqlite3.SQLITE_OK and "decode" in str(error):
+        return corrupt()
     primary = code & _PRIMARY_CODE
     if primary in _SQLITE_UNWRITABLE or (primary == sqlite3.SQLITE_IOERR and code not in _SQLITE_UNREADABLE):
         return unwritable("the disk is full" if primary == sqlite3.SQLITE_FULL else "the database file refuses")
@@ -53,6 +60,14 @@ def what_ended_it(error: BaseException, root_fd: int) -> CorpusError | None:
         return None
     # A deleted directory often takes its state along: then that is what happened, whatever failed first.
     return root_trouble(root_fd) or reasons[0]
+
+
+def storage_damage(error: BaseException) -> StoreCorrupt | None:
+    """The damage of `meta.sqlite` that is all that is wrong, if it is."""
+    leaves = list(_leaves(error))
+    reasons = [None if isinstance(leaf, TornIndex) else _reason(leaf) for leaf in leaves]
+    found = [reason for reason in reasons if isinstance(reason, StoreCorrupt)]
+    return found[0] if found and len(found) == len(leaves) else None
 
 
 def root_trouble(root_fd: int) -> RootInaccessible | None:

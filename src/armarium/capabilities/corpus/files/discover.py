@@ -21,6 +21,7 @@ from armarium.capabilities.corpus.files.paths import ARCHIVE_MARK, is_storable, 
 from armarium.foundation.files.confine import ConfinedRoot
 from armarium.foundation.files.errors import FileError
 from armarium.foundation.files.ignore import GitIgnores
+from armarium.foundation.files.names import escape_name
 from armarium.foundation.files.walk import Bounds, Entries, EntryKind, Selection, Walk, Watch
 from armarium.foundation.limits import Pulse
 
@@ -31,6 +32,7 @@ class Found(NamedTuple):
     """A regular file, as it was when the walk came by."""
 
     rel_path: str
+    """As `escape_name` writes it."""
     size_bytes: int
     mtime_ns: int
     inode: int
@@ -123,7 +125,7 @@ class _Discovery:
         """The files of one directory and of those in it."""
         for rel_path, status in self._statuses("file", fd, directory, directory):
             if stat.S_ISREG(status.st_mode):
-                yield Found(rel_path, status.st_size, status.st_mtime_ns, status.st_ino)
+                yield Found(escape_name(rel_path), status.st_size, status.st_mtime_ns, status.st_ino)
 
     def with_links(self) -> Iterator[Found]:
         """The files of the tree, and those that links inside it add. In memory, to be put in order."""
@@ -142,7 +144,7 @@ class _Discovery:
                 self._directories.add(_identity(status))
             elif stat.S_ISREG(status.st_mode) and not (located and _identity(status) in self._files):
                 self._files.add(_identity(status))
-                yield Found(rel_path, status.st_size, status.st_mtime_ns, status.st_ino)
+                yield Found(escape_name(rel_path), status.st_size, status.st_mtime_ns, status.st_ino)
 
     def _behind(self, link: str) -> list[Found]:
         """The files that a link adds: none when it leads outside, nowhere, to what is hidden or to what is known."""
@@ -161,7 +163,7 @@ class _Discovery:
                 if not stat.S_ISREG(status.st_mode):
                     return []
                 known.add(_identity(status))
-                return [Found(link, status.st_size, status.st_mtime_ns, status.st_ino)]
+                return [Found(escape_name(link), status.st_size, status.st_mtime_ns, status.st_ino)]
         except (OSError, FileError):
             return []
 
@@ -197,8 +199,8 @@ class _Visible:
             name = entry.name
             if may_hide(name) and self._excludes(entry):
                 left_out.add(name)
-            elif not name.isprintable() and not is_storable(name):
-                self._reject(name, "the name is not valid UTF-8 or holds control characters")
+            elif not name.isprintable() and not is_storable(escape_name(name)):
+                self._reject(name, "the name holds control characters")
             elif name[-1] == ARCHIVE_MARK and _passes_for_archive(entry, entries):
                 self._reject(name, "the path would be that of a member of the archive beside it")
         return [entry for entry in entries if entry.name not in left_out] if left_out else entries

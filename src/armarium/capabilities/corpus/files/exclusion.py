@@ -60,6 +60,9 @@ DEFAULT_PATH_EXCLUDES: tuple[str, ...] = (
 """What people keep credentials in, by name. The settings add to it; they show one of these again as `!**/ca.pem`."""
 
 
+_CREDENTIAL_NAMES = frozenset(DEFAULT_PATH_EXCLUDES) - {"**/.git/**", "**/node_modules/**", "**/.dir2mcp/**"}
+
+
 def with_default_excludes(patterns: Sequence[str]) -> tuple[str, ...]:
     """The patterns, behind all the defaults that are not among them: naming one file must not show all the others."""
     return (*(default for default in DEFAULT_PATH_EXCLUDES if default not in patterns), *patterns)
@@ -107,7 +110,11 @@ class Exclusion:
             raise ConfigError(
                 f"security.path_excludes has an invalid pattern: {faulty}", hint="patterns are written as in .gitignore"
             ) from error
-        self.may_hide_entry = _entry_filter(lines)
+        # Names of files with credentials count in capitals too: SERVER.PEM, Id_Rsa. What shows one of them again stays.
+        of_credentials = [line for line in path_excludes if line in _CREDENTIAL_NAMES or line.startswith("!")]
+        folded = _as_directories([line.lower() for line in of_credentials])
+        self._folded_paths = IgnoreRules.from_lines(folded)
+        self.may_hide_entry = _entry_filter(lines, folded)
         """Of a name in a directory that is not excluded: False when no pattern can speak about it. Many times faster
         than asking `excludes_entry`, and right for nearly every name."""
         rules = [_CompiledRule(rule) for rule in named_rules(secret_patterns)]
@@ -121,11 +128,17 @@ class Exclusion:
 
     def excludes_path(self, rel_path: str, *, is_directory: bool = False) -> bool:
         """Whether the path, relative to the root, or any directory above it is excluded."""
-        return self._paths.hides(rel_path, is_directory)
+        folded = rel_path.lower()
+        return self._paths.hides(rel_path, is_directory) or (
+            folded != rel_path and self._folded_paths.hides(folded, is_directory)
+        )
 
     def excludes_entry(self, rel_path: str, is_directory: bool) -> bool:
         """Whether the entry itself is excluded, for a caller that came down through directories that are not."""
-        return self._paths.hides_entry(rel_path, is_directory)
+        folded = rel_path.lower()
+        return self._paths.hides_entry(rel_path, is_directory) or (
+            folded != rel_path and self._folded_paths.hides_entry(folded, is_directory)
+        )
 
     def secrets_in(self, content: bytes | str) -> list[SecretMatch]:
         """The credentials in a file's bytes, or in any text about to be shown, by line; the first hundred of them."""
@@ -264,12 +277,17 @@ def _as_directories(lines: list[str]) -> list[str]:
     ]
 
 
-def _entry_filter(lines: Sequence[str]) -> Callable[[str], bool]:
+def _entry_filter(lines: Sequence[str], folded: Sequence[str]) -> Callable[[str], bool]:
     """What every name that a pattern could hide, in a directory no pattern hides, has in common.
 
     Only the last name of a pattern is looked at. If it is plain text, with a star at one end or none, comparing is
-    enough.
+    enough. The `folded` patterns are compared with the name in small letters.
     """
+    may_hide, may_hide_folded = _name_filter(lines), _name_filter(folded)
+    return lambda name: may_hide(name) or may_hide_folded(name.lower())
+
+
+def _name_filter(lines: Sequence[str]) -> Callable[[str], bool]:
     names: set[str] = set()
     prefixes: set[str] = set()
     suffixes: set[str] = set()

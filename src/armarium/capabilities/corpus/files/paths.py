@@ -1,7 +1,7 @@
 """Which names a document's path may have, and how the others are shown.
 
-A path is stored, sent as JSON and written into citations, so a name that is not UTF-8 or holds control characters
-cannot be part of one.
+A path is stored, sent as JSON and written into citations. Names that are not UTF-8 are in it as `escape_name` writes
+them; names with control characters cannot be part of one.
 """
 
 from __future__ import annotations

@@ -6,20 +6,25 @@ import os
 import stat
 from collections.abc import Iterator
 
-from armarium.capabilities.corpus.files.discover import DiscoveryRules, Found, discover_below, is_storable
+from armarium.capabilities.corpus.files.discover import DiscoveryRules, Found, discover_below
+from armarium.capabilities.corpus.files.paths import is_storable
 from armarium.foundation.files.confine import ConfinedRoot
 from armarium.foundation.files.errors import FileError
 from armarium.foundation.files.ignore import GitIgnores
+from armarium.foundation.files.names import escape_name
+from armarium.foundation.files.staged_names import leads_through_staged
 from armarium.foundation.limits import Pulse
 
 
 def rediscover(root: ConfinedRoot, rules: DiscoveryRules, rel_path: str, pulse: Pulse) -> Iterator[Found]:
     """What is at the path now: a file, the files of a directory, or nothing that belongs to the corpus.
 
+    `rel_path` is the name in the file system.
+
     Links are not followed here. Where the rules follow them, what one change adds or takes away is only known after a
     whole discovery.
     """
-    if not is_storable(rel_path):
+    if not is_storable(escape_name(rel_path)) or leads_through_staged(rel_path):
         return
     try:
         with root.opened(rel_path, os.O_PATH | os.O_NOFOLLOW) as fd:
@@ -28,7 +33,7 @@ def rediscover(root: ConfinedRoot, rules: DiscoveryRules, rel_path: str, pulse: 
             if root.locate(fd) != rel_path or _is_hidden(root, rules, rel_path, is_directory):
                 return
             if stat.S_ISREG(status.st_mode):
-                yield Found(rel_path, status.st_size, status.st_mtime_ns, status.st_ino)
+                yield Found(escape_name(rel_path), status.st_size, status.st_mtime_ns, status.st_ino)
             elif is_directory:
                 yield from discover_below(root, rules, rel_path, pulse)
     except (OSError, FileError):

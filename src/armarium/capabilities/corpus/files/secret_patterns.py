@@ -2,12 +2,13 @@
 
 A rule is one regular expression in RE2's syntax. What its groups of certain names took is looked at once more, because
 a regular expression cannot tell `token = parser.next_token_value` from a token: `value` must not be made of words,
-`scrambled` be so in both cases, `password` not be a placeholder, `host` not be an example. Patterns from the settings
-may use the same names.
+`scrambled` be so in both cases, `password` not be a placeholder, `host` not be an example, `passphrase` have letters
+and digits, `basic` be a user and a password. Patterns from the settings may use the same names.
 """
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -52,6 +53,20 @@ DEFAULT_RULES: tuple[SecretRule, ...] = (
         + r"(?P<value>[0-9a-zA-Z/+=]{32,})",
     ),
     SecretRule(
+        "password",
+        # `db_password: x`, as settings have it. The value is a literal of its own, and no call or attribute.
+        r"(?i)(?:password|passwd|passphrase|[_-]pwd)"
+        + _IS
+        + r"""(?P<passphrase>[0-9A-Za-z!@#^&*+=?~_/-]{8,64})(?:["'`,;}\s]|$)""",
+    ),
+    SecretRule(
+        "basic-auth",
+        r"""(?i)authorization["']?\s*[:=,]\s*["']?basic\s+(?P<basic>[A-Za-z0-9+/]{8,}={0,2})""",
+    ),
+    SecretRule(
+        "docker-auth", r"""(?s)"auths"\s*:\s*\{.{0,400}?"(?:auth|identitytoken)"\s*:\s*"[A-Za-z0-9+/_.-]{8,}={0,2}\""""
+    ),
+    SecretRule(
         "authorization",
         r"""(?i)(?:authorization["']?\s*[:=]\s*["']?bearer\s+[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}"""
         r"|(?:access|id|refresh)_token" + _IS + r"(?P<value>[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}))",
@@ -71,6 +86,8 @@ DEFAULT_RULES: tuple[SecretRule, ...] = (
     SecretRule("google-oauth", r"\b(?:ya29\.(?P<value>[0-9A-Za-z_-]{20,})|GOCSPX-[0-9A-Za-z_-]{28})"),
     SecretRule("google-service-account", r'"private_key_id"\s*:\s*"[0-9a-f]{40}"'),
     SecretRule("model-provider", r"\bsk-(?:[a-z]{2,8}-(?:[a-z]{0,8}[0-9]{1,2}-)?)?(?P<value>[A-Za-z0-9_-]{20,})"),
+    SecretRule("digitalocean", r"\bdo[opr]_v1_[0-9a-f]{64}\b"),
+    SecretRule("telegram", r"\b[0-9]{8,10}:AA[A-Za-z0-9_-]{32,34}\b"),
     SecretRule("npm", r"\bnpm_[A-Za-z0-9]{36}\b"),
     SecretRule("pypi", r"\bpypi-AgE[A-Za-z0-9_-]{50,}"),
     SecretRule("hugging-face", r"\bhf_[A-Za-z0-9]{34}\b"),
@@ -115,6 +132,12 @@ _EXAMPLE_HOST = re.compile(
     r"|proxy|(?:my|your)[a-z-]*(?:\.com)?",
     re.IGNORECASE,
 )
+# `password1`, `new_password_2`, `your-db-password-123`, and what is computed from one: `sha256_of_password`.
+_NUMBERED_NAME = re.compile(
+    r".*(?:pass(?:word|wd|phrase)?|passwort|pwd|secret|token|key|credentials?|value|example|changeme|user(?:name)?)"
+    r"[_-]*[0-9]*|(?:sha|md|scram|bcrypt|pbkdf|argon)[_-]?[0-9].*|x{3,}.*|/.*",
+    re.IGNORECASE,
+)
 _NOT_LITERAL = frozenset("{}$%<>[]()")
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 _UNSPEAKABLE = re.compile(r"[bcdfghjklmnpqrstvwxz]{5}", re.IGNORECASE)
@@ -152,6 +175,22 @@ def is_real_password(password: str) -> bool:
     return not _PLACEHOLDER.fullmatch(password) and not _NOT_LITERAL & set(password) and len(set(password.lower())) > 1
 
 
+def is_real_passphrase(value: str) -> bool:
+    """Whether the value of a setting is a password: letters with digits, and not where one would be written."""
+    has_both = any(char.isalpha() for char in value) and any(char.isdigit() for char in value)
+    return has_both and not _NUMBERED_NAME.fullmatch(value) and len(set(value.lower())) >= _FEWEST_CHARACTERS
+
+
+def is_basic_credentials(encoded: str) -> bool:
+    """Whether it is a user and a password, as HTTP sends them."""
+    try:
+        text = base64.b64decode(encoded + "=" * (-len(encoded) % 4), validate=True).decode("utf-8")
+    except ValueError:
+        return False
+    user, colon, password = text.partition(":")
+    return bool(user and colon) and text.isprintable() and is_real_password(password)
+
+
 def is_real_host(host: str) -> bool:
     """Whether a host can exist: examples are written with names that cannot."""
     return not _EXAMPLE_HOST.fullmatch(host)
@@ -162,5 +201,7 @@ GROUP_CHECKS: Mapping[str, Callable[[str], bool]] = {
     "scrambled": is_scrambled,
     "password": is_real_password,
     "host": is_real_host,
+    "passphrase": is_real_passphrase,
+    "basic": is_basic_credentials,
 }
 """What must be true of the text a group of that name took, for the match to count."""

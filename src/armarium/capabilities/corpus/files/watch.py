@@ -1,54 +1,129 @@
-"""Hears of changes in the directory as they happen."""
+"""Follows the changes in the directory: by the kernel's notices, and by looking again where those fail."""
 
 from __future__ import annotations
 
-import logging
+import errno
 import os
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
 import anyio
+from anyio.abc import TaskStatus
+from anyio.to_thread import run_sync
 
 from armarium.capabilities.corpus.files.exclusion import Exclusion
+from armarium.capabilities.corpus.files.inotify import Changes, TreeWatch
+from armarium.capabilities.corpus.health import Health
+from armarium.foundation.files.names import escape_name
 
-_log = logging.getLogger(__name__)
+SUBJECT: Final = "watching"
+"""What the health of the corpus calls it."""
 
-_DEBOUNCE_MS = 120
-_STEP_MS = 40
-# A stop is noticed this late.
-_WAIT_MS = 250
-_RESCAN_S = 30.0
+_DEBOUNCE_S: Final = 0.12
+_STEP_S: Final = 0.04
+_FIRST_PAUSE_S: Final = 5.0
+_LONGEST_PAUSE_S: Final = 60.0
+_NO_MORE_WATCHES: Final = frozenset({errno.ENOSPC, errno.ENOMEM, errno.EMFILE, errno.ENFILE})
 
 
-async def watch(
-    root: Path, exclusion: Exclusion, changed: Callable[[Collection[str]], None], rescan: Callable[[], None]
-) -> None:
-    """Tell the changed paths, relative to the root, until cancelled.
+class Watcher:
+    """Tells which paths changed until cancelled. A failure of the notices costs freshness, never the server."""
 
-    Where the system gives no notice of changes, the whole directory is looked at again from time to time.
-    """
-    from watchfiles import Change, awatch  # pyright: ignore[reportUnknownVariableType] a stop event may be of any kind
+    def __init__(
+        self,
+        root: Path,
+        exclusion: Exclusion,
+        changed: Callable[[Collection[str]], None],
+        rescan: Callable[[], None],
+        health: Health,
+    ) -> None:
+        """`changed` hears of paths relative to the root, `rescan` that any path may have changed."""
+        self._root = os.fspath(root)
+        self._exclusion = exclusion
+        self._changed = changed
+        self._rescan = rescan
+        self._health = health
 
-    def wanted(_: Change, path: str) -> bool:
-        return not exclusion.excludes_path(_relative(path, root))
+    async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
+        """Started once changes are noticed, or cannot be: a scan that begins then misses none."""
+        started, pause_s = False, _FIRST_PAUSE_S
 
-    try:
-        async for changes in awatch(
-            root,
-            watch_filter=wanted,
-            debounce=_DEBOUNCE_MS,
-            step=_STEP_MS,
-            rust_timeout=_WAIT_MS,
-            recursive=True,
-            raise_interrupt=False,
-        ):
-            changed({_relative(path, root) for _, path in changes})
-    except OSError as error:
-        _log.warning("changes are looked for from time to time", extra={"reason": error.strerror or "no notices"})
+        def ready() -> None:
+            nonlocal started, pause_s
+            if not started:
+                started = True
+                task_status.started()
+            pause_s = _FIRST_PAUSE_S
+
         while True:
-            await anyio.sleep(_RESCAN_S)
-            rescan()
+            try:
+                await self._follow(ready)
+            except Exception as error:  # noqa: BLE001 whatever fails here, looking again from time to time still works
+                self._report(error)
+            if not started:
+                ready()
+            await anyio.sleep(pause_s)
+            pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+            self._rescan()
 
+    async def _follow(self, ready: Callable[[], None]) -> None:
+        """Follow the notices until they fail. Directories without any are looked at from time to time."""
+        with TreeWatch(self._root, self._excludes) as tree:
+            await run_sync(tree.watch_all)
+            ready()
+            pause_s = _FIRST_PAUSE_S
+            while True:
+                polled = self._report_unwatched(tree)
+                with anyio.move_on_after(pause_s if polled else None) as patience:
+                    await anyio.wait_readable(tree.fd)
+                if patience.cancelled_caught:
+                    pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+                    self._rescan()
+                    if any(number in _NO_MORE_WATCHES for number in tree.unwatched.values()):
+                        # Others may have given watches back.
+                        tree.unwatched.clear()
+                        await run_sync(tree.watch_all)
+                    continue
+                changes = await self._batch(tree)
+                if changes.overflowed:
+                    self._rescan()
+                elif wanted := {path for path in changes.paths if not self._exclusion.excludes_path(path)}:
+                    self._changed(wanted)
 
-def _relative(path: str, root: Path) -> str:
-    return os.path.relpath(path, root)
+    async def _batch(self, tree: TreeWatch) -> Changes:
+        """The changes of a moment: a file that is being written changes many times."""
+        changes = await run_sync(tree.read)
+        with anyio.move_on_after(_DEBOUNCE_S), suppress(TimeoutError):
+            while True:
+                with anyio.fail_after(_STEP_S):
+                    await anyio.wait_readable(tree.fd)
+                more = await run_sync(tree.read)
+                changes.paths |= more.paths
+                changes.overflowed |= more.overflowed
+        return changes
+
+    def _excludes(self, directory: str) -> bool:
+        return self._exclusion.excludes_path(directory, is_directory=True)
+
+    def _report(self, error: Exception) -> None:
+        reason = (error.strerror if isinstance(error, OSError) else None) or type(error).__name__
+        self._health.warn(
+            SUBJECT, f"the system gives no notice of changes ({reason}); the directory is scanned from time to time"
+        )
+
+    def _report_unwatched(self, tree: TreeWatch) -> bool:
+        """Whether something has to be looked at from time to time."""
+        # What may not be read holds no document; that it becomes readable is noticed in the directory above.
+        unwatched = sorted(path for path, number in tree.unwatched.items() if number != errno.EACCES)
+        if not unwatched:
+            self._health.clear(SUBJECT)
+            return False
+        others = f" and {len(unwatched) - 1} more" if len(unwatched) > 1 else ""
+        self._health.warn(
+            SUBJECT,
+            f"the system gives no notice of changes below {escape_name(unwatched[0])}{others}"
+            f" ({os.strerror(tree.unwatched[unwatched[0]])}); the directory is scanned from time to time",
+        )
+        return True

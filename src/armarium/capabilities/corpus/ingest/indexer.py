@@ -7,7 +7,7 @@ import os
 import queue
 import sqlite3
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from armarium.capabilities.corpus.errors import (
@@ -24,6 +24,7 @@ from armarium.capabilities.corpus.ingest.prepared import (
 from armarium.capabilities.corpus.ingest.preparers import Preparers
 from armarium.capabilities.corpus.ingest.progress import Progress
 from armarium.capabilities.corpus.ingest.recording import Recording
+from armarium.capabilities.corpus.ingest.state_budget import StateBudget
 from armarium.capabilities.corpus.news import IndexingFailed, Mode
 from armarium.capabilities.corpus.storage.documents import Known
 from armarium.capabilities.corpus.storage.storage import Storage
@@ -31,6 +32,7 @@ from armarium.capabilities.corpus.troubles import root_trouble, what_ended_it
 from armarium.foundation.errors import ArmariumError
 from armarium.foundation.files.confine import ConfinedRoot
 from armarium.foundation.files.ignore import GITIGNORE
+from armarium.foundation.files.names import NotAnEscape, escape_name, unescape_name
 from armarium.foundation.limits import Pulse, Stopped
 
 _log = logging.getLogger(__name__)
@@ -49,6 +51,11 @@ class _Refresh:
     rel_paths: Collection[str]
 
 
+@dataclass(frozen=True, slots=True)
+class _Repair:
+    rel_paths: Collection[str]
+
+
 class Indexer:
     """One thread that does one job after the other: whole scans, and single paths as they change."""
 
@@ -64,12 +71,15 @@ class Indexer:
         on_turn: Callable[[], None],
         prepared_as: str = "",
         tell_secrets_again: bool = False,
+        budget: StateBudget | None = None,
+        on_damage: Callable[[StoreCorrupt], None] = lambda error: None,
     ) -> None:
-        """`on_recorded` hears of new passages, `on_turn` that `busy` may have changed; both in any thread.
+        """`on_recorded` hears of new passages, `on_turn` that `busy` may have changed, `on_damage` that the storage
+        cannot be read; all in any thread.
 
         `prepared_as` changes whenever the preparers would make something else of the same file. `tell_secrets_again`
         has the first scan look once more at files that are known for their credentials: whoever listens now may not
-        have listened then.
+        have listened then. Where the `budget` is exhausted, no document is added.
         """
         self._root = root
         self._rules = rules
@@ -79,9 +89,11 @@ class Indexer:
         self._progress = progress
         self._prepared_as = prepared_as
         self._tell_secrets_again = tell_secrets_again
+        self._budget = budget
         self._on_recorded = on_recorded
         self._on_turn = on_turn
-        self._jobs: queue.SimpleQueue[_Scan | _Refresh | None] = queue.SimpleQueue()
+        self._on_damage = on_damage
+        self._jobs: queue.SimpleQueue[_Scan | _Refresh | _Repair | None] = queue.SimpleQueue()
         self._pulse = Pulse()
         self._counting = threading.Lock()
         self._unfinished = 0
@@ -93,10 +105,14 @@ class Indexer:
         self._take_on(_Scan(mode))
 
     def refresh(self, rel_paths: Collection[str]) -> None:
-        """Look at these paths, soon: files or directories that appeared, changed or went away."""
+        """Look at these paths, soon: files or directories that appeared, changed or went away, by their real names."""
         self._take_on(_Refresh(rel_paths))
 
-    def _take_on(self, job: _Scan | _Refresh) -> None:
+    def repair(self, rel_paths: Collection[str]) -> None:
+        """Prepare these documents again, soon, because what is stored of them is damaged."""
+        self._take_on(_Repair(rel_paths))
+
+    def _take_on(self, job: _Scan | _Refresh | _Repair) -> None:
         with self._counting:
             self._unfinished += 1
         self._jobs.put(job)
@@ -134,12 +150,17 @@ class Indexer:
 
     def _give_up(self, error: Exception) -> None:
         reason = what_ended_it(error, self._root.fd) or _reason(error)
+        if isinstance(reason, StoreCorrupt) and isinstance(error, StoreCorrupt | sqlite3.Error):
+            self._on_damage(reason)
+            return
         _log.error("indexing stopped", extra={"code": reason.code, "reason": reason.message})
         self._progress.tell(IndexingFailed(reason.code, reason.message))
 
-    def _do(self, job: _Scan | _Refresh) -> None:
+    def _do(self, job: _Scan | _Refresh | _Repair) -> None:
         if isinstance(job, _Scan):
             self._scan(job)
+        elif isinstance(job, _Repair):
+            self._repair(job.rel_paths)
         elif (
             len(job.rel_paths) > _PATHS_BEFORE_A_SCAN
             or self._rules.follow_symlinks
@@ -166,7 +187,7 @@ class Indexer:
         seen: set[str] = set()
         found = discover(self._root, self._rules, self._pulse, self._tell_unnameable)
         wanted = self._changed(found, known, seen, again=again)
-        for outcome in self._preparers.prepare(wanted):
+        for outcome in self._preparers.prepare(self._affordable(wanted, recording)):
             self._pulse.beat(0)
             recording.take(outcome)
         self._pulse.beat(0)
@@ -195,9 +216,28 @@ class Indexer:
             self._progress.count(scanned=1)
             yield _wanted(each, None if again else before)
 
+    def _affordable(self, wanted: Iterable[Wanted], recording: Recording) -> Iterator[Wanted]:
+        """The files there is room for. The others are told as errors, and looked at again by the next scan."""
+        is_told = False
+        for each in wanted:
+            budget = self._budget
+            if budget is None or not budget.is_exhausted:
+                yield each
+                continue
+            recording.refuse(each.rel_path, budget)
+            if not is_told:
+                is_told = True
+                _log.error("nothing more is indexed", extra={"code": budget.error.code, "reason": budget.error.message})
+
     def _recording(self, known: Mapping[str, Known] | None = None) -> Recording:
         return Recording(
-            self._storage, self._index, self._progress, self._on_recorded, self._root.real_path, known=known
+            self._storage,
+            self._index,
+            self._progress,
+            self._on_recorded,
+            self._root.real_path,
+            known=known,
+            budget=self._budget,
         )
 
     def _tell_unnameable(self, entry: Unnameable) -> None:
@@ -215,13 +255,25 @@ class Indexer:
                 before = self._storage.documents.known_at(each.rel_path)
                 if before is None or (before.size_bytes, before.mtime_ns) != (each.size_bytes, each.mtime_ns):
                     wanted[each.rel_path] = _wanted(each, before)
-            for gone in [rel_path, *self._storage.documents.paths_below(rel_path)]:
+            shown = escape_name(rel_path)
+            for gone in [shown, *self._storage.documents.paths_below(shown)]:
                 if gone not in there and gone.partition(MEMBER_MARK)[0] not in there:
                     recording.bury(gone, forbidden=self._is_hidden(gone))
-        for outcome in self._preparers.prepare(wanted.values()):
+        for outcome in self._preparers.prepare(self._affordable(wanted.values(), recording)):
             self._pulse.beat(0)
             recording.take(outcome)
         recording.close()
+
+    def _repair(self, rel_paths: Collection[str]) -> None:
+        recording = self._recording()
+        for rel_path in sorted(rel_paths):
+            known = self._storage.documents.known_at(rel_path)
+            top = (known.container if known else None) or rel_path
+            for each in [top, *self._storage.documents.paths_below(top)]:
+                recording.bury(each)
+        recording.close()
+        # What is not known any more is found and prepared like a new file.
+        self._scan(_Scan())
 
     def _check_root(self) -> None:
         """Raise where the directory is gone: an empty one would be taken for one whose files were all deleted."""
@@ -239,8 +291,9 @@ class Indexer:
         if self._is_excluded(rel_path):
             return True
         try:
-            os.stat(container or rel_path.partition(MEMBER_MARK)[0], dir_fd=self._root.fd, follow_symlinks=False)
-        except OSError:
+            real_path = unescape_name(container or rel_path.partition(MEMBER_MARK)[0])
+            os.stat(real_path, dir_fd=self._root.fd, follow_symlinks=False)
+        except (OSError, NotAnEscape):
             return False
         return True
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
 
 from armarium.capabilities.corpus.files.exclusion import STATE_PATHS
 from armarium.retrieval.chunking.limits import ChunkLimits
@@ -25,7 +24,6 @@ _VERSION = 2
 class Instructions:
     """What a worker has to know."""
 
-    root: str
     path_excludes: Sequence[str]
     secret_patterns: Sequence[str]
     state_paths: Sequence[str] = STATE_PATHS
@@ -41,18 +39,31 @@ class Instructions:
         """Most bytes a file of that type may have."""
         return self.max_bytes_by_type.get(doc_type, self.max_bytes)
 
+    @property
+    def most_bytes(self) -> int:
+        """Most bytes a file of any type may have."""
+        return max(self.max_bytes, *self.max_bytes_by_type.values(), 0)
+
     def fingerprint(self) -> str:
-        """Changes whenever the same file could come out another way, which where it lies has no part in."""
-        return hashlib.sha256(repr((_VERSION, replace(self, root=""))).encode()).hexdigest()[:16]
+        """Changes whenever the same file could come out another way."""
+        return hashlib.sha256(repr((_VERSION, self)).encode()).hexdigest()[:16]
+
+    def as_json(self) -> dict[str, Any]:
+        """For the message that a worker begins with."""
+        return {**asdict(self), "digest_key": self.digest_key.hex()}
+
+    @classmethod
+    def from_json(cls, told: dict[str, Any]) -> Instructions:
+        """What `as_json` wrote."""
+        plain = {name: value for name, value in told.items() if name not in ("chunk_limits", "digest_key")}
+        limits, key = ChunkLimits(**told["chunk_limits"]), bytes.fromhex(told["digest_key"])
+        return cls(**plain, chunk_limits=limits, digest_key=key)
 
 
-def instructions_for(
-    root: Path, settings: CorpusSettings, state_paths: Sequence[str], digest_key: bytes
-) -> Instructions:
+def instructions_for(settings: CorpusSettings, state_paths: Sequence[str], digest_key: bytes) -> Instructions:
     """What the settings of a corpus mean for its workers."""
     ingest, chunking = settings.ingest, settings.chunking
     return Instructions(
-        root=str(root),
         path_excludes=settings.path_excludes,
         secret_patterns=settings.secret_patterns,
         state_paths=state_paths,

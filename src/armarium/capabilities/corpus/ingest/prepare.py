@@ -10,8 +10,10 @@ from armarium.capabilities.corpus.errors import CorpusError, ExtractFailed, File
 from armarium.capabilities.corpus.files.archives import ArchiveLimits, Member, SkippedMember, members
 from armarium.capabilities.corpus.files.exclusion import Exclusion
 from armarium.capabilities.corpus.files.paths import MEMBER_MARK
+from armarium.capabilities.corpus.ingest.growth import Growth
 from armarium.capabilities.corpus.ingest.instructions import MEGABYTE, Instructions
 from armarium.capabilities.corpus.ingest.prepared import (
+    LONGEST_TITLE,
     Finished,
     Outcome,
     Prepared,
@@ -21,10 +23,9 @@ from armarium.capabilities.corpus.ingest.prepared import (
     Status,
     Unchanged,
     Vanished,
+    Wanted,
 )
 from armarium.foundation.errors import ArmariumError
-from armarium.foundation.files.confine import ConfinedRoot
-from armarium.foundation.files.errors import FileError
 from armarium.retrieval.chunking.cut import chunk
 from armarium.retrieval.documents import HEAD_BYTES, Format, classify
 from armarium.retrieval.extract.formats import extract
@@ -35,6 +36,9 @@ from armarium.retrieval.text import decode
 _STILL_DOCUMENTS = frozenset({FileTooLarge.code, ExtractFailed.code})
 """Members that cannot be read are listed as such; those without a safe name have nothing to be listed under."""
 
+_LARGEST = 2**62
+"""Archives can claim sizes and times that no database holds."""
+
 _NOT_READ_YET = {
     "image": "DOC_TYPE_UNSUPPORTED: images are indexed once a provider that reads them is configured",
     "audio": "DOC_TYPE_UNSUPPORTED: recordings are indexed once a provider that transcribes them is configured",
@@ -43,11 +47,10 @@ _NOT_READ_YET = {
 
 
 class Preparation:
-    """Prepares files of one directory."""
+    """Prepares files as one set of instructions says."""
 
     def __init__(self, instructions: Instructions) -> None:
         self._instructions = instructions
-        self._root = ConfinedRoot(instructions.root)
         self._exclusion = Exclusion(
             instructions.path_excludes,
             instructions.secret_patterns,
@@ -55,18 +58,19 @@ class Preparation:
             digest_key=instructions.digest_key,
         )
 
-    def prepare(self, rel_path: str, known_hash: str = "") -> Iterator[Outcome]:
-        """What becomes of the file, and of its members if it is an archive; the last outcome is `Finished`."""
+    def prepare(self, fd: int, wanted: Wanted) -> Iterator[Outcome]:
+        """What becomes of the open file, and of its members if it is an archive; the last outcome is `Finished`."""
         try:
-            yield from self._outcomes(rel_path, known_hash)
-        except (OSError, FileError):
-            yield Vanished(rel_path)
-        yield Finished(rel_path)
+            yield from self._outcomes(fd, wanted)
+        except OSError:
+            yield Vanished(wanted.rel_path)
+        yield Finished(wanted.rel_path)
 
-    def _outcomes(self, rel_path: str, known_hash: str) -> Iterator[Outcome]:
-        with self._root.opened_regular(rel_path) as (fd, status), open(fd, "rb", closefd=False) as file:
+    def _outcomes(self, fd: int, wanted: Wanted) -> Iterator[Outcome]:
+        rel_path = wanted.rel_path
+        with open(fd, "rb", closefd=False) as file:
             head = file.read(HEAD_BYTES)
-            found = _File(rel_path, classify(rel_path, head), status.st_size, status.st_mtime_ns)
+            found = _File(rel_path, classify(rel_path, head), wanted.size_bytes, wanted.mtime_ns)
             refusal = self._refusal(found)
             if refusal is not None:
                 yield found.without_content(*refusal)
@@ -78,12 +82,20 @@ class Preparation:
             yield found.without_content("skipped", _too_large(limit))
             return
         content_hash = hashlib.sha256(data).hexdigest()
-        if content_hash == known_hash:
+        growth = Growth(wanted.size_bytes, self._instructions.chunk_limits.max_chars)
+        if content_hash == wanted.known_hash:
             yield Unchanged(rel_path, found.size_bytes, found.mtime_ns)
         elif found.format.doc_type == "archive":
-            yield from self._archive(found, data, content_hash)
+            yield from self._archive(found, data, content_hash, growth)
         else:
-            yield self._document(found, data, content_hash)
+            yield self._within(growth, found, self._document(found, data, content_hash))
+
+    def _within(self, growth: Growth, found: _File, prepared: Prepared) -> Prepared:
+        try:
+            growth.spend(prepared)
+        except FileTooLarge as error:
+            return found.without_content("error", f"{error.code}: {error.message}")
+        return prepared
 
     def _refusal(self, found: _File) -> tuple[Status, str] | None:
         """Why the content is not even read."""
@@ -97,13 +109,16 @@ class Preparation:
         limit = self._instructions.limit(doc_type)
         return ("skipped", _too_large(limit)) if found.size_bytes > limit else None
 
-    def _archive(self, found: _File, data: bytes, content_hash: str) -> Iterator[Outcome]:
+    def _archive(self, found: _File, data: bytes, content_hash: str, growth: Growth) -> Iterator[Outcome]:
         limits = ArchiveLimits(max_member_bytes=self._instructions.max_bytes)
         error: str | None = None
         mode = "deep" if self._instructions.archives == "deep" else "shallow"
         try:
             for member in members(data, limits, mode=mode, wanted=lambda path: not self._exclusion.excludes_path(path)):
-                yield self._member(found, member)
+                outcome = self._member(found, member)
+                if isinstance(outcome, Prepared):
+                    growth.spend(outcome)
+                yield outcome
         except CorpusError as failure:
             error = f"{failure.code}: {failure.message}"
         state: Status = "error" if error else "ok"
@@ -118,11 +133,12 @@ class Preparation:
                 return Refused(shown_path, member.code, member.reason)
             # Nothing of it was read, so its name has to tell what it is.
             form = classify(shown_path, b"")
-            unread = _File(shown_path, form, member.size_bytes, archive.mtime_ns, archive.rel_path)
+            unread = _File(shown_path, form, min(member.size_bytes, _LARGEST), archive.mtime_ns, archive.rel_path)
             return unread.without_content("skipped", f"{member.code}: {member.reason}")
         rel_path = f"{archive.rel_path}{MEMBER_MARK}{member.path}"
         form = classify(rel_path, member.data[:HEAD_BYTES])
-        found = _File(rel_path, form, member.size_bytes, member.mtime_unix * 1_000_000_000, archive.rel_path)
+        mtime_ns = min(member.mtime_unix * 1_000_000_000, _LARGEST)
+        found = _File(rel_path, form, member.size_bytes, mtime_ns, archive.rel_path)
         refusal = self._refusal(found)
         if refusal is not None:
             return found.without_content(*refusal)
@@ -159,7 +175,9 @@ class Preparation:
 
     def _representation(self, found: _File, extracted: Extracted, data: bytes) -> Representation:
         chunks = chunk(extracted, self._instructions.chunk_limits)
-        meta: dict[str, object] = {"format": found.format.name, "title": extracted.title}
+        # Every passage is indexed with the title, so a long one would grow with their number.
+        title = extracted.title[:LONGEST_TITLE] if extracted.title else None
+        meta: dict[str, object] = {"format": found.format.name, "title": title}
         if extracted.page_starts is not None:
             meta["page_starts"] = list(extracted.page_starts)
         content = extracted.text
@@ -195,9 +213,8 @@ class _File:
 
 
 def _prepared_chunk(piece: Chunk) -> PreparedChunk:
-    digest = hashlib.blake2b(f"{piece.index_kind}\0{piece.context}\0{piece.text}".encode(), digest_size=16).digest()
     kind, start, end = span_as_columns(piece.span)
-    return PreparedChunk(piece.text, piece.context, digest, piece.index_kind, kind, start, end)
+    return PreparedChunk(piece.text, piece.context, b"", piece.index_kind, kind, start, end)
 
 
 def _too_large(limit: int) -> str:

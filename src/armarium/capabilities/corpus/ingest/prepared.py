@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
@@ -9,6 +10,8 @@ from typing import Any, Literal, NamedTuple
 from armarium.capabilities.corpus.files.exclusion import SecretMatch
 from armarium.retrieval.passages import IndexKind, RepType
 from armarium.retrieval.spans import SpanKind
+
+LONGEST_TITLE = 500
 
 Status = Literal["ok", "skipped", "error"]
 
@@ -23,7 +26,7 @@ class Wanted(NamedTuple):
 
 
 class PreparedChunk(NamedTuple):
-    """A passage with the hash by which it is known again."""
+    """A passage with the hash by which it is known again, which is empty before the server has computed it."""
 
     text: str
     context: str
@@ -32,6 +35,11 @@ class PreparedChunk(NamedTuple):
     span_kind: SpanKind
     start: int
     end: int
+
+
+def passage_hash(index_kind: IndexKind, context: str, text: str) -> bytes:
+    """What a passage is known by. Equal hashes share a vector, so the server never takes one from a worker."""
+    return hashlib.blake2b(f"{index_kind}\0{context}\0{text}".encode(), digest_size=16).digest()
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeGuard
 
 from armarium.capabilities.corpus.errors import ExtractFailed, FileTooLarge, Forbidden
@@ -12,10 +12,13 @@ from armarium.capabilities.corpus.files.exclusion import SecretMatch
 from armarium.capabilities.corpus.index import CorpusIndex
 from armarium.capabilities.corpus.ingest.prepared import Finished, Outcome, Prepared, Refused, Unchanged, Vanished
 from armarium.capabilities.corpus.ingest.progress import Progress
+from armarium.capabilities.corpus.ingest.state_budget import StateBudget
 from armarium.capabilities.corpus.storage.changes import Changes, Recorded
 from armarium.capabilities.corpus.storage.documents import Known
 from armarium.capabilities.corpus.storage.storage import Storage
 from armarium.foundation.events import FileScanned, ScannerFinding
+from armarium.foundation.files.names import unescape_name
+from armarium.retrieval.documents import classify
 
 _DOCUMENTS_PER_TRANSACTION = 400
 _CHARS_PER_TRANSACTION = 4_000_000
@@ -38,6 +41,7 @@ class Recording:
     root_path: str
     known: Mapping[str, Known] | None = None
     """The documents there were when this began, where somebody looked."""
+    budget: StateBudget | None = None
     _waiting: list[Outcome] = field(default_factory=list[Outcome])
     _chars: int = 0
     _since: float = field(default_factory=time.monotonic)
@@ -48,6 +52,8 @@ class Recording:
 
     def take(self, outcome: Outcome) -> None:
         """Record it, now or with the ones that follow."""
+        if isinstance(outcome, Prepared) and outcome.representations and self.budget and self.budget.is_exhausted:
+            outcome = _left_out_of(self.budget, outcome)
         self._waiting.append(outcome)
         if isinstance(outcome, Prepared):
             self._chars += sum(len(piece.text) for rep in outcome.representations for piece in rep.chunks)
@@ -57,6 +63,11 @@ class Recording:
             or time.monotonic() - self._since >= _TRANSACTION_S
         ):
             self._flush()
+
+    def refuse(self, rel_path: str, budget: StateBudget) -> None:
+        """A file is not even read, because nothing more may be added."""
+        doc_type = classify(rel_path, b"").doc_type
+        self.take(_left_out_of(budget, Prepared(rel_path, doc_type, 0, 0, "", "error")))
 
     def bury(self, rel_path: str, *, forbidden: bool = False) -> None:
         """A document is gone; nothing of a `forbidden` one stays, not even as what is deleted."""
@@ -77,7 +88,7 @@ class Recording:
 
     def _tell_secrets(self, rel_path: str, secrets: Collection[SecretMatch] = ()) -> None:
         findings = tuple(ScannerFinding(secret.rule, secret.line, secret.digest) for secret in secrets)
-        self.progress.tell(FileScanned(_SECRET_SCANNER, f"{self.root_path}/{rel_path}", findings))
+        self.progress.tell(FileScanned(_SECRET_SCANNER, f"{self.root_path}/{unescape_name(rel_path)}", findings))
 
     def _drop(self, gone: Recorded | None) -> None:
         if gone is not None:
@@ -182,6 +193,20 @@ class Recording:
                 still = self._members.pop(outcome.rel_path, set())
                 gone += [path for path in self.storage.documents.paths_below(outcome.rel_path) if path not in still]
         return gone
+
+
+def _left_out_of(budget: StateBudget, prepared: Prepared) -> Prepared:
+    # Without size and time: the next scan finds it changed, and tries again.
+    error = budget.error
+    return replace(
+        prepared,
+        size_bytes=0,
+        mtime_ns=0,
+        content_hash="",
+        status="error",
+        error=f"{error.code}: {error.message}",
+        representations=(),
+    )
 
 
 def _is_without_secrets(outcome: Outcome) -> TypeGuard[Prepared | Vanished]:

@@ -5,10 +5,20 @@ from __future__ import annotations
 import json
 import time
 import zlib
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
 from armarium.capabilities.corpus.ingest.prepared import Prepared, PreparedChunk, Representation
+from armarium.capabilities.corpus.storage.checks import (
+    DOCUMENTS_TALLY,
+    PASSAGES_TALLY,
+    document_mark,
+    passage_mark,
+    span_check,
+    tally,
+    text_check,
+)
 from armarium.capabilities.corpus.storage.database import Database
 
 _CHARS_PER_TOKEN = 4
@@ -35,8 +45,9 @@ class Changes:
         self._new_chunks: list[tuple[Any, ...]] = []
         self._new_spans: list[tuple[Any, ...]] = []
         # Read within the transaction: until it began, another process may have used up more of them.
-        rows = database.read_latest("get_setting", (_NEXT_CHUNK_ID,))
-        self._next_chunk_id = int(rows[0][0]) if rows else 1
+        self._next_chunk_id = int(database.setting(_NEXT_CHUNK_ID) or 1)
+        self._documents_tally = 0
+        self._passages_tally = 0
 
     def touch(self, doc_id: int, size_bytes: int, mtime_ns: int) -> None:
         """The file was written again with the content it had."""
@@ -44,6 +55,8 @@ class Changes:
 
     def record(self, prepared: Prepared, *, known: bool = True) -> Recorded:
         """Put a new or changed document in the place of what was known of it. Passages that stay keep their id."""
+        for doc_id, doc_type in self._database.write("live_document", (prepared.rel_path,)):
+            self._documents_tally -= document_mark(doc_id, prepared.rel_path, doc_type)
         (row,) = self._database.write(
             "put_document",
             (
@@ -60,24 +73,28 @@ class Changes:
             ),
         )
         recorded = Recorded(row[0])
+        self._documents_tally += document_mark(recorded.doc_id, prepared.rel_path, prepared.doc_type)
         wanted = {each.rep_type: each for each in prepared.representations}
         before: dict[bytes, list[int]] = {}
         embedded: set[int] = set()
+        code: set[int] = set()
         for rep_id, rep_type, rep_hash in self._live_representations(recorded.doc_id) if known else ():
             kept = wanted.get(rep_type)
             if kept is not None and kept.rep_hash == rep_hash:
                 del wanted[rep_type]
                 continue
-            for chunk_id, text_hash, has_vector in self._database.write("live_chunks_of", (rep_id,)):
+            for chunk_id, text_hash, has_vector, is_code in self._database.write("live_chunks_of", (rep_id,)):
                 before.setdefault(text_hash, []).append(chunk_id)
                 if has_vector:
                     embedded.add(chunk_id)
+                if is_code:
+                    code.add(chunk_id)
             self._database.write("bury_representation", (rep_id,))
         for representation in wanted.values():
             self._record_representation(recorded, representation, before)
         recorded.buried = [chunk_id for chunk_ids in before.values() for chunk_id in chunk_ids]
         recorded.buried_embedded = len(embedded.intersection(recorded.buried))
-        self._bury_chunks(recorded.buried)
+        self._bury_chunks(recorded.doc_id, recorded.buried, code)
         return recorded
 
     def bury(self, rel_path: str) -> Recorded | None:
@@ -85,21 +102,31 @@ class Changes:
         rows = self._database.write("bury_document", (rel_path,))
         if not rows:
             return None
-        gone = Recorded(rows[0][0])
+        ((doc_id, doc_type),) = rows
+        self._documents_tally -= document_mark(doc_id, rel_path, doc_type)
+        gone, code = Recorded(doc_id), set[int]()
         for rep_id, _, _ in self._live_representations(gone.doc_id):
             chunks = self._database.write("live_chunks_of", (rep_id,))
-            gone.buried += [chunk_id for chunk_id, _, _ in chunks]
-            gone.buried_embedded += sum(has_vector for _, _, has_vector in chunks)
+            gone.buried += [chunk_id for chunk_id, _, _, _ in chunks]
+            gone.buried_embedded += sum(has_vector for _, _, has_vector, _ in chunks)
+            code.update(chunk_id for chunk_id, _, _, is_code in chunks if is_code)
             self._database.write("bury_representation", (rep_id,))
-        self._bury_chunks(gone.buried)
+        self._bury_chunks(doc_id, gone.buried, code)
         return gone
+
+    def finish(self) -> None:
+        """Write what was held back, and the tallies that go with all of it."""
+        self.write_new_chunks()
+        for key, change in ((DOCUMENTS_TALLY, self._documents_tally), (PASSAGES_TALLY, self._passages_tally)):
+            if change:
+                self._database.put_setting(key, tally(int(self._database.setting(key) or 0) + change))
 
     def write_new_chunks(self) -> None:
         """Write the passages held back: many rows in one go cost a fraction of what they cost one by one."""
         if self._new_spans:
             self._database.write_many("put_chunk", self._new_chunks)
             self._database.write_many("put_span", self._new_spans)
-            self._database.write("put_setting", (_NEXT_CHUNK_ID, str(self._next_chunk_id)))
+            self._database.put_setting(_NEXT_CHUNK_ID, str(self._next_chunk_id))
             self._new_chunks.clear()
             self._new_spans.clear()
 
@@ -111,8 +138,10 @@ class Changes:
     def _record_representation(
         self, recorded: Recorded, representation: Representation, before: dict[bytes, list[int]]
     ) -> None:
-        meta = json.dumps(representation.meta, ensure_ascii=False)
         content = zlib.compress(representation.content.encode(), 1) if representation.content is not None else None
+        meta = json.dumps(representation.meta, ensure_ascii=False)
+        if content is not None:
+            meta = json.dumps(representation.meta | {"check": text_check(content, meta)}, ensure_ascii=False)
         (row,) = self._database.write(
             "put_representation",
             (recorded.doc_id, representation.rep_type, representation.rep_hash, int(time.time()), meta, content),
@@ -132,8 +161,21 @@ class Changes:
                     (chunk_id, rep_id, ordinal, chunk.text, chunk.context, chunk.text_hash, tokens, chunk.index_kind)
                 )
                 recorded.added.append((chunk_id, chunk))
-            self._new_spans.append((chunk_id, chunk.span_kind, chunk.start, chunk.end, None))
+                self._passages_tally += passage_mark(chunk_id, recorded.doc_id, chunk.index_kind == "code")
+            check = span_check(
+                chunk_id,
+                representation.rep_type,
+                chunk.index_kind,
+                chunk.context,
+                chunk.text,
+                chunk.text_hash,
+                chunk.span_kind,
+                chunk.start,
+                chunk.end,
+            )
+            self._new_spans.append((chunk_id, chunk.span_kind, chunk.start, chunk.end, check))
 
-    def _bury_chunks(self, chunk_ids: list[int]) -> None:
+    def _bury_chunks(self, doc_id: int, chunk_ids: list[int], code: Collection[int]) -> None:
         if chunk_ids:
+            self._passages_tally -= sum(passage_mark(each, doc_id, each in code) for each in chunk_ids)
             self._database.write_many("bury_chunk", ((chunk_id,) for chunk_id in chunk_ids))

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import threading
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager, suppress
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from armarium.capabilities.corpus.errors import IndexVersionMismatch
+from armarium.capabilities.corpus.errors import IndexVersionMismatch, StoreCorrupt
 from armarium.capabilities.corpus.settings import PROTOCOL_VERSION
-from armarium.capabilities.corpus.troubles import corrupt, of_sqlite
+from armarium.capabilities.corpus.storage.checks import DOCUMENTS_TALLY, PASSAGES_TALLY, setting_check
+from armarium.capabilities.corpus.storage.migration import add_checks
+from armarium.capabilities.corpus.troubles import corrupt, damaged, of_sqlite
 from armarium.foundation.sql import queries
 
-FORMAT_VERSION = "1"
-"""Of everything in the state directory. Another number means: build it again."""
+FORMAT_VERSION = "2"
+"""Of everything in the state directory. An older number is brought to this one, a newer one cannot be read."""
 SQL = "armarium.capabilities.corpus.storage.sql"
 """The package with the statements, which are run by their names."""
 
+_FORMAT_KEY = "index_format_version"
+_WITHOUT_CHECKS = "1"
+_CHECK_OF = "#"
 _BUSY_S = 30.0
 
 _sql = queries(SQL)
@@ -30,24 +36,35 @@ class Database:
 
     def __init__(self, path: Path, *, read_only: bool = False) -> None:
         """`read_only` leaves file and directory as they are, and can do so where nothing may be written."""
-        self._address = _read_only_address(path) if read_only else path.absolute().as_uri()
+        self._path = path
+        self._read_only = read_only
         self._writing = threading.RLock()
         self._readers = threading.local()
         self._open_readers: list[sqlite3.Connection] = []
+        self._generation = 0
+        self.checked = True
+        """Whether its rows have checksums. Those of an older format get them, unless nothing may be written."""
+        self.on_damage: Callable[[StoreCorrupt], None] = lambda error: None
+        """Hears of damage that a read came upon; in any thread."""
+        self._open_writer()
+
+    def _open_writer(self) -> None:
+        self._address = _read_only_address(self._path) if self._read_only else self._path.absolute().as_uri()
         # The text of every document is in it, and in the log that SQLite makes with the same permissions.
-        if not read_only:
-            path.touch(mode=0o600)
+        if not self._read_only:
+            self._path.touch(mode=0o600)
         with _corrupt_if_unreadable():
             self._writer = self._connected()
         try:
             with _corrupt_if_unreadable():
-                if not read_only:
+                if not self._read_only:
                     self._writer.execute("PRAGMA journal_mode = WAL")
                     # FULL: a passage that is in the words index must be here too, whatever happens to the machine.
                     self._writer.execute("PRAGMA synchronous = FULL")
                     # What policy comes to exclude must not stay behind in pages that are free.
                     self._writer.execute("PRAGMA secure_delete = ON")
                 self._prepare_schema()
+                self._inode = self._path.stat().st_ino
         except BaseException:
             self._writer.close()
             raise
@@ -58,14 +75,66 @@ class Database:
             with self.transaction():
                 for statement in _statements((files(SQL) / "schema.sql").read_text()):
                     self._writer.execute(statement)
-                self.write("put_setting", ("index_format_version", FORMAT_VERSION))
-                self.write("put_setting", ("protocol_version", PROTOCOL_VERSION))
-        rows = self.read_latest("get_setting", ("index_format_version",))
+                self.put_setting(_FORMAT_KEY, FORMAT_VERSION)
+                self.put_setting("protocol_version", PROTOCOL_VERSION)
+                for tally in (DOCUMENTS_TALLY, PASSAGES_TALLY):
+                    self.put_setting(tally, "0")
+        rows = self.read_latest("get_setting", (_FORMAT_KEY,))
         found = rows[0][0] if rows else None
-        if found != FORMAT_VERSION:
+        self.checked = found != _WITHOUT_CHECKS
+        if not self.checked and not self._read_only:
+            with self.transaction():
+                add_checks(self)
+                self.put_setting(_FORMAT_KEY, FORMAT_VERSION)
+            self.checked = True
+        elif self.checked and found != FORMAT_VERSION:
+            newer = found is not None and found.isdecimal() and int(found) > int(FORMAT_VERSION)
             raise IndexVersionMismatch(
-                f"the index has format {found}, this version reads {FORMAT_VERSION}", hint="run: dir2mcp reindex"
+                f"the index has format {found}, this version reads {FORMAT_VERSION}",
+                hint="use the newer version that made it, or run: dir2mcp reindex" if newer else "run: dir2mcp reindex",
             )
+
+    # Settings
+
+    def setting(self, key: str) -> str | None:
+        """A setting as it is now; raises when it is damaged."""
+        rows: dict[str, str] = dict(self.read_latest("get_checked_setting", (key, key + _CHECK_OF)))
+        value = rows.get(key)
+        if value is not None and self.checked and rows.get(key + _CHECK_OF) != setting_check(key, value):
+            raise damaged(f"the setting {key}")
+        return value
+
+    def put_setting(self, key: str, value: str) -> None:
+        """Put a setting down, within a transaction."""
+        self.write("put_setting", (key, value))
+        self.write("put_setting", (key + _CHECK_OF, setting_check(key, value)))
+
+    def start_over(self, aside: Path) -> None:
+        """Begin with an empty database; the old one is at `aside` then.
+
+        Threads that read from the old one go on to the new one by themselves.
+        """
+        with self._writing:
+            with suppress(sqlite3.Error):
+                self._writer.close()
+            for suffix in ("", "-wal"):
+                with suppress(FileNotFoundError):
+                    os.replace(f"{self._path}{suffix}", f"{aside}{suffix}")
+            Path(f"{self._path}-shm").unlink(missing_ok=True)
+            self._generation += 1
+            self._open_writer()
+
+    def is_whole(self) -> bool:
+        """Whether SQLite finds its own structures in order. Takes a while: about a second for a gigabyte."""
+        connection = self._connected()
+        try:
+            return connection.execute("PRAGMA quick_check(1)").fetchone()[0] == "ok"
+        except sqlite3.DatabaseError as error:
+            return not isinstance(of_sqlite(error), StoreCorrupt)
+        except UnicodeDecodeError:
+            return False
+        finally:
+            connection.close()
 
     def close(self) -> None:
         """Close every connection."""
@@ -96,17 +165,43 @@ class Database:
 
     def read(self, name: str, parameters: Any = ()) -> list[Any]:
         """Rows as they were last committed, without waiting for whoever writes."""
+        try:
+            with _corrupt_if_unreadable():
+                return self._reader().execute(_sql[name], parameters).fetchall()
+        except StoreCorrupt as error:
+            # An error of Python's own is about the text in one row, not about the file.
+            if getattr(error.__cause__, "sqlite_errorcode", None) is not None:
+                self.on_damage(error)
+            raise
+
+    @contextmanager
+    def reading_together(self) -> Generator[None]:
+        """What this thread reads inside was true at one moment."""
+        reader = self._reader()
+        with _corrupt_if_unreadable():
+            reader.execute("BEGIN")
+        try:
+            yield
+        finally:
+            with suppress(sqlite3.Error):
+                reader.rollback()
+
+    def _reader(self) -> sqlite3.Connection:
         reader: sqlite3.Connection | None = getattr(self._readers, "connection", None)
-        if reader is None:
+        if reader is None or self._readers.generation != self._generation:
+            if reader is not None:
+                # Only here: a connection may not be closed while its own thread reads.
+                reader.close()
+                self._open_readers.remove(reader)
             reader = self._readers.connection = self._connected()
+            self._readers.generation = self._generation
             reader.execute("PRAGMA query_only = ON")
             self._open_readers.append(reader)
-        with _corrupt_if_unreadable():
-            return reader.execute(_sql[name], parameters).fetchall()
+        return reader
 
     def read_latest(self, name: str, parameters: Any = ()) -> list[Any]:
         """Rows as they are now, with what the transaction under way has changed in them."""
-        with self._writing:
+        with self._writing, _told_by_meaning():
             return self._writer.execute(_sql[name], parameters).fetchall()
 
     def write(self, name: str, parameters: Any = ()) -> list[Any]:
@@ -131,8 +226,18 @@ class Database:
 
     def version(self) -> int:
         """A number that changes whenever another process changed something."""
-        with self._writing:
-            return self._writer.execute("PRAGMA data_version").fetchone()[0]
+        with self._writing, _corrupt_if_unreadable():
+            if self._is_replaced():
+                self._writer.close()
+                self._generation += 1
+                self._open_writer()
+            return self._writer.execute("PRAGMA data_version").fetchone()[0] + (self._generation << 32)
+
+    def _is_replaced(self) -> bool:
+        """Whether another process began with an empty database."""
+        with suppress(OSError):
+            return self._path.stat().st_ino != self._inode
+        return False
 
     def _connected(self) -> sqlite3.Connection:
         connection = sqlite3.connect(
@@ -157,6 +262,9 @@ def _told_by_meaning() -> Generator[None]:
         if meaning is None:
             raise
         raise meaning from error
+    except UnicodeDecodeError as error:
+        # The message about a damaged schema quotes it.
+        raise corrupt() from error
 
 
 @contextmanager
@@ -165,6 +273,8 @@ def _corrupt_if_unreadable() -> Generator[None]:
         yield
     except sqlite3.DatabaseError as error:
         raise of_sqlite(error) or corrupt() from error
+    except UnicodeDecodeError as error:
+        raise corrupt() from error
 
 
 def _statements(script: str) -> list[str]:

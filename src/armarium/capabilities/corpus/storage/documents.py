@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Generator
+from collections.abc import Callable, Collection, Generator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from armarium.capabilities.corpus.storage.changes import Changes
+from armarium.capabilities.corpus.storage.checks import text_check
 from armarium.capabilities.corpus.storage.database import Database
+from armarium.capabilities.corpus.troubles import damaged
 
 
 class Known(NamedTuple):
@@ -29,8 +31,10 @@ class Known(NamedTuple):
 class Documents:
     """Every document that is not buried."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, on_damage: Callable[[Collection[str]], None]) -> None:
+        """`on_damage` hears of documents that have to be prepared again."""
         self._database = database
+        self._on_damage = on_damage
 
     @contextmanager
     def changing(self) -> Generator[Changes]:
@@ -38,7 +42,7 @@ class Documents:
         with self._database.transaction():
             changes = Changes(self._database)
             yield changes
-            changes.write_new_chunks()
+            changes.finish()
 
     # What a scan compares with
 
@@ -94,5 +98,14 @@ class Documents:
         rows = self._database.read("representation_text", (rel_path,))
         if not rows:
             return None
-        content, meta = rows[0]
-        return zlib.decompress(content).decode(), json.loads(meta)
+        content, meta_json = rows[0]
+        try:
+            meta: dict[str, Any] = json.loads(meta_json)
+            check = meta.pop("check", None)
+            if check is None or check == text_check(content, json.dumps(meta, ensure_ascii=False)):
+                return zlib.decompress(content).decode(), meta
+        except (ValueError, zlib.error):
+            pass
+        error = damaged(f"the text of {rel_path}")
+        self._on_damage([rel_path])
+        raise error

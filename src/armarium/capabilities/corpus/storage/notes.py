@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping
 
+from armarium.capabilities.corpus.errors import StoreCorrupt
 from armarium.capabilities.corpus.storage.database import Database
 
 _DIGEST_KEY = "credential_digest_key"
@@ -19,13 +20,12 @@ class Notes:
 
     def get(self, key: str) -> str | None:
         """What is noted under the key."""
-        rows = self._database.read_latest("get_setting", (key,))
-        return rows[0][0] if rows else None
+        return self._database.setting(key)
 
     def put(self, key: str, value: str) -> None:
         """Note a value, in the transaction under way or in one of its own."""
         with self._database.transaction():
-            self._database.write("put_setting", (key, value))
+            self._database.put_setting(key, value)
 
     def digest_key(self) -> bytes:
         """The key by which this corpus tells credentials apart without keeping them; made once, by chance."""
@@ -35,10 +35,22 @@ class Notes:
             self.put(_DIGEST_KEY, kept)
         return bytes.fromhex(kept)
 
+    def digest_key_as_noted(self) -> dict[str, str] | None:
+        """The key and its name, if there is one; raises when it is damaged."""
+        kept = self.get(_DIGEST_KEY)
+        return None if kept is None else {_DIGEST_KEY: kept}
+
     def put_new(self, notes: Mapping[str, str]) -> None:
         """Put down values that are not down yet; nothing is written when all are."""
-        new = {key: value for key, value in notes.items() if self.get(key) != value}
+        new = {key: value for key, value in notes.items() if not self._is_noted(key, value)}
         if new:
             with self._database.transaction():
                 for key, value in new.items():
                     self.put(key, value)
+
+    def _is_noted(self, key: str, value: str) -> bool:
+        try:
+            return self.get(key) == value
+        except StoreCorrupt:
+            # It is about to be written anew.
+            return False

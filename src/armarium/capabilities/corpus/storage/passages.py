@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from armarium.capabilities.corpus.errors import StoreCorrupt
+from armarium.capabilities.corpus.storage.checks import span_check
 from armarium.capabilities.corpus.storage.database import Database
 from armarium.retrieval.passages import IndexKind
 from armarium.retrieval.spans import Span, span_from_columns
@@ -41,16 +43,44 @@ class StoredChunk:
 class Passages:
     """Every passage that is not buried."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, on_damage: Callable[[Collection[str]], None]) -> None:
+        """`on_damage` hears of documents that have to be prepared again."""
         self._database = database
+        self._on_damage = on_damage
 
     def by_id(self, chunk_ids: Sequence[int]) -> dict[int, StoredChunk]:
-        """The passages that still exist, by id."""
+        """The passages that still exist, by id. Those that are damaged are left out."""
         found: dict[int, StoredChunk] = {}
-        for row in self._database.read("chunks_by_id", (json.dumps([int(each) for each in chunk_ids]),)):
-            span = span_from_columns(*row[-3:])
-            found[row[0]] = StoredChunk(*row[:-3], span=span)
+        damaged: set[str] = set()
+        for row in self._rows(chunk_ids, damaged):
+            chunk_id, rel_path, doc_type, rep_type, text, context, text_hash, kind, check, *span = row
+            if self._database.checked and check != _check(chunk_id, rep_type, kind, context, text, text_hash, span):
+                damaged.add(str(rel_path))
+                continue
+            place = span_from_columns(*span)
+            found[chunk_id] = StoredChunk(chunk_id, rel_path, doc_type, rep_type, text, context, text_hash, place)
+        if len(found) < len(chunk_ids) and not damaged and self._is_incomplete(chunk_ids, found):
+            damaged.add("")
+        if damaged:
+            self._on_damage(damaged)
         return found
+
+    def _rows(self, chunk_ids: Sequence[int], damaged: set[str]) -> list[Any]:
+        try:
+            return self._database.read("chunks_by_id", (_as_json(chunk_ids),))
+        except StoreCorrupt:
+            if len(chunk_ids) == 1:
+                damaged.add("")
+                return []
+        # One row that cannot be read at all must not hide the others.
+        return [row for each in chunk_ids for row in self._rows([each], damaged)]
+
+    def _is_incomplete(self, chunk_ids: Sequence[int], found: Mapping[int, StoredChunk]) -> bool:
+        """Whether a passage lives and could not be read, because a row that belongs to it is gone."""
+        missing = [each for each in chunk_ids if each not in found]
+        living = [row[0] for row in self._database.read("living_chunks", (_as_json(missing),))]
+        # Asked again: in between they may have come.
+        return bool(living) and len(self._database.read("chunks_by_id", (_as_json(living),))) < len(living)
 
     def all(self) -> list[tuple[int, int, int]]:
         """Id, document, and whether it is code, of every passage, in the order of the ids."""
@@ -59,3 +89,17 @@ class Passages:
     def after(self, chunk_id: int, limit: int) -> list[Passage]:
         """The next passages by id."""
         return [Passage(*row) for row in self._database.read("passages_after", (chunk_id, limit))]
+
+
+def _as_json(chunk_ids: Sequence[int]) -> str:
+    return json.dumps([int(each) for each in chunk_ids])
+
+
+def _check(
+    chunk_id: int, rep_type: Any, kind: Any, context: Any, text: Any, text_hash: Any, span: Sequence[Any]
+) -> str | None:
+    """The checksum that the row should have; None when a column is not even of its type."""
+    try:
+        return span_check(chunk_id, rep_type, kind, context, text, text_hash, *span)
+    except (TypeError, ValueError):
+        return None

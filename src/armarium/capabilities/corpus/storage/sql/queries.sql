@@ -1,6 +1,13 @@
 -- name: get_setting
 SELECT value FROM settings WHERE key = ?;
 
+-- name: get_checked_setting
+-- A setting and its checksum.
+SELECT key, value FROM settings WHERE key IN (?, ?);
+
+-- name: all_settings
+SELECT key, value FROM settings;
+
 -- name: put_setting
 INSERT INTO settings (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value;
 
@@ -34,7 +41,10 @@ RETURNING doc_id;
 UPDATE documents SET size_bytes = ?, mtime_unix = ?, mtime_ns = ? WHERE doc_id = ?;
 
 -- name: bury_document
-UPDATE documents SET deleted = 1 WHERE rel_path = ? AND deleted = 0 RETURNING doc_id;
+UPDATE documents SET deleted = 1 WHERE rel_path = ? AND deleted = 0 RETURNING doc_id, doc_type;
+
+-- name: live_document
+SELECT doc_id, doc_type FROM documents WHERE rel_path = ? AND deleted = 0;
 
 -- name: live_representations
 SELECT rep_id, rep_type, rep_hash FROM representations WHERE doc_id = ? AND deleted = 0;
@@ -47,7 +57,7 @@ VALUES (?, ?, ?, ?, ?, ?) RETURNING rep_id;
 UPDATE representations SET deleted = 1 WHERE rep_id = ?;
 
 -- name: live_chunks_of
-SELECT chunk_id, text_hash, embedding_status = 'ok' FROM chunks WHERE rep_id = ? AND deleted = 0;
+SELECT chunk_id, text_hash, embedding_status = 'ok', index_kind = 'code' FROM chunks WHERE rep_id = ? AND deleted = 0;
 
 -- name: put_chunk
 INSERT INTO chunks (chunk_id, rep_id, ordinal, text, context, text_hash, tokens_est, index_kind, embedding_status)
@@ -62,7 +72,17 @@ UPDATE chunks SET deleted = 1 WHERE chunk_id = ?;
 
 -- name: put_span
 INSERT INTO spans (chunk_id, span_kind, start, "end", extra_json) VALUES (?, ?, ?, ?, ?)
-ON CONFLICT (chunk_id) DO UPDATE SET span_kind = excluded.span_kind, start = excluded.start, "end" = excluded."end";
+ON CONFLICT (chunk_id) DO UPDATE SET
+    span_kind = excluded.span_kind, start = excluded.start, "end" = excluded."end", extra_json = excluded.extra_json;
+
+-- name: spans_to_check
+-- Everything that the checksum of a span is made of, in that order.
+SELECT c.chunk_id, r.rep_type, c.index_kind, c.context, c.text, c.text_hash, s.span_kind, s.start, s."end"
+FROM chunks c JOIN representations r USING (rep_id) JOIN spans s USING (chunk_id)
+WHERE c.chunk_id > ? ORDER BY c.chunk_id LIMIT ?;
+
+-- name: put_span_check
+UPDATE spans SET extra_json = ? WHERE chunk_id = ?;
 
 -- name: representation_text
 SELECT r.content, r.meta_json FROM representations r JOIN documents d USING (doc_id)
@@ -104,7 +124,9 @@ WHERE embedding_status = 'pending' AND deleted = 0 AND chunk_id > ? ORDER BY chu
 SELECT vector FROM embeddings WHERE model = ? AND text_hash = ?;
 
 -- name: put_embedding
-INSERT INTO embeddings (model, text_hash, vector) VALUES (?, ?, ?) ON CONFLICT DO NOTHING;
+-- In place of one that was damaged, or of the same.
+INSERT INTO embeddings (model, text_hash, vector) VALUES (?, ?, ?)
+ON CONFLICT (model, text_hash) DO UPDATE SET vector = excluded.vector WHERE vector <> excluded.vector;
 
 -- name: mark_embedded
 -- A passage that was buried while its vector was made is no passage with a vector.
@@ -121,7 +143,7 @@ UPDATE chunks SET embedding_status = 'pending' WHERE embedding_status = 'error' 
 SELECT chunk_id FROM chunks WHERE embedding_status = 'ok' AND deleted = 0 AND index_kind = ? ORDER BY chunk_id;
 
 -- name: vectors_of
-SELECT c.chunk_id, e.vector FROM chunks c JOIN embeddings e ON e.model = :model AND e.text_hash = c.text_hash
+SELECT c.chunk_id, e.text_hash, e.vector FROM chunks c JOIN embeddings e ON e.model = :model AND e.text_hash = c.text_hash
 WHERE c.embedding_status = 'ok' AND c.deleted = 0 AND c.index_kind = :kind ORDER BY c.chunk_id;
 
 -- name: counts
@@ -175,8 +197,18 @@ DELETE FROM representations;
 -- name: forget_documents
 DELETE FROM documents;
 
+-- name: living_chunks
+-- Of these, the passages that should have been read.
+SELECT c.chunk_id FROM json_each(?) wanted JOIN chunks c ON c.chunk_id = wanted.value
+LEFT JOIN representations r USING (rep_id) LEFT JOIN documents d USING (doc_id)
+WHERE c.deleted = 0 AND coalesce(d.deleted, 0) = 0;
+
+-- name: embed_again
+UPDATE chunks SET embedding_status = 'pending' WHERE chunk_id = ? AND embedding_status = 'ok';
+
 -- name: chunks_by_id
-SELECT c.chunk_id, d.rel_path, d.doc_type, r.rep_type, c.text, c.context, c.text_hash, s.span_kind, s.start, s."end"
+SELECT c.chunk_id, d.rel_path, d.doc_type, r.rep_type, c.text, c.context, c.text_hash, c.index_kind, s.extra_json,
+    s.span_kind, s.start, s."end"
 FROM json_each(?) wanted
 JOIN chunks c ON c.chunk_id = wanted.value
 JOIN representations r USING (rep_id) JOIN documents d USING (doc_id) JOIN spans s USING (chunk_id)

@@ -49,15 +49,16 @@ CREATE TABLE spans (
     span_kind TEXT NOT NULL,             -- lines | page | time
     start INTEGER NOT NULL,
     "end" INTEGER NOT NULL,
-    extra_json TEXT
+    extra_json TEXT                      -- {"crc32": …} of the row and of the passage it belongs to
 );
 
 -- Vectors by what they are of: a text that comes back, in this file or another, is not embedded again.
 CREATE TABLE embeddings (
     model TEXT NOT NULL,
     text_hash BLOB NOT NULL,
-    vector BLOB NOT NULL,                -- float16, little-endian
+    vector BLOB NOT NULL,                -- float16, little-endian; then a checksum
     PRIMARY KEY (model, text_hash)
 ) WITHOUT ROWID;
 
+-- Also the checksum of each value, under its key and `#`.
 CREATE TABLE settings (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;

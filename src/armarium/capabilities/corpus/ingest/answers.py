@@ -1,0 +1,84 @@
+"""What a worker process answers, as JSON. The server reads it in `checked_answers`, and believes none of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from armarium.capabilities.corpus.errors import ExtractFailed
+from armarium.capabilities.corpus.files.paths import MEMBER_MARK
+from armarium.capabilities.corpus.ingest.frames import framed
+from armarium.capabilities.corpus.ingest.prepared import (
+    Finished,
+    Outcome,
+    Prepared,
+    Refused,
+    Representation,
+    Unchanged,
+    Vanished,
+)
+
+_LONGEST_ERROR = 500
+
+PREPARED, UNCHANGED, VANISHED, REFUSED, FINISHED = "prepared", "unchanged", "vanished", "refused", "finished"
+
+
+def framed_answer(outcome: Outcome) -> bytes:
+    """An outcome on its way to the server. Text that JSON cannot hold makes it an error of that document."""
+    try:
+        return framed(_as_json(outcome))
+    except TypeError:
+        if not isinstance(outcome, Prepared):
+            raise
+        error = f"{ExtractFailed.code}: the text of the document is not Unicode"
+        return framed(_document(outcome, "error", error, with_text=False))
+
+
+def _as_json(outcome: Outcome) -> list[Any]:
+    match outcome:
+        case Prepared():
+            return _document(outcome, outcome.status, outcome.error, with_text=True)
+        case Unchanged():
+            return [UNCHANGED]
+        case Vanished():
+            return [VANISHED]
+        case Refused(shown_path, code, reason):
+            return [REFUSED, _member(shown_path), code, reason]
+        case Finished():
+            return [FINISHED]
+
+
+def _document(prepared: Prepared, status: str, error: str | None, *, with_text: bool) -> list[Any]:
+    """The file's own path, size and time are the server's to know; a member's are told."""
+    member = None
+    if prepared.container is not None:
+        member = [prepared.rel_path[len(prepared.container + MEMBER_MARK) :], prepared.size_bytes, prepared.mtime_ns]
+    return [
+        PREPARED,
+        member,
+        prepared.doc_type,
+        prepared.content_hash if with_text else "",
+        status,
+        " ".join(error.split())[:_LONGEST_ERROR] if error is not None else None,
+        [_representation(each) for each in prepared.representations] if with_text else [],
+        [[secret.rule, secret.line, secret.digest] for secret in prepared.secrets],
+    ]
+
+
+def _representation(representation: Representation) -> list[Any]:
+    """Passages go by column: checking a column costs a fraction of checking as many rows."""
+    meta = representation.meta
+    columns = [list(column) for column in zip(*representation.chunks, strict=True)] or [[]] * 7
+    texts, contexts, _, index_kinds, span_kinds, starts, ends = columns
+    return [
+        representation.rep_type,
+        representation.rep_hash,
+        meta["format"],
+        meta["title"],
+        meta.get("page_starts"),
+        representation.content,
+        [texts, contexts, index_kinds, span_kinds, starts, ends],
+    ]
+
+
+def _member(shown_path: str) -> str:
+    return shown_path.partition(MEMBER_MARK)[2]

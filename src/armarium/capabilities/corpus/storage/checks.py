@@ -1,0 +1,93 @@
+"""Checksums by which damaged rows are told from sound ones.
+
+Each row that a result shows has a checksum of its own. What a search looks through as a whole, all documents and all
+passages, has a tally: the sum of a mark for each live row, which changes with every transaction.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    import numpy
+    from numpy.typing import NDArray
+
+DOCUMENTS_TALLY: Final = "documents_tally"
+PASSAGES_TALLY: Final = "passages_tally"
+
+_MODULUS: Final = 1 << 64
+_FACTORS: Final = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9)
+_MIXERS: Final = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
+_CHECKED: Final = b"\x01"
+_CHECK_BYTES: Final = 4
+
+
+def span_check(
+    chunk_id: int,
+    rep_type: str,
+    kind: str,
+    context: str,
+    text: str,
+    text_hash: bytes,
+    span_kind: str,
+    start: int,
+    end: int,
+) -> str:
+    """What `extra_json` of a span holds: a checksum of everything that a hit shows, its document's path aside."""
+    shown = f"{chunk_id}\0{rep_type}\0{kind}\0{context}\0{text}\0{span_kind}\0{start}\0{end}\0".encode()
+    return f'{{"crc32":{zlib.crc32(text_hash, zlib.crc32(shown))}}}'
+
+
+def text_check(content: bytes | None, meta_json: str) -> int:
+    """A checksum of a representation's text as it is stored, and of what is known about it."""
+    return zlib.crc32(meta_json.encode(), zlib.crc32(content or b""))
+
+
+def setting_check(key: str, value: str) -> str:
+    """A checksum of a setting."""
+    return str(zlib.crc32(f"{key}\0{value}".encode()))
+
+
+def sealed_vector(text_hash: bytes, vector: bytes) -> bytes:
+    """A vector with its checksum. The length tells it from one without: 16 bits a number make an even one."""
+    return vector + zlib.crc32(vector, zlib.crc32(text_hash)).to_bytes(_CHECK_BYTES, "little") + _CHECKED
+
+
+def unsealed_vector(text_hash: bytes, stored: bytes) -> bytes | None:
+    """The vector; None when it is damaged. One that an earlier version stored is taken as it is."""
+    if len(stored) % 2 == 0:
+        return stored or None
+    vector = stored[: -_CHECK_BYTES - 1]
+    return vector if sealed_vector(text_hash, vector) == stored else None
+
+
+def document_mark(doc_id: int, rel_path: str, doc_type: str) -> int:
+    """What a live document adds to the tally of documents."""
+    row = f"{doc_id}\0{rel_path}\0{doc_type}".encode("utf-8", "surrogatepass")
+    return int.from_bytes(hashlib.blake2b(row, digest_size=8).digest(), "little")
+
+
+def passage_mark(chunk_id: int, doc_id: int, is_code: int) -> int:
+    """What a live passage adds to the tally of passages."""
+    mixed = sum(value * factor for value, factor in zip((chunk_id, doc_id, is_code), _FACTORS, strict=True)) % _MODULUS
+    for mixer in _MIXERS:
+        mixed = (mixed ^ (mixed >> 30)) * mixer % _MODULUS
+    return mixed ^ (mixed >> 31)
+
+
+def passages_tally(rows: NDArray[numpy.int64]) -> int:
+    """The tally of passages, each a row of id, document, and whether it is code."""
+    import numpy
+
+    mixed = (rows.astype(numpy.uint64) * numpy.array(_FACTORS, numpy.uint64)).sum(axis=1, dtype=numpy.uint64)
+    for mixer in _MIXERS:
+        mixed = (mixed ^ (mixed >> numpy.uint64(30))) * numpy.uint64(mixer)
+    mixed ^= mixed >> numpy.uint64(31)
+    return int(mixed.sum(dtype=numpy.uint64))
+
+
+def tally(value: int) -> str:
+    """A tally as it is stored."""
+    return str(value % _MODULUS)

@@ -1,0 +1,194 @@
+"""A parser that was taken over by a file holds that file and nothing else, and its answers are not believed."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from armarium.capabilities.corpus.ingest import worker_process
+from armarium.capabilities.corpus.ingest.instructions import Instructions
+from armarium.capabilities.corpus.ingest.prepared import Finished, Outcome, Prepared, Wanted
+from armarium.capabilities.corpus.ingest.preparers import Preparers
+from armarium.capabilities.corpus.ingest.worker_process import Patience, WorkerSetup
+from armarium.foundation.files.confine import ConfinedRoot
+from armarium.foundation.process_isolation import available_isolation
+
+CANARY = "canary-5f1c0c9e"
+IMPATIENT = Patience(cpu_s=2.0, cpu_s_per_megabyte=0.0, wall_factor=2.0)
+KEPT = {
+    "LC_ALL",
+    "LD_LIBRARY_PATH",
+    "PYTHONHOME",
+    "PYTHONNOUSERSITE",
+    "PYTHONPATH",
+    "PYTHONPLATLIBDIR",
+    "PYTHONUSERBASE",
+}
+MISTRUSTED = "EXTRACT_FAILED: the extractor gave an answer that cannot be right"
+
+needs_all_of_it = pytest.mark.skipif(
+    not available_isolation().is_complete, reason="the kernel has no Landlock or no seccomp"
+)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    directory = tmp_path / "root"
+    directory.mkdir()
+    return directory
+
+
+@pytest.fixture
+def taken_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers run the attacker's code once they are locked down."""
+    monkeypatch.setattr(worker_process, "_MODULE", "support.taken_over_worker")
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+
+
+@contextmanager
+def pool(root: Path, *, size: int = 1, patience: Patience | None = None) -> Generator[Preparers]:
+    setup = WorkerSetup(Instructions((), ()), 1024**3)
+    with ConfinedRoot(str(root)) as confined:
+        opened = Preparers(confined, setup, size=size, at_once=1, patience=patience)
+        try:
+            yield opened
+        finally:
+            opened.close()
+
+
+def prepared(root: Path, name: str, content: str = "x", patience: Patience | None = None) -> list[Prepared]:
+    (root / name).write_text(content)
+    with pool(root, patience=patience) as workers:
+        return [each for each in workers.prepare([Wanted(name)]) if isinstance(each, Prepared)]
+
+
+def answered(root: Path, name: str, content: str = "x") -> Any:
+    (document,) = prepared(root, name, content)
+    assert document.error is None
+    return json.loads(document.representations[0].chunks[0].text)
+
+
+@needs_all_of_it
+def test_a_taken_over_worker_reaches_no_file_no_network_and_no_process(
+    root: Path, tmp_path: Path, taken_over: None
+) -> None:
+    outside, neighbour = tmp_path / "outside.txt", root / "secret.token"
+    for file in (outside, neighbour):
+        file.write_text(CANARY)
+    paths = {"outside": str(outside), "neighbour": str(neighbour), "root": str(root)}
+    tried = answered(root, "try.json", json.dumps(paths))
+    assert len(tried) >= 20
+    assert {what: result for what, result in tried.items() if result == "done"} == {}
+    assert outside.read_text() == CANARY
+    assert not (root / "planted.md").exists()
+
+
+def test_a_worker_starts_without_the_servers_environment_descriptors_and_directory(
+    root: Path, tmp_path: Path, taken_over: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("MISTRAL_API_KEY", "AWS_SECRET_ACCESS_KEY", "DIR2MCP_AUTH_TOKEN", "PYTHONCANARY", "HOME", "PATH"):
+        monkeypatch.setenv(name, f"/{CANARY}/{name}")
+    monkeypatch.chdir(tmp_path)
+    with ExitStack() as opened:
+        for _ in range(20):
+            fd = os.open(tmp_path, os.O_RDONLY)
+            opened.callback(os.close, fd)
+            # Whoever opened it may have meant it for a child of their own.
+            os.set_inheritable(fd, True)
+        seen = answered(root, "look.txt")
+    assert set(seen["environment"]) <= KEPT
+    assert CANARY not in json.dumps(seen).replace(str(tmp_path), "")
+    # Standard input, output and error, the way back, and the file.
+    assert len(seen["descriptors"]) <= 5
+    assert seen["directory"] == "/"
+
+
+def test_relative_entries_of_pythonpath_do_not_reach_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(["", ".", "src", "/absolute"]))
+    assert worker_process.worker_environment()["PYTHONPATH"] == "/absolute"
+
+
+@pytest.mark.parametrize("name", ["loop.txt", "wait.txt", "trickle.txt"])
+def test_files_behind_one_that_never_ends_go_to_other_workers(root: Path, taken_over: None, name: str) -> None:
+    others = [f"{number:02}.md" for number in range(40)]
+    for each in (name, *others):
+        (root / each).write_text(f"# {each}\n\nText of {each}.\n")
+    # One that ends only when everything else is done: whoever waits for it waits for ever.
+    patience = Patience(cpu_s=3600, slow_cpu_s=0.2, slow_wall_s=1.0)
+    done = threading.Event()
+    outcomes: list[Outcome] = []
+    with pool(root, size=2, patience=patience) as workers:
+
+        def collect() -> None:
+            for outcome in workers.prepare(Wanted(each) for each in (name, *others)):
+                outcomes.append(outcome)
+                if {each.rel_path for each in outcomes if isinstance(each, Finished)} == set(others):
+                    done.set()
+
+        thread = threading.Thread(target=collect)
+        thread.start()
+        assert done.wait(120)
+    thread.join(30)
+    assert sorted(each.rel_path for each in outcomes if isinstance(each, Prepared)) == others
+
+
+def test_a_worker_that_computes_for_too_long_is_killed_however_busy_the_machine_is(
+    root: Path, taken_over: None
+) -> None:
+    patience = Patience(cpu_s=0.5, cpu_s_per_megabyte=0.0, wall_factor=1000.0)
+    (document,) = prepared(root, "loop.txt", patience=patience)
+    assert document.error == "EXTRACT_FAILED: extracting took longer than 0.5 seconds of CPU time"
+
+
+@pytest.mark.parametrize("name", ["wait.txt", "trickle.txt"])
+def test_a_worker_that_waits_for_too_long_is_killed(root: Path, taken_over: None, name: str) -> None:
+    (document,) = prepared(root, name, patience=IMPATIENT)
+    assert document.error == "EXTRACT_FAILED: extracting took longer than 4 seconds"
+
+
+@pytest.mark.parametrize("name", ["flood.txt", "long.txt"])
+def test_a_worker_that_sends_too_much_is_killed(root: Path, taken_over: None, name: str) -> None:
+    documents = prepared(root, name)
+    assert documents[-1].error == MISTRUSTED
+    assert (documents[-1].status, documents[-1].representations) == ("error", ())
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "unchanged",
+        [],
+        {},
+        ["finished", 1],
+        ["prepared", None, "text", "", "ok", None, []],
+        ["prepared", None, "no such type", "", "ok", None, [], []],
+        ["prepared", ["../../etc/passwd", 1, 1], "text", "", "ok", None, [], []],
+        ["prepared", ["/etc/passwd", 1, 1], "text", "", "ok", None, [], []],
+        ["prepared", ["a.md", -1, 1], "text", "", "ok", None, [], []],
+        ["prepared", None, "text", "", "error", "no code", [], []],
+        ["refused", "a\u0000b", "EXTRACT_FAILED", "why"],
+    ],
+    ids=repr,
+)
+def test_an_answer_that_cannot_be_right_is_an_error_of_the_file(root: Path, taken_over: None, message: Any) -> None:
+    documents = prepared(root, "raw.json", json.dumps(message))
+    assert [(each.rel_path, each.error) for each in documents] == [("raw.json", MISTRUSTED)]
+
+
+def test_a_file_after_a_worker_that_was_killed_is_prepared(root: Path, taken_over: None) -> None:
+    for name in ("long.txt", "good.md"):
+        (root / name).write_text("# Good\n\nText.\n")
+    with pool(root) as workers:
+        documents = {
+            each.rel_path: each.error
+            for each in workers.prepare([Wanted("long.txt"), Wanted("good.md")])
+            if isinstance(each, Prepared)
+        }
+    assert documents == {"long.txt": MISTRUSTED, "good.md": None}
