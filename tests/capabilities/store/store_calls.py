@@ -7,6 +7,7 @@ from typing import Any
 
 from armarium.capabilities.store.database import Database
 from armarium.capabilities.store.model import ChunkEntry, Scope
+from armarium.capabilities.store.search import Found
 from armarium.capabilities.store.service import Store
 from armarium.capabilities.store.settings import StoreSettings
 from armarium.capabilities.store.tools import store_tools
@@ -24,12 +25,13 @@ class FoundNothing:
     def __init__(self) -> None:
         self.asked: list[tuple[Any, ...]] = []
         self.found: list[ChunkEntry] = []
+        self.notice: str | None = None
 
     async def search(
         self, tenant: str, project: str, query: str, path_prefix: str, limit: int, key: str | None
-    ) -> list[ChunkEntry]:
+    ) -> Found:
         self.asked.append((tenant, project, query, path_prefix, limit, key))
-        return self.found
+        return Found(self.found, self.notice)
 
 
 class _Cloakroom:

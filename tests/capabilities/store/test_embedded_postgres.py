@@ -188,6 +188,27 @@ async def test_nobody_is_a_superuser_over_the_socket(place: Place) -> None:
             await asyncpg.connect(dsn, user="postgres")
 
 
+def test_neither_the_keeper_nor_the_server_sees_the_environment_of_who_started_them(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOMEBODYS_API_KEY", SECRET)
+    place.user()
+    for process in (place.keeper(), place.server()):
+        assert SECRET not in Path(f"/proc/{process.pid}/environ").read_text()
+        assert "PATH=" in Path(f"/proc/{process.pid}/environ").read_text()
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022])
+def test_directories_above_are_made_for_their_owner_alone(tmp_path: Path, umask: int) -> None:
+    before = os.umask(umask)
+    try:
+        Home(tmp_path / "state" / "armarium" / "postgres").prepare()
+    finally:
+        os.umask(before)
+    made = [tmp_path / "state", tmp_path / "state" / "armarium", tmp_path / "state" / "armarium" / "postgres"]
+    assert [each.stat().st_mode & 0o777 for each in made] == [0o700] * 3
+
+
 async def test_what_the_block_raises_stays_what_it_is(place: Place) -> None:
     with pytest.raises(LookupError):
         async with embedded_postgres(place.home.root):

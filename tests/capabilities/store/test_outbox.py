@@ -6,6 +6,7 @@ import asyncio
 import random
 import re
 import secrets
+from collections import Counter
 from collections.abc import AsyncGenerator
 
 import pytest
@@ -13,7 +14,7 @@ import pytest
 from armarium.capabilities.store.database import ALL_TENANTS, Database
 from armarium.capabilities.store.model import Scope
 from armarium.capabilities.store.outbox import Depth, IndexJob, Outbox, Stage
-from support.outbox import clear_jobs, enqueue, job_row, set_job, statuses
+from support.outbox import clear_jobs, enqueue, enqueue_many, job_row, set_job, statuses
 
 LEASE_S = 60.0
 BACKOFF_S = 100.0
@@ -50,12 +51,60 @@ async def test_a_claimed_job_says_what_to_do_and_for_whom(outbox: Outbox, databa
     assert 0 < row["lease_s"] <= LEASE_S
 
 
-async def test_jobs_are_claimed_oldest_first_over_all_tenants(outbox: Outbox, database: Database) -> None:
-    ids = [await enqueue(database, secrets.token_hex(32), f"/{n}") for n in range(5)]
+async def test_the_jobs_of_a_tenant_are_claimed_oldest_first(outbox: Outbox, database: Database, tenant: str) -> None:
+    ids = [await enqueue(database, tenant, f"/{n}") for n in range(5)]
     await set_job(database, ids[3], "available_at = now() - interval '1 hour'")
     assert [job.id for job in await outbox.claim("words", 2)] == [ids[3], ids[0]]
     assert [job.id for job in await outbox.claim("words", 10)] == [ids[1], ids[2], ids[4]]
     assert await outbox.claim("words", 10) == []
+
+
+@pytest.mark.parametrize("stage", STAGES)
+async def test_tenants_take_turns_however_many_jobs_one_of_them_has_waiting(
+    outbox: Outbox, database: Database, stage: Stage
+) -> None:
+    crowd, others = secrets.token_hex(32), [secrets.token_hex(32) for _ in range(7)]
+    await enqueue_many(database, crowd, 1_000, stage)
+    for other in others:
+        await enqueue_many(database, other, 2, stage)
+    claims = [await outbox.claim(stage, 4) for _ in range(4)]
+    # Eight tenants, four in each claim: everybody has had two turns.
+    assert Counter(job.scope.apikey_hash for jobs in claims for job in jobs) == dict.fromkeys([crowd, *others], 2)
+
+
+async def test_a_claim_is_divided_among_the_tenants_that_have_work_and_none_of_it_stays_unused(
+    outbox: Outbox, database: Database, tenant: str
+) -> None:
+    crowd = secrets.token_hex(32)
+    await enqueue_many(database, crowd, 100)
+    await enqueue_many(database, tenant, 1)
+    jobs = await outbox.claim("words", 10)
+    assert Counter(job.scope.apikey_hash for job in jobs) == {crowd: 5, tenant: 1}
+    # Worked on in this order: nobody waits for all jobs of another tenant.
+    assert tenant in {job.scope.apikey_hash for job in jobs[:2]}
+    assert Counter(job.scope.apikey_hash for job in await outbox.claim("words", 10)) == {crowd: 10}
+
+
+async def test_tenants_whose_work_is_not_due_or_with_others_hold_nobody_up(
+    outbox: Outbox, database: Database, tenant: str
+) -> None:
+    for _ in range(10):
+        blocked, later = secrets.token_hex(32), secrets.token_hex(32)
+        await enqueue(database, blocked, "/a")
+        await outbox.claim("words", 10)
+        await enqueue(database, blocked, "/a")
+        await set_job(database, await enqueue(database, later, "/a"), "available_at = now() + interval '1 hour'")
+    ids = [await enqueue(database, tenant, f"/{n}") for n in range(3)]
+    for job_id in ids:
+        assert [job.id for job in await outbox.claim("words", 1)] == [job_id]
+
+
+async def test_tenants_can_be_passed_over(outbox: Outbox, database: Database, tenant: str) -> None:
+    crowd = secrets.token_hex(32)
+    await enqueue_many(database, crowd, 100)
+    await enqueue_many(database, tenant, 1)
+    assert [job.scope.apikey_hash for job in await outbox.claim("words", 10, skip=[crowd])] == [tenant]
+    assert await outbox.claim("words", 10, skip=[crowd]) == []
 
 
 async def test_a_job_waits_for_its_time_and_the_wait_is_told(outbox: Outbox, database: Database, tenant: str) -> None:
@@ -95,7 +144,7 @@ async def test_the_same_path_of_another_tenant_or_project_is_another_path(outbox
         await enqueue(database, other, "/a"),
         await enqueue(database, one, "/a", project="q"),
     ]
-    assert [(job.id, job.superseded) for job in await outbox.claim("words", 10)] == [(job_id, ()) for job_id in ids]
+    assert {(job.id, job.superseded) for job in await outbox.claim("words", 10)} == {(job_id, ()) for job_id in ids}
 
 
 async def test_a_path_that_is_worked_on_is_left_alone(outbox: Outbox, database: Database, tenant: str) -> None:
@@ -386,32 +435,45 @@ async def test_no_path_is_ever_with_two_workers_of_a_stage_nor_goes_back_in_time
 
 
 @pytest.mark.parametrize("stage", STAGES)
-async def test_claims_walk_along_the_queue_whatever_the_statistics_say(
-    outbox: Outbox, database: Database, tenant: str, stage: Stage
+async def test_a_claim_reads_only_what_it_takes_whatever_the_statistics_say(
+    outbox: Outbox, database: Database, stage: Stage
 ) -> None:
+    tenants = [secrets.token_hex(32) for _ in range(200)]
+    for waiting in STAGES:
+        await enqueue_many(database, tenants[0], 3_000, waiting)
+        for tenant in tenants[1:]:
+            await enqueue_many(database, tenant, 1, waiting)
+    plan = await claim_plan(database, stage, batch=5)
+    scans = [line for line in plan if re.search(r" Scan (using|on) \S+ on mcp_file_index_jobs|Seq Scan", line)]
+    assert len(scans) >= 8
+    for scan in scans:
+        assert "never executed" in scan or re.search(r"rows=[0-5](\.00)? ", scan), scan
+    assert not [line for line in plan if "Rows Removed" in line]
+    assert not [line for line in plan if "idx_mcp_file_index_jobs_pending" in line]
+
+
+async def claim_plan(database: Database, stage: Stage, *, batch: int) -> list[str]:
+    """How the database goes about a claim, as the function runs it."""
+    values = {
+        "of_stage": ("text", stage),
+        "batch": ("int", batch),
+        "claim": ("text", "w"),
+        "lease_s": ("float8", LEASE_S),
+        "after_tenant": ("bpchar", "8" * 64),
+        "skipped": ("bpchar[]", []),
+    }
     async with database.writing(ALL_TENANTS) as connection:
-        # Those of the other stage came first, and are not to be passed.
-        await connection.execute(
-            "INSERT INTO mcp_file_index_jobs (apikey_hash, project, file_path, operation, stage, available_at) "
-            "SELECT $1, 'p', '/' || n, 'UPSERT', stage, now() - make_interval(secs => (stage <> $2)::int) "
-            "FROM generate_series(1, 3000) AS n CROSS JOIN unnest(ARRAY['words', 'vectors']) AS stage",
-            tenant,
-            stage,
-        )
         function = await connection.fetchrow(
-            "SELECT prosrc, proconfig FROM pg_proc WHERE proname = 'mcp_file_claim_jobs'"
+            "SELECT prosrc, proconfig FROM pg_proc WHERE proname = 'mcp_file_claim_in_turn'"
         )
         assert function is not None
         for setting in function["proconfig"]:
             await connection.execute(f"SET LOCAL {setting}")
         claim = re.search(r"RETURN QUERY(.*?);", function["prosrc"], re.DOTALL)
         assert claim
-        arguments = {"of_stage": "$1::text", "batch": "$2::int", "claim": "$3::text", "lease_s": "$4::float8"}
-        statement = re.sub(rf"\b({'|'.join(arguments)})\b", lambda name: arguments[name[1]], claim[1])
-        plan = await connection.fetch(f"EXPLAIN (ANALYZE, COSTS OFF) {statement}", stage, 5, "w", LEASE_S)
-    lines = [row[0] for row in plan]
-    (due,) = [line for line in lines if " due " in line]
-    assert "Index Scan using idx_mcp_file_index_jobs_due" in due
-    assert "rows=5.00" in due or "rows=5 " in due
-    assert not [line for line in lines if "Rows Removed" in line]
-    assert not [line for line in lines if "idx_mcp_file_index_jobs_pending" in line]
+        numbered = {name: f"${place}::{kind}" for place, (name, (kind, _)) in enumerate(values.items(), 1)}
+        statement = re.sub(rf"\b({'|'.join(values)})\b", lambda name: numbered[name[1]], claim[1])
+        plan = await connection.fetch(
+            f"EXPLAIN (ANALYZE, COSTS OFF) {statement}", *(value for _, value in values.values())
+        )
+    return [row[0] for row in plan]

@@ -305,7 +305,7 @@ async def test_without_search_nothing_is_queued_and_no_key_laid_aside(database: 
     await files.ok("delete", path="/b")
     assert await files.jobs() == []
     assert (files.kept, files.rung) == ([], 0)
-    assert await files.code("search", query="x") == "PERMISSION_DENIED"
+    assert await files.code("search", query="x") == "SEARCH_BACKEND_ERROR"
 
 
 async def test_a_write_lays_the_callers_key_aside_for_its_job(database: Database, tenant: str) -> None:

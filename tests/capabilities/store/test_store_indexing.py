@@ -384,6 +384,21 @@ async def test_words_bring_the_vectors_that_are_known(
     assert await texts(database, scope) == [("/a", "said before"), ("/b", "said before")]
 
 
+async def test_a_long_file_can_be_embedded_a_part_at_a_time(
+    database: Database, files: StoredFiles, index: FileIndex, scope: Scope, words: WordVectors
+) -> None:
+    await files.write("/a", LONG)
+    await index.write_words(scope, "/a")
+    turns = 1
+    while not await index.embed(scope, "/a", None, most=5):
+        assert len(words.embedded) == 5 * turns
+        turns += 1
+    found = await passages(database, scope)
+    assert turns > 1
+    assert sorted(words.embedded) == sorted(row["chunk_content"] for row in found)
+    assert await index.write_words(scope, "/a") == Words(new=False, embedded=True)
+
+
 async def test_a_text_that_several_files_wait_for_is_embedded_once(
     database: Database, files: StoredFiles, index: FileIndex, scope: Scope, words: WordVectors
 ) -> None:

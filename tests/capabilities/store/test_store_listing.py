@@ -106,7 +106,7 @@ async def test_a_listing_jumps_over_what_it_does_not_show(database: Database, te
     statement = queries("armarium.capabilities.store.sql", "files.sql")["first_files"]
     for depth, rows in ((1, 10), (2, 100)):
         async with database.reading(tenant) as connection:
-            where = (tenant, "p", "", depth, rows)
+            where = (tenant, "p", "", depth, rows, "/", "0")
             plan = [row[0] for row in await connection.fetch(f"EXPLAIN (ANALYZE, TIMING OFF) {statement}", *where)]
         scans = [number for number, line in enumerate(plan) if "Scan" in line and "mcp_files" in line]
         assert len(scans) == 2

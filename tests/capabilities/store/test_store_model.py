@@ -233,6 +233,7 @@ def store_machine(runner: asyncio.Runner, database: Database) -> type[RuleBasedS
     return Machine
 
 
+@pytest.mark.hypothesis  # for `make soak`: it runs what is marked so with random examples
 @pytest.mark.timeout(600)
 def test_any_sequence_of_calls_does_what_a_dictionary_does(store_dsn: str) -> None:
     with asyncio.Runner() as runner:

@@ -117,26 +117,16 @@ async def test_no_path_gets_longer_than_a_path_may_be(files: Files) -> None:
     assert await moved(files, "/d", "/" + "z" * (512 - 402)) == 2
 
 
-async def test_each_moved_file_is_taken_out_of_the_index_and_put_in_again(database: Database, tenant: str) -> None:
+async def test_a_rename_is_one_job_however_many_files_it_moves(database: Database, tenant: str) -> None:
     files = Files(database, tenant, key="sk-secret")
-    await files.put("/d/1", "/d/2", "/d/3")
-    await moved(files, "/d", "/e")
-    jobs = (await files.jobs())[3:]
-    assert sorted(job[:2] for job in jobs) == [
-        ("DELETE", "/d/1"), ("DELETE", "/d/2"), ("DELETE", "/d/3"),
-        ("UPSERT", "/e/1"), ("UPSERT", "/e/2"), ("UPSERT", "/e/3"),
-    ]  # fmt: skip
-    # Whoever works on a job takes its key away, so each has one of its own.
-    references = [reference for operation, _, reference in jobs if operation == "UPSERT"]
-    assert len(set(references)) == 3
-    assert None not in references
-    assert {reference for operation, _, reference in jobs if operation == "DELETE"} == {None}
-
-
-async def test_a_replaced_file_is_indexed_as_what_replaced_it(files: Files) -> None:
-    await files.put("/a", "/b")
-    await moved(files, "/a", "/b", overwrite=True)
-    assert (await files.jobs())[2:] == [("DELETE", "/a", None), ("UPSERT", "/b", None)]
+    await files.put("/d/1", "/d/2", "/d/sub/3")
+    assert await moved(files, "/d", "/e") == 3
+    (job,) = (await files.jobs())[3:]
+    assert job[:2] == ("MOVE", "/e")
+    assert job[2] is not None, "the caller's key waits for the files that are not indexed yet"
+    await moved(files, "/e/1", "/e/2", overwrite=True)
+    (job,) = (await files.jobs())[4:]
+    assert job[:2] == ("MOVE", "/e/2")
 
 
 async def test_history_moves_along_and_stays_with_what_was_replaced(files: Files) -> None:

@@ -69,6 +69,17 @@ async def test_every_tool_has_a_route(database: Database, tenant: str) -> None:
     assert {route.tool.name for route in store_routes(tools)} == {tool.name for tool in tools}
 
 
+async def test_a_change_with_a_request_id_is_made_once(served: Served) -> None:
+    for _ in range(2):
+        added = await served.http.patch(FILE, params={"path": "/a.md"}, json={"content": "tea", "request_id": "r1"})
+        assert (added.status_code, added.json()) == (200, {"bytes_written": 3, "version": 1, "size": 3})
+    other = await served.http.patch(FILE, params={"path": "/a.md"}, json={"content": "milk", "request_id": "r1"})
+    assert (other.status_code, other.json()["code"]) == (400, "INVALID_QUERY")
+    for _ in range(2):
+        deleted = await served.http.delete(FILE, params={"path": "/a.md", "request_id": "r2"})
+        assert (deleted.status_code, deleted.json()) == (200, {"deleted_count": 1})
+
+
 async def test_a_file_is_written_whole_however_often_it_is_put(served: Served) -> None:
     for version in (1, 2):
         written = await served.put("/a.md", "tea")

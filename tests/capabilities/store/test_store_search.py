@@ -36,6 +36,8 @@ class Project:
         self.files = StoredFiles(database, scope)
         self.index = FileIndex(database, models)
         self.rerank_failures = 0
+        self.notice: str | None = None
+        """What the last search said about itself."""
         self.engine = FileSearch(database, models, rules or SearchRules(), on_rerank_failure=self._rerank_failed)
 
     def _rerank_failed(self) -> None:
@@ -49,7 +51,9 @@ class Project:
         self, query: str, prefix: str = "", *, limit: int = 5, project: str | None = None, key: str | None = "key"
     ) -> list[ChunkEntry]:
         scope = self.scope
-        return await self.engine.search(scope.apikey_hash, project or scope.project, query, prefix, limit, key)
+        found = await self.engine.search(scope.apikey_hash, project or scope.project, query, prefix, limit, key)
+        self.notice = found.notice
+        return list(found.passages)
 
     async def found(self, query: str, prefix: str = "", *, limit: int = 5, project: str | None = None) -> list[str]:
         return [entry.file_path for entry in await self.search(query, prefix, limit=limit, project=project)]

@@ -8,9 +8,11 @@ import pytest
 from store_calls import Files
 
 from armarium.capabilities.store.database import Database
+from armarium.capabilities.store.entry import described_tools
 from armarium.capabilities.store.errors import SearchBackendError
 from armarium.capabilities.store.model import ChunkEntry, Scope
-from armarium.capabilities.store.tools import store_tools
+from armarium.capabilities.store.tools import STORE_ERRORS, store_tools
+from armarium.foundation.errors import DeadlineExceeded
 
 HUGE = "x" * 100_000
 
@@ -38,8 +40,8 @@ async def test_the_contracts_tools_and_two_more_are_served(files: Files) -> None
     assert defaults["file_write"].items() >= {"content_encoding": "utf-8", "offset": 0, "mode": "APPEND"}.items()
     assert defaults["file_delete"] == {"recursive": False}
     assert defaults["file_rename"] == {"overwrite": False}
-    assert defaults["file_list"] == {"path": "", "depth": 1}
-    assert defaults["file_search"] == {"path_prefix": ""}
+    assert defaults["file_list"] == {"path": "", "depth": 1, "limit": 256}
+    assert defaults["file_search"] == {"path_prefix": "", "limit": 5}
 
 
 async def test_a_read_file_comes_as_it_is_and_what_is_known_of_it_behind(files: Files) -> None:
@@ -195,3 +197,13 @@ async def test_a_project_others_are_changing_is_busy(files: Files, database: Dat
         await files.put("/a", project="other")
     assert (refused["code"], refused["retryable"]) == ("RESOURCE_BUSY", True)
     assert files.mutations[0] == ("file_write", "RESOURCE_BUSY")
+
+
+def test_a_tool_that_replaces_a_file_says_so() -> None:
+    destructive = {tool.name for tool in described_tools() if tool.destructive}
+    assert destructive == {"file_write", "file_delete", "file_rename", "file_restore"}
+
+
+async def test_a_call_past_its_deadline_ends_with_a_code_of_the_contract() -> None:
+    told = STORE_ERRORS.translate(DeadlineExceeded("the call took longer than 300 seconds and was stopped"))
+    assert (told.code, told.retryable) == ("RESOURCE_BUSY", True)

@@ -28,7 +28,7 @@ from armarium.capabilities.store.outbox import Depth, Outbox
 from armarium.capabilities.store.worker import Observers, work
 from armarium.foundation.errors import ArmariumError
 from armarium.providers.errors import OpenAIAuth, OpenAIRateLimited, OpenAIUnavailable
-from support.outbox import clear_jobs, enqueue, job_row, set_job, stages, statuses, until
+from support.outbox import clear_jobs, enqueue, enqueue_many, job_row, last_job, set_job, stages, statuses, until
 from support.redis import everything_in, running_redis
 
 NEVER_S = 3600.0
@@ -53,14 +53,19 @@ class Indexed:
         """Paths whose words were written."""
         self.known: set[str] = set()
         """Paths whose vectors are all known."""
+        self.turns_needed: dict[str, int] = {}
+        """In how many turns a path is embedded, where that is more than one."""
 
     async def write_words(self, scope: Scope, path: str) -> Words:
         new = path not in self.written
         self.written.append(path)
         return Words(new=new, embedded=path in self.known)
 
-    async def embed(self, scope: Scope, path: str, key: str | None) -> None:
+    async def embed(self, scope: Scope, path: str, key: str | None, *, most: int | None = None) -> bool:
         await self._do("index", scope, path, key)
+        left = self.turns_needed.get(path, 1) - 1
+        self.turns_needed[path] = left
+        return left <= 0 or most is None
 
     async def forget(self, scope: Scope, path: str) -> None:
         await self._do("forget", scope, path, None)
@@ -258,6 +263,60 @@ async def test_words_do_not_wait_for_the_vectors_of_others(crew: Crew, database:
         crew.bell.ring()
         await until(lambda: "/later" in index.written)
         assert len(index.calls) == 1
+
+
+async def test_the_words_of_a_tenant_do_not_wait_for_those_of_a_crowd(
+    crew: Crew, database: Database, tenant: str
+) -> None:
+    crowd = secrets.token_hex(32)
+
+    async def endless(path: str) -> None:
+        if path.startswith("/many/"):
+            await anyio.sleep_forever()
+
+    index = Indexed(endless)
+    await enqueue_many(database, crowd, 50, operation="DELETE")
+    async with crew.working(index):
+        # All slots that one tenant may have are taken, and as many jobs as are claimed at once wait for them.
+        await until(lambda: len(index.calls) == 4)
+        await enqueue(database, tenant, "/a", "DELETE")
+        crew.bell.ring()
+        await crew.settled(tenant, "done")
+
+
+async def test_a_long_file_is_embedded_in_turns_with_the_files_of_others(
+    crew: Crew, database: Database, tenant: str
+) -> None:
+    others = secrets.token_hex(32)
+    may_go_on = anyio.Event()
+
+    async def deed(path: str) -> None:
+        if path == "/long" and index.paths.count("/long") > 1:
+            await may_go_on.wait()
+
+    index = Indexed(deed)
+    index.turns_needed["/long"] = 3
+    await enqueue(database, tenant, "/long")
+    await enqueue(database, others, "/short")
+    async with crew.working(index, workers=1):
+        await crew.settled(others, "done")
+        assert await statuses(database, tenant) != ["done"]
+        may_go_on.set()
+        await crew.settled(tenant, "done")
+    assert index.paths.count("/long") == 3
+    assert (await job_row(database, await last_job(database, tenant)))["retry_count"] == 0
+
+
+async def test_with_a_callers_key_a_long_file_is_embedded_at_once(
+    crew: Crew, database: Database, tenant: str, credentials: SealedCredentials
+) -> None:
+    index = Indexed()
+    index.turns_needed["/long"] = 3
+    reference = await credentials.keep(CANARY, Scope(tenant, "p"))
+    await enqueue(database, tenant, "/long", reference=reference)
+    async with crew.working(index, credentials):
+        await crew.settled(tenant, "done")
+    assert index.paths == ["/long"]
 
 
 async def test_only_what_is_worked_on_and_the_next_are_held_and_the_rest_is_anybodys(

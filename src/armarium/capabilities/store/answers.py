@@ -9,8 +9,9 @@ from typing_extensions import TypedDict
 
 from armarium.capabilities.store.history import Version
 from armarium.capabilities.store.listing import Listing
-from armarium.capabilities.store.model import ChunkEntry, FileEntry, FileType
+from armarium.capabilities.store.model import FileEntry, FileType
 from armarium.capabilities.store.reading import Slice
+from armarium.capabilities.store.search import Found
 from armarium.foundation.telemetry import timestamp
 
 NO_TIME = "0001-01-01T00:00:00Z"
@@ -75,6 +76,7 @@ class Chunk(TypedDict):
 
 class Chunks(TypedDict):
     chunks: list[Chunk]
+    notice: NotRequired[str]
 
 
 class KeptVersion(TypedDict):
@@ -122,9 +124,9 @@ def entries_answer(listing: Listing) -> Entries:
     return {"entries": [_entry(entry) for entry in listing.entries], "has_more": listing.has_more}
 
 
-def chunks_answer(chunks: list[ChunkEntry]) -> Chunks:
+def chunks_answer(found: Found) -> Chunks:
     """Passages, best first."""
-    return {
+    answer: Chunks = {
         "chunks": [
             {
                 "file_path": chunk.file_path,
@@ -134,9 +136,12 @@ def chunks_answer(chunks: list[ChunkEntry]) -> Chunks:
                 "score": chunk.score,
                 "project": chunk.project,
             }
-            for chunk in chunks
+            for chunk in found.passages
         ]
     }
+    if found.notice is not None:
+        answer["notice"] = found.notice
+    return answer
 
 
 def versions_answer(versions: list[Version]) -> Versions:

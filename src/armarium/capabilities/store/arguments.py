@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, Field
 
 from armarium.capabilities.store.model import WriteMode
 from armarium.foundation.tools import Args
@@ -34,6 +34,15 @@ class AtPath(InProject):
     """Path in the project, like /notes/today.md; "" is the project's root."""
 
 
+class Repeatable(Args):
+    """A change that can be asked for again without being made again."""
+
+    request_id: str | None = None
+    """An id of your choice for this change, 1 to 128 characters, such as a UUID. If no answer comes, send the same call
+    with the same id again: the change is made once, and you get its answer. Remembered for a day; use a new id for each
+    change."""
+
+
 class ReadArgs(AtPath):
     """Which bytes."""
 
@@ -43,7 +52,7 @@ class ReadArgs(AtPath):
     """Number of bytes; -1 reads to the end."""
 
 
-class WriteArgs(AtPath):
+class WriteArgs(AtPath, Repeatable):
     """What to write where."""
 
     content: str
@@ -60,7 +69,7 @@ class WriteArgs(AtPath):
     """Fail with CONFLICT unless the file is in this version, as other answers gave it."""
 
 
-class DeleteArgs(AtPath):
+class DeleteArgs(AtPath, Repeatable):
     """What to delete."""
 
     recursive: bool = False
@@ -69,7 +78,7 @@ class DeleteArgs(AtPath):
     """For a file: fail with CONFLICT unless it is in this version."""
 
 
-class RenameArgs(InProject):
+class RenameArgs(InProject, Repeatable):
     """What to move where."""
 
     from_path: str
@@ -87,7 +96,7 @@ class ListArgs(InProject):
     """Directory to list; "" or "/" is the project's root."""
     depth: Number = 1
     """Levels below it; 0 tells about the path alone."""
-    limit: Number | None = None
+    limit: Number | None = Field(default=None, json_schema_extra={"default": 256})
     """Most entries, 1 or more; 256 unless the operator chose another number. Larger ones are brought down to the
     operator's maximum, and `has_more` says so."""
 
@@ -101,12 +110,12 @@ class SearchArgs(InProject):
     """What to look for, in words."""
     path_prefix: str = ""
     """Only files whose path begins with this, letter by letter: /notes also finds /notes-old/a.md."""
-    limit: Number | None = None
+    limit: Number | None = Field(default=None, json_schema_extra={"default": 5})
     """Most passages, 1 or more; 5 unless the operator chose another number. Larger ones are brought down to the
     operator's maximum."""
 
 
-class RestoreArgs(AtPath):
+class RestoreArgs(AtPath, Repeatable):
     """Which version to get back."""
 
     version: Number

@@ -77,13 +77,18 @@ class Bell(Chime):
             try:
                 with anyio.fail_after(_NOTICE_PATIENCE_S):
                     async with self._database.connection() as connection:
-                        await connection.execute("SELECT pg_notify($1, $2)", CHANNEL, self._own_name)
+                        # One message, which also a pooler passes on as it is.
+                        await connection.execute(f"NOTIFY {CHANNEL}, '{self._own_name}'")
             except (*LOST, asyncpg.PostgresError) as error:
                 _log.warning("other workers could not be told of new jobs", extra={"error": type(error).__name__})
             await anyio.sleep(_BETWEEN_NOTICES_S)
 
     async def listen(self) -> None:
-        """Hear the notices of other processes on a connection of its own, made anew when it breaks; until cancelled."""
+        """Hear the notices of other processes on a connection of its own, made anew when it breaks; until cancelled.
+        Behind a pooler no notice can be heard: workers then look by themselves."""
+        if not self._database.hears_notices:
+            _log.info("the database is behind a pooler: jobs of other servers are looked for, not heard of")
+            return
         wait_s = _FIRST_WAIT_S
         while True:
             try:

@@ -11,7 +11,13 @@ import anyio
 from prometheus_client import CollectorRegistry
 
 from armarium.capabilities.store.connections import connect
-from armarium.capabilities.store.life import database_address, needs_callers_keys, open_workshop, store_in
+from armarium.capabilities.store.life import (
+    database_address,
+    needs_callers_keys,
+    open_workshop,
+    pooler_of,
+    store_in,
+)
 from armarium.capabilities.store.reindex import HowFar, QueuedFiles, ReindexPlan, begin_reindex, how_far, plan_reindex
 from armarium.capabilities.store.settings import RateSettings, StoreSettings
 from armarium.capabilities.store.transfer import Exported, Import, Imported, Skipped, export_files
@@ -79,7 +85,7 @@ class StoreChores:
     async def plan_reindex(self) -> ReindexPlan:
         """What a new index would mean; nothing changes."""
         async with database_address(self._settings, self._state_dir) as dsn:
-            pool = await connect(dsn, size=_CONNECTIONS)
+            pool = await connect(dsn, size=_CONNECTIONS, pooler=pooler_of(self._settings))
             try:
                 return await plan_reindex(pool, dimensions=self._settings.dimensions)
             finally:
@@ -92,7 +98,7 @@ class StoreChores:
         """
         queue = self._settings.search.enabled and not self.waits_for_callers
         async with database_address(self._settings, self._state_dir) as dsn:
-            pool = await connect(dsn, size=_CONNECTIONS)
+            pool = await connect(dsn, size=_CONNECTIONS, pooler=pooler_of(self._settings))
             try:
                 queued = await begin_reindex(pool, dimensions=self._settings.dimensions, queue=queue)
             finally:

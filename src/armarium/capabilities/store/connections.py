@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from functools import partial
@@ -11,12 +12,18 @@ import anyio
 import asyncpg  # pyright: ignore[reportMissingTypeStubs] it has none
 
 from armarium.capabilities.store.errors import DatabaseUnavailable
+from armarium.capabilities.store.pooler import APPLICATION, is_pooled
+from armarium.capabilities.store.settings import Pooler
 
 Row = Mapping[str, Any]
 
 _CONNECT_PATIENCE_S = 10.0
 _CLOSE_PATIENCE_S = 5.0
 _IDLE_IN_TRANSACTION = "60s"
+_FIRST_PAUSE_S = 0.1
+_LONGEST_PAUSE_S = 1.0
+
+_log = logging.getLogger(__name__)
 
 HUNG_UP = (
     ConnectionError,
@@ -31,13 +38,13 @@ HUNG_UP = (
 )
 """What is raised when the other side of a connection goes away."""
 LOST = (*HUNG_UP, OSError)
-"""What is raised when the database is not there, or goes away."""
+"""What is raised when the database is not there, goes away, or does not answer in time (`TimeoutError`)."""
 
 
 class Connection(Protocol):
     """What is used of a connection of asyncpg, which has no types of its own."""
 
-    async def execute(self, query: str, *args: Any) -> str:
+    def execute(self, query: str, *args: Any, timeout: float | None = None) -> Awaitable[str]:
         """Run a statement; several at once when there are no arguments."""
         ...
 
@@ -45,15 +52,15 @@ class Connection(Protocol):
         """Run a statement once for each row of arguments, in one go."""
         ...
 
-    async def fetch(self, query: str, *args: Any) -> Sequence[Row]:
+    def fetch(self, query: str, *args: Any, timeout: float | None = None) -> Awaitable[Sequence[Row]]:
         """All rows."""
         ...
 
-    async def fetchrow(self, query: str, *args: Any) -> Row | None:
+    def fetchrow(self, query: str, *args: Any, timeout: float | None = None) -> Awaitable[Row | None]:
         """The first row."""
         ...
 
-    async def fetchval(self, query: str, *args: Any) -> Any:
+    def fetchval(self, query: str, *args: Any, timeout: float | None = None) -> Awaitable[Any]:
         """The first value of the first row."""
         ...
 
@@ -77,46 +84,57 @@ class Connection(Protocol):
         """Hang up at once."""
         ...
 
-    async def act_for(self, tenant: str) -> None:
-        """From now on only the rows of this tenant exist."""
-        ...
-
-
-class _TenantConnection(asyncpg.Connection):
-    """A connection that knows for whom it acts, so that asking twice for the same tenant costs nothing twice."""
-
-    _acting_for = ""
-
-    async def act_for(self, tenant: str) -> None:
-        if tenant != self._acting_for:
-            await cast(Connection, self).execute(f"SET {tenant_setting(tenant)}")
-            self._acting_for = tenant
-
 
 class Pool:
-    """At most so many connections. The one given back last is given out first, so that the others may rest.
+    """At most `size` connections. The one given back last is given out first, so that the others may rest.
 
     asyncpg has a pool as well. It asks more of every use (a task of its own to give a connection back) and keeps more
-    in order than there is here: nothing but the tenant outlives a transaction, and that is set by whoever comes next.
+    in order than there is here: nothing outlives a transaction.
     """
 
-    def __init__(self, connect: Callable[[], Awaitable[Connection]], size: int) -> None:
+    def __init__(
+        self,
+        connect: Callable[[], Awaitable[Connection]],
+        size: int,
+        *,
+        timeout_s: float | None = None,
+        begin: str = "BEGIN",
+        pooled: bool = False,
+    ) -> None:
         self._connect = connect
         self.size = size
+        self.timeout_s = timeout_s
+        """How long anybody waits: for a connection, or for the answer to a statement."""
+        self.begin = begin
+        """What a transaction begins with."""
+        self.pooled = pooled
+        """Whether a pooler gives each transaction to another session of the database."""
         self._room = anyio.Semaphore(size, fast_acquire=True)
         self._idle: list[Connection] = []
         self._in_use: set[Connection] = set()
 
     async def acquire(self) -> Connection:
-        """A connection that nobody else has; waited for in the order of asking."""
+        """A connection that nobody else has; waited for in the order of asking. Raises `TimeoutError`."""
+        try:
+            self._room.acquire_nowait()
+            connection = self._rested()
+            if connection is None:
+                self._room.release()
+        except anyio.WouldBlock:
+            connection = None
+        if connection is None:
+            with anyio.fail_after(self.timeout_s):
+                connection = await self._waited_for()
+        self._in_use.add(connection)
+        return connection
+
+    async def _waited_for(self) -> Connection:
         await self._room.acquire()
         try:
-            connection = self._rested() or await self._connect()
+            return self._rested() or await self._connect()
         except BaseException:
             self._room.release()
             raise
-        self._in_use.add(connection)
-        return connection
 
     def release(self, connection: Connection) -> None:
         """Give a connection back. One with something left undone is not used again."""
@@ -163,42 +181,61 @@ def hang_up(connection: Connection) -> None:
 
 
 def tenant_setting(tenant: str) -> str:
-    """What SET is told for a tenant, whose name is hexadecimal or `*`."""
+    """What SET LOCAL is told for a tenant, whose name is hexadecimal or `*`."""
     assert tenant == "*" or (len(tenant) == 64 and tenant.isalnum()), "a tenant is the SHA-256 of a key"
     return f"armarium.tenant = '{tenant}'"
 
 
-async def connect(dsn: str, *, size: int) -> Pool:
-    """A pool of connections; says clearly what is wrong when there is no such database."""
-    one_more = partial(
-        cast(Any, asyncpg).connect,
-        dsn,
-        connection_class=_TenantConnection,
-        timeout=_CONNECT_PATIENCE_S,
-        server_settings={
-            "application_name": "armarium",
-            "idle_in_transaction_session_timeout": _IDLE_IN_TRANSACTION,
-            "jit": "off",
-        },
-    )
-    pool = Pool(one_more, size)
-    try:
-        pool.release(await pool.acquire())
-    except asyncpg.ClientConfigurationError as error:
-        raise DatabaseUnavailable(
-            "store.dsn is not the address of a database",
-            hint="write it like postgresql://user:password@host:5432/database",
-        ) from error
-    except (*LOST, TimeoutError) as error:
-        raise DatabaseUnavailable(
-            "the database does not answer",
-            hint="check store.dsn, and that PostgreSQL runs there",
-            private={"error": str(error)},
-        ) from error
-    except (asyncpg.PostgresError, ValueError) as error:
-        raise DatabaseUnavailable(
-            f"the database refuses the connection: {type(error).__name__}",
-            hint="check user, password and database in store.dsn",
-            private={"error": str(error)},
-        ) from error
-    return pool
+async def connect(
+    dsn: str, *, size: int, timeout_s: float | None = None, wait_s: float = 0.0, pooler: Pooler = "auto"
+) -> Pool:
+    """A pool of connections; says clearly what is wrong when there is no such database.
+
+    A database that cannot be reached yet is tried again for `wait_s` seconds.
+    """
+    deadline = anyio.current_time() + wait_s
+    pause_s = _FIRST_PAUSE_S
+    while True:
+        try:
+            pool = await _pool(dsn, size, timeout_s, pooler)
+            pool.release(await pool.acquire())
+        except asyncpg.ClientConfigurationError as error:
+            raise DatabaseUnavailable(
+                "store.dsn is not the address of a database",
+                hint="write it like postgresql://user:password@host:5432/database",
+            ) from error
+        except LOST as error:
+            if anyio.current_time() + pause_s > deadline:
+                raise DatabaseUnavailable(
+                    "the database does not answer",
+                    hint="check store.dsn, and that PostgreSQL runs there",
+                    private={"error": str(error)},
+                ) from error
+            if pause_s == _FIRST_PAUSE_S:
+                _log.warning("waiting for the database", extra={"error": type(error).__name__, "seconds": wait_s})
+        except (asyncpg.PostgresError, ValueError) as error:
+            raise DatabaseUnavailable(
+                f"the database refuses the connection: {type(error).__name__}",
+                hint="check user, password and database in store.dsn",
+                private={"error": str(error)},
+            ) from error
+        else:
+            return pool
+        await anyio.sleep(pause_s)
+        pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+
+
+async def _pool(dsn: str, size: int, timeout_s: float | None, pooler: Pooler) -> Pool:
+    settings = {"idle_in_transaction_session_timeout": _IDLE_IN_TRANSACTION, "jit": "off"}
+    if timeout_s is not None:
+        # A little less: a statement that only takes long ends with an error, and its connection can be used again.
+        settings["statement_timeout"] = f"{max(1, int(timeout_s * 900))}ms"
+    connect_timeout_s = min(_CONNECT_PATIENCE_S, timeout_s or _CONNECT_PATIENCE_S)
+    one_more = partial(cast(Any, asyncpg).connect, dsn, timeout=connect_timeout_s, command_timeout=timeout_s)
+    if pooler == "transaction" or (pooler == "auto" and await is_pooled(dsn, connect_timeout_s)):
+        # A session is shared with others: what is prepared in it or set for it is not there the next time.
+        begin = "; ".join(["BEGIN", *(f"SET LOCAL {name} = '{value}'" for name, value in settings.items())])
+        one_more = partial(one_more, statement_cache_size=0, server_settings={"application_name": APPLICATION})
+        return Pool(one_more, size, timeout_s=timeout_s, begin=begin, pooled=True)
+    one_more = partial(one_more, server_settings={"application_name": APPLICATION} | settings)
+    return Pool(one_more, size, timeout_s=timeout_s)

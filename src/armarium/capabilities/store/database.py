@@ -29,6 +29,7 @@ ALL_TENANTS = "*"
 """For chores that go over all tenants: claiming jobs, purging what is too old."""
 
 _ROLLBACK_PATIENCE_S = 5.0
+_SHORTEST_WAIT_S = 0.05
 _SHARE_FOR_CHANGES = 7
 """Of ten connections, how many changes may have at once."""
 
@@ -87,31 +88,60 @@ async def _acquired(place: anyio.Semaphore, until: float) -> bool:
 
 
 class Database:
-    """An open database. Every transaction belongs to a tenant: row security lets it see nothing else."""
+    """An open database. Every transaction belongs to a tenant: row security lets it see nothing else.
+
+    The tenant is set for the transaction alone, so a session may serve another one next, whoever keeps the sessions.
+    No wait for the database is longer than the pool's timeout; whoever waits that long is told `RESOURCE_BUSY`.
+    """
 
     def __init__(self, pool: Pool, *, lock_timeout_ms: int, on_lock_wait: Callable[[float], None]) -> None:
         self._pool = pool
         self._lock_timeout_ms = lock_timeout_ms
         self._on_lock_wait = on_lock_wait
         self._turns = _Turns(pool.size)
+        self.answered_at = time.monotonic()
+        """When the database last did what it was asked."""
+
+    @property
+    def hears_notices(self) -> bool:
+        """Whether a connection can listen: not through a pooler, which gives the session to others."""
+        return not self._pool.pooled
 
     @asynccontextmanager
     async def reading(self, tenant: str) -> AsyncGenerator[Connection]:
-        """A connection to read with. Each statement sees one moment; two statements may see two."""
-        async with self._held() as connection:
-            await connection.act_for(tenant)
+        """A transaction to read in. Each statement sees one moment; two statements may see two."""
+        async with self._transaction("SET TRANSACTION READ ONLY", f"SET LOCAL {tenant_setting(tenant)}") as connection:
             yield connection
 
     async def at_once(self, tenant: str, statement: str, *arguments: Any) -> Sequence[Row]:
         """The rows of one statement, which is a transaction of its own, whether or not it changes anything."""
-        async with self.reading(tenant) as connection:
+        async with self.writing(tenant) as connection:
             return await connection.fetch(statement, *arguments)
 
     @asynccontextmanager
     async def writing(self, tenant: str) -> AsyncGenerator[Connection]:
         """A transaction that changes rows which no other transaction depends on, such as jobs and passages."""
-        async with self._transaction(f"BEGIN; SET LOCAL {tenant_setting(tenant)}") as connection:
+        async with self._transaction(f"SET LOCAL {tenant_setting(tenant)}") as connection:
             yield connection
+
+    async def row_at_once(self, statement: str, *arguments: Any) -> Row | None:
+        """The row of one statement that sets the tenant itself: one round trip."""
+        if self._pool.pooled:
+            # A statement is two messages, and outside a transaction each may reach another session.
+            async with self._transaction() as connection:
+                return await connection.fetchrow(statement, *arguments)
+        until = self._until()
+        connection = await self._connected()
+        try:
+            row = await connection.fetchrow(statement, *arguments, timeout=_left(until))
+        except (*HUNG_UP, *_FOR_NOW, TimeoutError) as error:
+            if isinstance(error, TimeoutError):
+                hang_up(connection)
+            raise _gone(error) from error
+        finally:
+            self._pool.release(connection)
+        self.answered_at = time.monotonic()
+        return row
 
     @asynccontextmanager
     async def changing(self, scope: Scope) -> AsyncGenerator[Connection]:
@@ -123,19 +153,20 @@ class Database:
                 if not is_ours:
                     raise self._busy(scope, started)
                 begin = (
-                    f"BEGIN; SET LOCAL {tenant_setting(scope.apikey_hash)}; "
-                    f"SET LOCAL lock_timeout = {max(1, self._lock_timeout_ms - waited_ms)}; "
-                    f"SELECT pg_advisory_xact_lock({lock_key(scope)})"
+                    f"SET LOCAL {tenant_setting(scope.apikey_hash)}",
+                    f"SET LOCAL lock_timeout = {max(1, self._lock_timeout_ms - waited_ms)}",
+                    f"SELECT pg_advisory_xact_lock({lock_key(scope)})",
                 )
-                async with self._transaction(begin) as connection:
+                async with self._transaction(*begin) as connection:
                     self._on_lock_wait(time.perf_counter() - started)
                     yield connection
         except asyncpg.LockNotAvailableError as error:
             raise self._busy(scope, started) from error
 
     async def change_at_once(self, scope: Scope, statement: str, *arguments: Any) -> Row:
-        """A change of files in one statement, which locks the project itself: it is given the number of the lock and
-        how many milliseconds to wait for it as its last arguments, and tells in `waited_s` how long it did."""
+        """A change of files in one statement, which sets the tenant and locks the project itself: it is given the
+        number of the lock and how many milliseconds to wait for it as its last arguments, and tells in `waited_s` how
+        long it did."""
         started = time.perf_counter()
         try:
             async with self._turns.turn(scope, self._lock_timeout_ms / 1000) as is_ours:
@@ -143,8 +174,7 @@ class Database:
                 if not is_ours:
                     raise self._busy(scope, started)
                 patience_ms = max(1, self._lock_timeout_ms - int(waited_s * 1000))
-                async with self._held() as connection:
-                    row = await connection.fetchrow(statement, *arguments, lock_key(scope), patience_ms)
+                row = await self.row_at_once(statement, *arguments, lock_key(scope), patience_ms)
         except asyncpg.LockNotAvailableError as error:
             raise self._busy(scope, started) from error
         assert row is not None, "the statement always gives a row"
@@ -156,28 +186,19 @@ class Database:
         return ResourceBusy("others are changing this project", hint="try again in a moment", project=scope.project)
 
     @asynccontextmanager
-    async def _transaction(self, begin: str) -> AsyncGenerator[Connection]:
+    async def _transaction(self, *begin: str) -> AsyncGenerator[Connection]:
+        until = self._until()
         connection = await self._connected()
         try:
-            await connection.execute(begin)
+            await connection.execute("; ".join((self._pool.begin, *begin)), timeout=_left(until))
             yield connection
             await connection.execute("COMMIT")
+            self.answered_at = time.monotonic()
         except BaseException as error:
-            await _roll_back(connection)
-            if isinstance(error, (*HUNG_UP, *_FOR_NOW)):
+            await self._roll_back(connection, error)
+            if isinstance(error, (*HUNG_UP, *_FOR_NOW, TimeoutError)):
                 raise _gone(error) from error
             raise
-        finally:
-            self._pool.release(connection)
-
-    @asynccontextmanager
-    async def _held(self) -> AsyncGenerator[Connection]:
-        """A connection for statements that are each a transaction of their own."""
-        connection = await self._connected()
-        try:
-            yield connection
-        except (*HUNG_UP, *_FOR_NOW) as error:
-            raise _gone(error) from error
         finally:
             self._pool.release(connection)
 
@@ -187,30 +208,44 @@ class Database:
         except LOST as error:
             raise _gone(error) from error
 
+    def _until(self) -> float | None:
+        return None if self._pool.timeout_s is None else time.monotonic() + self._pool.timeout_s
+
+    async def _roll_back(self, connection: Connection, error: BaseException) -> None:
+        """Also when the call was cancelled. A connection that does not even roll back is not used again."""
+        if isinstance(error, TimeoutError):
+            hang_up(connection)
+            return
+        patience_s = min(_ROLLBACK_PATIENCE_S, self._pool.timeout_s or _ROLLBACK_PATIENCE_S)
+        with anyio.move_on_after(patience_s, shield=True) as patience:
+            try:
+                await connection.execute("ROLLBACK")
+            except (*LOST, asyncpg.PostgresError):
+                hang_up(connection)
+        if patience.cancelled_caught:
+            hang_up(connection)
+
     async def aclose(self) -> None:
         """Let go of every connection."""
         await self._pool.close()
 
     def connection(self) -> AbstractAsyncContextManager[Connection]:
-        """A connection without a transaction, to listen or to notify."""
+        """A connection without a transaction, to notify."""
         return self._pool.held()
 
 
 def _gone(error: Exception) -> ResourceBusy:
     _log.warning("the database went away", extra={"error": type(error).__name__})
-    hint = "try again in a moment; if this was a change, look first whether it was made"
+    hint = (
+        "try again in a moment; a change that had a request_id can be sent again with the same one and is made once, "
+        "of any other look first whether it was made"
+    )
     return ResourceBusy("the database does not answer", hint=hint)
 
 
-async def _roll_back(connection: Connection) -> None:
-    """Also when the call was cancelled. A connection that does not even roll back is not used again."""
-    with anyio.move_on_after(_ROLLBACK_PATIENCE_S, shield=True) as patience:
-        try:
-            await connection.execute("ROLLBACK")
-        except (*LOST, asyncpg.PostgresError):
-            hang_up(connection)
-    if patience.cancelled_caught:
-        hang_up(connection)
+def _left(until: float | None) -> float | None:
+    """Seconds that are left of a wait, never none: a connection that was waited for is asked at least once."""
+    return None if until is None else max(_SHORTEST_WAIT_S, until - time.monotonic())
 
 
 def lock_key(scope: Scope) -> int:

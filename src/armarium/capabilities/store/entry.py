@@ -25,16 +25,18 @@ _INSTRUCTIONS = (
 @asynccontextmanager
 async def open_capability(settings: StoreSettings, facilities: Facilities) -> AsyncGenerator[Capability]:
     """The capability, for as long as the block runs."""
+    from armarium.capabilities.store.heartbeat import Heartbeat
     from armarium.capabilities.store.life import open_store
     from armarium.capabilities.store.routes import store_routes
     from armarium.capabilities.store.source import StoreSource
     from armarium.capabilities.store.tools import store_tools
 
-    async with open_store(settings, facilities.state_dir, facilities.metrics.registry) as store:
+    heartbeat = Heartbeat()
+    async with open_store(settings, facilities.state_dir, facilities.metrics.registry, heartbeat) as store:
         tools = store_tools(store)
         unregister = facilities.sources.register(StoreSource(store)) if settings.search.enabled else None
         try:
-            yield Capability("store", tools, _INSTRUCTIONS, store_routes(tools))
+            yield Capability("store", tools, _INSTRUCTIONS, store_routes(tools), is_ready=lambda: heartbeat.is_up)
         finally:
             if unregister is not None:
                 unregister()

@@ -93,6 +93,12 @@ class SearchBackendError(StoreError):
     code, retryable = "SEARCH_BACKEND_ERROR", True
 
 
+class SearchDisabled(SearchBackendError):
+    """The operator has switched searching off. Asking again does not help."""
+
+    retryable = False
+
+
 class Conflict(StoreError):
     """The file is not in the version the caller expected."""
 

@@ -5,50 +5,26 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, cast
 
 from armarium.capabilities.store.errors import DatabaseUnavailable
+from armarium.capabilities.store.inspection import DATABASE, DatabaseFacts, asked
 from armarium.capabilities.store.postgres.account import can_leave_root
 from armarium.capabilities.store.postgres.embedded import address
 from armarium.capabilities.store.postgres.home import Home, data_directory, unusable
 from armarium.capabilities.store.postgres.installation import Installation, fitting_installation, installations
 from armarium.capabilities.store.settings import StoreSettings
 from armarium.capability import Facilities, Finding
-from armarium.foundation.sql import queries
 
 _PATIENCE_S = 10.0
-_DATABASE = "store database"
 _PACKAGES = ("asyncpg", "redis", "cryptography")
 
-_FACTS = """
-SELECT current_setting('server_version_num')::int AS version,
-       (SELECT extversion FROM pg_extension WHERE extname = 'vector') AS vectors,
-       EXISTS (SELECT FROM pg_available_extensions WHERE name = 'vector') AS vectors_available,
-       (SELECT rolsuper OR rolbypassrls FROM pg_roles WHERE rolname = current_user) AS above_row_security,
-       to_regclass('armarium_store_schema') IS NOT NULL AS migrated
-"""
-_APPLIED = "SELECT number FROM armarium_store_schema"
-_NOTED = "SELECT name, value FROM armarium_store_facts"
-_SQL = queries("armarium.capabilities.store.sql", "reindex.sql")
 # What a client escapes takes up to three times its bytes (two-byte letters as \uXXXX); control characters take more,
 # and are rare in text. The rest of a request is short.
 _WIDEST_ESCAPES = 3
 _REST_OF_A_REQUEST = 4096
-
-
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """What a database says of itself."""
-
-    facts: Mapping[str, Any]
-    applied: frozenset[int] = frozenset()
-    made_for: str | None = None
-    """Numbers in a vector of the index."""
-    made_with: str | None = None
-    """The model of its vectors, if there are any."""
 
 
 def examine(section: StoreSettings | None, facilities: Facilities) -> Generator[Finding]:
@@ -72,41 +48,17 @@ def examine(section: StoreSettings | None, facilities: Facilities) -> Generator[
 
 
 async def _served_elsewhere(dsn: str, section: StoreSettings) -> list[Finding]:
-    found = await _asked(dsn)
+    found = await asked(dsn)
     if isinstance(found, Finding):
         return [found]
     facts = found.facts
-    return [_version(facts["version"]), _vectors(facts), _role(facts), *_index(found, section)]
-
-
-async def _asked(dsn: str) -> _Found | Finding:
-    """What the database says, or why it says nothing."""
-    import asyncpg  # pyright: ignore[reportMissingTypeStubs] it has none
-
-    from armarium.capabilities.store.database import ALL_TENANTS
-
-    try:
-        connection = await cast(Any, asyncpg).connect(dsn, timeout=_PATIENCE_S)
-    except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, ValueError) as error:
-        # The words of the error may repeat the address, and with it the password.
-        message = f"cannot be used: {type(error).__name__}"
-        return Finding(_DATABASE, "fail", message, hint="check store.dsn, and that PostgreSQL runs there")
-    try:
-        async with asyncio.timeout(_PATIENCE_S):
-            facts = await connection.fetchrow(_FACTS)
-            if not facts["migrated"]:
-                return _Found(facts)
-            applied = frozenset(row["number"] for row in await connection.fetch(_APPLIED))
-            noted = dict(await connection.fetch(_NOTED))
-            await connection.execute(f"SET armarium.tenant = '{ALL_TENANTS}'")
-            of_a_vector = await connection.fetchval(_SQL["model_of_a_vector"], ALL_TENANTS)
-            made_with = noted.get("model", of_a_vector) if of_a_vector else None
-            return _Found(facts, applied, noted.get("dimensions"), made_with)
-    except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-        message = f"does not answer questions: {type(error).__name__}"
-        return Finding(_DATABASE, "fail", message, hint="let the user of store.dsn own its database")
-    finally:
-        connection.terminate()
+    return [
+        _version(facts["version"]),
+        *_pooler(found, section),
+        _vectors(facts),
+        _role(facts),
+        *_index(found, section),
+    ]
 
 
 def _version(version: int) -> Finding:
@@ -114,8 +66,19 @@ def _version(version: int) -> Finding:
 
     message = f"PostgreSQL {version // 10000}"
     if version >= OLDEST_POSTGRES:
-        return Finding(_DATABASE, "ok", message)
-    return Finding(_DATABASE, "fail", f"{message} is too old", hint="the store needs PostgreSQL 15 or newer")
+        return Finding(DATABASE, "ok", message)
+    return Finding(DATABASE, "fail", f"{message} is too old", hint="the store needs PostgreSQL 15 or newer")
+
+
+def _pooler(found: DatabaseFacts, section: StoreSettings) -> Generator[Finding]:
+    if not found.pooled:
+        return
+    if section.pooler == "none":
+        message = "store.dsn leads to a pooler, and store.pooler is none: prepared statements fail"
+        yield Finding("store pooler", "fail", message, hint="remove store.pooler, or name the database itself")
+        return
+    message = "each transaction gets a session of its own; jobs of other servers are looked for, not heard of"
+    yield Finding("store pooler", "ok", message)
 
 
 def _vectors(facts: Mapping[str, Any]) -> Finding:
@@ -134,9 +97,16 @@ def _role(facts: Mapping[str, Any]) -> Finding:
     return Finding("store role", "ok", "row security holds for it")
 
 
-def _index(found: _Found, section: StoreSettings) -> Generator[Finding]:
+def _index(found: DatabaseFacts, section: StoreSettings) -> Generator[Finding]:
     """Whether schema and vectors are those that the settings need."""
-    yield _schema(found.applied, found.made_for, section)
+    if not found.applied and (foreign := sorted(name for name, is_ours in found.adoptable.items() if not is_ours)):
+        message = f"tables of another user stand in the way: {', '.join(foreign)}"
+        yield Finding("store schema", "fail", message, hint="let the user of store.dsn own them")
+    elif not found.applied and found.adoptable:
+        message = f"the next start takes over {len(found.adoptable)} tables of the contract, and makes their index anew"
+        yield Finding("store schema", "ok", message)
+    else:
+        yield _schema(found.applied, found.made_for, section)
     if found.made_with is not None and section.search.enabled:
         yield _model(found.made_with, section)
 
@@ -171,17 +141,17 @@ def _started_here(home: Home, section: StoreSettings) -> Generator[Finding]:
     try:
         installation = fitting_installation(list(installations()), home.data_version())
     except DatabaseUnavailable as error:
-        yield Finding(_DATABASE, "fail", error.message, error.hint)
+        yield Finding(DATABASE, "fail", error.message, error.hint)
         return
-    yield Finding(_DATABASE, "ok", f"PostgreSQL {installation.major}, started here when it is needed")
+    yield Finding(DATABASE, "ok", f"PostgreSQL {installation.major}, started here when it is needed")
     directory = _directory(home)
     yield directory
     if os.geteuid() == 0 and directory.state != "fail":
         yield _without_root(home, installation)
     if (socket := home.open_socket()) is not None:
         # Only a server that runs is asked. One that is just stopping, or was killed, does not answer: nothing is wrong.
-        found = asyncio.run(_asked(address(socket)))
-        if isinstance(found, _Found):
+        found = asyncio.run(asked(address(socket)))
+        if isinstance(found, DatabaseFacts):
             yield from _index(found, section)
 
 

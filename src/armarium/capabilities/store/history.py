@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
+from armarium.capabilities.store.connections import Connection
 from armarium.capabilities.store.database import Database
 from armarium.capabilities.store.errors import IsDirectory, NotFound
 from armarium.capabilities.store.model import Scope
-from armarium.capabilities.store.validation import checked_inner_path, checked_number
+from armarium.capabilities.store.validation import checked_inner_path
 from armarium.capabilities.store.writing import SQL, Write, Writing, Written, look
 
 _MOST_VERSIONS = 1000
@@ -45,16 +46,15 @@ class History:
                 raise NotFound("no file has, or lately had, this path", hint="find it with file_list", path=path)
         return [Version(row["version"], row["size"], row["written_at"], row["replaced_at"]) for row in rows]
 
-    async def restore(self, scope: Scope, path: str, version: int, credential_ref: str | None) -> Written:
-        """Write the content of an earlier version again, as a new one."""
-        checked_inner_path(path)
-        checked_number("version", version, 1)
-        async with self._database.changing(scope) as connection:
-            where = (scope.apikey_hash, scope.project, path)
-            content = await connection.fetchval(SQL["version_content"], *where, min(version, _LARGEST_VERSION))
-            if content is None:
-                facts = await look(connection, scope, path)
-                if facts["version"] == version:
-                    return Written(0, version, facts["size"])
-                raise NotFound("this version is not kept", hint="see with file_history which ones are", path=path)
-            return await self._writing.write_in(connection, scope, Write(path, content, "TRUNCATE"), credential_ref)
+    async def restore_in(
+        self, connection: Connection, scope: Scope, path: str, version: int, credential_ref: str | None
+    ) -> Written:
+        """Write the content of an earlier version again, in a transaction that holds the project's lock."""
+        where = (scope.apikey_hash, scope.project, path)
+        content = await connection.fetchval(SQL["version_content"], *where, min(version, _LARGEST_VERSION))
+        if content is None:
+            facts = await look(connection, scope, path)
+            if facts["version"] == version:
+                return Written(0, version, facts["size"])
+            raise NotFound("this version is not kept", hint="see with file_history which ones are", path=path)
+        return await self._writing.write_in(connection, scope, Write(path, content, "TRUNCATE"), credential_ref)

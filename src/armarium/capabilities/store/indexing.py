@@ -17,6 +17,7 @@ from armarium.capabilities.store.database import Database
 from armarium.capabilities.store.errors import ResourceBusy
 from armarium.capabilities.store.model import Scope
 from armarium.capabilities.store.models import StoreModels
+from armarium.capabilities.store.moved_paths import follow_rename
 from armarium.capabilities.store.tokens import TOKENIZER, PassageTerms, passage_terms
 from armarium.foundation.sql import queries
 from armarium.providers.interfaces import Embedder
@@ -97,10 +98,11 @@ class FileIndex:
         """
         return await self._write(scope, path, self._known, good_enough=(self._words_only, self._complete))
 
-    async def embed(self, scope: Scope, path: str, key: str | None) -> None:
+    async def embed(self, scope: Scope, path: str, key: str | None, *, most: int | None = None) -> bool:
         """Give the passages of a file the vectors they lack; `key` is the caller's own, for an endpoint that wants one.
 
-        No transaction is open while texts are embedded. What was embedded stays when the rest fails.
+        Whether that was all: only `most` texts are embedded, where that is said. No transaction is open while texts are
+        embedded. What was embedded stays when the rest fails.
         """
         async with self._database.reading(scope.apikey_hash) as connection:
             rows = await connection.fetch(
@@ -112,16 +114,19 @@ class FileIndex:
                 self._words_only,
             )
         if not rows:
-            return
+            return True
         file_id: int = rows[0]["file_id"]
         texts = {row["content_hash"]: row["chunk_content"] for row in rows if row["content_hash"] is not None}
         known = await self._known(scope, texts)
         if known or not texts:
             await self._add_vectors(scope, path, file_id, known)
-        if missing := _some_at_a_time(texts, known):
+        missing = [content_hash for content_hash in texts if content_hash not in known]
+        wanted = {content_hash: texts[content_hash] for content_hash in missing[:most]}
+        if wanted:
             async with self._models.embedder(key) as embedder:
-                for some in missing:
+                for some in _some_at_a_time(wanted, known):
                     await self._add_vectors(scope, path, file_id, await _embedded(embedder, some))
+        return len(wanted) == len(missing)
 
     async def index(self, scope: Scope, path: str, key: str | None) -> None:
         """Words and vectors at once, for whoever waits for both: what fails to embed leaves the index as it was."""
@@ -141,6 +146,11 @@ class FileIndex:
         async with self._database.writing(scope.apikey_hash) as connection:
             await connection.execute(_SQL["lock_path"], _path_lock(scope, path))
             await connection.execute(_SQL["forget_passages"], scope.apikey_hash, scope.project, path)
+
+    async def follow(self, scope: Scope, path: str, credential_ref: str | None) -> int:
+        """Follow the rename of a file or a directory to a path; how many of its files are queued to be indexed."""
+        await self.forget(scope, path)
+        return await follow_rename(self._database, scope, path, credential_ref, complete=self._complete)
 
     async def _write(
         self,

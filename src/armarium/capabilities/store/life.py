@@ -15,6 +15,7 @@ from armarium.capabilities.store.bell import Bell
 from armarium.capabilities.store.connections import connect
 from armarium.capabilities.store.credentials import Credentials, NoCredentials, open_credentials
 from armarium.capabilities.store.database import Database
+from armarium.capabilities.store.heartbeat import Heartbeat
 from armarium.capabilities.store.indexing import FileIndex
 from armarium.capabilities.store.metrics import StoreMetrics
 from armarium.capabilities.store.migrate import migrate
@@ -24,8 +25,9 @@ from armarium.capabilities.store.postgres.embedded import embedded_postgres
 from armarium.capabilities.store.postgres.home import data_directory
 from armarium.capabilities.store.reindex import other_model_of_vectors
 from armarium.capabilities.store.search import FileSearch, SearchRules
+from armarium.capabilities.store.search_limits import SearchLimits, statements_at_once
 from armarium.capabilities.store.service import Store
-from armarium.capabilities.store.settings import StoreSettings
+from armarium.capabilities.store.settings import Pooler, StoreSettings
 from armarium.capabilities.store.upkeep import Upkeep
 from armarium.capabilities.store.worker import Observers, work
 
@@ -97,6 +99,11 @@ async def database_address(settings: StoreSettings, state_dir: Path) -> AsyncGen
         yield dsn
 
 
+def pooler_of(settings: StoreSettings) -> Pooler:
+    """A database that is started here is reached directly."""
+    return settings.pooler if settings.dsn is not None else "none"
+
+
 @asynccontextmanager
 async def open_workshop(
     settings: StoreSettings, state_dir: Path, registry: CollectorRegistry
@@ -105,7 +112,13 @@ async def open_workshop(
     metrics = StoreMetrics(registry, slo_p95_seconds=settings.index.slo_p95_seconds)
     async with AsyncExitStack() as parts:
         dsn = await parts.enter_async_context(database_address(settings, state_dir))
-        pool = await connect(dsn, size=settings.pool_size)
+        pool = await connect(
+            dsn,
+            size=settings.pool_size,
+            timeout_s=settings.database_timeout_ms / 1000,
+            wait_s=settings.database_wait_ms / 1000,
+            pooler=pooler_of(settings),
+        )
         database = Database(pool, lock_timeout_ms=settings.lock_timeout_ms, on_lock_wait=metrics.waited_for_lock)
         parts.push_async_callback(database.aclose)
         await migrate(pool, dimensions=settings.dimensions)
@@ -140,6 +153,13 @@ def store_in(workshop: Workshop) -> Store:
             semantic_weight=settings.search.fallback.semantic_weight,
             lexical_weight=settings.search.fallback.lexical_weight,
             rerank_timeout_s=settings.search.rerank.timeout_ms / 1000,
+            embed_timeout_s=settings.search.embed_timeout_ms / 1000,
+        ),
+        SearchLimits(
+            concurrent_per_caller=settings.search.concurrent_per_caller,
+            waiting_per_caller=settings.search.waiting_per_caller,
+            wait_s=settings.search.wait_ms / 1000,
+            statements=statements_at_once(settings.pool_size),
         ),
         on_rerank_failure=metrics.did_without_reranker,
     )
@@ -155,10 +175,14 @@ def store_in(workshop: Workshop) -> Store:
 
 
 @asynccontextmanager
-async def open_store(settings: StoreSettings, state_dir: Path, registry: CollectorRegistry) -> AsyncGenerator[Store]:
+async def open_store(
+    settings: StoreSettings, state_dir: Path, registry: CollectorRegistry, heartbeat: Heartbeat | None = None
+) -> AsyncGenerator[Store]:
     """The store, indexing behind what is written for as long as the block runs."""
     async with open_workshop(settings, state_dir, registry) as workshop, anyio.create_task_group() as tasks:
         tasks.start_soon(workshop.keep_tidy)
+        if heartbeat is not None:
+            tasks.start_soon(heartbeat.run, workshop.database)
         if settings.search.enabled:
             tasks.start_soon(workshop.bell.tell_others)
             tasks.start_soon(workshop.bell.listen)

@@ -12,7 +12,7 @@ from armarium.capabilities.store.database import Database
 from armarium.capabilities.store.errors import NotDirectory, NotFound
 from armarium.capabilities.store.model import ROOT, FileEntry, Scope
 from armarium.capabilities.store.reading import FILES_ASKED, directory_entry, entry_at
-from armarium.capabilities.store.validation import MAX_PATH_LENGTH, checked_number, checked_path, name_of
+from armarium.capabilities.store.validation import MAX_PATH_LENGTH, below, checked_number, checked_path, name_of
 from armarium.foundation.sql import queries
 
 _SQL = queries("armarium.capabilities.store.sql", "files.sql")
@@ -55,7 +55,7 @@ class Listings:
 
 async def _entries_below(connection: Connection, scope: Scope, path: str, depth: int, limit: int) -> Listing:
     within = (scope.apikey_hash, scope.project)
-    files = await connection.fetch(_SQL["first_files"], *within, path, depth, limit + 1)
+    files = await connection.fetch(_SQL["first_files"], *within, path, depth, limit + 1, *below(path))
     if not files and path != ROOT:
         if await entry_at(connection, scope, path):
             raise NotDirectory("the path is a file", hint="list it with depth 0, or read it", path=path)
@@ -76,7 +76,8 @@ async def _newest_below(connection: Connection, scope: Scope, directories: list[
         return {}
     # However many directories there are, the files that are read for their times stay about the same.
     files_each = max(_LEAST_FILES_ASKED, FILES_ASKED // len(directories))
-    where = (scope.apikey_hash, scope.project, directories)
+    first, end = zip(*map(below, directories), strict=True)
+    where = (scope.apikey_hash, scope.project, directories, first, end)
     return {row["path"]: row["updated_at"] for row in await connection.fetch(_SQL["newest_below"], *where, files_each)}
 
 

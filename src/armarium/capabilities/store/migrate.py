@@ -9,10 +9,21 @@ from importlib.resources import files
 
 import asyncpg  # pyright: ignore[reportMissingTypeStubs] it has none
 
-from armarium.capabilities.store.connections import Connection, Pool
+from armarium.capabilities.store.connections import LOST, Connection, Pool
 from armarium.capabilities.store.errors import DatabaseUnavailable
 
 OLDEST_POSTGRES = 150_000
+_FIRST = 1
+_LONGEST_S = 3600.0
+_HAS_LEDGER = "SELECT to_regclass('armarium_store_schema') IS NOT NULL"
+ADOPTABLE = """
+SELECT relname::text AS name, pg_has_role(relowner, 'USAGE') AS is_ours
+FROM unnest(ARRAY[
+    'mcp_files', 'mcp_file_chunks', 'mcp_file_chunk_embeddings', 'mcp_file_chunk_bm25', 'mcp_file_index_jobs'
+]) AS wanted (name)
+JOIN pg_class ON pg_class.oid = to_regclass(wanted.name)
+"""
+"""The contract's tables that are there, whoever made them."""
 _LOCK = 0x41726D617269756D % 2**63
 _NUMBERED = re.compile(r"(\d{4})_\w+\.sql")
 _PACKAGE = "armarium.capabilities.store.migrations"
@@ -42,33 +53,41 @@ def migrations() -> list[tuple[int, str, str]]:
 
 async def migrate(pool: Pool, *, dimensions: int) -> None:
     """Apply what is missing. Several servers may start at once: they take turns."""
-    async with changing_schema(pool, dimensions=dimensions) as connection:
-        made_for = await index_dimensions(connection)
-        if made_for != dimensions:
-            raise DatabaseUnavailable(
-                f"the index holds vectors of {made_for} numbers, and the settings ask for {dimensions}",
-                hint="put the embedding settings back, or run: armarium store reindex",
-            )
+    if (made_for := await _made_for_if_current(pool)) is None:
+        async with changing_schema(pool, dimensions=dimensions) as connection:
+            made_for = await index_dimensions(connection)
+    if made_for != dimensions:
+        raise DatabaseUnavailable(
+            f"the index holds vectors of {made_for} numbers, and the settings ask for {dimensions}",
+            hint="put the embedding settings back, or run: armarium store reindex",
+        )
+
+
+async def _made_for_if_current(pool: Pool) -> int | None:
+    """The dimensions of the index, when no migration is missing; nobody is waited for."""
+    async with pool.held() as connection, connection.transaction():
+        if not await connection.fetchval(_HAS_LEDGER):
+            return None
+        missing = {number for number, _, _ in migrations()} - await _applied(connection)
+        return None if missing else await index_dimensions(connection)
 
 
 @asynccontextmanager
 async def changing_schema(pool: Pool, *, dimensions: int) -> AsyncGenerator[Connection]:
     """A transaction in which every migration is applied, and nobody else changes the schema. `dimensions` is for a
     schema that is made now; one that was made for others is left so."""
-    async with pool.held() as connection:
+    async with pool.held() as connection, connection.transaction():
         version: int = await connection.fetchval("SELECT current_setting('server_version_num')::int")
         if version < OLDEST_POSTGRES:
             raise DatabaseUnavailable(
                 f"PostgreSQL {version // 10000} is too old", hint="the store needs PostgreSQL 15 or newer"
             )
-        await connection.execute(f"SELECT pg_advisory_lock({_LOCK})")
-        try:
-            async with connection.transaction():
-                await _ensure_vectors(connection)
-                await _apply_missing(connection, dimensions)
-                yield connection
-        finally:
-            await connection.execute(f"SELECT pg_advisory_unlock({_LOCK})")
+        # Making an index of many rows, and waiting for another server that does so, take as long as they take.
+        await connection.execute("SET LOCAL statement_timeout = 0")
+        await connection.execute(f"SELECT pg_advisory_xact_lock({_LOCK})", timeout=_LONGEST_S)
+        await _ensure_vectors(connection)
+        await _apply_missing(connection, dimensions)
+        yield connection
 
 
 async def index_dimensions(connection: Connection) -> int:
@@ -94,16 +113,32 @@ async def _ensure_vectors(connection: Connection) -> None:
 
 async def _apply_missing(connection: Connection, dimensions: int) -> None:
     await connection.execute(_LEDGER)
-    applied = {row["number"] for row in await connection.fetch("SELECT number FROM armarium_store_schema")}
-    known = migrations()
-    if unknown := applied - {number for number, _, _ in known}:
+    missing = [each for each in migrations() if each[0] not in await _applied(connection)]
+    try:
+        if missing and missing[0][0] == _FIRST and await connection.fetch(ADOPTABLE):
+            await connection.execute(files(_PACKAGE).joinpath("adopt.sql").read_text("utf-8"), timeout=_LONGEST_S)
+        for _, _, statements in missing:
+            await connection.execute(statements.replace("{dimensions}", str(dimensions)), timeout=_LONGEST_S)
+    except LOST:
+        raise
+    except asyncpg.PostgresError as error:
         raise DatabaseUnavailable(
-            f"the database was made by a newer Armarium (schema {max(unknown)})", hint="update this server"
-        )
-    for number, name, statements in known:
-        if number not in applied:
-            await connection.execute(statements.replace("{dimensions}", str(dimensions)))
-            await connection.execute("INSERT INTO armarium_store_schema (number, name) VALUES ($1, $2)", number, name)
+            f"the tables of the store cannot be brought up to date: {type(error).__name__}",
+            hint="let the user of store.dsn own its database and every table in it",
+            private={"error": str(error)},
+        ) from error
+    note = "INSERT INTO armarium_store_schema (number, name) VALUES ($1, $2)"
+    await connection.executemany(note, [(number, name) for number, name, _ in missing])
     await connection.execute(
         "INSERT INTO armarium_store_facts VALUES ('dimensions', $1) ON CONFLICT DO NOTHING", str(dimensions)
     )
+
+
+async def _applied(connection: Connection) -> set[int]:
+    """The numbers of what was applied; raises when there are some that nobody here knows."""
+    applied: set[int] = {row["number"] for row in await connection.fetch("SELECT number FROM armarium_store_schema")}
+    if unknown := applied - {number for number, _, _ in migrations()}:
+        raise DatabaseUnavailable(
+            f"the database was made by a newer Armarium (schema {max(unknown)})", hint="update this server"
+        )
+    return applied

@@ -7,7 +7,7 @@ import itertools
 import os
 import random
 import secrets
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -19,7 +19,8 @@ from armarium.capabilities.store.model import Scope
 from armarium.foundation.errors import ArmariumError
 from armarium.foundation.sql import queries
 
-Operation = Literal["UPSERT", "DELETE"]
+Operation = Literal["UPSERT", "DELETE", "MOVE"]
+"""What happened at a path. MOVE: a file or a directory was renamed to it, with everything in it."""
 Stage = Literal["words", "vectors"]
 """What a job waits for. All begin with words; those that need vectors, too, are handed on."""
 Outcome = Literal["pending", "failed", "lost"]
@@ -63,8 +64,8 @@ class Depth:
 
 
 class Outbox:
-    """Claims jobs over all tenants. Any number of workers may share it: in each stage a path is with one of them at a
-    time.
+    """Claims jobs over all tenants, who take turns. Any number of workers may share it: in each stage a path is with
+    one of them at a time.
 
     A job that fails is tried again after `retry_backoff_s`, doubled with each retry, and counts as failed after
     `retry_max` retries. A job whose worker is not heard of for `lease_s` goes back, by `recover`.
@@ -86,24 +87,39 @@ class Outbox:
         self._jitter = jitter
         self._worker = f"{os.getpid()}-{secrets.token_hex(6)}"
         self._claims = itertools.count(1)
+        # The tenant whose turn was last. Chance decides where to begin, so that processes started together do not all
+        # begin with the same tenant.
+        self._turns: dict[Stage, str] = {"words": secrets.token_hex(32), "vectors": secrets.token_hex(32)}
 
     @property
     def lease_s(self) -> float:
         """For how long a claim holds unless it is renewed."""
         return self._lease_s
 
-    async def claim(self, stage: Stage, batch: int) -> list[IndexJob]:
-        """The oldest due jobs of at most `batch` paths that nobody works on in this stage, one job for each path."""
-        jobs, _ = await self.claim_or_wait(stage, batch)
+    async def claim(self, stage: Stage, batch: int, *, skip: Collection[str] = ()) -> list[IndexJob]:
+        """The due jobs of at most `batch` paths that nobody works on in this stage, one job for each path.
+
+        Tenants take turns: the batch is divided among the next ones that have work, and each gives its oldest jobs. The
+        jobs come in the order in which they are to be worked on, one of each tenant after the other. Tenants in `skip`
+        are passed over.
+        """
+        jobs, _ = await self.claim_or_wait(stage, batch, skip=skip)
         return jobs
 
-    async def claim_or_wait(self, stage: Stage, batch: int) -> tuple[list[IndexJob], float | None]:
-        """As `claim`; and when nothing can be claimed, the seconds until the next job's time comes, if there is one."""
+    async def claim_or_wait(
+        self, stage: Stage, batch: int, *, skip: Collection[str] = ()
+    ) -> tuple[list[IndexJob], float | None]:
+        """As `claim`; and when nothing can be claimed, the seconds until the next job's time comes, if it is known."""
         claim = f"{self._worker}-{next(self._claims)}"
-        rows = await self._database.at_once(ALL_TENANTS, _SQL["claim"], stage, batch, claim, self._lease_s)
+        after = self._turns[stage]
+        rows = await self._database.at_once(
+            ALL_TENANTS, _SQL["claim"], stage, batch, claim, self._lease_s, after, list(skip)
+        )
         if rows[0]["id"] is None:
             return [], rows[0]["next_due_s"]
-        return _newest_of_each_path(rows, stage, claim), None
+        jobs = _in_turn(_newest_of_each_path(rows, stage, claim), after)
+        self._turns[stage] = max((job.scope.apikey_hash for job in jobs), key=_next_after(after))
+        return jobs, None
 
     async def renew(self, jobs: Sequence[IndexJob]) -> set[IndexJob]:
         """Prolong the leases; the jobs that are still ours."""
@@ -171,6 +187,20 @@ def _newest_of_each_path(rows: Iterable[Row], stage: Stage, claim: str) -> list[
     # Oldest first, as they were due; a path is as old as its oldest job.
     in_order = sorted(by_path.values(), key=lambda jobs: min((job["available_at"], job["id"]) for job in jobs))
     return [_job(newest, older, stage, claim) for newest, *older in in_order]
+
+
+def _next_after(after: str) -> Callable[[str], tuple[bool, str]]:
+    """The order of tenants in a round that begins after this one."""
+    return lambda tenant: (tenant <= after, tenant)
+
+
+def _in_turn(jobs: Iterable[IndexJob], after: str) -> list[IndexJob]:
+    """One job of each tenant after the other, and then the second one of each."""
+    of_tenant: dict[str, list[IndexJob]] = {}
+    for job in jobs:
+        of_tenant.setdefault(job.scope.apikey_hash, []).append(job)
+    rounds = itertools.zip_longest(*(of_tenant[tenant] for tenant in sorted(of_tenant, key=_next_after(after))))
+    return [job for one_of_each in rounds for job in one_of_each if job is not None]
 
 
 def _job(newest: Row, older: Sequence[Row], stage: Stage, claim: str) -> IndexJob:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from armarium.capabilities.store.connections import Connection
+from armarium.capabilities.store.connections import Connection, Row
 from armarium.capabilities.store.database import Database
 from armarium.capabilities.store.errors import IsDirectory, NotFound
 from armarium.capabilities.store.model import FileEntry, Scope
@@ -40,8 +40,8 @@ class Reading:
 
     async def stat(self, scope: Scope, path: str) -> FileEntry | None:
         """The file or directory, or None when there is neither."""
-        async with self._database.reading(scope.apikey_hash) as connection:
-            return await entry_at(connection, scope, checked_path(path))
+        where = (scope.apikey_hash, scope.project, checked_path(path), FILES_ASKED)
+        return _entry(path, await self._database.row_at_once(_SQL["stat"], *where))
 
     async def read(self, scope: Scope, path: str, offset: int, length: int) -> Slice:
         """The whole characters of a file among the bytes [offset, offset + length), or to its end with -1."""
@@ -52,13 +52,11 @@ class Reading:
         wanted = _MOST if length < 0 else min(length, _MOST)
         # A few bytes more tell whether the end cuts a character, and hold the rest of it.
         where = (scope.apikey_hash, scope.project, path, start, min(wanted + _LONGEST_CHARACTER, _MOST))
-        async with self._database.reading(scope.apikey_hash) as connection:
-            row = await connection.fetchrow(_SQL["read"], *where)
-        assert row is not None, "the statement always gives a row"
-        if row["size"] is None:
-            if row["is_directory"]:
-                raise IsDirectory("the path is a directory", hint="list it with file_list", path=path)
+        row = await self._database.row_at_once(_SQL["read"], *where)
+        if row is None:
             raise NotFound("no file has this path", hint="list the directory above it with file_list", path=path)
+        if row["is_directory"]:
+            raise IsDirectory("the path is a directory", hint="list it with file_list", path=path)
         first, last = whole_characters(row["slice"], wanted)
         start = min(start, row["size"])
         return Slice(row["slice"][first:last].decode(), start + first, start + last, row["size"], row["version"])
@@ -66,7 +64,11 @@ class Reading:
 
 async def entry_at(connection: Connection, scope: Scope, path: str) -> FileEntry | None:
     """What is at a path."""
-    row = await connection.fetchrow(_SQL["stat"], scope.apikey_hash, scope.project, path, FILES_ASKED)
+    where = (scope.apikey_hash, scope.project, path, FILES_ASKED)
+    return _entry(path, await connection.fetchrow(_SQL["stat"], *where))
+
+
+def _entry(path: str, row: Row | None) -> FileEntry | None:
     assert row is not None, "the statement always gives a row"
     if row["size"] is not None:
         times: tuple[datetime, datetime] = row["created_at"], row["updated_at"]

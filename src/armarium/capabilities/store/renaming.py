@@ -2,66 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import cast
-
 from armarium.capabilities.store.connections import Connection, Row
-from armarium.capabilities.store.database import Database
 from armarium.capabilities.store.errors import AlreadyExists, InvalidPath, NotDirectory, NotFound
 from armarium.capabilities.store.model import Scope
-from armarium.capabilities.store.validation import MAX_PATH_LENGTH, Limits, checked_inner_path, parents_of
+from armarium.capabilities.store.validation import MAX_PATH_LENGTH, Limits, parents_of
 from armarium.capabilities.store.writing import SQL, below, delete_range, exactly, plan_for_many
-
-KeepCredential = Callable[[], Awaitable[str | None]]
-"""Lays the caller's key aside for one job of a worker; None when none is needed."""
 
 
 class Renaming:
     """Moves paths. Contents stay where they are."""
 
-    def __init__(self, database: Database, limits: Limits) -> None:
-        self._database = database
+    def __init__(self, limits: Limits) -> None:
         self._limits = limits
 
-    async def rename(self, scope: Scope, source: str, target: str, *, overwrite: bool, keep: KeepCredential) -> int:
-        """Move a file or a directory; how many files that were."""
-        checked_inner_path(source)
-        checked_inner_path(target)
-        if source == target:
-            return 0
-        # Each job takes away the key it uses, so there must be one for each file; how many only the lock makes certain.
-        credentials = await self._credentials(keep, 1)
-        while True:
-            async with self._database.changing(scope) as connection:
-                facts = await self._facts(connection, scope, source, target)
-                files = 1 if facts["source_version"] else cast(int, facts["files_below"])
-                _check_move(facts, source, target, overwrite=overwrite)
-                if not credentials or len(credentials) >= files:
-                    return await self._move(connection, scope, source, target, facts, credentials)
-            credentials += await self._credentials(keep, files - len(credentials))
-
-    async def _credentials(self, keep: KeepCredential, count: int) -> list[str]:
-        if not self._limits.searchable:
-            return []
-        return [reference for _ in range(count) if (reference := await keep())]
+    async def rename_in(
+        self,
+        connection: Connection,
+        scope: Scope,
+        source: str,
+        target: str,
+        *,
+        overwrite: bool,
+        credential_ref: str | None,
+    ) -> int:
+        """Move a file or a directory, in a transaction that holds the project's lock; how many files that were."""
+        facts = await self._facts(connection, scope, source, target)
+        _check_move(facts, source, target, overwrite=overwrite)
+        if facts["target_is_file"]:
+            # The job of the rename also forgets what is indexed of the replaced file.
+            await delete_range(connection, scope, exactly(target), self._limits, queued=False)
+        if facts["source_version"] is None:
+            await plan_for_many(connection)
+        paths = exactly(source) if facts["source_version"] else below(source)
+        how = (source, target, self._limits.searchable, credential_ref)
+        return await connection.fetchval(SQL["move_files"], scope.apikey_hash, scope.project, *paths, *how)
 
     async def _facts(self, connection: Connection, scope: Scope, source: str, target: str) -> Row:
         where = (scope.apikey_hash, scope.project, source, target)
         facts = await connection.fetchrow(SQL["look_at_move"], *where, parents_of(target))
         assert facts is not None, "the statement always gives a row"
         return facts
-
-    async def _move(
-        self, connection: Connection, scope: Scope, source: str, target: str, facts: Row, credentials: list[str]
-    ) -> int:
-        if facts["target_is_file"]:
-            # The job that indexes the file moved here also takes the place of what is indexed of the replaced one.
-            await delete_range(connection, scope, exactly(target), self._limits, queued=False)
-        if facts["source_version"] is None:
-            await plan_for_many(connection)
-        paths = exactly(source) if facts["source_version"] else below(source)
-        how = (source, target, self._limits.searchable, credentials)
-        return await connection.fetchval(SQL["move_files"], scope.apikey_hash, scope.project, *paths, *how)
 
 
 def _check_move(facts: Row, source: str, target: str, *, overwrite: bool) -> None:

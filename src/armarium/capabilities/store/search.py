@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence, Set
-from dataclasses import dataclass, field, replace
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 import anyio
@@ -12,32 +12,22 @@ import asyncpg  # pyright: ignore[reportMissingTypeStubs] it has none
 import orjson
 
 from armarium.capabilities.store.database import Database
-from armarium.capabilities.store.errors import SearchBackendError
+from armarium.capabilities.store.errors import ResourceBusy, SearchBackendError
 from armarium.capabilities.store.model import ChunkEntry
 from armarium.capabilities.store.models import StoreModels
+from armarium.capabilities.store.search_limits import SearchesBusy, SearchLimits, SearchRoom
+from armarium.capabilities.store.search_statements import Candidate, Extent, Hits, Passages
+from armarium.capabilities.store.service_breakers import ServiceBreakers
 from armarium.capabilities.store.tokens import query_terms
-from armarium.capabilities.store.weighing import Scores, fused_scores
-from armarium.foundation.sql import queries
+from armarium.capabilities.store.weighing import fused_scores
 from armarium.providers.errors import ProviderError
 from armarium.retrieval.rerank import reorder
 
-_SQL = queries("armarium.capabilities.store.sql", "search.sql")
-
 ALL_PROJECTS: Final = "*"
 """As a project: all projects of the caller, and nobody else's."""
+WORDS_ALONE: Final = "the query could not be embedded in time, so these passages were found by words alone"
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class _Hits:
-    """What one way of searching found."""
-
-    scores: Scores = field(default_factory=dict[int, float])
-    files: frozenset[int] = frozenset()
-
-    def among(self, ids: Set[int]) -> Scores:
-        return {chunk_id: score for chunk_id, score in self.scores.items() if chunk_id in ids}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,24 +39,16 @@ class SearchRules:
     semantic_weight: float = 0.7
     lexical_weight: float = 0.3
     rerank_timeout_s: float = 3.0
+    embed_timeout_s: float = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Extent:
-    """What is searched: one project, or all of a caller's that have passages."""
+class Found:
+    """What a search found, best first."""
 
-    projects: list[str]
-    passages: float
-    mean_words: float
-    languages: list[str]
-
-
-@dataclass(frozen=True, slots=True)
-class _Candidate:
-    chunk_id: int
-    entry: ChunkEntry
-    embedded: bool
-    """Whether it has a vector. While files are indexed, vectors come after words."""
+    passages: Sequence[ChunkEntry] = ()
+    notice: str | None = None
+    """What the caller should know about how it was found."""
 
 
 class FileSearch:
@@ -77,57 +59,62 @@ class FileSearch:
         database: Database,
         models: StoreModels,
         rules: SearchRules,
+        limits: SearchLimits | None = None,
         *,
         on_rerank_failure: Callable[[], None] = lambda: None,
+        embedding: ServiceBreakers | None = None,
+        reranking: ServiceBreakers | None = None,
     ) -> None:
-        self._database = database
         self._models = models
         self._rules = rules
+        self._room = SearchRoom(limits or SearchLimits())
+        self._passages = Passages(database, self._room, models.model)
         self._on_rerank_failure = on_rerank_failure
+        self._embedding = embedding or ServiceBreakers()
+        self._reranking = reranking or ServiceBreakers()
 
     async def search(
         self, tenant: str, project: str, query: str, path_prefix: str, limit: int, key: str | None
-    ) -> list[ChunkEntry]:
+    ) -> Found:
         """The best passages for a query with words in it, best first; project "*" means all of the tenant's.
 
-        When the query cannot be embedded, words alone are searched. Only when it has no words either, or the database
-        fails, it is a SEARCH_BACKEND_ERROR.
+        When the query cannot be embedded in time, words alone are searched. Only when it has no words either, or the
+        database fails, it is a SEARCH_BACKEND_ERROR.
         """
-        if not _begins_a_path(path_prefix):
-            return []
         try:
-            extent = await self._extent(tenant, project)
-            if extent is None:
-                return []
-            semantic, lexical = await self._candidates(tenant, extent, query, path_prefix, key)
-            candidates = await self._as_they_are(tenant, semantic, lexical, path_prefix)
-            ranked = self._fused(candidates, semantic, lexical)
-            best = (await self._reranked(query, ranked, key))[:limit]
-            await self._note_served(tenant, best)
-        except asyncpg.PostgresError as error:
+            async with self._room.search(tenant):
+                return await self._searched(tenant, project, query, path_prefix, limit, key)
+        except SearchesBusy:
+            raise
+        except (asyncpg.PostgresError, ResourceBusy) as error:
             raise SearchBackendError(
                 "the search failed in the database", hint="try again in a moment", private={"error": str(error)}
             ) from error
-        return [candidate.entry for candidate in best]
 
-    async def _extent(self, tenant: str, project: str) -> _Extent | None:
-        async with self._database.reading(tenant) as connection:
-            row = await connection.fetchrow(_SQL["searched_extent"], tenant, project)
-        if row is None or not row["projects"]:
-            return None
-        return _Extent(row["projects"], row["passages"], max(1.0, row["words"] / row["passages"]), row["languages"])
+    async def _searched(
+        self, tenant: str, project: str, query: str, path_prefix: str, limit: int, key: str | None
+    ) -> Found:
+        extent = await self._passages.extent(tenant, project, path_prefix)
+        if extent is None:
+            return Found()
+        semantic, lexical = await self._candidates(tenant, extent, query, key)
+        hits = [found for found in (semantic, lexical) if found is not None]
+        candidates = await self._passages.as_they_are(tenant, hits, extent.paths)
+        ranked = self._fused(candidates, semantic or Hits(), lexical)
+        best = (await self._reranked(tenant, query, ranked, key))[:limit]
+        await self._passages.note_served(tenant, (candidate.chunk_id for candidate in best))
+        return Found([candidate.entry for candidate in best], WORDS_ALONE if semantic is None else None)
 
-    async def _candidates(
-        self, tenant: str, extent: _Extent, query: str, path_prefix: str, key: str | None
-    ) -> tuple[_Hits, _Hits]:
+    async def _candidates(self, tenant: str, extent: Extent, query: str, key: str | None) -> tuple[Hits | None, Hits]:
+        """What is found by meaning, None when that could not be asked, and by words."""
         terms = query_terms(query, extent.languages)
-        semantic = lexical = _Hits()
+        semantic: Hits | None = None
+        lexical = Hits()
 
         async def by_meaning() -> None:
             nonlocal semantic
             try:
-                async with self._models.embedder(key) as embedder:
-                    vector = await embedder.embed_query(query)
+                vector = await self._embedded(tenant, query, key)
             except (ProviderError, SearchBackendError) as error:
                 if not terms:
                     raise SearchBackendError(
@@ -137,65 +124,35 @@ class FileSearch:
                     ) from error
                 _log.warning("the query cannot be embedded; words alone are searched", extra={"code": error.code})
                 return
-            written = orjson.dumps(vector, option=orjson.OPT_SERIALIZE_NUMPY).decode()
-            semantic = await self._hits(
-                tenant,
-                "nearest_passages",
-                extent.projects,
-                path_prefix,
-                written,
-                self._models.model,
-                self._rules.vector_candidates,
-            )
+            semantic = await self._passages.nearest(tenant, extent, vector, self._rules.vector_candidates)
 
         async def by_words() -> None:
             nonlocal lexical
             if terms:
-                lexical = await self._hits(
-                    tenant,
-                    "passages_by_words",
-                    extent.projects,
-                    path_prefix,
-                    terms,
-                    extent.passages,
-                    extent.mean_words,
-                    self._rules.bm25_candidates,
-                )
+                lexical = await self._passages.with_words(tenant, extent, terms, self._rules.bm25_candidates)
 
         await _both(by_meaning, by_words)
         return semantic, lexical
 
-    async def _hits(self, tenant: str, statement: str, *arguments: object) -> _Hits:
-        async with self._database.reading(tenant) as connection:
-            rows = await connection.fetch(_SQL[statement], tenant, *arguments)
-        return _Hits({row["chunk_id"]: row["score"] for row in rows}, frozenset(row["file_id"] for row in rows))
+    async def _embedded(self, tenant: str, query: str, key: str | None) -> str:
+        """The vector of the query, as the database reads it."""
+        with self._embedding.attempt(tenant) as attempt:
+            if not attempt.admitted:
+                raise SearchBackendError("the embedder kept failing and is left alone for a while")
+            try:
+                with anyio.fail_after(self._rules.embed_timeout_s):
+                    async with self._models.embedder(key) as embedder:
+                        vector = await embedder.embed_query(query)
+            except TimeoutError:
+                attempt.failed = True
+                raise SearchBackendError("the embedder did not answer in time") from None
+            except ProviderError as error:
+                # A refusal costs no time, and comes again when it is asked for again.
+                attempt.failed = error.retryable
+                raise
+        return orjson.dumps(vector, option=orjson.OPT_SERIALIZE_NUMPY).decode()
 
-    async def _as_they_are(self, tenant: str, semantic: _Hits, lexical: _Hits, path_prefix: str) -> list[_Candidate]:
-        ids = [*{**semantic.scores, **lexical.scores}]
-        if not ids:
-            return []
-        files = list(semantic.files | lexical.files)
-        async with self._database.reading(tenant) as connection:
-            rows = await connection.fetch(
-                _SQL["passages_as_they_are"], tenant, ids, files, path_prefix, self._models.model
-            )
-        return [
-            _Candidate(
-                row["id"],
-                ChunkEntry(
-                    project=row["project"],
-                    file_path=row["path"],
-                    start=row["start_byte"],
-                    end=row["end_byte"],
-                    content=row["chunk_content"],
-                    score=0.0,
-                ),
-                row["embedded"],
-            )
-            for row in rows
-        ]
-
-    def _fused(self, candidates: Sequence[_Candidate], semantic: _Hits, lexical: _Hits) -> list[_Candidate]:
+    def _fused(self, candidates: Sequence[Candidate], semantic: Hits, lexical: Hits) -> list[Candidate]:
         ids = {candidate.chunk_id for candidate in candidates}
         scores = fused_scores(
             semantic.among(ids),
@@ -207,14 +164,18 @@ class FileSearch:
         scored = [_with_score(candidate, scores[candidate.chunk_id]) for candidate in candidates]
         return sorted(scored, key=_best_first)
 
-    async def _reranked(self, query: str, ranked: list[_Candidate], key: str | None) -> list[_Candidate]:
+    async def _reranked(self, tenant: str, query: str, ranked: list[Candidate], key: str | None) -> list[Candidate]:
+        order = None
         try:
             async with self._models.reranker(key) as reranker:
                 if reranker is None or len(ranked) < 2:
                     return ranked
-                texts = [candidate.entry.content for candidate in ranked]
-                timeout_s = self._rules.rerank_timeout_s
-                order = await reorder(reranker, query, texts, most=len(texts), timeout_s=timeout_s)
+                with self._reranking.attempt(tenant) as attempt:
+                    if attempt.admitted:
+                        texts = [candidate.entry.content for candidate in ranked]
+                        timeout_s = self._rules.rerank_timeout_s
+                        order = await reorder(reranker, query, texts, most=len(texts), timeout_s=timeout_s)
+                        attempt.failed = not order.scores
         except ProviderError:
             # The key is none that could be sent.
             order = None
@@ -228,27 +189,14 @@ class FileSearch:
             for place in order.places
         ]
 
-    async def _note_served(self, tenant: str, served: Sequence[_Candidate]) -> None:
-        if not served:
-            return
-        async with self._database.writing(tenant) as connection:
-            # Nobody misses a time that a crash forgets, and everybody would wait for the disk.
-            await connection.execute("SET LOCAL synchronous_commit = off")
-            await connection.execute(_SQL["note_served"], tenant, [candidate.chunk_id for candidate in served])
 
-
-def _with_score(candidate: _Candidate, score: float) -> _Candidate:
+def _with_score(candidate: Candidate, score: float) -> Candidate:
     return replace(candidate, entry=replace(candidate.entry, score=score))
 
 
-def _best_first(candidate: _Candidate) -> tuple[float, str, str, int]:
+def _best_first(candidate: Candidate) -> tuple[float, str, str, int]:
     entry = candidate.entry
     return (-entry.score, entry.project, entry.file_path, entry.start)
-
-
-def _begins_a_path(prefix: str) -> bool:
-    """Whether a path can begin so; the database would refuse some of what cannot."""
-    return prefix.isascii() and (not prefix or prefix.isprintable())
 
 
 async def _both(first: Callable[[], Awaitable[None]], second: Callable[[], Awaitable[None]]) -> None:

@@ -5,17 +5,22 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass, field
 from typing import Protocol
 
+from armarium.capabilities.store.connections import Connection
 from armarium.capabilities.store.credentials import Credentials
 from armarium.capabilities.store.database import Database
-from armarium.capabilities.store.errors import PermissionDenied, RateLimited, ResourceBusy
+from armarium.capabilities.store.errors import RateLimited, ResourceBusy, SearchDisabled
 from armarium.capabilities.store.history import History, Version
 from armarium.capabilities.store.listing import Listing, Listings
-from armarium.capabilities.store.model import ChunkEntry, FileEntry, Scope, WriteMode
+from armarium.capabilities.store.model import FileEntry, Scope, WriteMode
 from armarium.capabilities.store.projects import Projects, SearchedProject
 from armarium.capabilities.store.reading import Reading, Slice
 from armarium.capabilities.store.renaming import Renaming
+from armarium.capabilities.store.requests import Answer, Request, Requests, request_of
+from armarium.capabilities.store.requests import Change as MakeChange
+from armarium.capabilities.store.search import Found
 from armarium.capabilities.store.settings import StoreSettings
 from armarium.capabilities.store.validation import (
     ANY_PROJECT,
@@ -38,9 +43,19 @@ class Searching(Protocol):
 
     async def search(
         self, tenant: str, project: str, query: str, path_prefix: str, limit: int, key: str | None
-    ) -> list[ChunkEntry]:
-        """The passages of a tenant's files that fit best, best first; `key` is the caller's own."""
+    ) -> Found:
+        """The passages of a tenant's files that fit best; `key` is the caller's own."""
         ...
+
+
+@dataclass(slots=True)
+class _Change:
+    """What is to be known at the end of a change."""
+
+    kept: list[str] = field(default_factory=list[str])
+    """References to the caller's key, which only a change that is made needs."""
+    made_before: bool = False
+    """Whether an earlier request with the same id made it."""
 
 
 class Store:
@@ -72,7 +87,8 @@ class Store:
         self._listings = Listings(database, limit_max=settings.list_limit_max)
         self._projects = Projects(database)
         self._writing = Writing(database, limits, allow_root_wipe=settings.allow_root_wipe)
-        self._renaming = Renaming(database, limits)
+        self._renaming = Renaming(limits)
+        self._requests = Requests(database)
         self._history = History(database, self._writing)
         self._search = search
         self._credentials = credentials
@@ -93,15 +109,13 @@ class Store:
         scope = self._admitted(call, project)
         return await self._listings.entries(scope, path, depth, self._list_limit_default if limit is None else limit)
 
-    async def search(
-        self, call: Call, project: str, query: str, path_prefix: str, limit: int | None
-    ) -> list[ChunkEntry]:
+    async def search(self, call: Call, project: str, query: str, path_prefix: str, limit: int | None) -> Found:
         """Passages that fit a query, of one project or of all."""
         scope = self._admitted(call, project, several=True)
         wanted, prefix = checked_query(query), checked_prefix(path_prefix)
         most = self._search_settings.limit_default if limit is None else checked_number("limit", limit, 1)
         if self._search is None:
-            raise PermissionDenied("searching is switched off here", hint="find files with file_list")
+            raise SearchDisabled("searching is switched off here", hint="find files with file_list")
         most = min(most, self._search_settings.limit_max)
         started = time.perf_counter()
         found = await self._search.search(scope.apikey_hash, project, wanted, prefix, most, call.credential)
@@ -126,63 +140,128 @@ class Store:
         encoding: str = "utf-8",
         create_only: bool = False,
         if_version: int | None = None,
+        request_id: str | None = None,
     ) -> Written:
         """Write text into a file."""
-        async with self._change("file_write") as kept:
+        async with self._change("file_write") as change:
             scope = self._admitted(call, project)
             checked_inner_path(path)
             written = checked_content(content, encoding, self._limits.max_payload_bytes)
             wanted = Write(path, written, mode, offset, create_only=create_only, if_version=if_version)
             checked_write(wanted)
-            return await self._writing.write(scope, wanted, await self._credential(call, scope, kept))
+            request = request_of(
+                request_id,
+                "file_write",
+                {"path": path, "content": content, "mode": mode, "offset": offset}
+                | {"create_only": create_only, "if_version": if_version},
+            )
+            credential_ref = await self._credential(call, scope, change)
+            if request is None:
+                return await self._writing.write(scope, wanted, credential_ref)
+
+            async def write(connection: Connection) -> Answer:
+                return asdict(await self._writing.write_in(connection, scope, wanted, credential_ref))
+
+            return Written(**await self._once(scope, request, write, change))
 
     async def delete(
-        self, call: Call, project: str, path: str, *, recursive: bool = False, if_version: int | None = None
+        self,
+        call: Call,
+        project: str,
+        path: str,
+        *,
+        recursive: bool = False,
+        if_version: int | None = None,
+        request_id: str | None = None,
     ) -> int:
         """Delete a file or a directory; how many files that were."""
-        async with self._change("file_delete"):
+        async with self._change("file_delete") as change:
             scope = self._admitted(call, project)
-            return await self._writing.delete(scope, path, recursive=recursive, if_version=if_version)
+            how = {"recursive": recursive, "if_version": if_version}
+            self._writing.check_delete(path, recursive=recursive, if_version=if_version)
 
-    async def rename(self, call: Call, project: str, source: str, target: str, *, overwrite: bool = False) -> int:
+            async def delete(connection: Connection) -> Answer:
+                deleted = await self._writing.delete_in(
+                    connection, scope, path, recursive=recursive, if_version=if_version
+                )
+                return {"deleted_count": deleted}
+
+            request = request_of(request_id, "file_delete", {"path": path} | how)
+            return (await self._once(scope, request, delete, change))["deleted_count"]
+
+    async def rename(
+        self,
+        call: Call,
+        project: str,
+        source: str,
+        target: str,
+        *,
+        overwrite: bool = False,
+        request_id: str | None = None,
+    ) -> int:
         """Move a file or a directory; how many files that were."""
-        async with self._change("file_rename") as kept:
+        async with self._change("file_rename") as change:
             scope = self._admitted(call, project)
-            return await self._renaming.rename(
-                scope, source, target, overwrite=overwrite, keep=lambda: self._credential(call, scope, kept)
-            )
+            checked_inner_path(source)
+            checked_inner_path(target)
+            asked = {"from_path": source, "to_path": target, "overwrite": overwrite}
+            request = request_of(request_id, "file_rename", asked)
+            if source == target:
+                return 0
+            credential_ref = await self._credential(call, scope, change)
+
+            async def rename(connection: Connection) -> Answer:
+                moved = await self._renaming.rename_in(
+                    connection, scope, source, target, overwrite=overwrite, credential_ref=credential_ref
+                )
+                return {"moved_count": moved}
+
+            return (await self._once(scope, request, rename, change))["moved_count"]
 
     async def versions(self, call: Call, project: str, path: str) -> list[Version]:
         """Which versions of a file are kept, newest first."""
         return await self._history.versions(self._admitted(call, project), path)
 
-    async def restore(self, call: Call, project: str, path: str, version: int) -> Written:
+    async def restore(
+        self, call: Call, project: str, path: str, version: int, *, request_id: str | None = None
+    ) -> Written:
         """Write an earlier version again."""
-        async with self._change("file_restore") as kept:
+        async with self._change("file_restore") as change:
             scope = self._admitted(call, project)
             checked_inner_path(path)
-            return await self._history.restore(scope, path, version, await self._credential(call, scope, kept))
+            checked_number("version", version, 1)
+            request = request_of(request_id, "file_restore", {"path": path, "version": version})
+            credential_ref = await self._credential(call, scope, change)
+
+            async def restore(connection: Connection) -> Answer:
+                return asdict(await self._history.restore_in(connection, scope, path, version, credential_ref))
+
+            return Written(**await self._once(scope, request, restore, change))
+
+    async def _once(self, scope: Scope, request: Request | None, change: MakeChange, noted: _Change) -> Answer:
+        answer, noted.made_before = await self._requests.once(scope, request, change)
+        return answer
 
     def _admitted(self, call: Call, project: str, *, several: bool = False) -> Scope:
         tenant = call.principal.apikey_hash
         self._rate.take(tenant)
         return Scope(tenant, project if several and project == ANY_PROJECT else checked_project(project))
 
-    async def _credential(self, call: Call, scope: Scope, kept: list[str]) -> str | None:
-        """Where the caller's key waits for the indexing of a change; noted in `kept`, in case it comes to nothing."""
+    async def _credential(self, call: Call, scope: Scope, change: _Change) -> str | None:
+        """Where the caller's key waits for the indexing of a change; noted, in case the change comes to nothing."""
         if not self._limits.searchable:
             return None
         reference = await self._credentials.keep(call.credential, scope)
         if reference is not None:
-            kept.append(reference)
+            change.kept.append(reference)
         return reference
 
     @asynccontextmanager
-    async def _change(self, tool: str) -> AsyncGenerator[list[str]]:
-        kept: list[str] = []
+    async def _change(self, tool: str) -> AsyncGenerator[_Change]:
+        change = _Change()
         status = "INTERNAL"
         try:
-            yield kept
+            yield change
             status = "ok"
         except ResourceBusy:
             # Nobody knows whether it was made: the keys are left to their time to live.
@@ -190,10 +269,15 @@ class Store:
             raise
         except ArmariumError as error:
             status = error.code
-            for reference in kept:
-                await self._credentials.discard(reference)
+            await self._discard(change)
             raise
         finally:
             self._on_mutation(tool, status)
-        if self._limits.searchable:
+        if change.made_before:
+            await self._discard(change)
+        elif self._limits.searchable:
             self._on_committed()
+
+    async def _discard(self, change: _Change) -> None:
+        for reference in change.kept:
+            await self._credentials.discard(reference)

@@ -8,6 +8,9 @@ from pydantic import AfterValidator, Field, SecretStr, model_validator
 
 from armarium.foundation.settings import Section
 
+Pooler = Literal["auto", "none", "transaction"]
+"""Whether sessions of the database are shared with others, transaction by transaction; `auto` finds out."""
+
 _MIB = 1024 * 1024
 LOCAL_DIMENSIONS = 384
 """Numbers in a vector of the local embedder."""
@@ -63,6 +66,14 @@ class SearchSettings(Section):
     """Passages taken from the search by meaning."""
     bm25_candidates: int = Field(default=30, gt=0)
     """Passages taken from the search by words."""
+    embed_timeout_ms: int = Field(default=5000, gt=0)
+    """How long a search waits for the query's vector before it looks for words alone."""
+    concurrent_per_caller: int = Field(default=4, gt=0)
+    """Searches of one caller that run at once. More wait."""
+    waiting_per_caller: int = Field(default=32, ge=0)
+    """Searches of one caller that wait. More are refused with RATE_LIMITED."""
+    wait_ms: int = Field(default=5000, gt=0)
+    """How long a search waits for others before it is refused."""
     rerank: RerankSettings = RerankSettings()
     fallback: FallbackSettings = FallbackSettings()
 
@@ -140,8 +151,16 @@ class StoreSettings(Section):
     """Address of a PostgreSQL 15 or newer with pgvector. Without it, one is started here for this server."""
     data_dir: str | None = None
     """Where the database started here keeps its files; by default `postgres` in the state directory."""
+    pooler: Pooler = "auto"
+    """Whether `dsn` leads to a pooler that gives each transaction to another session, such as PgBouncer with
+    `pool_mode = transaction`. `auto` finds out at the start; `none` and `transaction` do not ask."""
     pool_size: int = Field(default=10, ge=2)
     """Connections to the database."""
+    database_timeout_ms: int = Field(default=30_000, ge=100)
+    """Longest wait for the database: for a connection, for a statement, for a commit. A call that waits longer ends
+    with RESOURCE_BUSY."""
+    database_wait_ms: int = Field(default=30_000, ge=0)
+    """How long a start waits for a database that cannot be reached yet."""
     redis_url: SecretStr | None = None
     """Redis for callers' keys on their way to a worker; without it they stay in this process's memory."""
     allow_root_wipe: bool = False

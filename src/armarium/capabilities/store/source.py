@@ -38,7 +38,8 @@ class StoreSource:
     async def search(self, call: Call, collection: str, query: str, most: int) -> Sequence[SourceHit]:
         """The best passages of one project."""
         project = collection.removeprefix(f"{self.kind}:")
-        return [_hit(collection, chunk) for chunk in await self._store.search(call, project, query, "", most)]
+        found = await self._store.search(call, project, query, "", most)
+        return [_hit(collection, chunk) for chunk in found.passages]
 
 
 def _hit(collection: str, chunk: ChunkEntry) -> SourceHit:

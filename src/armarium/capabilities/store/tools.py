@@ -5,9 +5,9 @@ from __future__ import annotations
 import orjson
 
 from armarium.capabilities.store import answers, arguments
-from armarium.capabilities.store.errors import InvalidOffset, InvalidPath, InvalidQuery, StoreError
+from armarium.capabilities.store.errors import InvalidOffset, InvalidPath, InvalidQuery, ResourceBusy, StoreError
 from armarium.capabilities.store.service import Store
-from armarium.foundation.errors import ArmariumError, InvalidArgument
+from armarium.foundation.errors import ArmariumError, DeadlineExceeded, InvalidArgument
 from armarium.foundation.tools import Call, ErrorStyle, Json, ToolSpec, local_tool
 
 _PATH_ARGUMENTS = frozenset({"project", "path", "from_path", "to_path", "path_prefix"})
@@ -47,6 +47,7 @@ def store_tools(store: Store) -> list[ToolSpec]:
             encoding=args.content_encoding,
             create_only=args.create_only,
             if_version=args.if_version,
+            request_id=args.request_id,
         )
         return {"bytes_written": done.bytes_written, "version": done.version, "size": done.size}
 
@@ -54,14 +55,21 @@ def store_tools(store: Store) -> list[ToolSpec]:
         """Delete a file, or with `recursive` a directory and all files in it. A single file can be brought back with
         file_restore. The root of a project ("") can be deleted only where the operator allows it."""
         deleted = await store.delete(
-            call, args.project, args.path, recursive=args.recursive, if_version=args.if_version
+            call,
+            args.project,
+            args.path,
+            recursive=args.recursive,
+            if_version=args.if_version,
+            request_id=args.request_id,
         )
         return {"deleted_count": deleted}
 
     async def file_rename(call: Call, args: arguments.RenameArgs) -> answers.Renamed:
         """Rename or move a file, or a directory with everything in it, at once or not at all. Only a file can replace
         another file, with `overwrite`; a directory needs a path where nothing is. Earlier versions move along."""
-        moved = await store.rename(call, args.project, args.from_path, args.to_path, overwrite=args.overwrite)
+        moved = await store.rename(
+            call, args.project, args.from_path, args.to_path, overwrite=args.overwrite, request_id=args.request_id
+        )
         return {"moved_count": moved}
 
     async def file_list(call: Call, args: arguments.ListArgs) -> answers.Entries:
@@ -85,7 +93,7 @@ def store_tools(store: Store) -> list[ToolSpec]:
     async def file_restore(call: Call, args: arguments.RestoreArgs) -> answers.WriteDone:
         """Write the content of an earlier `version` of a file again, as file_history lists them; also when the file was
         deleted. That is a new version: nothing gets lost. Restoring the current version changes nothing."""
-        done = await store.restore(call, args.project, args.path, args.version)
+        done = await store.restore(call, args.project, args.path, args.version, request_id=args.request_id)
         return {"bytes_written": done.bytes_written, "version": done.version, "size": done.size}
 
     every = {"errors": STORE_ERRORS, "subject": ("project", "path")}
@@ -107,10 +115,15 @@ def store_tools(store: Store) -> list[ToolSpec]:
         ),
         local_tool("file_list", file_list, title="List stored files", **reads),
         local_tool(
-            "file_search", file_search, title="Search stored files", **reads | {"subject": ("project", "path_prefix")}
+            "file_search",
+            file_search,
+            title="Search stored files",
+            is_search=True,
+            content_fields=frozenset({"query"}),
+            **reads | {"subject": ("project", "path_prefix")},
         ),
         local_tool("file_history", file_history, title="Versions of a stored file", **reads),
-        local_tool("file_restore", file_restore, title="Bring a version back", **every),
+        local_tool("file_restore", file_restore, title="Bring a version back", destructive=True, **every),
     ]
 
 
@@ -121,11 +134,14 @@ def _content_then_facts(answer: Json) -> list[str]:
 
 
 def _contract_error(error: ArmariumError) -> ArmariumError:
-    """What the server found wrong with arguments, under one of the contract's codes.
+    """What the server found wrong with a call, under one of the contract's codes.
 
     The argument decides: a path or project is INVALID_PATH, a number INVALID_OFFSET; the query and everything the
     contract has no code for (content, encoding, mode, switches, arguments nobody knows) is INVALID_QUERY.
     """
+    if isinstance(error, DeadlineExceeded):
+        hint = "try again in a moment; if this was a change, look first whether it was made"
+        return ResourceBusy(error.message, hint=hint)
     if not isinstance(error, InvalidArgument):
         return error
     argument = str(error.details.get("field") or error.details.get("argument") or "").partition(".")[0]

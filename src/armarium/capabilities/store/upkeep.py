@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import anyio
 
@@ -22,6 +22,7 @@ _BATCH = 500
 _DAY_S = 86_400.0
 _DONE_JOBS_KEPT_S = 3_600.0
 _FAILED_JOBS_KEPT_S = 7 * _DAY_S
+_REQUESTS_KEPT_S = _DAY_S
 # Longer than anybody works on a file that was deleted meanwhile.
 _LATELY_S = 3_600.0
 
@@ -35,6 +36,7 @@ class Purged:
     files: int = 0
     versions: int = 0
     jobs: int = 0
+    requests: int = 0
 
 
 class Upkeep:
@@ -62,8 +64,7 @@ class Upkeep:
                 _log.warning("nothing could be purged", extra={"error": type(error).__name__})
                 continue
             if purged != Purged():
-                told = {"files": purged.files, "versions": purged.versions, "jobs": purged.jobs}
-                _log.info("purged what was kept long enough", extra=told)
+                _log.info("purged what was kept long enough", extra=asdict(purged))
 
     async def queue_unindexed(self) -> int:
         """Queue the files that are not indexed as they are, and that no job is about; how many that were.
@@ -87,6 +88,7 @@ class Upkeep:
             versions=await self._purge("versions", self._history_s),
             jobs=await self._purge("done_jobs", _DONE_JOBS_KEPT_S)
             + await self._purge("failed_jobs", _FAILED_JOBS_KEPT_S),
+            requests=await self._purge("requests", _REQUESTS_KEPT_S),
         )
 
     async def _look_for_unindexed(self) -> bool:

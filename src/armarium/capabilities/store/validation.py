@@ -61,6 +61,16 @@ def parents_of(path: str) -> list[str]:
     return [path[:position] for position in range(1, len(path)) if path[position] == "/"]
 
 
+def exactly(path: str) -> tuple[str, str]:
+    """The half-open range of one path."""
+    return path, path + "\x01"
+
+
+def below(path: str) -> tuple[str, str]:
+    """The half-open range of all paths below a directory: '0' follows '/'."""
+    return path + "/", path + "0"
+
+
 def name_of(path: str) -> str:
     """The last part of a path; nothing for the root."""
     return path.rpartition("/")[2]

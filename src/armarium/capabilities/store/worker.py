@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-import time
+import math
 import traceback
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 import anyio
@@ -14,14 +14,20 @@ import anyio
 from armarium.capabilities.store.bell import Bell, Chime
 from armarium.capabilities.store.credentials import Credentials
 from armarium.capabilities.store.errors import StoreError
+from armarium.capabilities.store.fair_semaphore import FairSemaphore
 from armarium.capabilities.store.indexing import Words
 from armarium.capabilities.store.model import Scope
-from armarium.capabilities.store.outbox import DATABASE_TROUBLE, Depth, IndexJob, Outbox, Outcome, Stage
+from armarium.capabilities.store.outbox import DATABASE_TROUBLE, Depth, IndexJob, Outbox, Outcome
+from armarium.capabilities.store.stages import Claimed, Next, StageWork
 from armarium.foundation.errors import ArmariumError, DeadlineExceeded
 from armarium.providers.errors import ProviderError
 
-# Words are written in milliseconds; several at once only so that a large file does not hold up the others.
-_WRITTEN_AT_ONCE = 4
+# Words are written in milliseconds; several at once only so that a large file does not hold up the others. One slot is
+# left to other tenants.
+_WRITTEN_AT_ONCE = 5
+_WRITTEN_AT_ONCE_OF_A_TENANT = 4
+# Passages of a file that are embedded before other tenants have their turn: a long file takes minutes.
+_EMBEDDED_IN_A_TURN = 64
 _LONGEST_STAGE_S = 600.0
 _CLAIM_PATIENCE_S = 10.0
 _RELEASE_PATIENCE_S = 5.0
@@ -29,6 +35,8 @@ _SHORTEST_WAIT_S = 0.01
 # Every write and every end of a job wakes. What comes close together is claimed together: a claim of one job costs the
 # database as much as one of twenty.
 _BETWEEN_CLAIMS_S = 0.02
+# While jobs wait here for a slot, those of other tenants are claimed besides, now and then and not without end.
+_BETWEEN_CLAIMS_FOR_OTHERS_S = 0.1
 _RENEWALS_PER_LEASE = 3
 
 _log = logging.getLogger(__name__)
@@ -47,12 +55,17 @@ class Index(Protocol):
         """Make the file as it is now searchable by its words."""
         ...
 
-    async def embed(self, scope: Scope, path: str, key: str | None) -> None:
-        """Make the file searchable by its meaning, too, with the caller's key where the model needs one."""
+    async def embed(self, scope: Scope, path: str, key: str | None, *, most: int | None = None) -> bool:
+        """Make the file searchable by its meaning, too, with the caller's key where the model needs one; whether that
+        was all, or `most` texts were embedded and there are more."""
         ...
 
     async def forget(self, scope: Scope, path: str) -> None:
         """Remove what is indexed of a file that is not there."""
+        ...
+
+    async def follow(self, scope: Scope, path: str, credential_ref: str | None) -> int:
+        """Follow a rename to a path; how many of the files that were moved are queued to be indexed."""
         ...
 
 
@@ -99,36 +112,6 @@ async def work(
     await crew.run(workers, batch, poll_s)
 
 
-@dataclass(frozen=True, slots=True)
-class _InHand:
-    """How a claimed job stands."""
-
-    since: float = field(default_factory=time.perf_counter)
-    work: anyio.CancelScope = field(default_factory=anyio.CancelScope)
-    """Cancelled when the lease is lost: another worker has the path then."""
-
-    @property
-    def age_s(self) -> float:
-        """Seconds since it was claimed."""
-        return time.perf_counter() - self.since
-
-
-@dataclass(frozen=True, slots=True)
-class _Desk:
-    """Where the jobs of one stage are worked on."""
-
-    stage: Stage
-    do: Callable[[IndexJob, _InHand], Awaitable[bool]]
-    """Whether the job ends with that, or is to be handed on."""
-    seats: anyio.CapacityLimiter
-    """For those that are worked on at once."""
-    batch: int
-    """Claimed together, when nobody waits for a seat: the next ones are at hand when one becomes free."""
-    chime: Chime
-    """Wakes whoever claims for this desk."""
-    in_hand: dict[IndexJob, _InHand] = field(default_factory=dict[IndexJob, _InHand])
-
-
 class _Workers:
     def __init__(
         self,
@@ -146,73 +129,83 @@ class _Workers:
         self._handed_on = Chime()
         self._needs_key = needs_key
         self._observers = observers
-        self._desks: list[_Desk] = []
+        self._stages: list[StageWork] = []
 
     async def run(self, workers: int, batch: int, poll_s: float) -> None:
         if workers:
-            words, vectors = anyio.CapacityLimiter(_WRITTEN_AT_ONCE), anyio.CapacityLimiter(workers)
-            self._desks = [
-                _Desk("words", self._write_words, words, batch, self._bell),
-                # Vectors take long: more that wait for a seat here could be done by another process.
-                _Desk("vectors", self._embed, vectors, min(batch, workers), self._handed_on),
+            words = FairSemaphore(_WRITTEN_AT_ONCE, each=_WRITTEN_AT_ONCE_OF_A_TENANT)
+            vectors = FairSemaphore(workers, each=workers)
+            self._stages = [
+                StageWork("words", self._write_words, words, batch, self._bell),
+                # Vectors take long: more that wait for a slot here could be done by another process.
+                StageWork("vectors", self._embed, vectors, min(batch, workers), self._handed_on),
             ]
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._watch, poll_s)
                 tasks.start_soon(self._renew)
-                for desk in self._desks:
-                    tasks.start_soon(self._keep_busy, desk, poll_s)
+                for stage_work in self._stages:
+                    tasks.start_soon(self._keep_busy, stage_work, poll_s)
         finally:
             await self._give_back()
 
-    async def _keep_busy(self, desk: _Desk, poll_s: float) -> None:
+    async def _keep_busy(self, stage_work: StageWork, poll_s: float) -> None:
+        for_others_at = -math.inf
         async with anyio.create_task_group() as tasks:
             while True:
-                next_ring = desk.chime.next_ring()
-                if len(desk.in_hand) > desk.seats.total_tokens:
-                    # Some wait for a seat. The end of each job rings.
-                    await next_ring.wait()
-                    continue
+                next_ring = stage_work.chime.next_ring()
+                others: set[str] = set()
+                if stage_work.crowded:
+                    # The end of each job rings.
+                    pause_s = for_others_at + _BETWEEN_CLAIMS_FOR_OTHERS_S - anyio.current_time()
+                    if stage_work.full or pause_s > 0:
+                        with anyio.move_on_after(math.inf if stage_work.full else pause_s):
+                            await next_ring.wait()
+                        continue
+                    others, for_others_at = stage_work.tenants(), anyio.current_time()
                 try:
                     # Not cancelled half-way: nobody would know of the jobs that were just claimed.
                     with anyio.fail_after(_CLAIM_PATIENCE_S, shield=True):
-                        jobs, next_due_s = await self._outbox.claim_or_wait(desk.stage, desk.batch)
-                        desk.in_hand.update((job, _InHand()) for job in jobs)
+                        jobs, next_due_s = await self._outbox.claim_or_wait(
+                            stage_work.stage, stage_work.batch, skip=others
+                        )
+                        stage_work.in_hand.update((job, Claimed()) for job in jobs)
                 except (*DATABASE_TROUBLE, TimeoutError) as error:
                     _log.warning("no jobs could be claimed", extra={"error": type(error).__name__})
                     await anyio.sleep(min(poll_s, 1.0))
                     continue
                 for job in jobs:
-                    tasks.start_soon(self._work_on, desk, job)
+                    tasks.start_soon(self._work_on, stage_work, job)
                 if not jobs:
                     due_s = poll_s if next_due_s is None else max(next_due_s, _SHORTEST_WAIT_S)
                     with anyio.move_on_after(min(due_s, poll_s)):
                         await next_ring.wait()
-                if len(jobs) < desk.batch:
+                if len(jobs) < stage_work.batch:
                     await anyio.sleep(_BETWEEN_CLAIMS_S)
 
-    async def _work_on(self, desk: _Desk, job: IndexJob) -> None:
-        in_hand = desk.in_hand[job]
+    async def _work_on(self, stage_work: StageWork, job: IndexJob) -> None:
+        in_hand = stage_work.in_hand[job]
         ended = True
         with in_hand.work:
-            async with desk.seats:
+            async with stage_work.slots.held(job.scope.apikey_hash):
                 try:
-                    ended = await self._done_at(desk, job)
+                    ended = await self._done_at(stage_work, job)
                 except DATABASE_TROUBLE as error:
                     # The lease runs out, and the job comes back.
                     _log.warning("the end of a job could not be noted", extra={"error": type(error).__name__})
-        del desk.in_hand[job]
+        del stage_work.in_hand[job]
         if ended:
             self._observers.job_latency_s(in_hand.age_s)
-        # The next job of this path may have been waiting for this one, and others for a seat.
-        desk.chime.wake()
+        # The next job of this path may have been waiting for this one, and others for a slot.
+        stage_work.chime.wake()
 
-    async def _done_at(self, desk: _Desk, job: IndexJob) -> bool:
-        """Whether the job ended, well or not; otherwise it is handed on."""
-        ends, error = True, None
+    async def _done_at(self, stage_work: StageWork, job: IndexJob) -> bool:
+        """Whether the job ended, well or not; otherwise it goes on."""
+        after: Next = "end"
+        error = None
         try:
             with anyio.fail_after(_LONGEST_STAGE_S):
-                ends = await desk.do(job, desk.in_hand[job])
+                after = await stage_work.do(job, stage_work.in_hand[job])
         except ArmariumError as raised:
             error = raised
         except TimeoutError:
@@ -223,30 +216,41 @@ class _Workers:
             at = f"{where.name}:{where.lineno}"
             _log.error("indexing failed unexpectedly", extra={"error": type(raised).__name__, "at": at})
             error = ArmariumError("indexing failed unexpectedly")
-        if ends:
-            await self._finish(job, error)
-        else:
-            await self._outbox.hand_on(job)
-            self._handed_on.wake()
-        return ends
+        match after:
+            case "end":
+                await self._finish(job, error)
+            case "hand on":
+                await self._outbox.hand_on(job)
+                self._handed_on.wake()
+            case "go on later":
+                await self._outbox.release([job])
+        return after == "end"
 
-    async def _write_words(self, job: IndexJob, in_hand: _InHand) -> bool:
-        """Make the file findable by its words, or forget it; whether that was all."""
+    async def _write_words(self, job: IndexJob, in_hand: Claimed) -> Next:
+        """Make the file findable by its words, or forget it."""
         if job.operation == "DELETE":
             await self._index.forget(job.scope, job.path)
-            return True
+            return "end"
+        if job.operation == "MOVE":
+            # One key serves all jobs that come of this one: it stays until the last of them is done.
+            if await self._index.follow(job.scope, job.path, next(iter(job.references), None)):
+                self._bell.ring()
+            return "end"
         words = await self._index.write_words(job.scope, job.path)
         # Not again for the retry of a job that got as far as this.
         if words.new or not job.retry_count:
             self._observers.visibility_lag_s(job.age_s + in_hand.age_s)
-        return words.embedded
+        return "end" if words.embedded else "hand on"
 
-    async def _embed(self, job: IndexJob, in_hand: _InHand) -> bool:
+    async def _embed(self, job: IndexJob, in_hand: Claimed) -> Next:
         # The file may have changed while the job waited, and the words of another model may be there since a restart.
         words = await self._index.write_words(job.scope, job.path)
-        if not words.embedded:
-            await self._index.embed(job.scope, job.path, await self._key_for(job))
-        return True
+        if words.embedded:
+            return "end"
+        # A caller's key is kept for minutes only, so with one the whole file is embedded at once.
+        most = None if self._needs_key else _EMBEDDED_IN_A_TURN
+        complete = await self._index.embed(job.scope, job.path, await self._key_for(job), most=most)
+        return "end" if complete else "go on later"
 
     async def _key_for(self, job: IndexJob) -> str | None:
         if not self._needs_key:
@@ -287,16 +291,16 @@ class _Workers:
                 if job not in ours:
                     in_hand.work.cancel()
 
-    def _in_hand(self) -> dict[IndexJob, _InHand]:
-        return {job: in_hand for desk in self._desks for job, in_hand in desk.in_hand.items()}
+    def _in_hand(self) -> dict[IndexJob, Claimed]:
+        return {job: in_hand for stage_work in self._stages for job, in_hand in stage_work.in_hand.items()}
 
     async def _watch(self, poll_s: float) -> None:
         """Take back the jobs of workers that are gone, and tell how long the queue is."""
         while True:
             try:
                 if await self._outbox.recover():
-                    for desk in self._desks:
-                        desk.chime.wake()
+                    for stage_work in self._stages:
+                        stage_work.chime.wake()
                 self._observers.depth(await self._outbox.depth())
             except DATABASE_TROUBLE as error:
                 _log.warning("the queue could not be looked at", extra={"error": type(error).__name__})

@@ -24,9 +24,11 @@ from armarium.capabilities.store.errors import (
 from armarium.capabilities.store.model import ROOT, Scope, WriteMode
 from armarium.capabilities.store.validation import (
     Limits,
+    below,
     checked_inner_path,
     checked_number,
     checked_path,
+    exactly,
     parents_of,
 )
 from armarium.foundation.errors import ArmariumError
@@ -156,24 +158,29 @@ class Writing:
             case unknown:
                 raise AssertionError(f"the database refused a write for a reason we do not know: {unknown}")
 
-    async def delete(self, scope: Scope, path: str, *, recursive: bool, if_version: int | None) -> int:
-        """Delete a file, or everything in a directory; how many files that were."""
+    async def delete_in(
+        self, connection: Connection, scope: Scope, path: str, *, recursive: bool, if_version: int | None
+    ) -> int:
+        """Delete a file, or everything in a directory, in a transaction that holds the project's lock; how many files
+        that were."""
+        facts = await look(connection, scope, path)
+        is_file = facts["size"] is not None
+        if not is_file and not facts["is_directory"]:
+            raise NotFound("nothing has this path", hint="list the directory above it with file_list", path=path)
+        if not is_file:
+            _check_directory_goes(path, recursive=recursive, if_version=if_version)
+            await plan_for_many(connection)
+        elif if_version not in (None, facts["version"]):
+            raise other_version(facts["version"])
+        return await delete_range(
+            connection, scope, exactly(path) if is_file else below(path), self._limits, queued=True
+        )
+
+    def check_delete(self, path: str, *, recursive: bool, if_version: int | None) -> None:
+        """Refuse what can be refused without looking."""
         self._check_wipe(path, recursive=recursive)
         if if_version is not None:
             checked_number("if_version", if_version, 1)
-        async with self._database.changing(scope) as connection:
-            facts = await look(connection, scope, path)
-            is_file = facts["size"] is not None
-            if not is_file and not facts["is_directory"]:
-                raise NotFound("nothing has this path", hint="list the directory above it with file_list", path=path)
-            if not is_file:
-                _check_directory_goes(path, recursive=recursive, if_version=if_version)
-                await plan_for_many(connection)
-            elif if_version not in (None, facts["version"]):
-                raise other_version(facts["version"])
-            return await delete_range(
-                connection, scope, exactly(path) if is_file else below(path), self._limits, queued=True
-            )
 
     def _check_wipe(self, path: str, *, recursive: bool) -> None:
         if checked_path(path) == ROOT and not recursive:
@@ -187,7 +194,7 @@ class Writing:
 
 async def look(connection: Connection, scope: Scope, path: str) -> Row:
     """What is at a path."""
-    facts = await connection.fetchrow(SQL["look"], scope.apikey_hash, scope.project, path)
+    facts = await connection.fetchrow(SQL["look"], scope.apikey_hash, scope.project, path, *below(path))
     assert facts is not None, "the statement always gives a row"
     return facts
 
@@ -203,16 +210,6 @@ async def delete_range(
     """Delete the files of a range of paths; `queued` tells the index, where there is one."""
     how = (limits.versions_kept, queued and limits.searchable)
     return await connection.fetchval(SQL["delete_files"], scope.apikey_hash, scope.project, *paths, *how)
-
-
-def exactly(path: str) -> tuple[str, str]:
-    """The range of one path."""
-    return path, path + "\x01"
-
-
-def below(path: str) -> tuple[str, str]:
-    """The range of all paths below a directory."""
-    return path + "/", path + "0"
 
 
 def other_version(version: int | None) -> Conflict:

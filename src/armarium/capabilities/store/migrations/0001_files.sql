@@ -1,6 +1,6 @@
--- Files, the counter of each project, and earlier versions.
+-- Files, the counter of each project, and earlier versions. Files that are there already (adopt.sql) are kept.
 
-CREATE TABLE mcp_files (
+CREATE TABLE IF NOT EXISTS mcp_files (
     id          BIGSERIAL     PRIMARY KEY,
     apikey_hash CHAR(64)      NOT NULL,
     project     VARCHAR(128)  NOT NULL,
@@ -16,11 +16,11 @@ CREATE TABLE mcp_files (
 );
 
 -- Paths are compared byte by byte, so this one serves prefixes, too.
-CREATE UNIQUE INDEX uq_mcp_files_active ON mcp_files (apikey_hash, project, path) WHERE deleted = FALSE;
-CREATE INDEX idx_mcp_files_deleted_at ON mcp_files (deleted_at) WHERE deleted = TRUE;
+CREATE UNIQUE INDEX IF NOT EXISTS uq_mcp_files_active ON mcp_files (apikey_hash, project, path) WHERE deleted = FALSE;
+CREATE INDEX IF NOT EXISTS idx_mcp_files_deleted_at ON mcp_files (deleted_at) WHERE deleted = TRUE;
 
 -- A sum over all files at every write would read them all.
-CREATE TABLE mcp_file_projects (
+CREATE TABLE IF NOT EXISTS mcp_file_projects (
     apikey_hash CHAR(64)     NOT NULL,
     project     VARCHAR(128) NOT NULL,
     bytes       BIGINT       NOT NULL DEFAULT 0 CHECK (bytes >= 0),
@@ -28,7 +28,7 @@ CREATE TABLE mcp_file_projects (
     PRIMARY KEY (apikey_hash, project)
 );
 
-CREATE TABLE mcp_file_versions (
+CREATE TABLE IF NOT EXISTS mcp_file_versions (
     id          BIGSERIAL     PRIMARY KEY,
     apikey_hash CHAR(64)      NOT NULL,
     project     VARCHAR(128)  NOT NULL,
@@ -40,5 +40,11 @@ CREATE TABLE mcp_file_versions (
     replaced_at TIMESTAMPTZ   NOT NULL DEFAULT now()
 );
 
-CREATE INDEX idx_mcp_file_versions_path ON mcp_file_versions (apikey_hash, project, path, version);
-CREATE INDEX idx_mcp_file_versions_age ON mcp_file_versions (replaced_at);
+CREATE INDEX IF NOT EXISTS idx_mcp_file_versions_path ON mcp_file_versions (apikey_hash, project, path, version);
+CREATE INDEX IF NOT EXISTS idx_mcp_file_versions_age ON mcp_file_versions (replaced_at);
+
+-- Of files that were there already.
+INSERT INTO mcp_file_projects (apikey_hash, project, bytes, revision)
+SELECT apikey_hash, project, coalesce(sum(size) FILTER (WHERE deleted = FALSE), 0), max(version)
+FROM mcp_files
+GROUP BY apikey_hash, project;

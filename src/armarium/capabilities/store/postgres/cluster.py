@@ -112,6 +112,12 @@ def environment() -> dict[str, str]:
     return kept | {"LC_ALL": "C", "TZ": "UTC"}
 
 
+def keeper_environment() -> dict[str, str]:
+    """What the keeper sees of ours: it outlives its starter, and is there for others as well."""
+    kept = {name: value for name in ("PYTHONPATH", "PYTHONHOME") if (value := os.environ.get(name)) is not None}
+    return environment() | kept
+
+
 def is_ready(socket_directory: Path) -> bool:
     """Whether the server accepts connections: not while it recovers, and not while it stops."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:

@@ -17,7 +17,7 @@ import anyio
 from anyio import to_thread
 
 from armarium.capabilities.store.errors import DatabaseUnavailable
-from armarium.capabilities.store.postgres.cluster import DATABASE, ROLE, is_ready
+from armarium.capabilities.store.postgres.cluster import DATABASE, ROLE, is_ready, keeper_environment
 from armarium.capabilities.store.postgres.home import Home, Lock, open_lock, unusable
 from armarium.capabilities.store.postgres.installation import fitting_installation, installations
 
@@ -151,6 +151,7 @@ def _launch(home: Home, arguments: tuple[object, ...], descriptors: tuple[int, .
                 stdout=subprocess.DEVNULL,
                 stderr=log,
                 cwd="/",
+                env=keeper_environment(),
                 pass_fds=descriptors,
                 # What a terminal sends to a group of processes is not for the keeper.
                 start_new_session=True,

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import IO
 
 from armarium.capabilities.store.errors import DatabaseUnavailable
+from armarium.foundation.files.private import make_private_directory
 
 SOCKET_NAME = ".s.PGSQL.5432"
 NOBODY = 65534
@@ -64,7 +65,7 @@ class Home:
     def prepare(self) -> None:
         """Make the directory, for this user alone; raises when it cannot be used."""
         try:
-            self.root.mkdir(parents=True, exist_ok=True, mode=_PRIVATE)
+            make_private_directory(self.root)
             self.check()
         except OSError as error:
             raise unusable(error) from error

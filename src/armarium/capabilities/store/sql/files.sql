@@ -1,10 +1,11 @@
 -- Files as callers see them: looked at, changed, listed. Every range of paths is half open: the file `/a` alone is
 -- ['/a', '/a' || chr(1)), what lies below the directory `/a` is ['/a/', '/a0'), since '0' follows '/'. Ranges and not
--- patterns, because under row security only leakproof operators reach an index. Whether a range is empty is asked with
--- ORDER BY and LIMIT: without statistics, EXISTS was seen to go by the other index and read the whole project.
+-- patterns, because under row security only leakproof operators reach an index. Bounds are parameters or columns, never
+-- computed in the comparison: `||` is not leakproof on PostgreSQL 15. Whether a range is empty is asked with ORDER BY and
+-- LIMIT: without statistics, the planner may answer EXISTS from the other index and read the whole project.
 
 -- name: look
--- What is at a path.
+-- What is at a path. $4 and $5: the range of paths below it.
 SELECT
     file.size,
     file.version,
@@ -12,13 +13,13 @@ SELECT
         SELECT TRUE FROM mcp_files AS below
         WHERE
             below.apikey_hash = $1 AND below.project = $2 AND below.deleted = FALSE
-            AND below.path >= $3::text || '/' AND below.path < $3::text || '0'
+            AND below.path >= $4 AND below.path < $5
         ORDER BY below.path
         LIMIT 1
     ) AS is_directory
 FROM (VALUES (TRUE)) AS always
 LEFT JOIN mcp_files AS file
-    ON file.apikey_hash = $1 AND file.project = $2 AND file.path = $3::text AND file.deleted = FALSE;
+    ON file.apikey_hash = $1 AND file.project = $2 AND file.path = $3 AND file.deleted = FALSE;
 
 -- name: write_file
 SELECT refusal, version, size, waited_s
@@ -115,9 +116,11 @@ FROM (
 
 -- name: move_files
 -- The files of a range of paths, from below $5 to below $6, each with a revision of its own, so that no path can ever
--- have two versions of the same number. Contents stay where they are. $8: where the caller's key waits, for each file.
+-- have two versions of the same number. Contents stay where they are, and so does what is indexed: a file that was indexed
+-- as it was is indexed as it is. One job, for $6, sees to the others. $7: whether there is an index; $8: where the
+-- caller's key waits.
 WITH moving AS (
-    SELECT id, path, row_number() OVER (ORDER BY path) AS place FROM mcp_files
+    SELECT id, path, version, row_number() OVER (ORDER BY path) AS place FROM mcp_files
     WHERE apikey_hash = $1 AND project = $2 AND path >= $3 AND path < $4 AND deleted = FALSE
 ),
 
@@ -137,7 +140,24 @@ moved AS (
     WHERE
         file.apikey_hash = $1 AND file.project = $2 AND file.path >= $3 AND file.path < $4 AND file.deleted = FALSE
         AND file.id = moving.id
-    RETURNING moving.path AS old_path, file.path AS new_path, moving.place
+    RETURNING file.id, moving.version AS old_version, file.version AS new_version
+),
+
+-- Looked up by their ids (IS TRUE, ANY): as a join, this would read all that is indexed. Locked in the order in which
+-- workers lock them.
+held AS MATERIALIZED (
+    SELECT indexed.file_id FROM mcp_file_indexed AS indexed
+    WHERE (indexed.apikey_hash = $1) IS TRUE AND indexed.file_id = ANY(ARRAY(SELECT id FROM moving))
+    ORDER BY indexed.file_id
+    FOR NO KEY UPDATE
+),
+
+still_indexed AS (
+    UPDATE mcp_file_indexed AS indexed SET version = moved.new_version
+    FROM moved
+    WHERE
+        (indexed.apikey_hash = $1) IS TRUE AND indexed.file_id = ANY(ARRAY(SELECT file_id FROM held))
+        AND indexed.file_id = moved.id AND indexed.version = moved.old_version
 ),
 
 history AS (
@@ -154,11 +174,7 @@ history AS (
 
 queued AS (
     INSERT INTO mcp_file_index_jobs (apikey_hash, project, file_path, operation, file_updated_at, credential_ref)
-    SELECT $1, $2, job.path, job.operation, statement_timestamp(), job.credential_ref
-    FROM moved
-    CROSS JOIN LATERAL (
-        VALUES (moved.old_path, 'DELETE', NULL), (moved.new_path, 'UPSERT', ($8::text[])[moved.place])
-    ) AS job (path, operation, credential_ref)
+    SELECT $1, $2, $6::text, 'MOVE', statement_timestamp(), $8
     WHERE $7::bool
 )
 
@@ -166,54 +182,23 @@ SELECT count(*) FROM moved;
 
 -- name: stat
 -- A file, or what a directory's files tell about it. $4: how many of them are asked, in the order of their paths.
-SELECT
-    file.size,
-    file.version,
-    file.created_at,
-    file.updated_at,
-    (
-        SELECT max(first_files.updated_at) FROM (
-            SELECT below.updated_at FROM mcp_files AS below
-            WHERE
-                below.apikey_hash = $1 AND below.project = $2 AND below.deleted = FALSE
-                AND below.path >= $3::text || '/' AND below.path < $3::text || '0'
-                AND file.size IS NULL
-            ORDER BY below.path
-            LIMIT $4
-        ) AS first_files
-    ) AS newest_below
-FROM (VALUES (TRUE)) AS always
-LEFT JOIN mcp_files AS file
-    ON file.apikey_hash = $1 AND file.project = $2 AND file.path = $3::text AND file.deleted = FALSE;
+SELECT size, version, created_at, updated_at, newest_below FROM mcp_file_stat($1, $2, $3, $4);
 
 -- name: read
--- A slice of a file's bytes, and whether the path is a directory instead.
-SELECT
-    file.size,
-    file.version,
-    substring(file.content FROM $4::int + 1 FOR $5::int) AS slice,
-    (
-        SELECT TRUE FROM mcp_files AS below
-        WHERE
-            below.apikey_hash = $1 AND below.project = $2 AND below.deleted = FALSE
-            AND below.path >= $3::text || '/' AND below.path < $3::text || '0'
-        ORDER BY below.path
-        LIMIT 1
-    ) AS is_directory
-FROM (VALUES (TRUE)) AS always
-LEFT JOIN mcp_files AS file
-    ON file.apikey_hash = $1 AND file.project = $2 AND file.path = $3::text AND file.deleted = FALSE;
+-- A slice of a file's bytes; one row without a size for a directory, and none when nothing has the path.
+SELECT size, version, slice, is_directory FROM mcp_file_read($1, $2, $3, $4, $5);
 
 -- name: first_files
 -- The files a listing of $4 levels below $3 rests on, at most $5: each file within these levels, and for each
 -- directory on the last level the first file below it. The rest of such a directory is jumped over, never read.
+-- $6 and $7: the range of paths below $3. OFFSET 0 keeps the bound of the following file out of the comparison.
 WITH RECURSIVE found AS (
     (
         SELECT file.path, file.size, file.version, file.created_at, file.updated_at, 1 AS place
         FROM mcp_files AS file
         WHERE
             file.apikey_hash = $1 AND file.project = $2 AND file.deleted = FALSE
-            AND file.path >= $3::text || '/' AND file.path < $3::text || '0'
+            AND file.path >= $6 AND file.path < $7
         ORDER BY file.path
         LIMIT 1
     )
@@ -222,16 +207,19 @@ WITH RECURSIVE found AS (
     FROM found
     CROSS JOIN LATERAL (SELECT string_to_array(substr(found.path, length($3::text) + 2), '/') AS names) AS split
     CROSS JOIN LATERAL (
+        SELECT CASE
+            WHEN cardinality(split.names) > $4::int
+                THEN $3::text || '/' || array_to_string(split.names[1:$4::int], '/') || '0'
+            ELSE found.path || chr(1)
+        END AS next
+        OFFSET 0
+    ) AS bound
+    CROSS JOIN LATERAL (
         SELECT file.path, file.size, file.version, file.created_at, file.updated_at
         FROM mcp_files AS file
         WHERE
             file.apikey_hash = $1 AND file.project = $2 AND file.deleted = FALSE
-            AND file.path < $3::text || '0'
-            AND file.path >= CASE
-                WHEN cardinality(split.names) > $4::int
-                    THEN $3::text || '/' || array_to_string(split.names[1:$4::int], '/') || '0'
-                ELSE found.path || chr(1)
-            END
+            AND file.path >= bound.next AND file.path < $7
         ORDER BY file.path
         LIMIT 1
     ) AS following
@@ -241,7 +229,8 @@ WITH RECURSIVE found AS (
 SELECT path, size, version, created_at, updated_at FROM found ORDER BY path;
 
 -- name: newest_below
--- For each of these directories the time of its newest file, among the first $4; NULL where nothing is.
+-- For each of these directories the time of its newest file, among the first $6; NULL where nothing is. $4 and $5: the
+-- ranges of paths below them.
 SELECT
     directory.path,
     (
@@ -249,12 +238,12 @@ SELECT
             SELECT below.updated_at FROM mcp_files AS below
             WHERE
                 below.apikey_hash = $1 AND below.project = $2 AND below.deleted = FALSE
-                AND below.path >= directory.path || '/' AND below.path < directory.path || '0'
+                AND below.path >= directory.first_below AND below.path < directory.end_below
             ORDER BY below.path
-            LIMIT $4
+            LIMIT $6
         ) AS first_files
     ) AS updated_at
-FROM unnest($3::text[]) AS directory (path);
+FROM unnest($3::text[], $4::text[], $5::text[]) AS directory (path, first_below, end_below);
 
 -- name: versions
 -- Newest first. The file as it is now stands among them.

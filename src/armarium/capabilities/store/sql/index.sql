@@ -61,10 +61,16 @@ WHERE indexed.version < excluded.version
 RETURNING file_id;
 
 -- name: passages_in_the_way
--- Those of the file, under whatever path it had, and those that another file left under this path.
-SELECT id, chunk_index, start_byte, end_byte, content_hash, file_path, file_id
-FROM mcp_file_chunks
-WHERE apikey_hash = $1 AND project = $2 AND (file_id = $3 OR file_path = $4);
+-- Those of the file, under whatever path it had, and those of files that were deleted with this path.
+SELECT chunk.id, chunk.chunk_index, chunk.start_byte, chunk.end_byte, chunk.content_hash, chunk.file_path, chunk.file_id
+FROM mcp_file_chunks AS chunk
+WHERE (chunk.apikey_hash = $1) IS TRUE AND chunk.file_id = $3
+UNION ALL
+SELECT chunk.id, chunk.chunk_index, chunk.start_byte, chunk.end_byte, chunk.content_hash, chunk.file_path, chunk.file_id
+FROM mcp_files AS deleted_file
+JOIN mcp_file_chunks AS chunk ON chunk.file_id = deleted_file.id AND (chunk.apikey_hash = $1) IS TRUE
+WHERE deleted_file.apikey_hash = $1 AND deleted_file.project = $2 AND deleted_file.path = $4
+    AND deleted_file.deleted = TRUE;
 
 -- name: drop_passages
 DELETE FROM mcp_file_chunks WHERE apikey_hash = $1 AND id = ANY($2::bigint[]);
@@ -147,27 +153,61 @@ WHERE indexed.apikey_hash = $1 AND indexed.file_id = $2 AND indexed.made_with = 
 RETURNING indexed.file_id;
 
 -- name: forget_passages
--- Of files that were deleted with this path, whatever path they were indexed under, and what is indexed under this one.
--- Not those of a file that is there, under this path or after a rename under another: they are its index already.
-WITH left_over AS (
-    SELECT chunk.id, chunk.file_id
-    FROM mcp_file_chunks AS chunk
-    WHERE chunk.apikey_hash = $1 AND chunk.project = $2 AND chunk.file_path = $3
-    UNION
-    SELECT chunk.id, chunk.file_id
+-- Of files that were deleted with this path, whatever path they were indexed under. What is noted of a file is locked before
+-- its passages, as everybody does.
+WITH gone AS MATERIALIZED (
+    SELECT indexed.file_id
     FROM mcp_files AS deleted_file
-    JOIN mcp_file_chunks AS chunk ON chunk.file_id = deleted_file.id AND (chunk.apikey_hash = $1) IS TRUE
+    JOIN mcp_file_indexed AS indexed ON indexed.file_id = deleted_file.id AND (indexed.apikey_hash = $1) IS TRUE
     WHERE deleted_file.apikey_hash = $1 AND deleted_file.project = $2 AND deleted_file.path = $3
         AND deleted_file.deleted = TRUE
+    ORDER BY indexed.file_id
+    FOR UPDATE OF indexed
 ),
-gone AS (
+left_over AS (
     DELETE FROM mcp_file_chunks AS chunk
-    USING left_over
-    WHERE (chunk.apikey_hash = $1) IS TRUE AND chunk.id = left_over.id
-        AND NOT EXISTS (
-            SELECT FROM mcp_files AS file
-            WHERE file.id = left_over.file_id AND (file.apikey_hash = $1) IS TRUE AND file.deleted = FALSE
-        )
-    RETURNING chunk.file_id
+    WHERE (chunk.apikey_hash = $1) IS TRUE AND chunk.file_id = ANY(ARRAY(SELECT file_id FROM gone))
 )
-DELETE FROM mcp_file_indexed WHERE apikey_hash = $1 AND file_id IN (SELECT file_id FROM gone);
+DELETE FROM mcp_file_indexed AS indexed
+WHERE (indexed.apikey_hash = $1) IS TRUE AND indexed.file_id = ANY(ARRAY(SELECT file_id FROM gone));
+
+-- name: queue_moved
+-- The files of a range of paths that are not indexed as they are: their jobs were for the paths that they had. A job that
+-- is there for a new path may have looked before the file was there, so each gets another. $5: where the caller's key waits.
+WITH queued AS (
+    INSERT INTO mcp_file_index_jobs (apikey_hash, project, file_path, operation, file_updated_at, credential_ref)
+    SELECT file.apikey_hash, file.project, file.path, 'UPSERT', file.updated_at, $5
+    FROM mcp_files AS file
+    WHERE file.apikey_hash = $1 AND file.project = $2 AND file.path >= $3 AND file.path < $4 AND file.deleted = FALSE
+        AND coalesce(
+            (
+                SELECT indexed.version < file.version OR indexed.made_with <> $6
+                FROM mcp_file_indexed AS indexed
+                WHERE indexed.file_id = file.id AND (indexed.apikey_hash = $1) IS TRUE
+            ),
+            TRUE
+        )
+    RETURNING id
+)
+SELECT count(*)::int FROM queued;
+
+-- name: moved_files
+-- The next files of a range of paths, from $3 on.
+SELECT id, path FROM mcp_files
+WHERE apikey_hash = $1 AND project = $2 AND path >= $3 AND path < $4 AND deleted = FALSE
+ORDER BY path
+LIMIT $5;
+
+-- name: hold_moved
+SELECT file_id FROM mcp_file_indexed
+WHERE (apikey_hash = $1) IS TRUE AND file_id = ANY($2::bigint[])
+ORDER BY file_id
+FOR NO KEY UPDATE;
+
+-- name: follow_moved
+-- The passages of these files stand under the paths that the files have now.
+UPDATE mcp_file_chunks AS chunk SET file_path = file.path
+FROM mcp_files AS file
+WHERE (chunk.apikey_hash = $1) IS TRUE AND chunk.file_id = ANY($2::bigint[])
+    AND (file.apikey_hash = $1) IS TRUE AND file.id = chunk.file_id AND file.id = ANY($2::bigint[])
+    AND chunk.file_path <> file.path;

@@ -4,7 +4,7 @@
 -- name: claim
 -- One row without a job when there is none to claim: it tells in how many seconds the next one's time comes.
 SELECT id, apikey_hash, project, file_path, operation, retry_count, credential_ref, available_at, age_s, next_due_s
-FROM mcp_file_claim_jobs($1, $2, $3, $4);
+FROM mcp_file_claim_in_turn($1, $2, $3, $4, $5, $6);
 
 -- name: renew
 -- Says for which jobs the worker still has the lease.
@@ -42,7 +42,7 @@ with_keys AS (
     SET stage = 'vectors', status = 'pending', available_at = now(), updated_at = now()
     WHERE job.apikey_hash = $1
         AND job.id = ANY($4::bigint[])
-        AND job.status = 'done'
+        AND (job.status = 'done') IS TRUE
         AND job.credential_ref IS NOT NULL
         AND EXISTS (SELECT FROM handed)
 )

@@ -76,6 +76,23 @@ purged AS (
 )
 SELECT count(*)::int FROM purged;
 
+-- name: purge_requests
+WITH old AS MATERIALIZED (
+    SELECT request.apikey_hash, request.project, request.request_id
+    FROM mcp_file_requests AS request
+    WHERE request.made_at < now() - make_interval(secs => $1)
+    ORDER BY request.made_at
+    LIMIT $2
+),
+purged AS (
+    DELETE FROM mcp_file_requests AS request
+    USING old
+    WHERE request.apikey_hash = old.apikey_hash AND request.project = old.project
+        AND request.request_id = old.request_id
+    RETURNING request.request_id
+)
+SELECT count(*)::int FROM purged;
+
 -- name: forget_deleted
 -- What is left of files that were deleted while something of them was being indexed: their passages, and what BM25 sums
 -- up. Most went with the jobs of their deletion. What a worker holds is left for the next time: nobody waits here.

@@ -1,0 +1,82 @@
+"""What a database says of itself before a start: its version, its schema, what stands in the way."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from armarium.capability import Finding
+from armarium.foundation.sql import queries
+
+DATABASE = "store database"
+"""What findings about the database as such are about."""
+
+_PATIENCE_S = 10.0
+
+_FACTS = """
+SELECT current_setting('server_version_num')::int AS version,
+       (SELECT extversion FROM pg_extension WHERE extname = 'vector') AS vectors,
+       EXISTS (SELECT FROM pg_available_extensions WHERE name = 'vector') AS vectors_available,
+       (SELECT rolsuper OR rolbypassrls FROM pg_roles WHERE rolname = current_user) AS above_row_security,
+       to_regclass('armarium_store_schema') IS NOT NULL AS migrated,
+       pg_backend_pid() AS process
+"""
+_APPLIED = "SELECT number FROM armarium_store_schema"
+_NOTED = "SELECT name, value FROM armarium_store_facts"
+_SQL = queries("armarium.capabilities.store.sql", "reindex.sql")
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseFacts:
+    """What a database says of itself."""
+
+    facts: Mapping[str, Any]
+    applied: frozenset[int] = frozenset()
+    made_for: str | None = None
+    """Numbers in a vector of the index."""
+    made_with: str | None = None
+    """The model of its vectors, if there are any."""
+    adoptable: Mapping[str, bool] = field(default_factory=dict[str, bool])
+    """The contract's tables that another program made, and whether they may be changed."""
+    pooled: bool = False
+    """Whether a pooler stands before it."""
+
+
+async def asked(dsn: str) -> DatabaseFacts | Finding:
+    """What the database says, or why it says nothing."""
+    import asyncpg  # pyright: ignore[reportMissingTypeStubs] it has none
+
+    try:
+        # As a pooler wants it: nothing prepared, and everything in one transaction.
+        connection = await cast(Any, asyncpg).connect(dsn, timeout=_PATIENCE_S, statement_cache_size=0)
+    except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, ValueError) as error:
+        # The words of the error may repeat the address, and with it the password.
+        message = f"cannot be used: {type(error).__name__}"
+        return Finding(DATABASE, "fail", message, hint="check store.dsn, and that PostgreSQL runs there")
+    try:
+        async with asyncio.timeout(_PATIENCE_S), connection.transaction():
+            return await _found(connection)
+    except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        message = f"does not answer questions: {type(error).__name__}"
+        return Finding(DATABASE, "fail", message, hint="let the user of store.dsn own its database")
+    finally:
+        connection.terminate()
+
+
+async def _found(connection: Any) -> DatabaseFacts:
+    from armarium.capabilities.store.database import ALL_TENANTS
+    from armarium.capabilities.store.migrate import ADOPTABLE
+
+    facts = await connection.fetchrow(_FACTS)
+    pooled = facts["process"] != connection.get_server_pid()
+    if not facts["migrated"]:
+        adoptable = {row["name"]: row["is_ours"] for row in await connection.fetch(ADOPTABLE)}
+        return DatabaseFacts(facts, adoptable=adoptable, pooled=pooled)
+    applied = frozenset(row["number"] for row in await connection.fetch(_APPLIED))
+    noted = dict(await connection.fetch(_NOTED))
+    await connection.execute(f"SET LOCAL armarium.tenant = '{ALL_TENANTS}'")
+    of_a_vector = await connection.fetchval(_SQL["model_of_a_vector"], ALL_TENANTS)
+    made_with = noted.get("model", of_a_vector) if of_a_vector else None
+    return DatabaseFacts(facts, applied, noted.get("dimensions"), made_with, pooled=pooled)

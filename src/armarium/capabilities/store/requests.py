@@ -1,0 +1,77 @@
+"""Changes that are made once however often they are asked for: each carries an id that its caller chose."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import orjson
+
+from armarium.capabilities.store.connections import Connection
+from armarium.capabilities.store.database import Database
+from armarium.capabilities.store.errors import InvalidQuery
+from armarium.capabilities.store.model import Scope
+from armarium.foundation.sql import queries
+
+MAX_REQUEST_ID_LENGTH: Final = 128
+_SQL = queries("armarium.capabilities.store.sql", "requests.sql")
+
+Answer = dict[str, int]
+"""What a change answers: numbers by name."""
+Change = Callable[[Connection], Awaitable[Answer]]
+"""Makes a change in a transaction that holds the project's lock."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A change as its caller asked for it."""
+
+    id: str
+    digest: str
+    """Of everything that was asked for. The same id with another digest is another change."""
+
+
+def request_of(request_id: str | None, tool: str, arguments: Mapping[str, Any]) -> Request | None:
+    """The request with this id, if there is one."""
+    if request_id is None:
+        return None
+    if not 1 <= len(request_id) <= MAX_REQUEST_ID_LENGTH:
+        raise InvalidQuery(f"request_id has 1 to {MAX_REQUEST_ID_LENGTH} characters")
+    if not (request_id.isascii() and request_id.isprintable()):
+        raise InvalidQuery("request_id has only printable ASCII characters in it", hint="use a UUID")
+    # Not by orjson, which knows no numbers as large as a caller may give.
+    asked = json.dumps([tool, {**arguments}], sort_keys=True)
+    return Request(request_id, hashlib.sha256(asked.encode()).hexdigest())
+
+
+class Requests:
+    """Remembers what was asked for and answered, for a day at least (`upkeep`)."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def once(self, scope: Scope, request: Request | None, change: Change) -> tuple[Answer, bool]:
+        """Make a change under the project's lock, unless it was made with the same id before; the answer, and whether
+        it is that of the earlier one. Only changes that were made are remembered: a refusal is looked at anew."""
+        async with self._database.changing(scope) as connection:
+            where = (scope.apikey_hash, scope.project)
+            if request is not None:
+                earlier = await connection.fetchrow(_SQL["earlier_request"], *where, request.id)
+                if earlier is not None:
+                    return _same(earlier, request), True
+            answer = await change(connection)
+            if request is not None:
+                kept = (request.id, request.digest, orjson.dumps(answer).decode())
+                await connection.execute(_SQL["remember_request"], *where, *kept)
+            return answer, False
+
+
+def _same(earlier: Mapping[str, Any], request: Request) -> Answer:
+    if earlier["digest"] != request.digest:
+        raise InvalidQuery(
+            "this request_id was used for another change", hint="use a new one for each change", request_id=request.id
+        )
+    return orjson.loads(earlier["answer"])

@@ -1,0 +1,151 @@
+"""What a search asks the database: what there is to search, what is near, what has the words, and what still stands."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from armarium.capabilities.store.connections import Connection
+from armarium.capabilities.store.database import Database
+from armarium.capabilities.store.model import ChunkEntry
+from armarium.capabilities.store.search_limits import SearchRoom
+from armarium.capabilities.store.weighing import Scores
+from armarium.foundation.sql import queries
+
+_SQL = queries("armarium.capabilities.store.sql", "search.sql")
+_NARROW = 4
+"""A prefix is narrow when it leaves less than one passage in so many. Then passages are looked up file by file, which
+costs more for each of them than reading all in a row."""
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """What is searched: files of one project, or of all of a caller's that have passages."""
+
+    projects: list[str]
+    paths: tuple[str, str]
+    """The range of paths: from the first on, and before the second."""
+    passages: float
+    mean_words: float
+    languages: list[str]
+    narrow: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Hits:
+    """What one way of searching found."""
+
+    scores: Scores = field(default_factory=dict[int, float])
+    files: frozenset[int] = frozenset()
+
+    def among(self, ids: set[int]) -> Scores:
+        """Only of these passages."""
+        return {chunk_id: score for chunk_id, score in self.scores.items() if chunk_id in ids}
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A passage as its file has it now."""
+
+    chunk_id: int
+    entry: ChunkEntry
+    embedded: bool
+    """Whether it has a vector. While files are indexed, vectors come after words."""
+
+
+class Passages:
+    """The passages of all tenants' files. Every statement takes a slot in the room for searches."""
+
+    def __init__(self, database: Database, room: SearchRoom, model: str) -> None:
+        self._database = database
+        self._room = room
+        self._model = model
+
+    async def extent(self, tenant: str, project: str, path_prefix: str) -> Extent | None:
+        """What there is to search; None when there is nothing."""
+        paths = _paths_with(path_prefix)
+        if paths is None:
+            return None
+        async with self._asking(tenant) as connection:
+            row = await connection.fetchrow(_SQL["searched_extent"], tenant, project)
+            if row is None or not row["projects"]:
+                return None
+            projects, everything = row["projects"], row["passages"]
+            if path_prefix:
+                row = await connection.fetchrow(_SQL["searched_extent_below"], tenant, projects, *paths)
+        if row is None or not row["passages"]:
+            return None
+        return Extent(
+            projects,
+            paths,
+            row["passages"],
+            max(1.0, row["words"] / row["passages"]),
+            row["languages"],
+            narrow=row["passages"] * _NARROW < everything,
+        )
+
+    async def nearest(self, tenant: str, extent: Extent, vector: str, most: int) -> Hits:
+        """Those whose vectors are the nearest."""
+        statement = "nearest_passages_of_files" if extent.narrow else "nearest_passages"
+        where = (extent.projects, *extent.paths)
+        return await self._hits(tenant, statement, *where, vector, self._model, most)
+
+    async def with_words(self, tenant: str, extent: Extent, terms: Sequence[str], most: int) -> Hits:
+        """Those that have the words, by BM25."""
+        statement = "passages_of_files_by_words" if extent.narrow else "passages_by_words"
+        where = (extent.projects, *extent.paths)
+        return await self._hits(tenant, statement, *where, terms, extent.passages, extent.mean_words, most)
+
+    async def as_they_are(self, tenant: str, hits: Sequence[Hits], paths: tuple[str, str]) -> list[Candidate]:
+        """Those of the hits that their files still say."""
+        ids = [*{chunk_id: None for found in hits for chunk_id in found.scores}]
+        if not ids:
+            return []
+        files = list({file_id for found in hits for file_id in found.files})
+        async with self._asking(tenant) as connection:
+            rows = await connection.fetch(_SQL["passages_as_they_are"], tenant, ids, files, *paths, self._model)
+        return [
+            Candidate(
+                row["id"],
+                ChunkEntry(
+                    project=row["project"],
+                    file_path=row["path"],
+                    start=row["start_byte"],
+                    end=row["end_byte"],
+                    content=row["chunk_content"],
+                    score=0.0,
+                ),
+                row["embedded"],
+            )
+            for row in rows
+        ]
+
+    async def note_served(self, tenant: str, chunk_ids: Iterable[int]) -> None:
+        """Note when these were given away."""
+        ids = list(chunk_ids)
+        if not ids:
+            return
+        async with self._room.statement(tenant), self._database.writing(tenant) as connection:
+            # Nobody misses a time that a crash forgets, and everybody would wait for the disk.
+            await connection.execute("SET LOCAL synchronous_commit = off")
+            await connection.execute(_SQL["note_served"], tenant, ids)
+
+    async def _hits(self, tenant: str, statement: str, *arguments: object) -> Hits:
+        async with self._asking(tenant) as connection:
+            rows = await connection.fetch(_SQL[statement], tenant, *arguments)
+        return Hits({row["chunk_id"]: row["score"] for row in rows}, frozenset(row["file_id"] for row in rows))
+
+    @asynccontextmanager
+    async def _asking(self, tenant: str) -> AsyncGenerator[Connection]:
+        async with self._room.statement(tenant), self._database.reading(tenant) as connection:
+            yield connection
+
+
+def _paths_with(prefix: str) -> tuple[str, str] | None:
+    """The range of paths that begin so; None when no path does. The database would refuse some of what does not."""
+    if not prefix:
+        prefix = "/"
+    if not (prefix.startswith("/") and prefix.isascii() and prefix.isprintable()):
+        return None
+    return prefix, prefix[:-1] + chr(ord(prefix[-1]) + 1)

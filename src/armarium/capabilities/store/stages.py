@@ -1,0 +1,63 @@
+"""Where a worker keeps the jobs it has claimed: those in work, and those that wait for a slot."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Literal
+
+import anyio
+
+from armarium.capabilities.store.bell import Chime
+from armarium.capabilities.store.fair_semaphore import FairSemaphore
+from armarium.capabilities.store.outbox import IndexJob, Stage
+
+_MOST_BATCHES_IN_HAND = 3
+
+Next = Literal["end", "hand on", "go on later"]
+"""What comes after the work on a job: nothing, the next stage, or the rest of the same work in another turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """How a claimed job stands."""
+
+    since: float = field(default_factory=time.perf_counter)
+    work: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    """Cancelled when the lease is lost: another worker has the path then."""
+
+    @property
+    def age_s(self) -> float:
+        """Seconds since it was claimed."""
+        return time.perf_counter() - self.since
+
+
+@dataclass(frozen=True, slots=True)
+class StageWork:
+    """Where the jobs of one stage are worked on."""
+
+    stage: Stage
+    do: Callable[[IndexJob, Claimed], Awaitable[Next]]
+    """Works on a job, and says what comes next."""
+    slots: FairSemaphore
+    """For those that are worked on at once."""
+    batch: int
+    """Claimed together, when nobody waits for a slot: the next ones are at hand when one becomes free."""
+    chime: Chime
+    """Wakes whoever claims for this stage."""
+    in_hand: dict[IndexJob, Claimed] = field(default_factory=dict[IndexJob, Claimed])
+
+    @property
+    def crowded(self) -> bool:
+        """Whether jobs wait for a slot."""
+        return len(self.in_hand) > self.slots.each
+
+    @property
+    def full(self) -> bool:
+        """Whether no more are to be claimed, for anybody."""
+        return len(self.in_hand) >= max(self.batch, self.slots.total) * _MOST_BATCHES_IN_HAND
+
+    def tenants(self) -> set[str]:
+        """Those whose jobs are worked on or wait here."""
+        return {job.scope.apikey_hash for job in self.in_hand}
