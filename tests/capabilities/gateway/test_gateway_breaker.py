@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from armarium.capabilities.gateway.upstreams.breaker import Breaker
+from armarium.foundation.breaker import Breaker
 
 
 class Clock:

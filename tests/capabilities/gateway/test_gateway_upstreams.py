@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import signal
 import tracemalloc
 from collections.abc import AsyncGenerator
 from dataclasses import replace
@@ -386,6 +388,23 @@ async def test_no_more_calls_run_at_a_time_than_allowed_and_the_rest_wait_their_
                 await upstream.call("echo", {}, timeout_s=SHORT_S)
             callers.cancel_scope.cancel()
         assert (await facts(upstream))["calls"] == 4, "the one that waited in vain was never sent"
+
+
+async def test_a_call_that_never_had_its_turn_opens_no_breaker() -> None:
+    async with served(hostile_process(), replace(LIMITS, concurrency=1)) as upstream:
+        await works(upstream)
+        pid = upstream.health().pid
+        assert pid is not None
+        async with anyio.create_task_group() as callers:
+            callers.start_soon(upstream.call, "never", {})
+            await until(lambda: upstream.health().in_flight == 1)
+            os.kill(pid, signal.SIGSTOP)  # no ping is answered
+            with pytest.raises(UpstreamBusy):
+                await upstream.call("echo", {}, timeout_s=SHORT_S)
+            os.kill(pid, signal.SIGCONT)
+            callers.cancel_scope.cancel()
+        await works(upstream)
+        assert upstream.health().connections == 1
 
 
 async def test_more_callers_than_may_wait_are_turned_away_at_once() -> None:

@@ -358,6 +358,7 @@ def model_key(finding: Any) -> str:
     return f"{finding.rule_id}:{finding.line_start or finding.message}"
 
 
+@pytest.mark.hypothesis  # for `make soak`: it runs what is marked so with random examples
 @pytest.mark.timeout(600)
 def test_any_sequence_of_changes_leaves_counts_totals_and_timelines_as_a_plain_model_has_them() -> None:
     with asyncio.Runner() as runner:

@@ -147,6 +147,7 @@ def standalone_tools(sources: Sources, tokens: CapabilityVerifier | None = None)
             output_schema=OUTPUT[name],
             read_only=True,
             idempotent=True,
+            is_search=name != DISCOVER,
             content_fields=frozenset({"provided_context"}),
             secret_fields=frozenset({"capability_token"}),
             subject=("", ""),

@@ -126,6 +126,7 @@ def rag_tools(gateway: Gateway, *, top_k_max: int = 100) -> list[ToolSpec]:
             output_schema=OUTPUT[name],
             read_only=True,
             idempotent=True,
+            is_search=name != DISCOVER,
             open_world=True,
             content_fields=_NOT_WRITTEN_DOWN,
             secret_fields=_SECRETS,

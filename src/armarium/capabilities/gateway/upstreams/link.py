@@ -18,11 +18,11 @@ from armarium.capabilities.gateway.errors import (
 from armarium.capabilities.gateway.server_files import ServerSpec
 from armarium.capabilities.gateway.upstreams.answers import HealthState, UpstreamLimits
 from armarium.capabilities.gateway.upstreams.attempts import Attempts
-from armarium.capabilities.gateway.upstreams.breaker import Breaker
 from armarium.capabilities.gateway.upstreams.connection import Connection
 from armarium.capabilities.gateway.upstreams.faults import gone
 from armarium.capabilities.gateway.upstreams.pulse import Pulse
 from armarium.capabilities.gateway.upstreams.scrubber import Scrubber
+from armarium.foundation.breaker import Breaker
 
 _FAULTS_OF_THE_SERVER = (UpstreamUnavailable, UpstreamTimeout, UpstreamProtocol)
 """What counts against it; a refusal, or an answer of any size, shows that it is well. Deadlines are judged apart."""
@@ -134,8 +134,10 @@ class Link:
 
     def ran_out(self, error: GatewayError, deadline_s: float) -> None:
         """A deadline has passed. If the server answers pings, the call was slow, and nobody else is to pay for that."""
-        if not isinstance(error, UpstreamBusy):
-            self.last_error = error
+        if isinstance(error, UpstreamBusy):
+            # It was never sent: the calls that have their turn judge the server by their own deadlines.
+            return
+        self.last_error = error
         if self.connection is not None and not self.connection.opened.is_set():
             self.connection.was_waited_for = True
         elif self._pulse.is_missing(deadline_s) and self._breaker.gone():
