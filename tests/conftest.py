@@ -7,11 +7,16 @@ from collections.abc import Generator
 import pytest
 from hypothesis import HealthCheck, settings
 
+from support.soak import is_soak
 from support.turns import Turns
 
 # How fast examples are made says more about the machine, and about who else runs on it, than about the test.
-settings.register_profile("any-machine", suppress_health_check=[HealthCheck.too_slow], deadline=None)
-settings.load_profile("any-machine")
+_ANY_MACHINE = {"suppress_health_check": [HealthCheck.too_slow], "deadline": None}
+# `make test` draws the same examples every time: what it reports is about the change under test. `make soak` draws new
+# ones, and prints how to draw a failing one again.
+settings.register_profile("test", derandomize=True, **_ANY_MACHINE)
+settings.register_profile("soak", print_blob=True, **_ANY_MACHINE)
+settings.load_profile("soak" if is_soak() else "test")
 
 _TURNS = pytest.StashKey[Turns]()
 

@@ -7,7 +7,7 @@ import logging
 import os
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,8 +24,9 @@ from armarium.foundation.errors import ConfigError
 from armarium.foundation.events import Events
 from armarium.foundation.identity import ANYONE, Authenticator, Principal, ensure_token, key_hash, read_token
 from armarium.foundation.schema import JsonSchema
-from armarium.foundation.settings import CoreSettings, SecuritySettings
+from armarium.foundation.settings import CoreSettings, LimitSettings, SecuritySettings
 from armarium.foundation.telemetry import Metrics, export_traces
+from armarium.surfaces.caller_limits import CallLimits, RequestLimits
 from armarium.surfaces.dispatch import Dispatcher
 from armarium.surfaces.gate import Gate
 from armarium.surfaces.mcp.app import McpApp
@@ -93,27 +94,33 @@ class Armarium:
         """The HTTP application: `/mcp` with every tool, `/mcp/<capability>` with one capability's and `/api` with the
         routes they offer, or only one endpoint for a command with a name of its own."""
         server, sessions = self.settings.server, self.settings.sessions
+        open_sessions = Sessions(
+            inactivity_timeout_s=sessions.inactivity_timeout,
+            max_lifetime_s=sessions.max_lifetime,
+            max_sessions=sessions.max_sessions,
+            max_sessions_per_caller=sessions.max_sessions_per_caller,
+            metrics=self.metrics,
+        )
         gate = Gate(
             authenticator,
             allowed_origins=server.allowed_origins,
             loopback_only=is_loopback(server.host),
             max_body_bytes=server.max_body_bytes,
             metrics=self.metrics,
+            limits=_request_limits(self.settings.limits),
+            has_session=open_sessions.has,
         )
         if only is not None:
             paths = {only.path: self.mcp_server(identity=only.identity)}
         else:
             paths = {"/mcp": self.mcp_server()}
             paths |= {f"/mcp/{each.name}": self.mcp_server(each.name) for each in self.capabilities}
-        open_sessions = Sessions(
-            inactivity_timeout_s=sessions.inactivity_timeout,
-            max_lifetime_s=sessions.max_lifetime,
-            max_sessions=sessions.max_sessions,
-            metrics=self.metrics,
-        )
         routes = [] if only is not None else [(each.name, each.routes) for each in self.capabilities if each.routes]
         api = JsonApi(routes, self.dispatcher, gate, self.events) if routes else None
-        return McpApp(paths, gate, open_sessions, self.metrics, beside=api)
+        return McpApp(paths, gate, open_sessions, self.metrics, beside=api, not_ready=self._not_ready)
+
+    def _not_ready(self) -> list[str]:
+        return [each.name for each in self.capabilities if not each.is_ready()]
 
 
 @asynccontextmanager
@@ -147,6 +154,7 @@ async def open_armarium(
             metrics=metrics,
             audit=audit,
             default_deadline_s=settings.limits.call_timeout,
+            limits=_call_limits(settings.limits),
             check_answers=check_answers,
         )
         yield Armarium(settings, capabilities, dispatcher, metrics, events)
@@ -172,6 +180,7 @@ async def open_rag_server(
             metrics=metrics,
             audit=None,
             default_deadline_s=settings.limits.call_timeout,
+            limits=_call_limits(settings.limits),
         )
         yield Armarium(settings, [capability], dispatcher, metrics, events)
 
@@ -206,6 +215,20 @@ def registry_chores(directory: Path | None) -> RegistryChores:
     from armarium.capabilities.registry.chores import RegistryChores
 
     return RegistryChores(directory)
+
+
+def _call_limits(settings: LimitSettings) -> CallLimits:
+    return CallLimits(**{field.name: getattr(settings, field.name) for field in fields(CallLimits)})
+
+
+def _request_limits(settings: LimitSettings) -> RequestLimits:
+    return RequestLimits(
+        settings.requests_per_second,
+        settings.request_burst,
+        settings.request_bytes_in_flight,
+        settings.total_request_bytes_in_flight,
+        settings.max_argument_values,
+    )
 
 
 def _check_installed(door: Door) -> None:

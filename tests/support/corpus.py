@@ -8,7 +8,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -24,15 +24,19 @@ Event = dict[str, Any]
 class CorpusProcess:
     """One running `dir2mcp up`. Its events are read as they are written; leaving the block stops it."""
 
-    def __init__(self, directory: Path, *flags: str, environ: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, directory: Path, *flags: str, environ: Mapping[str, str] | None = None, within: Sequence[str] = ()
+    ) -> None:
+        """`within` is a command that runs the server, with limits for example."""
         self.directory = directory
         self.events: list[Event] = []
         self.log: list[str] = []
         self._news = threading.Condition()
         self._ended = False
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("MISTRAL_", "DIR2MCP_"))}
+        command = [installed_command("dir2mcp"), "up", "--dir", str(directory), "--json", "--non-interactive", *flags]
         self._process = subprocess.Popen(
-            [installed_command("dir2mcp"), "up", "--dir", str(directory), "--json", "--non-interactive", *flags],
+            [*within, *command],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -40,6 +40,27 @@ async def enqueue(
         )
 
 
+async def enqueue_many(
+    database: Database, tenant: str, jobs: int, stage: str = "words", *, operation: str = "UPSERT"
+) -> None:
+    """So many jobs, each of a path of its own."""
+    async with database.writing(tenant) as connection:
+        await connection.execute(
+            "INSERT INTO mcp_file_index_jobs (apikey_hash, project, file_path, operation, stage) "
+            "SELECT $1, 'p', '/many/' || number, $4, $3 FROM generate_series(1, $2::int) AS number",
+            tenant,
+            jobs,
+            stage,
+            operation,
+        )
+
+
+async def last_job(database: Database, tenant: str) -> int:
+    """The id of a tenant's newest job."""
+    async with database.reading(tenant) as connection:
+        return await connection.fetchval("SELECT max(id) FROM mcp_file_index_jobs WHERE apikey_hash = $1", tenant)
+
+
 async def job_row(database: Database, job_id: int) -> dict[str, Any]:
     """All columns of a job."""
     async with database.reading(ALL_TENANTS) as connection:

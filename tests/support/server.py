@@ -109,7 +109,7 @@ class ServerProcess:
         with self._news:
             return "\n".join([*(json.dumps(line) for line in self.log), *self.other_output])
 
-    def wait_for_log(self, wanted: Callable[[LogLine], bool], *, deadline_s: float = 10.0) -> LogLine:
+    def wait_for_log(self, wanted: Callable[[LogLine], bool], *, deadline_s: float = 60.0) -> LogLine:
         """The first log line that is wanted, now or as soon as it is written."""
         until = time.monotonic() + deadline_s
         seen = 0
@@ -139,6 +139,17 @@ class ServerProcess:
         growth = Growth()
         yield growth
         growth.bytes = max(0, self._memory("VmHWM") - before)
+
+    def memory(self) -> int:
+        """How much of the server is in memory now."""
+        return self._memory("VmRSS")
+
+    def wait_for_memory(self, most_bytes: float, *, deadline_s: float) -> None:
+        """Wait until the server has no more than this in memory."""
+        until = time.monotonic() + deadline_s
+        while (held := self.memory()) > most_bytes:
+            assert time.monotonic() < until, f"{held} bytes are still in memory, which is more than {most_bytes:.0f}"
+            time.sleep(0.1)
 
     def _memory(self, field: str) -> int:
         for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():

@@ -1,98 +1,58 @@
-"""Who may speak: origin, then bearer, then the size of what is said, then payment, before anything is looked up."""
+"""Who may speak: origin, then bearer, then rate, then the size of what is said, then payment, before anything is
+looked up."""
 
 from __future__ import annotations
 
-import ipaddress
 import logging
-import re
-from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
+import math
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
-from urllib.parse import urlsplit
 
 import anyio
 import orjson
-from mcp_types import INVALID_REQUEST, PARSE_ERROR
+from mcp_types import PARSE_ERROR
 from starlette.types import Receive, Scope, Send
 
-from armarium.foundation.identity import Authenticator
+from armarium.foundation.errors import TooManyCalls
+from armarium.foundation.identity import ANYONE, Authenticator
+from armarium.foundation.rate import RateLimit
 from armarium.foundation.telemetry import Metrics
 from armarium.foundation.tools import Json
-from armarium.surfaces.dispatch import Caller
-from armarium.surfaces.json_text import NotJson, decoded
+from armarium.surfaces.argument_bounds import TooManyValues, decoded_body
+from armarium.surfaces.caller import Caller
+from armarium.surfaces.caller_limits import BytesInFlight, Held, RequestLimits
+from armarium.surfaces.json_text import NotJson
+from armarium.surfaces.origins import AllowedOrigins, names_loopback
+from armarium.surfaces.refusals import Refused, in_json_rpc, respond
 
 _BODY_SILENCE_S = 30.0
-
+_PACED_S = 1.0
+"""How long a request may wait for its turn. A caller that waits for each answer is slowed down and never refused."""
+_ROOM_S = 30.0
+_UNCOUNTED_BYTES = 64 * 1024
+"""Bodies up to this size do not count: there are never many of them before they are calls, which do."""
 
 _log = logging.getLogger(__name__)
 
 _DENIALS = frozenset({401, 402, 403, 413})
 _FORBIDDEN_ORIGIN = "FORBIDDEN_ORIGIN"
 _BEARER_PROTOCOL = "bearer."
+_ONLY_ONCE = frozenset({b"authorization", b"host", b"origin"})
 
 
-class Refused(Exception):
-    """The request goes no further."""
-
-    def __init__(
-        self,
-        status: int,
-        message: str,
-        headers: dict[str, str] | None = None,
-        *,
-        code: int = INVALID_REQUEST,
-        reason: str | None = None,
-        details: Json | None = None,
-    ) -> None:
-        super().__init__(message)
-        self.status = status
-        self.message = message
-        self.headers = headers or {}
-        self.code = code
-        self.reason = reason
-        """Stable, for programs: JSON-RPC has one number for everything that is wrong with a request."""
-        self.details = details or {}
-        """What else programs may want to know; goes with a reason."""
-
-
-def in_json_rpc(refusal: Refused) -> Json:
-    """A refusal in the form JSON-RPC has for a message that was never looked at."""
-    error: Json = {"code": refusal.code, "message": refusal.message}
-    if refusal.reason is not None:
-        error["data"] = {"code": refusal.reason, "retryable": False, **refusal.details}
-    return {"jsonrpc": "2.0", "id": None, "error": error}
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, weakref_slot=True)
 class Admitted:
-    """A request that may go on to its session."""
+    """A request that may go on to its session. While there is one, its body counts as its caller's."""
 
     caller: Caller
     body: bytes
-    message: Any
-    """The parsed body; None when it is empty."""
+    message: Any = None
+    """The parsed body; None when it is empty, or for others to read."""
 
 
 PaymentCheck = Callable[[Caller, Json], Awaitable[None]]
 """Raises `Refused(402, …)` when the call in the message has its price and was not paid for."""
-
-
-class AllowedOrigins:
-    """Origins of browser pages that may call. `http://localhost:*` stands for every port, any other for itself."""
-
-    def __init__(self, origins: Iterable[str]) -> None:
-        listed = [origin.rstrip("/").lower() for origin in origins]
-        self.exact = frozenset(origin for origin in listed if not origin.endswith(":*"))
-        bases = [re.escape(origin.removesuffix(":*")) for origin in listed if origin.endswith(":*")]
-        self.pattern = rf"({'|'.join(bases)})(:[0-9]{{1,5}})?" if bases else None
-        """What those of every port look like; None if there are none."""
-
-    def __bool__(self) -> bool:
-        return bool(self.exact) or self.pattern is not None
-
-    def allow(self, origin: str) -> bool:
-        """Whether the origin, in lower case, may call."""
-        return origin in self.exact or (self.pattern is not None and re.fullmatch(self.pattern, origin) is not None)
 
 
 class Gate:
@@ -106,6 +66,8 @@ class Gate:
         loopback_only: bool,
         max_body_bytes: int,
         metrics: Metrics,
+        limits: RequestLimits | None = None,
+        has_session: Callable[[str], bool] = lambda session: False,
         payment: PaymentCheck | None = None,
     ) -> None:
         self._authenticator = authenticator
@@ -113,7 +75,15 @@ class Gate:
         self._loopback_only = loopback_only
         self._max_body_bytes = max_body_bytes
         self._metrics = metrics
+        self._has_session = has_session
         self._payment = payment
+        limits = limits or RequestLimits()
+        self.max_values = limits.max_values
+        """The most values that the JSON of a body may have."""
+        self._rate = _rate(limits)
+        self._bodies = BytesInFlight(
+            "request_bytes_in_flight", limits.request_bytes_in_flight, limits.total_request_bytes_in_flight
+        )
 
     @property
     def allowed_origins(self) -> AllowedOrigins:
@@ -122,33 +92,42 @@ class Gate:
 
     async def admit(self, scope: Scope, receive: Receive) -> Admitted:
         """Let the request in, or raise `Refused`."""
-        headers = dict(scope["headers"])
-        caller = self._identify(headers)
-        body = await self._read_body(headers, receive) if scope["method"] == "POST" else b""
-        message = _parsed(body) if body else None
+        if scope["method"] != "POST":
+            return Admitted(await self.admit_reader(scope), b"")
+        admitted = await self.admit_with_body(scope, receive)
+        if not admitted.body:
+            return admitted
+        message = await self._parsed(admitted.body)
         if isinstance(message, dict):
-            await self.check_payment(caller, message)  # pyright: ignore[reportUnknownArgumentType] any JSON object
-        return Admitted(caller, body, message)
+            await self.check_payment(admitted.caller, message)  # pyright: ignore[reportUnknownArgumentType] any JSON object
+        admitted.message = message
+        return admitted
 
-    async def admit_with_body(self, scope: Scope, receive: Receive) -> tuple[Caller, bytes]:
+    async def admit_with_body(self, scope: Scope, receive: Receive) -> Admitted:
         """Let a request in whose body, whatever the method, is for others to read; raises `Refused` too. What is to be
         paid for is known only then, and is for `check_payment`."""
-        headers = dict(scope["headers"])
-        caller = self._identify(headers)
-        return caller, await self._read_body(headers, receive)
+        headers = _headers_of(scope)
+        caller = self._identify(headers, scope)
+        await self._pace(caller, headers)
+        return await self._with_body(caller, headers, receive)
 
-    def admit_reader(self, scope: Scope) -> Caller:
+    async def admit_reader(self, scope: Scope) -> Caller:
         """Let a request in that only wants to read something; raises `Refused` too."""
-        return self._identify(dict(scope["headers"]))
+        headers = _headers_of(scope)
+        caller = self._identify(headers, scope)
+        await self._pace(caller, headers)
+        return caller
 
-    def admit_socket(self, scope: Scope) -> Caller:
+    async def admit_socket(self, scope: Scope) -> Caller:
         """Let in whoever wants to listen over a WebSocket; raises `Refused` too. Pages cannot set its headers, so the
         key may come as a subprotocol, `bearer.<key>`."""
-        headers = dict(scope["headers"])
+        headers = _headers_of(scope)
         keys = [each for each in scope["subprotocols"] if each.startswith(_BEARER_PROTOCOL)]
         if keys and b"authorization" not in headers:
             headers[b"authorization"] = f"Bearer {keys[0].removeprefix(_BEARER_PROTOCOL)}".encode()
-        return self._identify(headers)
+        caller = self._identify(headers, scope)
+        await self._pace(caller, headers)
+        return caller
 
     async def check_payment(self, caller: Caller, message: Json) -> None:
         """Raise `Refused` when the call in a message has its price and was not paid for."""
@@ -173,7 +152,11 @@ class Gate:
         )
         await respond(send, refusal.status, orjson.dumps(form(refusal)), refusal.headers)
 
-    def _identify(self, headers: dict[bytes, bytes]) -> Caller:
+    def check_address(self, scope: Scope) -> None:
+        """Raise `Refused` when the request is not for this server, or from a page that may not call."""
+        self._check_origin(_headers_of(scope))
+
+    def _identify(self, headers: Mapping[bytes, bytes], scope: Scope) -> Caller:
         self._check_origin(headers)
         scheme, _, key = headers.get(b"authorization", b"").decode("utf-8", "replace").partition(" ")
         presented = key.strip() if scheme.lower() == "bearer" and key.strip() else None
@@ -186,12 +169,13 @@ class Gate:
                 {"www-authenticate": f'Bearer realm="armarium"{problem}'},
                 reason="UNAUTHORIZED",
             )
-        return Caller(principal, "http", credential=presented)
+        client = scope.get("client")
+        return Caller(principal, "http", credential=presented, address=client[0] if client else None)
 
-    def _check_origin(self, headers: dict[bytes, bytes]) -> None:
+    def _check_origin(self, headers: Mapping[bytes, bytes]) -> None:
         host = headers.get(b"host", b"").decode("latin-1").lower()
         # A page that rebinds its own name to 127.0.0.1 still sends that name as Host.
-        if self._loopback_only and not _names_loopback(host):
+        if self._loopback_only and not names_loopback(host):
             raise Refused(403, "this server answers on loopback addresses only", reason=_FORBIDDEN_ORIGIN)
         origin = headers.get(b"origin")
         if origin is None:
@@ -199,14 +183,57 @@ class Gate:
         name = origin.decode("latin-1").rstrip("/").lower()
         if self._allowed_origins.allow(name):
             return
-        if name in (f"http://{host}", f"https://{host}") and _names_loopback(host):
+        if name in (f"http://{host}", f"https://{host}") and names_loopback(host):
             return
         raise Refused(403, "this origin is not allowed; add it to `allowed_origins`", reason=_FORBIDDEN_ORIGIN)
 
-    async def _read_body(self, headers: dict[bytes, bytes], receive: Receive) -> bytes:
+    async def _pace(self, caller: Caller, headers: Mapping[bytes, bytes]) -> None:
+        """Let a caller that sends too fast wait for a moment, or raise `Refused`."""
+        if self._rate is None:
+            return
+        if caller.principal is ANYONE:
+            session = headers.get(b"mcp-session-id", b"").decode("latin-1")
+            # An id that nobody gave out must not make a new caller.
+            caller = replace(caller, session=session) if self._has_session(session) else caller
+        try:
+            wait_s = self._rate.reserve(caller.id, _PACED_S)
+        except TooManyCalls as error:
+            wait_ms: int = error.details["retry_after_ms"]
+            raise Refused(
+                429,
+                "too many requests",
+                {"retry-after": str(math.ceil(wait_ms / 1000))},
+                reason="RATE_LIMITED",
+                details={"retry_after_ms": wait_ms},
+                retryable=True,
+            ) from None
+        if wait_s:
+            await anyio.sleep(wait_s)
+
+    async def _with_body(self, caller: Caller, headers: Mapping[bytes, bytes], receive: Receive) -> Admitted:
         declared = headers.get(b"content-length", b"")
         if declared.isdigit() and int(declared) > self._max_body_bytes:
             raise self._too_large()
+        # Without a length it may become as long as any.
+        expected = int(declared) if declared.isdigit() else self._max_body_bytes * (b"transfer-encoding" in headers)
+        if expected <= _UNCOUNTED_BYTES:
+            return Admitted(caller, await self._read_body(receive))
+        held: Held | None = None
+        with anyio.move_on_after(_ROOM_S):
+            held = await self._bodies.acquire(caller.id, expected)
+        if held is None:
+            message = "too many large requests of yours are on their way"
+            raise Refused(429, message, {"retry-after": "1"}, reason=TooManyCalls.code, retryable=True)
+        try:
+            admitted = Admitted(caller, await self._read_body(receive))
+        except BaseException:
+            held.release()
+            raise
+        held.resize(len(admitted.body))
+        held.release_with([admitted])
+        return admitted
+
+    async def _read_body(self, receive: Receive) -> bytes:
         parts: list[bytes] = []
         size = 0
         while True:
@@ -225,31 +252,30 @@ class Gate:
             if not event.get("more_body", False):
                 return b"".join(parts)
 
+    async def _parsed(self, body: bytes) -> Any:
+        try:
+            return await decoded_body(body, self.max_values)
+        except NotJson:
+            raise Refused(400, "the body is not valid JSON", code=PARSE_ERROR) from None
+        except TooManyValues:
+            message = f"the body has more than {self.max_values} values"
+            raise Refused(413, message, reason="TOO_MANY_VALUES") from None
+
     def _too_large(self) -> Refused:
         return Refused(413, f"the request body is larger than {self._max_body_bytes} bytes")
 
 
-def _names_loopback(host: str) -> bool:
-    try:
-        name = urlsplit(f"//{host}").hostname or ""
-        return name == "localhost" or ipaddress.ip_address(name).is_loopback
-    except ValueError:
-        return False
+def _rate(limits: RequestLimits) -> RateLimit | None:
+    if limits.requests_per_second is None:
+        return None
+    return RateLimit(limits.requests_per_second, limits.request_burst, TooManyCalls)
 
 
-def _parsed(body: bytes) -> Any:
-    try:
-        return decoded(body)
-    except NotJson:
-        raise Refused(400, "the body is not valid JSON", code=PARSE_ERROR) from None
-
-
-async def respond(send: Send, status: int, body: bytes = b"", headers: dict[str, str] | None = None) -> None:
-    """Send a whole response; a body is JSON unless the headers say otherwise."""
-    lines = {"content-length": str(len(body))}
-    if body:
-        lines["content-type"] = "application/json"
-    lines |= headers or {}
-    encoded = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in lines.items()]
-    await send({"type": "http.response.start", "status": status, "headers": encoded})
-    await send({"type": "http.response.body", "body": body})
+def _headers_of(scope: Scope) -> dict[bytes, bytes]:
+    """The headers of a request; raises `Refused` where one decides who calls and there are two of it."""
+    headers: dict[bytes, bytes] = {}
+    for name, value in scope["headers"]:
+        if name in headers and name in _ONLY_ONCE:
+            raise Refused(400, f"the header {name.decode()} is there twice")
+        headers[name] = value
+    return headers

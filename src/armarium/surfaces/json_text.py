@@ -47,7 +47,7 @@ def encoded(message: Json, *, newline: bool = False) -> bytes:
     try:
         return orjson.dumps(message, option=option)
     except TypeError:
-        whole = _without_half_characters(message)
+        whole = without_half_characters(message)
     try:
         return orjson.dumps(whole, option=option)
     except TypeError:
@@ -77,14 +77,15 @@ def _finite(number: str) -> float:
     return value if math.isfinite(value) else _refuse(number)
 
 
-def _without_half_characters(value: Any) -> Any:
+def without_half_characters(value: Any) -> Any:
+    """The value with "?" for half characters."""
     if isinstance(value, str):
         return _whole(value)
     if isinstance(value, list):
-        return [_without_half_characters(inner) for inner in cast(list[Any], value)]
+        return [without_half_characters(inner) for inner in cast(list[Any], value)]
     if isinstance(value, dict):
         items = cast(Json, value).items()
-        return {_without_half_characters(name): _without_half_characters(inner) for name, inner in items}
+        return {without_half_characters(name): without_half_characters(inner) for name, inner in items}
     return value
 
 

@@ -36,11 +36,7 @@ def test_what_is_printed_is_accepted_as_a_file_and_prints_the_same_again(armariu
     assert again.code == 0
     assert again.stdout == first
     printed = yaml.safe_load(first)
-    assert printed["sessions"] | {"max_sessions": 0} == {
-        "inactivity_timeout": "90m",
-        "max_lifetime": "7d",
-        "max_sessions": 0,
-    }
+    assert {"inactivity_timeout": "90m", "max_lifetime": "7d"}.items() <= printed["sessions"].items()
     assert printed["security"]["keys"][0]["key_sha256"] == "ab" * 32
 
 

@@ -147,16 +147,20 @@ def test_a_state_directory_that_cannot_be_one_fails(
     assert findings(quick, code=1)["state directory"]["state"] == "fail"
 
 
-def test_a_root_that_holds_the_token_is_a_warning_until_it_is_ignored(
+def test_a_root_may_hold_the_state_directory_which_no_tool_shows(
     quick: InThisProcess, configured: Callable[..., Path], project: Path
 ) -> None:
-    state = project / "state"
-    configured(state_dir=str(state))
-    warning = findings(quick, code=0)["root work"]
-    assert warning["state"] == "warn"
-    assert "`/state/`" in warning["hint"]
-    configured({"ignore": ["/state/"]}, state_dir=str(state))
+    configured(state_dir=str(project / "state"))
     assert findings(quick, code=0)["root work"]["state"] == "ok"
+
+
+def test_the_state_directory_itself_cannot_be_a_root(
+    quick: InThisProcess, configured: Callable[..., Path], project: Path
+) -> None:
+    configured(state_dir=str(project))
+    problem = findings(quick, code=1)["root work"]
+    assert problem["state"] == "fail"
+    assert problem["hint"] == "serve another directory"
 
 
 def test_a_taken_port_fails_and_a_running_server_is_recognised(

@@ -28,6 +28,7 @@ from armarium.foundation.identity import Authenticator, Principal, key_hash
 from armarium.foundation.limits import Pulse, Stopped
 from armarium.foundation.telemetry import Metrics, export_traces, log_as_json
 from armarium.foundation.tools import Args, Call, ToolSpec, local_tool
+from armarium.surfaces.caller_limits import CallLimits, RequestLimits
 from armarium.surfaces.dispatch import Dispatcher
 from armarium.surfaces.gate import Gate, PaymentCheck
 from armarium.surfaces.mcp.app import McpApp
@@ -158,6 +159,10 @@ def stage_tools(stage: Stage) -> list[ToolSpec]:
             raise
         return {"text": args.moment}
 
+    async def look_for(call: Call, args: MomentArgs) -> Echo:
+        """Search until the moment comes."""
+        return await wait_for(call, args)
+
     async def linger(call: Call, args: LingerArgs) -> Echo:
         """Stay for a while, whatever happens around."""
         stage[args.moment].set()
@@ -237,6 +242,7 @@ def stage_tools(stage: Stage) -> list[ToolSpec]:
         local_tool("echo", echo, read_only=True),
         local_tool("whoami", whoami, read_only=True),
         local_tool("wait_for", wait_for, read_only=True, deadline_s=own_deadline),
+        local_tool("look_for", look_for, read_only=True, is_search=True),
         local_tool("linger", linger, read_only=True),
         local_tool("reach", reach),
         local_tool("work_until", work_until, read_only=True, deadline_s=own_deadline),
@@ -281,6 +287,9 @@ def build(
     inactivity_timeout_s: float | None = 3600,
     max_lifetime_s: float | None = None,
     max_sessions: int = 10_000,
+    max_sessions_per_caller: int | None = None,
+    limits: CallLimits | None = None,
+    request_limits: RequestLimits | None = None,
     default_deadline_s: float | None = 60,
     audit: AuditLog | None = None,
     payment: PaymentCheck | None = None,
@@ -298,6 +307,7 @@ def build(
         metrics=metrics,
         audit=audit,
         default_deadline_s=default_deadline_s,
+        limits=limits,
         check_answers=True,
     )
     every_tool = [tool for tools in capabilities.values() for tool in tools]
@@ -306,19 +316,22 @@ def build(
     for name, tools in capabilities.items():
         identity = ServerIdentity(f"armarium-{name}", f"Only {name}.")
         servers[f"/mcp/{name}"] = mcp_server(identity, dispatcher, tools, shelves=shelves.of(name))
+    sessions = Sessions(
+        inactivity_timeout_s=inactivity_timeout_s,
+        max_lifetime_s=max_lifetime_s,
+        max_sessions=max_sessions,
+        max_sessions_per_caller=max_sessions_per_caller,
+        metrics=metrics,
+    )
     gate = Gate(
         authenticator or Authenticator((ALICE, BOB)),
         allowed_origins=allowed_origins,
         loopback_only=loopback_only,
         max_body_bytes=max_body_bytes,
         metrics=metrics,
+        limits=request_limits,
+        has_session=sessions.has,
         payment=payment,
-    )
-    sessions = Sessions(
-        inactivity_timeout_s=inactivity_timeout_s,
-        max_lifetime_s=max_lifetime_s,
-        max_sessions=max_sessions,
-        metrics=metrics,
     )
     return Rig(McpApp(servers, gate, sessions, metrics), stage, sessions, metrics, dispatcher, servers)
 

@@ -16,9 +16,9 @@ from speaking import calling, http_client, open_session, opening, server_command
 
 from armarium.foundation.identity import ANYONE, Authenticator, Principal, key_hash
 from armarium.surfaces import gate as gate_module
-from armarium.surfaces.dispatch import Caller
-from armarium.surfaces.gate import Refused
+from armarium.surfaces.caller import Caller
 from armarium.surfaces.mcp import serving as serving_module
+from armarium.surfaces.refusals import Refused
 from support.server import ServerProcess
 
 ALLOWED = "https://console.example.com"
@@ -378,3 +378,34 @@ async def test_the_gate_has_a_place_for_a_payment_check_that_sees_who_calls_what
     assert (answer.status_code, answer.headers["x-payment-required"]) == (402, "1")
     assert stranger.status_code == 401, "nobody is asked to pay before they said who they are"
     assert seen == [("alice", "initialize"), ("alice", "notifications/initialized"), ("alice", "tools/call")]
+
+
+@pytest.mark.parametrize("name", ["authorization", "host", "origin"])
+@pytest.mark.parametrize("path", ["/mcp", "/mcp/", "/metrics"])
+async def test_a_header_that_decides_who_calls_is_refused_when_it_is_there_twice(
+    guarded: str, name: str, path: str
+) -> None:
+    place = guarded.removeprefix("http://")
+    right = {"authorization": f"Bearer {ALICE_KEY}", "host": place, "origin": ALLOWED, "connection": "close"}
+    other = {"authorization": "Bearer wrong", "host": "evil.example", "origin": "https://evil.example"}
+    host, port = place.split(":")
+    for first, second in ((right, other), (other, right), (right, right)):
+        lines = [*(line for line in right.items() if line[0] != name), (name, first[name]), (name, second[name])]
+        head = f"GET {path} HTTP/1.1\r\n" + "".join(f"{each}: {value}\r\n" for each, value in lines) + "\r\n"
+        async with await anyio.connect_tcp(host, int(port)) as stream:
+            await stream.send(head.encode())
+            with anyio.fail_after(10):
+                answer = b"".join([part async for part in stream])
+        assert answer.startswith(b"HTTP/1.1 400 ")
+        assert f"the header {name} is there twice".encode() in answer
+
+
+async def test_a_path_with_a_slash_behind_it_leads_to_the_path_and_names_no_host(guarded: str) -> None:
+    async with httpx.AsyncClient(base_url=guarded) as plain:
+        for path in ("/mcp", "/mcp/stage"):
+            answer = await plain.post(f"{path}/?a=b")
+            assert answer.status_code == 307
+            assert answer.headers["location"] == f"{path}?a=b"
+        elsewhere = await plain.post("/mcp/", headers={"host": "evil.example"})
+        assert elsewhere.status_code == 403
+        assert "location" not in elsewhere.headers

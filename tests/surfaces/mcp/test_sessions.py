@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -201,15 +204,77 @@ async def test_the_session_of_another_endpoint_looks_like_none(http: httpx.Async
     assert (await call_echo(http, session, "/mcp/other")).status_code == 404
 
 
-async def test_too_many_sessions_are_refused_with_503_until_others_end() -> None:
-    async with serving(build(max_sessions=2).app) as url, http_client(url) as http:
-        first, _ = await open_session(http), await open_session(http, "/mcp/stage")
-        refused = await http.post("/mcp", json=opening())
-        assert refused.status_code == 503
-        assert int(refused.headers["retry-after"]) > 0
-        assert (await call_echo(http, first)).status_code == 200
-        assert (await http.delete("/mcp", headers=first)).status_code == 200
-        await open_session(http)
+@asynccontextmanager
+async def in_use(rig: Rig, http: httpx.AsyncClient, session: dict[str, str], moment: str) -> AsyncGenerator[None]:
+    """While inside, a call of the session is under way."""
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(partial(http.post, "/mcp", json=calling("wait_for", moment=moment), headers=session))
+        await rig.stage.happens(f"{moment} awaited")
+        yield
+        rig.stage[moment].set()
+
+
+async def is_open(http: httpx.AsyncClient, session: dict[str, str]) -> bool:
+    answer = await call_echo(http, session)
+    if answer.status_code == 404:
+        assert answer.headers[EXPIRED] == "evicted"
+    return answer.status_code == 200
+
+
+async def test_a_session_above_a_callers_limit_closes_their_longest_idle_one(clock: Clock) -> None:
+    rig = build(max_sessions_per_caller=2)
+    async with serving(rig.app) as url, http_client(url) as alice, http_client(url, BOB_KEY) as bob:
+        of_bob, first, second = await open_session(bob), await open_session(alice), await open_session(alice)
+        clock.now += 10
+        assert await is_open(alice, first), "and used last"
+        third = await open_session(alice)
+        assert [await is_open(alice, each) for each in (first, second, third)] == [True, False, True]
+        async with in_use(rig, alice, first, "noon"):
+            fourth = await open_session(alice)
+            assert [await is_open(alice, each) for each in (first, third, fourth)] == [True, False, True]
+        assert await is_open(bob, of_bob)
+
+
+async def test_a_session_nobody_finished_to_open_makes_room_before_any_other(clock: Clock) -> None:
+    rig = build(max_sessions_per_caller=3)
+    async with serving(rig.app) as url, http_client(url) as http:
+        session = await open_session(http)
+        clock.now += 1000
+        for _ in range(20):
+            assert (await http.post("/mcp", json=opening())).status_code == 200
+        assert await is_open(http, session)
+
+
+async def test_a_full_server_closes_a_session_of_whoever_has_the_most() -> None:
+    rig = build(max_sessions=4, max_sessions_per_caller=10)
+    async with serving(rig.app) as url, http_client(url) as alice, http_client(url, BOB_KEY) as bob:
+        of_bob = await open_session(bob)
+        of_alice = [await open_session(alice) for _ in range(20)]
+        assert await is_open(bob, of_bob)
+        assert [await is_open(alice, each) for each in of_alice[-3:]] == [True] * 3
+        assert await is_open(bob, await open_session(bob))
+        assert len(rig.sessions._open) == 4
+
+
+async def test_when_no_session_is_idle_a_new_one_is_refused_until_one_is() -> None:
+    rig = build(max_sessions=2, max_sessions_per_caller=1)
+    async with serving(rig.app) as url, http_client(url) as alice, http_client(url, BOB_KEY) as bob:
+        async with in_use(rig, alice, await open_session(alice), "noon"):
+            refused = await alice.post("/mcp", json=opening())
+            assert refused.status_code == 429
+            assert int(refused.headers["retry-after"]) > 0
+            data = refused.json()["error"]["data"]
+            assert (data["code"], data["retryable"]) == ("TOO_MANY_SESSIONS", True)
+            assert await is_open(bob, await open_session(bob))
+        await open_session(alice)
+
+
+async def test_when_every_session_of_the_server_is_in_use_a_new_one_is_refused_with_503() -> None:
+    rig = build(max_sessions=1, max_sessions_per_caller=10)
+    async with serving(rig.app) as url, http_client(url) as alice, http_client(url, BOB_KEY) as bob:
+        async with in_use(rig, alice, await open_session(alice), "noon"):
+            assert (await bob.post("/mcp", json=opening())).status_code == 503
+        await open_session(bob)
 
 
 async def test_delete_ends_a_session_and_what_is_under_way_in_it(rig: Rig, http: httpx.AsyncClient) -> None:
@@ -247,7 +312,7 @@ async def test_a_question_to_the_client_ends_with_its_session(rig: Rig) -> None:
     async def unheard(message: Any) -> None:
         return
 
-    session = rig.sessions.start(rig.servers["/mcp"], ALICE, {})
+    session = await rig.sessions.start(rig.servers["/mcp"], ALICE, "caller", {})
     outcomes: list[int] = []
 
     async def ask() -> None:
@@ -275,7 +340,7 @@ async def test_a_question_to_the_client_ends_with_its_session(rig: Rig) -> None:
 async def test_a_client_that_answers_a_question_with_nonsense_fails_that_question_alone(
     rig: Rig, said: dict[str, Any], code: int
 ) -> None:
-    session = rig.sessions.start(rig.servers["/mcp"], ALICE, {})
+    session = await rig.sessions.start(rig.servers["/mcp"], ALICE, "caller", {})
 
     async def answer_badly(message: dict[str, Any]) -> None:
         session.take_answer({"jsonrpc": "2.0", "id": "someone else's", "result": {}})
@@ -290,7 +355,7 @@ async def test_a_question_that_is_not_answered_in_time_says_so(rig: Rig) -> None
     async def unheard(message: Any) -> None:
         return
 
-    session = rig.sessions.start(rig.servers["/mcp"], BOB, {})
+    session = await rig.sessions.start(rig.servers["/mcp"], BOB, "caller", {})
     with pytest.raises(MCPError, match="roots/list") as failure:
         await session.ask(unheard, "roots/list", None, {"timeout": 0.01})
     assert failure.value.code == -32001
@@ -304,7 +369,7 @@ async def test_two_thousand_abandoned_sessions_are_evicted_and_nothing_of_them_i
 
     async with rig.app.running():
         for _ in range(2000):
-            rig.sessions.start(rig.servers["/mcp"], ALICE, {})
+            await rig.sessions.start(rig.servers["/mcp"], ALICE, "caller", {})
         assert open_sessions() == 2000
         clock.now += 1
         await until(lambda: open_sessions() == 0)

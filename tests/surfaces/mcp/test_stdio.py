@@ -211,6 +211,7 @@ async def test_a_call_cancelled_while_its_answer_is_on_the_way_leaves_no_half_li
     async with child(tmp_path, handshake=era != "without") as server:
         # Larger than the pipe, and nobody reads yet: the answer is stuck half way when it is cancelled.
         await server.send(worded(calling("fill", id=1, size=3_000_000)))
+        await until(lambda: '"tool":"fill"' in server.log())
         await server.send(worded(calling("linger", id=2, moment="m", seconds=0.3)))
         await server.send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}})
         await server.send(worded(calling("wait_for", id=3, moment="m")))

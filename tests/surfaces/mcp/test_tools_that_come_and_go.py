@@ -30,7 +30,7 @@ from speaking import (
 from armarium.foundation.audit import AuditFilter, AuditLog, read_records
 from armarium.foundation.schema import SchemaCheck
 from armarium.foundation.tools import ToolSpec
-from armarium.surfaces import dispatch
+from armarium.surfaces import prepared_tool
 
 MODERN = "2026-07-28"
 CHANGED = {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}
@@ -164,7 +164,7 @@ async def test_a_schema_is_compiled_once_for_as_long_as_the_tool_is_the_same(
             compiled.append(schema)
             super().__init__(schema)
 
-    monkeypatch.setattr(dispatch, "SchemaCheck", Counting)
+    monkeypatch.setattr(prepared_tool, "SchemaCheck", Counting)
     async with official_client(f"{address}/mcp") as client:
         for version in ({**ANY_OBJECT, "x": 1}, {**ANY_OBJECT, "x": 2}):
             shelf.put(remote("all.say", version))

@@ -14,8 +14,8 @@ from demo_notes import BASE, KEY, STAFF_KEY, Demo, caller_of, demo
 
 from armarium.foundation.audit import AuditFilter, AuditLog, CallRecord, read_records
 from armarium.surfaces.dispatch import Caller
-from armarium.surfaces.gate import Refused
 from armarium.surfaces.mcp.serving import listen, serve_http
+from armarium.surfaces.refusals import Refused
 
 ORIGIN = "https://console.example.com"
 UNREADABLE = "the query is not percent-encoded UTF-8, or has too many fields"

@@ -166,7 +166,7 @@ def _answers(host: str, port: int) -> bool:
     with closing(http.client.HTTPConnection(host, port, timeout=_PROBE_TIMEOUT_S)) as connection:
         try:
             connection.request("GET", "/health")
-            return connection.getresponse().read(16) == b"ok"
+            return connection.getresponse().read(16).startswith((b"ok", b"degraded"))
         except (OSError, http.client.HTTPException):
             return False
 

@@ -11,14 +11,17 @@ from pathlib import Path
 from pydantic import Field
 
 from armarium.assembly import Settings, is_loopback, open_authenticator, token_path
-from armarium.capabilities.sandbox import landlock
 from armarium.capabilities.sandbox.settings import SandboxSettings
 from armarium.foundation.errors import ArmariumError, ConfigError, Internal
+from armarium.foundation.files import landlock
+from armarium.foundation.files.private import make_private_directory
 from armarium.foundation.identity import Authenticator
 from armarium.foundation.settings import (
     AuditSettings,
     CoreSettings,
+    LimitSettings,
     SecuritySettings,
+    SessionSettings,
     TelemetrySettings,
     checked,
     read_yaml,
@@ -48,6 +51,10 @@ class FilesystemSettings(SandboxSettings):
     """The audit trail; off unless asked for."""
     telemetry: TelemetrySettings = TelemetrySettings()
     """Logs and traces."""
+    sessions: SessionSettings = SessionSettings()
+    """How many sessions there may be, and how long they last."""
+    limits: LimitSettings = LimitSettings()
+    """What a call may cost, and what one caller may have in flight."""
 
 
 def argument_parser() -> argparse.ArgumentParser:
@@ -105,7 +112,7 @@ def _confine_process(flat: FilesystemSettings, settings: CoreSettings) -> None:
     writable = [os.path.expanduser(root.path) for root in flat.roots if not root.read_only]
     if flat.audit.enabled:
         try:
-            settings.audit_file().parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            make_private_directory(settings.audit_file().parent)
         except OSError as error:
             raise ConfigError(f"cannot create the directory of the audit trail: {error.strerror}") from error
         writable.append(str(settings.audit_file().parent))
@@ -121,6 +128,8 @@ def _as_core(flat: FilesystemSettings) -> CoreSettings:
             "security": flat.security or SecuritySettings(),
             "audit": flat.audit,
             "telemetry": flat.telemetry,
+            "sessions": flat.sessions,
+            "limits": flat.limits,
             **({"state_dir": flat.state_dir} if flat.state_dir else {}),
             "sandbox": SandboxSettings.model_construct(**sandbox),
         }

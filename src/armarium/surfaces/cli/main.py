@@ -290,6 +290,7 @@ def evaluate(
     \b
     DATASET holds docs.jsonl (id, title, text), queries.jsonl (id, text) and qrels.tsv (query, document, grade).
     Words alone, vectors alone and both together are told apart, by nDCG@10 and recall.
+    A document is one passage of one index: cutting files and merging two indexes are not part of it.
 
     \b
     armarium eval ./my-judged-set

@@ -17,6 +17,8 @@ MISUSED = 2
 """The command line or the settings are wrong: nothing was tried."""
 INTERRUPTED = 130
 
+# Control characters but for tab and new line, what else ends a line, and what turns the direction of writing.
+_STEERS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 _UNPRINTABLE_ESCAPES = {"\t": "\\t", "\n": "\\n", "\r": "\\r"}
 
 
@@ -41,7 +43,7 @@ def leave_closed_pipe() -> None:
 
 def say(text: str = "") -> None:
     """Talk to the person at the terminal."""
-    print(text, file=sys.stderr, flush=True)
+    print(readable(text), file=sys.stderr, flush=True)
 
 
 def show(text: str) -> None:
@@ -51,7 +53,10 @@ def show(text: str) -> None:
 
 def show_json(value: Any) -> None:
     """Hand out data as JSON: one line for a program, spread out for a person."""
-    show(json.dumps(value, ensure_ascii=False, indent=2 if sys.stdout.isatty() else None))
+    at_a_terminal = sys.stdout.isatty()
+    written = json.dumps(value, ensure_ascii=False, indent=2 if at_a_terminal else None)
+    # JSON has an escape for every character, so a reader of the text loses nothing by it.
+    show(_STEERS.sub(lambda found: f"\\u{ord(found[0]):04x}", written) if at_a_terminal else written)
 
 
 def report(error: ArmariumError, *, as_json: bool) -> int:
@@ -70,6 +75,11 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(character if character.isprintable() else _escaped(character) for character in text)
+
+
+def readable(text: str) -> str:
+    """Text that others wrote, in its lines, and unable to steer the terminal or to turn the direction of writing."""
+    return _STEERS.sub(lambda found: _escaped(found[0]), text)
 
 
 def _escaped(character: str) -> str:

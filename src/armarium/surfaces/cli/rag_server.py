@@ -17,6 +17,7 @@ from armarium.foundation.identity import read_token
 from armarium.foundation.settings import CoreSettings, load_settings
 from armarium.foundation.telemetry import log_as_json
 from armarium.surfaces.cli.output import show_json
+from armarium.surfaces.cli.running import prepare_process
 from armarium.surfaces.mcp.server import ServerIdentity
 from armarium.surfaces.mcp.serving import listen, serve_http
 from armarium.surfaces.mcp.stdio import serve_stdio
@@ -59,6 +60,7 @@ def capability_key(file: Path | None, name: str) -> str | None:
 def serve_over_stdio(settings: CoreSettings, name: str, key: str | None) -> None:
     """Serve the process that started us, until it closes our standard input."""
     log_as_json(settings.telemetry.log_level)
+    prepare_process()
 
     async def main() -> None:
         async with open_rag_server(settings, name, key) as armarium:
@@ -71,6 +73,7 @@ def serve_over_stdio(settings: CoreSettings, name: str, key: str | None) -> None
 def serve_over_http(settings: CoreSettings, name: str, key: str | None, *, as_json: bool) -> None:
     """Serve over HTTP until a signal."""
     log_as_json(settings.telemetry.log_level)
+    prepare_process()
     callers = open_authenticator(settings)
 
     async def main() -> None:

@@ -62,7 +62,7 @@ _ERRORS_INTRODUCTION = """\
 # Errors
 
 Codes are stable: programs may rely on them. *Retry* means that the same call can succeed later. A *denial* is logged at
-WARNING with the attempted and the resolved path.
+WARN with the attempted and the resolved path.
 """
 _COMMANDS_INTRODUCTION = """\
 # Commands

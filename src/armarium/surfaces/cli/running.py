@@ -14,6 +14,7 @@ import anyio
 from armarium.assembly import OneEndpoint, open_armarium, open_authenticator
 from armarium.foundation.events import Events
 from armarium.foundation.identity import Authenticator
+from armarium.foundation.memory import share_one_heap
 from armarium.foundation.settings import CoreSettings
 from armarium.foundation.telemetry import log_as_json
 from armarium.surfaces.mcp.serving import listen, serve_http
@@ -37,7 +38,7 @@ def run_http(
 ) -> None:
     """Serve over HTTP until SIGINT or SIGTERM, on the socket given or else where the settings say."""
     log_as_json(settings.telemetry.log_level)
-    _allow_many_files()
+    prepare_process()
     callers = authenticator or open_authenticator(settings)
 
     async def main() -> None:
@@ -61,7 +62,7 @@ def run_http(
 def run_stdio(settings: CoreSettings) -> None:
     """Serve the process that started us, until it closes our standard input."""
     log_as_json(settings.telemetry.log_level)
-    _allow_many_files()
+    prepare_process()
 
     async def main() -> None:
         async with open_armarium(settings) as armarium:
@@ -70,8 +71,10 @@ def run_stdio(settings: CoreSettings) -> None:
     anyio.run(main, backend_options={"use_uvloop": True})
 
 
-def _allow_many_files() -> None:
-    """Deep trees and many clients need descriptors; the usual soft limit of 1024 is a relic."""
+def prepare_process() -> None:
+    """What a server wants of the system it runs on."""
+    share_one_heap()
+    # Deep trees and many clients need descriptors; the usual soft limit of 1024 is a relic.
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 65_536), hard))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Protocol
 
@@ -16,10 +16,12 @@ from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.types import Receive, Scope, Send
 
 from armarium.foundation.telemetry import Metrics
-from armarium.surfaces.gate import AllowedOrigins, Gate, Refused
+from armarium.surfaces.gate import Gate
 from armarium.surfaces.mcp.http import McpEndpoint
 from armarium.surfaces.mcp.server import McpServer
 from armarium.surfaces.mcp.sessions import Sessions
+from armarium.surfaces.origins import AllowedOrigins
+from armarium.surfaces.refusals import Refused, respond
 
 
 class Beside(Protocol):
@@ -50,19 +52,23 @@ class McpApp:
         metrics: Metrics,
         *,
         beside: Beside | None = None,
+        not_ready: Callable[[], Sequence[str]] = lambda: (),
     ) -> None:
         self._sessions = sessions
         self._beside = beside
         self._endpoints = [(path, McpEndpoint(server, gate, sessions)) for path, server in servers.items()]
         self.asgi = Starlette(
             routes=[
-                Route("/health", _health),
+                Route("/health", _health(not_ready)),
                 Route("/metrics", _Scrape(gate, metrics)),
                 *(Route(path, endpoint) for path, endpoint in self._endpoints),
+                *(Route(f"{path}/", _WithoutSlash(gate)) for path, _ in self._endpoints),
                 *(beside.routes if beside is not None else ()),
             ],
             middleware=_for_browsers(gate.allowed_origins),
         )
+        # Starlette's own redirects repeat any Host, before it is checked.
+        self.asgi.router.redirect_slashes = False
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
@@ -116,8 +122,30 @@ def _for_browsers(allowed_origins: AllowedOrigins) -> list[Middleware]:
     ]
 
 
-async def _health(request: Request) -> Response:
-    return PlainTextResponse("ok")
+def _health(not_ready: Callable[[], Sequence[str]]) -> Callable[[Request], Awaitable[Response]]:
+    async def health(request: Request) -> Response:
+        if missing := not_ready():
+            return PlainTextResponse(f"degraded: {', '.join(missing)}", status_code=503)
+        return PlainTextResponse("ok")
+
+    return health
+
+
+class _WithoutSlash:
+    """Sends a client that put a slash behind the path to the path itself."""
+
+    def __init__(self, gate: Gate) -> None:
+        self._gate = gate
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            self._gate.check_address(scope)
+        except Refused as refusal:
+            await self._gate.turn_away(refusal, scope, send)
+            return
+        query = scope["query_string"].decode("latin-1")
+        place = scope["path"].rstrip("/") + (f"?{query}" if query else "")
+        await respond(send, 307, headers={"location": place})
 
 
 class _Scrape:
@@ -129,7 +157,7 @@ class _Scrape:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            self._gate.admit_reader(scope)
+            await self._gate.admit_reader(scope)
         except Refused as refusal:
             await self._gate.turn_away(refusal, scope, send)
             return

@@ -6,14 +6,17 @@ import anyio
 from starlette.types import Message, Send
 
 from armarium.foundation.tools import Json
-from armarium.surfaces.gate import respond
 from armarium.surfaces.json_text import encoded
+from armarium.surfaces.packing import pieces_of
+from armarium.surfaces.refusals import respond_in_pieces, send_pieces
 
 _STREAM_HEADERS = {
     "content-type": "text/event-stream",
     "cache-control": "no-cache, no-transform",
     "x-accel-buffering": "no",
 }
+_EVENT_HEAD = b"event: message\ndata: "
+_EVENT_END = b"\n\n"
 
 
 class HttpAnswer:
@@ -35,12 +38,12 @@ class HttpAnswer:
 
     async def finish(self, reply: Json, *, name_session: bool) -> None:
         """Send the answer itself."""
+        pieces = pieces_of(reply)
         if self._streaming:
-            await self._send(event(reply))
-            await self._send({"type": "http.response.body", "body": b""})
+            await send_pieces(self._send, [_EVENT_HEAD, *pieces, _EVENT_END])
         else:
             headers = {"mcp-session-id": self._session_id} if name_session else None
-            await respond(self._send, 200, encoded(reply), headers)
+            await respond_in_pieces(self._send, 200, pieces, headers)
 
 
 async def start_stream(send: Send, session_id: str) -> None:
@@ -52,5 +55,5 @@ async def start_stream(send: Send, session_id: str) -> None:
 
 def event(message: Json) -> Message:
     """One message on an event stream."""
-    body = b"event: message\ndata: " + encoded(message) + b"\n\n"
+    body = _EVENT_HEAD + encoded(message) + _EVENT_END
     return {"type": "http.response.body", "body": body, "more_body": True}

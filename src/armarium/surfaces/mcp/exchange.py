@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, cast
 
@@ -17,7 +18,7 @@ from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, RequestId
 from pydantic import ValidationError
 
 from armarium.foundation.tools import Json
-from armarium.surfaces.dispatch import Caller
+from armarium.surfaces.caller import Caller
 from armarium.surfaces.json_text import is_whole
 from armarium.surfaces.mcp.sessions import Session
 
@@ -64,9 +65,7 @@ class Exchange:
         self.transport = _transport(caller.surface, self.can_send_request)
         self.request_id = cast(RequestId | None, message.get("id"))
         # The credential belongs to this call alone, so the caller travels with the message, not with the session.
-        self.message_metadata = ServerMessageMetadata(
-            request_context=Caller(caller.principal, caller.surface, session.id, caller.credential)
-        )
+        self.message_metadata = ServerMessageMetadata(request_context=replace(caller, session=session.id))
         self.cancel_requested = anyio.Event()
         self.cancelled = False
         """The client took the request back while it was worked on."""

@@ -14,12 +14,13 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSI
 from starlette.types import Message, Receive, Scope, Send
 
 from armarium.foundation.tools import Json
-from armarium.surfaces.dispatch import Caller
-from armarium.surfaces.gate import Admitted, Gate, Refused, respond
+from armarium.surfaces.caller import Caller
+from armarium.surfaces.gate import Admitted, Gate
 from armarium.surfaces.mcp.event_stream import HttpAnswer, event, start_stream
 from armarium.surfaces.mcp.exchange import Exchange, NotAMessage, checked_message, take_notification
 from armarium.surfaces.mcp.server import CALLER, McpServer
 from armarium.surfaces.mcp.sessions import Session, Sessions, TooManySessions
+from armarium.surfaces.refusals import Refused, respond
 
 _log = logging.getLogger(__name__)
 
@@ -86,7 +87,8 @@ class McpEndpoint:
         if not takes_json:
             raise Refused(406, "Accept must include application/json and text/event-stream")
         opening = message.get("method") == "initialize" and "mcp-session-id" not in headers
-        session = self._open_session(admitted.caller) if opening else await self._session(headers, admitted.caller)
+        find = self._open_session(admitted.caller) if opening else self._session(headers, admitted.caller)
+        session = await find
         with self._sessions.using(session):
             if "method" not in message:
                 session.take_answer(message)
@@ -128,11 +130,17 @@ class McpEndpoint:
         finally:
             session.stream = None
 
-    def _open_session(self, caller: Caller) -> Session:
+    async def _open_session(self, caller: Caller) -> Session:
         try:
-            return self._sessions.start(self._server, caller.principal, lifespan_state={})
-        except TooManySessions:
-            raise Refused(503, "too many open sessions; try again later", {"retry-after": "30"}) from None
+            return await self._sessions.start(self._server, caller.principal, caller.id, lifespan_state={})
+        except TooManySessions as full:
+            raise Refused(
+                full.status,
+                f"{full}; try again later",
+                {"retry-after": "30"},
+                reason="TOO_MANY_SESSIONS",
+                retryable=True,
+            ) from None
 
     async def _session(self, headers: dict[str, str], caller: Caller) -> Session:
         session_id = headers.get("mcp-session-id")

@@ -18,10 +18,12 @@ from armarium import __version__
 from armarium.foundation.errors import UnknownTool
 from armarium.foundation.identity import LOCAL, Principal
 from armarium.foundation.tools import Json, ToolSpec
-from armarium.surfaces.dispatch import Caller, Dispatcher
+from armarium.surfaces.caller import Caller
+from armarium.surfaces.dispatch import Dispatcher
 from armarium.surfaces.mcp.listing import advertised, advertised_if_possible
 from armarium.surfaces.mcp.progress import progress_of
 from armarium.surfaces.mcp.tool_changes import ToolChanges
+from armarium.surfaces.responses import Form
 from armarium.surfaces.shelves import MadeOnce, Shelves
 
 CALLER = "armarium.caller"
@@ -88,10 +90,11 @@ def mcp_server(
     ) -> types.SubscriptionsListenResult:
         return await changes.serve(_caller(context).principal, context, params)
 
-    async def call(context: _Context, name: str, arguments: Json) -> Json:
+    async def call(context: _Context, name: str, arguments: Json, form: Form = "plain") -> Json:
+        caller = _caller(context)
         async with progress_of(context) as report:
             try:
-                return await dispatcher.call(_caller(context), name, arguments, report, served=served, shelves=shelves)
+                return await dispatcher.call(caller, name, arguments, report, served=served, shelves=shelves, form=form)
             except UnknownTool as error:
                 unknown = MCPError(types.INVALID_PARAMS, error.message)
         # Raised out here because the progress task group would wrap it.
@@ -118,7 +121,7 @@ def mcp_server(
         """Spare ordinary tool calls the SDK's models: the dispatcher checks all they would."""
         name, arguments = _plain_call(ctx)
         if name in served or (name and shelves):
-            return await call(ctx, name, arguments)
+            return await call(ctx, name, arguments, "packed")
         return await call_next(ctx)
 
     if not traced:

@@ -27,7 +27,7 @@ from armarium.surfaces.mcp.server import McpServer
 
 _log = logging.getLogger(__name__)
 
-Expiry = Literal["inactivity", "max-lifetime"]
+Expiry = Literal["inactivity", "max-lifetime", "evicted"]
 
 _REMEMBERED_EXPIRIES = 10_000
 
@@ -54,6 +54,8 @@ class Session:
         self.closed = anyio.Event()
         self.born = self.last_used = time.monotonic()
         self.in_use = 0
+        self.opened_by = ""
+        """The caller it counts for."""
         self._asked: dict[str, _Question] = {}
 
     async def pass_on(self, changes: MemoryObjectReceiveStream[None]) -> None:
@@ -136,11 +138,17 @@ class _Standing:
 
 
 class TooManySessions(Exception):
-    """The server holds as many sessions as it may."""
+    """The caller, or the server, holds as many sessions as it may, and all of them are in use."""
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.status = status
+        """What HTTP says of it."""
 
 
 class Sessions:
-    """All open sessions. Those that time out are closed, and for a while their ids are remembered with the reason."""
+    """All open sessions. Those that time out or must make room are closed; for a while their ids are remembered, with
+    the reason."""
 
     def __init__(
         self,
@@ -148,22 +156,39 @@ class Sessions:
         inactivity_timeout_s: float | None,
         max_lifetime_s: float | None,
         max_sessions: int,
+        max_sessions_per_caller: int | None = None,
         metrics: Metrics,
     ) -> None:
         self._inactivity_timeout_s = inactivity_timeout_s or math.inf
         self._max_lifetime_s = max_lifetime_s or math.inf
         self._max_sessions = max_sessions
+        self._max_of_caller = max_sessions_per_caller or max_sessions
         self._open: dict[str, Session] = {}
+        self._of_caller: dict[str, dict[str, Session]] = {}
         self._expired: OrderedDict[str, tuple[Expiry, McpServer, Principal]] = OrderedDict()
         metrics.sessions.set_function(lambda: len(self._open))
 
-    def start(self, server: McpServer, owner: Principal, lifespan_state: Any) -> Session:
-        """Open a session; raises `TooManySessions`."""
-        if len(self._open) >= self._max_sessions:
-            raise TooManySessions
+    async def start(self, server: McpServer, owner: Principal, caller: str, lifespan_state: Any) -> Session:
+        """Open a session for a caller. Idle ones make room for it; raises `TooManySessions` when none is idle."""
+        if len(self._of_caller.get(caller, ())) >= self._max_of_caller:
+            if (idle := _longest_idle(self._of_caller[caller])) is None:
+                raise TooManySessions(f"all {self._max_of_caller} sessions that you may have are in use", 429)
+            await self._expire(idle, "evicted")
+        elif len(self._open) >= self._max_sessions:
+            # Whoever has the most gives one up: many sessions of one caller do not cost another one its own.
+            by_number = sorted(self._of_caller.values(), key=len, reverse=True)
+            idle = next((found for held in by_number if (found := _longest_idle(held)) is not None), None)
+            if idle is None:
+                raise TooManySessions(f"all {self._max_sessions} sessions of this server are in use", 503)
+            await self._expire(idle, "evicted")
         session = Session(server, owner, lifespan_state)
-        self._open[session.id] = session
+        session.opened_by = caller
+        self._open[session.id] = self._of_caller.setdefault(caller, {})[session.id] = session
         return session
+
+    def has(self, session_id: str) -> bool:
+        """Whether a session of that id is open, whoever it belongs to."""
+        return session_id in self._open
 
     async def find(self, session_id: str, server: McpServer, principal: Principal) -> Session | None:
         """The open session of that id; None as well when it is another caller's or another endpoint's."""
@@ -177,7 +202,7 @@ class Sessions:
         return session if session.server is server and session.owner == principal else None
 
     def why_gone(self, session_id: str, server: McpServer, principal: Principal) -> Expiry | None:
-        """Why the caller's session was closed, if it was a timeout and not too long ago."""
+        """Why the caller's session was closed, if they did not end it themselves, and not too long ago."""
         reason, of_server, owner = self._expired.get(session_id, (None, None, None))
         return reason if of_server is server and owner == principal else None
 
@@ -194,6 +219,10 @@ class Sessions:
     async def end(self, session: Session) -> None:
         """Close one session."""
         self._open.pop(session.id, None)
+        if (held := self._of_caller.get(session.opened_by)) is not None:
+            held.pop(session.id, None)
+            if not held:
+                del self._of_caller[session.opened_by]
         await session.close()
 
     async def sweep_forever(self) -> None:
@@ -224,6 +253,13 @@ class Sessions:
             self._expired.popitem(last=False)
         _log.info("session expired", extra={"session": session.id, "reason": reason})
         await self.end(session)
+
+
+def _longest_idle(sessions: Mapping[str, Session]) -> Session | None:
+    """The session that nobody uses for the longest time. One whose handshake was never finished goes before others:
+    nobody speaks in it yet."""
+    idle = (session for session in sessions.values() if not session.in_use)
+    return min(idle, key=lambda session: (session.connection.initialized.is_set(), session.last_used), default=None)
 
 
 def _error_of(told: Any) -> ErrorData:

@@ -19,7 +19,7 @@ from mcp.shared.message import SessionMessage
 
 from armarium.foundation.identity import LOCAL
 from armarium.foundation.tools import Json
-from armarium.surfaces.dispatch import Caller
+from armarium.surfaces.caller import Caller
 from armarium.surfaces.mcp.exchange import Exchange, take_notification
 from armarium.surfaces.mcp.server import McpServer
 from armarium.surfaces.mcp.sessions import Session

@@ -13,8 +13,10 @@ from mcp.shared.jsonrpc_dispatcher import cancelled_request_id_from_params
 from mcp_types import INVALID_REQUEST, PARSE_ERROR, RequestId
 
 from armarium.foundation.tools import Json
-from armarium.surfaces.json_text import NotJson, decoded, encoded
+from armarium.surfaces.argument_bounds import decoded_line
+from armarium.surfaces.json_text import NotJson
 from armarium.surfaces.mcp.exchange import NotAMessage, checked_message
+from armarium.surfaces.packing import pieces_of
 
 _log = logging.getLogger(__name__)
 
@@ -43,7 +45,7 @@ class Wire:
             if line.isspace():
                 continue
             try:
-                message = checked_message(decoded(line))
+                message = checked_message(await decoded_line(line))
             except NotJson:
                 await self._complain(PARSE_ERROR, "the line is not valid JSON")
             except NotAMessage as error:
@@ -55,13 +57,15 @@ class Wire:
 
     async def send(self, item: Json, /) -> None:
         """Write a message, the whole line or, once the client is given up, none of it."""
-        line = encoded(item, newline=True)
+        pieces = pieces_of(item, newline=True)
         async with self._writing:
-            rest = self._written(memoryview(line))
-            if rest:
+            rest = self._written(memoryview(pieces[0]))
+            if rest or len(pieces) > 1:
                 # A call cancelled while its answer is on the way must not leave half a line behind.
                 with anyio.CancelScope(shield=not self._client_left) as self._message:
                     await self._write(rest)
+                    for piece in pieces[1:]:
+                        await self._write(self._written(memoryview(piece)))
         if "method" not in item:
             self._settle(item.get("id"))
 

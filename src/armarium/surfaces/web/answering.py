@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from starlette.types import Message, Receive, Scope, Send
 
 from armarium.foundation.tools import Json
-from armarium.surfaces.gate import Gate, Refused
+from armarium.surfaces.gate import Gate
+from armarium.surfaces.refusals import Refused
 
 _CODES = {
     400: "BAD_REQUEST",

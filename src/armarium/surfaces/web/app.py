@@ -18,8 +18,12 @@ from armarium.foundation.errors import Cancelled, InvalidArgument, NotInGroup
 from armarium.foundation.events import Events
 from armarium.foundation.routes import Route
 from armarium.foundation.tools import Json
-from armarium.surfaces.dispatch import Caller, Dispatcher, Outcome
-from armarium.surfaces.gate import Gate, Refused, respond
+from armarium.surfaces.caller import Caller
+from armarium.surfaces.dispatch import Dispatcher
+from armarium.surfaces.gate import Gate
+from armarium.surfaces.packing import Packed
+from armarium.surfaces.recording import Outcome
+from armarium.surfaces.refusals import Refused, respond, respond_in_pieces
 from armarium.surfaces.web.answering import Answering, wrong_method
 from armarium.surfaces.web.arguments import arguments_of
 from armarium.surfaces.web.connection import cancel_when_gone
@@ -79,7 +83,8 @@ class _Resource(Answering):
             self._methods["HEAD"] = methods["GET"]
 
     async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        caller, body = await self.gate.admit_with_body(scope, receive)
+        admitted = await self.gate.admit_with_body(scope, receive)
+        caller, body = admitted.caller, admitted.body
         route = self._methods.get(scope["method"])
         if route is None:
             raise wrong_method(self._methods)
@@ -94,7 +99,9 @@ class _Resource(Answering):
             await send({"type": "http.response.start", "status": HTTPStatus.NO_CONTENT, "headers": []})
             await send({"type": "http.response.body", "body": b""})
         else:
-            await respond(send, route.success, _written(outcome.result["structuredContent"]))
+            answer = outcome.result["structuredContent"]
+            pieces = answer.pieces if isinstance(answer, Packed) else [_written(answer)]
+            await respond_in_pieces(send, route.success, pieces)
 
 
 class _CallsUnderWay:
@@ -112,7 +119,7 @@ class _CallsUnderWay:
             denial = NotInGroup("this is for members of certain groups only", hint="ask the operator of the server")
             return self._dispatcher.refuse(caller, name, in_path, denial)
         try:
-            arguments = arguments_of(route, in_path, scope["query_string"], body)
+            arguments = await arguments_of(route, in_path, scope["query_string"], body, self._gate.max_values)
         except InvalidArgument as error:
             return self._dispatcher.refuse(caller, name, in_path, error)
         # The same message as over MCP: a price is asked whatever the way in.
@@ -127,7 +134,7 @@ class _CallsUnderWay:
                 if route.tool.read_only:
                     # Nobody is left to read the answer. A change is carried through all the same.
                     tasks.start_soon(cancel_when_gone, receive, tasks.cancel_scope)
-                outcome = await self._dispatcher.outcome(caller, name, arguments)
+                outcome = await self._dispatcher.outcome(caller, name, arguments, form="structured")
             finally:
                 self._running.discard(tasks.cancel_scope)
             tasks.cancel_scope.cancel()
@@ -147,7 +154,7 @@ class _Page(Answering):
         self._document = document
 
     async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self.gate.admit_reader(scope)
+        await self.gate.admit_reader(scope)
         if scope["method"] not in ("GET", "HEAD"):
             raise wrong_method(("GET", "HEAD"))
         await respond(send, 200, self._document)
@@ -157,7 +164,7 @@ class _Nothing(Answering):
     """A path that no capability has."""
 
     async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self.gate.admit_reader(scope)
+        await self.gate.admit_reader(scope)
         raise Refused(404, f"there is nothing at this path; {DESCRIPTION_PATH} lists what there is")
 
 

@@ -13,7 +13,8 @@ from armarium.foundation.errors import InvalidArgument
 from armarium.foundation.routes import Place, Route
 from armarium.foundation.schema import JsonSchema
 from armarium.foundation.tools import Json
-from armarium.surfaces.json_text import NotJson, Suspect, decoded
+from armarium.surfaces.argument_bounds import TooManyValues, decoded_body
+from armarium.surfaces.json_text import NotJson, Suspect
 
 _MOST_QUERY_FIELDS = 1000
 _LONGEST_ECHO = 60
@@ -25,14 +26,16 @@ _BELONGS: dict[Place, str] = {
 }
 
 
-def arguments_of(route: Route, in_path: Mapping[str, str], query_string: bytes, body: bytes) -> Json:
+async def arguments_of(
+    route: Route, in_path: Mapping[str, str], query_string: bytes, body: bytes, most_values: int
+) -> Json:
     """What a request asks of the tool. Raises `InvalidArgument` when an argument is out of place or given twice;
     whether the tool knows it, and whether it fits, is for the tool's own schema to say."""
     arguments: Json = {name: _turned(text, route, name) for name, text in in_path.items()}
     for name, texts in _fields(query_string).items():
         _check_place(route, name, "query")
         arguments[name] = _repeated(texts, route, name)
-    in_body = _in_body(route, body)
+    in_body = await _in_body(route, body, most_values)
     for name, value in in_body.items():
         _check_place(route, name, "body")
         if name in arguments:  # one that nobody knows, in both places
@@ -56,16 +59,18 @@ def _fields(query_string: bytes) -> dict[str, list[str]]:
     return fields
 
 
-def _in_body(route: Route, body: bytes) -> Json:
+async def _in_body(route: Route, body: bytes, most_values: int) -> Json:
     if not body:
         return {}
     if not route.takes_body:
         # Not overlooked: a condition that is sent here and not kept would be worse than a refusal.
         raise InvalidArgument(f"{route.method} takes no body; its arguments belong in the query")
     try:
-        value = decoded(body)
+        value = await decoded_body(body, most_values)
     except NotJson as error:
         raise InvalidArgument("the body is not valid JSON") from error
+    except TooManyValues:
+        raise InvalidArgument(f"the body has more than {most_values} values") from None
     if route.whole_body is not None:
         # An object says itself whether it is suspect; a list or a text cannot.
         whole = {route.whole_body: value}

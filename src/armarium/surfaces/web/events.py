@@ -15,7 +15,8 @@ from starlette.types import Message, Receive, Scope, Send
 
 from armarium.foundation.events import Events, PublicEvent
 from armarium.foundation.identity import Principal
-from armarium.surfaces.gate import Gate, Refused
+from armarium.surfaces.gate import Gate
+from armarium.surfaces.refusals import Refused
 from armarium.surfaces.web.answering import Answering, in_plain_json, wrong_method
 from armarium.surfaces.web.connection import cancel_when_gone
 
@@ -118,7 +119,7 @@ class _ServerSentEvents(Answering):
         self._streams = streams
 
     async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        caller = self.gate.admit_reader(scope)
+        caller = await self.gate.admit_reader(scope)
         if scope["method"] != "GET":
             raise wrong_method(("GET",))
         self._streams.check_room()
@@ -145,7 +146,7 @@ class _EventSocket:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await receive()  # the wish to connect
         try:
-            caller = self._gate.admit_socket(scope)
+            caller = await self._gate.admit_socket(scope)
             self._streams.check_room()
         except Refused as refusal:
             await self._gate.turn_away(refusal, scope, _instead_of_a_socket(send), in_plain_json)

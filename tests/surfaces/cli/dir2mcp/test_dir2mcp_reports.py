@@ -159,5 +159,5 @@ def test_an_error_that_says_nothing_about_storage_stays_what_it_is() -> None:
 def test_an_error_is_told_with_its_code_and_what_to_do() -> None:
     assert list(error_lines(IngestionFailed("no room", hint="make some"))) == [
         "ERROR: INGESTION_FAILED: no room",
-        "make some",
+        "hint: make some",
     ]

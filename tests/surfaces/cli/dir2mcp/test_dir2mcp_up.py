@@ -359,14 +359,6 @@ def test_an_address_that_is_taken_ends_with_4(here: Quick) -> None:
     assert (outcome.json["event"], outcome.json["data"]["code"]) == ("fatal", "BIND_FAILED")
 
 
-def test_a_damaged_index_ends_with_5(dir2mcp: CommandLine, project: Path) -> None:
-    (project / ".dir2mcp").mkdir()
-    (project / ".dir2mcp/meta.sqlite").write_bytes(b"this is no database" * 1000)
-    outcome = dir2mcp("up", "--json")
-    assert outcome.code == 5
-    assert outcome.json_lines[-1]["data"]["code"] == "STORE_CORRUPT"
-
-
 def test_a_directory_that_another_server_indexes_ends_with_5(dir2mcp: CommandLine, serve: Start) -> None:
     connection(serve("up", "--json"))
     assert dir2mcp("up", "--json").code == 5
@@ -455,25 +447,25 @@ def test_status_tells_what_is_on_disk_and_reindex_builds_it_anew(dir2mcp: Comman
     assert lines[-1].startswith("Progress: scanned=1 indexed=1 ")
 
 
-def test_status_and_up_tell_of_an_index_that_cannot_be_opened(dir2mcp: CommandLine, project: Path) -> None:
+def test_status_tells_of_an_index_that_cannot_be_opened(dir2mcp: CommandLine, project: Path) -> None:
     assert dir2mcp("reindex").code == 0
     store = project / ".dir2mcp/meta.sqlite"
     with closing(sqlite3.connect(store)) as database, database:
         database.execute("UPDATE settings SET value = '0' WHERE key = 'index_format_version'")
-    _both_refuse(dir2mcp, "INDEX_VERSION_MISMATCH")
+    _refuse(dir2mcp, "INDEX_VERSION_MISMATCH", "status", "up")
     assert dir2mcp("reindex").code == 0
     whole = store.read_bytes()
     store.write_bytes(whole[: 2 * PAGE_BYTES] + b"\xee" * (len(whole) - 2 * PAGE_BYTES))
-    _both_refuse(dir2mcp, "STORE_CORRUPT")
+    _refuse(dir2mcp, "STORE_CORRUPT", "status")
     store.write_bytes(b"this is no database" * 1000)
-    _both_refuse(dir2mcp, "STORE_CORRUPT")
+    _refuse(dir2mcp, "STORE_CORRUPT", "status")
     store.unlink()
     gone = dir2mcp("status", "--json")
     assert (gone.code, gone.json["data"]["code"]) == (1, "INDEX_NOT_READY")
 
 
-def _both_refuse(dir2mcp: CommandLine, code: str) -> None:
-    for command in ("status", "up"):
+def _refuse(dir2mcp: CommandLine, code: str, *commands: str) -> None:
+    for command in commands:
         outcome = dir2mcp(command, "--json")
         told = outcome.json_lines[-1]["data"]
         assert (outcome.code, told["code"], told["hint"]) == (5, code, "run: dir2mcp reindex")

@@ -11,7 +11,8 @@ from rich.console import Console
 from armarium.capabilities.corpus.news import FileFailed, IndexingFailed
 from armarium.foundation.events import Events
 from armarium.surfaces.cli.indexing_progress.feed import Feed
-from armarium.surfaces.cli.indexing_progress.live import LiveReport, Pace
+from armarium.surfaces.cli.indexing_progress.live import LiveReport
+from armarium.surfaces.cli.indexing_progress.pace import Pace, duration
 from armarium.surfaces.cli.indexing_progress.reports import PlainReport, progress_line
 from armarium.surfaces.cli.indexing_progress.watching import progress_on_stderr
 from support.indexing_news import LOADED, NOW, Clock
@@ -31,6 +32,26 @@ def test_plain_progress_comes_at_most_once_a_second_and_always_at_the_end(capsys
     report.close()
     told = [line.split()[1] for line in capsys.readouterr().out.splitlines()]
     assert told == ["scanned=1", "scanned=4", "scanned=5"]
+
+
+def test_plain_progress_has_the_rate_and_the_time_left(capsys: pytest.CaptureFixture[str]) -> None:
+    clock = Clock()
+    report = PlainReport(clock)
+    for scanned in (100, 200):
+        report.progress(replace(NOW, phase="scan", indexed=scanned, skipped=0, files_known=1000))
+        clock.now += 10
+    for embedded in (0, 5):
+        report.progress(replace(NOW, phase="embed", embedded_ok=embedded, chunks_total=1000))
+        clock.now += 10
+    report.progress(replace(NOW, running=False, phase="idle"))
+    report.close()
+    told = [line.partition(" errors=1")[2] for line in capsys.readouterr().out.splitlines()]
+    assert told == ["", " rate=10.0 files/s left=1min20s", "", " rate=0.5 passages/s left=33min10s", ""]
+
+
+@pytest.mark.parametrize(("seconds", "told"), [(0.2, "0s"), (46, "46s"), (200, "3min20s"), (3900, "1h05min")])
+def test_a_time_is_short_to_read(seconds: float, told: str) -> None:
+    assert duration(seconds) == told
 
 
 def test_a_failed_file_cannot_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
@@ -67,9 +88,8 @@ def test_a_terminal_shows_counts_the_pace_and_the_time_left() -> None:
     report.close()
     shown = screen.getvalue()
     assert "not indexed: [red]a.md: EXTRACT_FAILED: damaged" in shown
-    assert "1020/1480 passages" in shown
-    assert "10 passages/s" in shown
-    assert "46 s left" in shown
+    assert progress_line(replace(NOW, embedded_ok=1020)) in shown
+    assert "rate=10.0 passages/s left=46s" in shown
     assert shown.startswith("Index: state  (")
     assert "[bold]connect here" in shown
     assert shown.splitlines()[-1].endswith(progress_line(NOW))

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import anyio
@@ -13,7 +14,8 @@ import anyio
 from armarium.capabilities.corpus.errors import IndexNotReady
 from armarium.capabilities.corpus.life import open_service
 from armarium.capabilities.corpus.searching import Filters
-from armarium.capabilities.corpus.state import META_FILE, read_status
+from armarium.capabilities.corpus.service import Corpus, require_searchable
+from armarium.capabilities.corpus.state import META_FILE, may_write, read_status
 from armarium.capabilities.corpus.tools import ask_as_json
 from armarium.foundation.events import Events
 from armarium.foundation.telemetry import log_as_json
@@ -22,9 +24,11 @@ from armarium.surfaces.cli.dir2mcp.ending import IndexIncomplete, cannot_index
 from armarium.surfaces.cli.dir2mcp.loading import Loaded, Where, load, prepare_state
 from armarium.surfaces.cli.dir2mcp.manner import Manner
 from armarium.surfaces.cli.dir2mcp.reports import QuietReport, choose_report
+from armarium.surfaces.cli.dir2mcp.waiting import Waiting
 from armarium.surfaces.cli.dir2mcp.wizard import supply_missing_keys
 from armarium.surfaces.cli.indexing_progress.feed import Feed
-from armarium.surfaces.cli.output import printable, say, show, show_json
+from armarium.surfaces.cli.indexing_progress.watching import report_on_stderr
+from armarium.surfaces.cli.output import printable, readable, say, show, show_json
 
 _SNIPPET_LINES = 4
 _LAST_NEWS_S = 1.0
@@ -41,22 +45,26 @@ class Question:
     path_prefix: str | None = None
     file_glob: str | None = None
     doc_types: tuple[str, ...] = ()
+    wait_s: float = 5.0
+    """How long to wait for vectors once everything can be found by its words."""
 
 
 def ask(where: Where, question: Question, manner: Manner) -> None:
-    """Answer on standard output; in a directory without an index, make one first."""
+    """Answer on standard output; in a directory that is not indexed whole, go on with that first, for a while."""
     log_as_json("warning")
+    require_searchable(question.text)
     loaded = load(where)
     supply_missing_keys(loaded, interactive=manner.interactive)
-    known = _has_index(loaded)
-    if not known:
+    state = _state_of_index(loaded)
+    if state != "complete":
         # An index that is complete answers from where nothing may be written.
         prepare_state(loaded)
-    if not known and not manner.quiet:
+    if state == "none" and not manner.quiet:
         say("nothing is indexed here yet; that comes first")
     # Text is shown as it comes, unless a program wants the whole.
     on_text = None if manner.as_json or question.mode == "search_only" else _show_part
-    answer = anyio.run(_answer, loaded, question, known, on_text, backend_options={"use_uvloop": True})
+    told = partial(_answer, loaded, question, state != "complete", on_text, quiet=manner.quiet)
+    answer = anyio.run(told, backend_options={"use_uvloop": True})
     if manner.as_json:
         show_json(answer)
     else:
@@ -64,32 +72,53 @@ def ask(where: Where, question: Question, manner: Manner) -> None:
 
 
 async def _answer(
-    loaded: Loaded, question: Question, known: bool, on_text: Callable[[str], None] | None
+    loaded: Loaded, question: Question, indexing: bool, on_text: Callable[[str], None] | None, *, quiet: bool
 ) -> dict[str, Any]:
     events = Events()
-    feed = Feed(events, QuietReport(), waits=False, on_failure=lambda: None)
-    async with open_service(loaded.corpus_settings(), events, indexing="none" if known else "background") as corpus:
-        if not known:
-            await corpus.until_indexed()
+    report = report_on_stderr() if indexing and not quiet else None
+    feed = Feed(events, report or QuietReport(), waits=False, on_failure=lambda: None)
+    waiting = Waiting(events, report)
+    settings = loaded.corpus_settings()
+    async with open_service(settings, events, indexing="background" if indexing else "none") as corpus:
+        try:
+            if indexing:
+                await waiting.until_answerable(corpus, question.wait_s)
+        finally:
+            if report is not None:
+                report.close()
         if feed.failure is not None:
             raise cannot_index(feed.failure)
+        if not quiet:
+            _tell_what_is_missing(corpus)
         filters = Filters(question.path_prefix, question.file_glob, question.doc_types)
         asked = await corpus.ask(question.text, question.k, question.mode, question.index, filters, on_text)
+        if on_text is None and asked.results.words_only is not None and not quiet:
+            say(f"note: the question could not be embedded, so words alone found this: {asked.results.words_only}")
         return ask_as_json(question.text, asked, indexing_complete=corpus.indexing_complete)
 
 
-def _has_index(loaded: Loaded) -> bool:
+def _tell_what_is_missing(corpus: Corpus) -> None:
+    counts = corpus.stats()["indexing"]
+    if counts["embedded_ok"] < counts["chunks_total"]:
+        say(
+            f"note: {counts['embedded_ok']} of {counts['chunks_total']} passages are embedded so far; "
+            "the others are found by their words. `dir2mcp up` embeds the rest, and --wait waits for it."
+        )
+
+
+def _state_of_index(loaded: Loaded) -> Literal["none", "partial", "complete"]:
     if not os.path.isfile(loaded.state_dir / META_FILE):
-        return False
+        return "none"
     try:
-        read_status(loaded.state_dir)
+        complete = read_status(loaded.state_dir)["indexing"].get("complete", True)
     except IndexNotReady:
-        return False
-    return True
+        return "none"
+    # What cannot be written cannot be completed, either.
+    return "complete" if complete or not may_write(loaded.state_dir) else "partial"
 
 
 def _show_part(text: str) -> None:
-    sys.stdout.write(text)
+    sys.stdout.write(readable(text))
     sys.stdout.flush()
 
 

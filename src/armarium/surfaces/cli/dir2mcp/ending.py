@@ -62,7 +62,9 @@ def exit_code(error: ArmariumError) -> int:
 def error_lines(error: ArmariumError) -> Iterator[str]:
     """The error for a person: what happened, then what to do."""
     yield f"ERROR: {error.code}: {error.message}"
-    yield from (error.hint or "").splitlines()
+    lines = (error.hint or "").splitlines()
+    # Instructions of several lines stand as the contract writes them.
+    yield from [f"hint: {lines[0]}"] if len(lines) == 1 else lines
 
 
 def known(error: BaseException) -> BaseException:

@@ -202,10 +202,17 @@ def ask(
         list[str] | None,
         typer.Option(metavar="TYPE", help="Only documents of this type (code, md, pdf …); repeatable."),
     ] = None,
+    wait: Annotated[
+        float,
+        typer.Option(
+            metavar="SECONDS", min=0, help="How long to wait for embeddings that are not made yet; words come first."
+        ),
+    ] = 5.0,
 ) -> None:
     """Answer a question from the directory, with citations.
 
-    In a directory that is not indexed yet, it is indexed first. No server is needed, and none is disturbed.
+    In a directory that is not indexed yet, it is indexed first: the answer comes as soon as everything can be found by
+    its words, and what is embedded by then is found by its meaning, too. No server is needed, and none is disturbed.
 
     \b
     dir2mcp ask "where is the retry limit set?"
@@ -217,7 +224,7 @@ def ask(
 
     if not question.strip():
         raise Misuse("the question is empty", hint='dir2mcp ask "how do I deploy?"')
-    wanted = Question(question, k, mode, index, path_prefix, file_glob, tuple(doc_type or ()))
+    wanted = Question(question, k, mode, index, path_prefix, file_glob, tuple(doc_type or ()), wait)
     command.collect_garbage_from_here()
     answer(_where(common), wanted, _manner(common))
 

@@ -10,7 +10,7 @@ from armarium.capabilities.corpus.state import META_FILE, read_status
 from armarium.capabilities.corpus.storage.storage import Storage
 from armarium.surfaces.cli.dir2mcp.loading import Where, check_settings
 from armarium.surfaces.cli.dir2mcp.manner import Manner
-from armarium.surfaces.cli.output import show, show_json
+from armarium.surfaces.cli.output import printable, show, show_json
 
 
 def status(where: Where, manner: Manner) -> None:
@@ -36,6 +36,8 @@ def status(where: Where, manner: Manner) -> None:
         f" deleted={counts['deleted']} reps={counts['representations']} chunks={counts['chunks_total']}"
         f" embedded={counts['embedded_ok']} errors={counts['errors']}"
     )
+    for warning in found.get("warnings", ()):
+        show(f"Warning: {printable(str(warning))}")
 
 
 def _check_store(file: Path) -> None:

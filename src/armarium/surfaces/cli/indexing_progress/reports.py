@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Protocol
 
 from armarium.capabilities.corpus.news import EmbeddingPaused, FileFailed, IndexLoaded, IndexProgress
 from armarium.surfaces.cli.indexing_progress.outlet import Outlet
+from armarium.surfaces.cli.indexing_progress.pace import Clock, Paces
 from armarium.surfaces.cli.output import printable, say
 
 _INDEX_FILES = "meta.sqlite + vectors_text.hnsw + vectors_code.hnsw"
 _PLAIN_PACE_S = 1.0
-
-Clock = Callable[[], float]
 
 
 def progress_line(now: IndexProgress) -> str:
@@ -52,6 +51,7 @@ class PlainReport:
     def __init__(self, clock: Clock = time.monotonic, out: Lines | None = None) -> None:
         self._out = out or Outlet()
         self._clock = clock
+        self._paces = Paces(clock)
         self._told_at = float("-inf")
         self._introduced = False
 
@@ -71,9 +71,10 @@ class PlainReport:
             self._out.line(line)
 
     def progress(self, now: IndexProgress) -> None:
+        self._paces.mark(now)
         if not now.running or self._clock() - self._told_at >= _PLAIN_PACE_S:
             self._told_at = self._clock()
-            self._out.line(progress_line(now))
+            self._out.line(progress_line(now) + self._paces.fields(now))
 
     def file_failed(self, news: FileFailed) -> None:
         say(f"not indexed: {printable(news.rel_path)}: {news.code}: {printable(news.message)}")

@@ -39,12 +39,13 @@ class _Talk:
 
 def progress_on_stderr(events: Events) -> Watching:
     """Hear the news of the corpus. That indexing stops does not stop the server: the other tools still work."""
-    report = _report()
+    report = report_on_stderr()
     feed = Feed(events, report, waits=True, on_failure=lambda: say("indexing stopped; what is indexed can be asked"))
     return Watching(feed, report)
 
 
-def _report() -> Report:
+def report_on_stderr() -> Report:
+    """A moving display at a terminal, lines elsewhere."""
     if not sys.stderr.isatty():
         return PlainReport(out=_Talk())
     # Only a terminal needs them, and they take a while to import.

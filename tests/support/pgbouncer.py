@@ -1,0 +1,74 @@
+"""A real PgBouncer in transaction mode, on a loopback port, stopped by whoever started it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+PROGRAM = shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+_NOBODY = 65534
+_PATIENCE_S = 20.0
+
+
+@contextmanager
+def running_pgbouncer(dsn: str, *, sessions: int, ignored: str = "") -> Iterator[str]:
+    """The address of a pooler with so many sessions of the database at `dsn`, which listens on a socket."""
+    assert PROGRAM is not None
+    host = parse_qs(urlsplit(dsn).query)["host"][0]
+    base = Path(tempfile.mkdtemp(prefix="pgbouncer-"))
+    port = _free_port()
+    lines = [
+        "[databases]",
+        f"armarium = host={host} dbname=armarium user=armarium",
+        "[pgbouncer]",
+        "listen_addr = 127.0.0.1",
+        f"listen_port = {port}",
+        "unix_socket_dir =",
+        "auth_type = any",
+        "pool_mode = transaction",
+        f"default_pool_size = {sessions}",
+        "max_client_conn = 500",
+        *([f"ignore_startup_parameters = {ignored}"] if ignored else []),
+    ]
+    config = base / "pgbouncer.ini"
+    config.write_text("\n".join(lines) + "\n")
+    as_other = ["unshare", "--user", f"--map-user={_NOBODY}"] if os.geteuid() == 0 else []
+    with (base / "log").open("wb") as log:
+        process = subprocess.Popen([*as_other, PROGRAM, config], stdout=log, stderr=log)
+        try:
+            _wait_for(port, process)
+            yield f"postgresql://armarium@127.0.0.1:{port}/armarium"
+        finally:
+            process.terminate()
+            try:
+                process.wait(_PATIENCE_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait(_PATIENCE_S)
+            shutil.rmtree(base, ignore_errors=True)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def _wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + _PATIENCE_S
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+            return
+        except OSError:
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)

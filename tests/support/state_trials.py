@@ -1,0 +1,195 @@
+"""Opens one state directory after the other, as a reader and as the process that leads, and tells what searches find.
+
+Run as a program: each line of standard input names a state directory, each line of standard output is what came of it.
+A process of its own, so that a crash is seen and costs one trial.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import shutil
+import sys
+import traceback
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import anyio
+import numpy
+
+from armarium.capabilities.corpus import indexing
+from armarium.capabilities.corpus.ingest.prepare import Preparation
+from armarium.capabilities.corpus.ingest.prepared import Outcome, Prepared, Wanted, passage_hash
+from armarium.capabilities.corpus.ingest.worker_process import WorkerSetup
+from armarium.capabilities.corpus.life import Indexing, open_service
+from armarium.capabilities.corpus.searching import Filters
+from armarium.capabilities.corpus.service import Corpus
+from armarium.capabilities.corpus.settings import CorpusSettings, EmbeddingSettings, IngestSettings
+from armarium.foundation.errors import ArmariumError
+from armarium.foundation.events import Events
+from armarium.foundation.files.confine import ConfinedRoot
+from armarium.providers.local.embedder import LocalEmbedder
+
+DEADLINE_S = 60.0
+QUERIES = (
+    ("anchor of the harbour", "both"),
+    ("beacon chart compass", "text"),
+    ("turn the winch slowly", "code"),
+    ("keel and galley", "auto"),
+)
+
+
+class PreparersHere:
+    """Prepares files in this process: starting others would take longer than everything else."""
+
+    def __init__(self, root: ConfinedRoot, setup: WorkerSetup, **_: Any) -> None:
+        self._root = root
+        self._preparation = Preparation(setup.instructions)
+
+    def prepare(self, wanted: Iterable[Wanted]) -> Iterator[Outcome]:
+        for each in wanted:
+            with self._root.opened_regular(each.rel_path) as (fd, _):
+                for outcome in self._preparation.prepare(fd, each):
+                    yield _hashed(outcome) if isinstance(outcome, Prepared) else outcome
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+
+def _hashed(prepared: Prepared) -> Prepared:
+    """With the hashes that the server adds to what a worker answers."""
+    representations = [
+        replace(
+            each,
+            chunks=[
+                chunk._replace(text_hash=passage_hash(chunk.index_kind, chunk.context, chunk.text))
+                for chunk in each.chunks
+            ],
+        )
+        for each in prepared.representations
+    ]
+    return replace(prepared, representations=representations)
+
+
+def vectors_of(texts: Sequence[str]) -> Any:
+    """Vectors that cost nothing: texts that share words are near each other."""
+    rows = numpy.zeros((len(texts), LocalEmbedder.dimensions), numpy.float32)
+    for row, text in zip(rows, texts, strict=True):
+        for word in text.lower().split():
+            row[int.from_bytes(hashlib.blake2b(word.encode(), digest_size=2).digest()) % len(row)] += 1.0
+        row[0] += 0.5
+    return rows / numpy.linalg.norm(rows, axis=1, keepdims=True)
+
+
+async def _embed(_: LocalEmbedder, texts: Sequence[str]) -> Any:
+    return vectors_of(texts)
+
+
+async def _embed_query(_: LocalEmbedder, text: str) -> Any:
+    return vectors_of([text])[0]
+
+
+async def _knows(_: LocalEmbedder, text: str) -> float:
+    return 1.0
+
+
+class Warnings(logging.Handler):
+    """Keeps what is logged as a warning or worse."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(record.getMessage())
+
+
+async def searched(corpus: Corpus) -> tuple[list[Any], bool]:
+    """What each query finds, and whether that is said to be all there is."""
+    found: list[Any] = []
+    complete = True
+    for query, index in QUERIES:
+        results = await corpus.search(query, 50, index, Filters())  # pyright: ignore[reportArgumentType] one of four
+        complete = complete and corpus.indexing_complete
+        found.append(
+            [
+                f"{hit.chunk.rel_path} {hit.chunk.span} {hit.chunk.doc_type} {hit.chunk.rep_type} "
+                + hashlib.blake2b(hit.chunk.text.encode(), digest_size=4).hexdigest()
+                for hit in results.hits
+            ]
+        )
+    return found, complete
+
+
+async def opened(root: Path, mode: Indexing) -> dict[str, Any]:
+    """Open the corpus once: what searches find at once and, where it is indexed, in the end."""
+    settings = CorpusSettings(
+        root=str(root), embedding=EmbeddingSettings(provider="local"), ingest=IngestSettings(watch=False)
+    )
+    told: dict[str, Any] = {}
+    warnings = Warnings()
+    logging.getLogger().addHandler(warnings)
+    try:
+        with anyio.fail_after(DEADLINE_S):
+            async with open_service(settings, Events(), indexing=mode) as corpus:
+                try:
+                    told["first"], told["complete"] = await searched(corpus)
+                except ArmariumError as error:
+                    told["error"] = error.code
+                if mode == "background":
+                    await corpus.until_indexed()
+                    try:
+                        told["last"], _ = await searched(corpus)
+                    except ArmariumError as error:
+                        told["last_error"] = error.code
+                    if told.get("first") != told.get("last"):
+                        # A damaged row that a search came upon is repaired after it.
+                        await anyio.sleep(0.05)
+                        await corpus.until_indexed()
+                        told["last"], _ = await searched(corpus)
+                warnings.lines += corpus.warnings
+    except ArmariumError as error:
+        told["error"] = error.code
+    finally:
+        logging.getLogger().removeHandler(warnings)
+    return told | {"warnings": warnings.lines}
+
+
+def trial(root: Path, state: Path) -> dict[str, Any]:
+    """Put the state in its place, then read it, lead it, and read it again."""
+    place = root / ".dir2mcp"
+    shutil.rmtree(place, ignore_errors=True)
+    shutil.copytree(state, place)
+    return {
+        "reader": anyio.run(opened, root, "none"),
+        "leader": anyio.run(opened, root, "background"),
+        "after": anyio.run(opened, root, "none"),
+    }
+
+
+def cheap_models() -> Iterator[Any]:
+    """Patches under which indexing costs next to nothing."""
+    yield patch.object(LocalEmbedder, "embed", _embed)
+    yield patch.object(LocalEmbedder, "embed_query", _embed_query)
+    yield patch.object(LocalEmbedder, "knows", _knows)
+    yield patch.object(indexing, "Preparers", PreparersHere)
+
+
+def main() -> None:
+    for each in cheap_models():
+        each.start()
+    root = Path(sys.argv[1])
+    for line in sys.stdin:
+        try:
+            answer = trial(root, Path(json.loads(line)))
+        except BaseException:  # noqa: BLE001 the other end decides what it means
+            answer = {"failure": traceback.format_exc()}
+        print(json.dumps(answer), flush=True)
+
+
+if __name__ == "__main__":
+    main()

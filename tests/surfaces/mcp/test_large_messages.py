@@ -1,0 +1,249 @@
+"""Messages of any size: what is too much is refused before it costs anything, what is large arrives as it is."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import httpx
+import orjson
+import pytest
+from fixture_capability import ALICE, ALICE_KEY, Rig, build
+from hypothesis import given
+from hypothesis import strategies as st
+from speaking import calling, http_client, open_session, serving, until
+
+from armarium.foundation.audit import AuditFilter, AuditLog, read_records
+from armarium.foundation.errors import ResponseTooLarge, UnknownTool
+from armarium.surfaces import packing
+from armarium.surfaces.argument_bounds import MOST_ARGUMENTS, MOST_MEMBERS, has_few_values
+from armarium.surfaces.caller import Caller
+from armarium.surfaces.caller_limits import CallLimits, RequestLimits
+from armarium.surfaces.json_text import without_half_characters
+from armarium.surfaces.packing import Packed, packed_answer, packed_value, pieces_of, rough_size
+
+MIB = 1024 * 1024
+CALLER = Caller(ALICE, "http", "session-7", ALICE_KEY)
+FEW = CallLimits(max_argument_values=1000, max_argument_depth=64)
+
+json_values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**53), 2**53)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: st.lists(inner, max_size=8) | st.dictionaries(st.text(), inner, max_size=8),
+    max_leaves=40,
+)
+json_objects = st.dictionaries(st.text(), json_values, max_size=8)
+
+
+def nested(depth: int) -> Any:
+    value: Any = "deep"
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+TOO_MUCH = {
+    "many arguments": {f"k{number}": 1 for number in range(MOST_ARGUMENTS + 1)},
+    "many values": {"text": "a", "more": [1] * 2000},
+    "many values at every depth": {"text": "a", "more": [[1] * 20] * 100},
+    "many members": {"text": "a", "more": {f"k{number}": 1 for number in range(MOST_MEMBERS + 1)}},
+    "deep lists": {"text": nested(1000)},
+    "just too deep": {"text": nested(64)},
+}
+
+
+@pytest.mark.parametrize("arguments", TOO_MUCH.values(), ids=TOO_MUCH.keys())
+async def test_arguments_that_are_too_many_or_too_deep_are_refused_and_on_record(
+    arguments: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    audit = AuditLog(tmp_path / "audit.sqlite")
+    rig = build(audit=audit, limits=FEW)
+    with caplog.at_level(logging.INFO, "armarium.calls"):
+        result = await rig.dispatcher.call(CALLER, "echo", arguments)
+        await anyio.lowlevel.checkpoint()
+    audit.close()
+    assert result["structuredContent"]["error"]["code"] == "INVALID_ARGUMENT"
+    ((_, record),) = read_records(tmp_path / "audit.sqlite", AuditFilter(), last=10)
+    assert (record.tool, record.outcome, record.code) == ("echo", "error", "INVALID_ARGUMENT")
+    assert json.loads(record.arguments) == {"[unknown]": len(arguments)}
+    assert [line.message for line in caplog.records] == ["call"]
+
+
+async def test_a_call_of_an_unknown_tool_is_on_record_whatever_its_arguments(tmp_path: Path) -> None:
+    audit = AuditLog(tmp_path / "audit.sqlite")
+    rig = build(audit=audit)
+    for arguments in TOO_MUCH.values():
+        with pytest.raises(UnknownTool):
+            await rig.dispatcher.call(CALLER, "nobody_knows", arguments)
+    audit.close()
+    records = read_records(tmp_path / "audit.sqlite", AuditFilter(), last=10)
+    assert [record.code for _, record in records] == ["UNKNOWN_TOOL"] * len(TOO_MUCH)
+
+
+async def test_arguments_at_the_limits_are_taken(rig: Rig) -> None:
+    for arguments in (
+        {"text": nested(62)},
+        {"text": ["a"] * 10_000},
+        {"text": "a", "more": {str(n): n for n in range(4000)}},
+    ):
+        result = await rig.dispatcher.call(CALLER, "echo", arguments)
+        message: str = result["structuredContent"]["error"]["message"]
+        assert message.startswith(("`text` must be a string", "unknown argument `more`")), message
+
+
+async def test_large_arguments_are_redacted_checked_and_used_like_small_ones(tmp_path: Path) -> None:
+    audit = AuditLog(tmp_path / "audit.sqlite")
+    rig = build(audit=audit)
+    content = "x" * MIB
+    result = await rig.dispatcher.call(CALLER, "keep", {"path": "a", "content": content})
+    assert result["structuredContent"] == {"size": MIB}
+    result = await rig.dispatcher.call(CALLER, "keep", {"path": 7, "content": content})
+    assert result["structuredContent"]["error"]["message"] == "`path` must be a string, not a number"
+    await anyio.lowlevel.checkpoint()
+    audit.close()
+    (_, kept), (_, refused) = read_records(tmp_path / "audit.sqlite", AuditFilter(), last=10)
+    assert (kept.path, kept.request_bytes) == ("a", MIB + 1)
+    assert json.loads(kept.arguments)["content"]["length"] == MIB
+    assert (refused.outcome, refused.request_bytes) == ("error", MIB)
+
+
+@given(json_objects, st.integers(0, 60))
+def test_counting_the_values_of_a_text_agrees_with_parsing_it(value: dict[str, Any], most: int) -> None:
+    def marks(value: Any) -> int:
+        inner = list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else None
+        return 0 if inner is None else max(1, len(inner)) + sum(map(marks, inner))
+
+    for text in (json.dumps(value), json.dumps(value, ensure_ascii=False), json.dumps(value, indent=1)):
+        assert has_few_values(text.encode("utf-8", "replace"), most) is (marks(value) <= most)
+
+
+@given(st.binary(max_size=300))
+def test_counting_ends_for_any_bytes(text: bytes) -> None:
+    has_few_values(b'{"' + text, 1)
+    has_few_values(b"[,,,,,,,,,," + text, 2)
+
+
+async def test_a_body_with_too_many_values_is_refused_before_it_is_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = build(max_body_bytes=16 * MIB, request_limits=RequestLimits(max_values=20_000))
+    async with serving(rig.app) as url, http_client(url) as http:
+        session = await open_session(http)
+        parsed = False
+
+        def parse(text: bytes) -> Any:
+            nonlocal parsed
+            parsed = parsed or len(text) > MIB
+            return orjson.loads(text)
+
+        monkeypatch.setattr("armarium.surfaces.argument_bounds.decoded", parse)
+        attack = calling("echo", **{f"k{number}": number for number in range(300_000)})
+        refused = await http.post("/mcp", json=attack, headers=session)
+        assert refused.status_code == 413
+        assert refused.json()["error"]["data"]["code"] == "TOO_MANY_VALUES"
+        assert not parsed
+        # As many commas and brackets within a text are none of ours.
+        content = 'He said "[yes], {no}", and, \\ then, left.\n' * 30_000
+        answer = await http.post("/mcp", json=calling("keep", path="a", content=content), headers=session)
+        assert answer.json()["result"]["structuredContent"] == {"size": len(content)}
+        assert parsed
+
+
+@given(json_objects)
+def test_a_packed_answer_is_the_same_json(answer: dict[str, Any]) -> None:
+    expected = without_half_characters(answer)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(packing, "_PIECE_BYTES", 7)
+        texts = [text for text in answer.values() if isinstance(text, str)]
+        for given_texts in (None, texts):
+            result = packed_answer(answer, given_texts, 10 * MIB)
+            message = {"jsonrpc": "2.0", "id": "ü", "result": {**result, "isError": False}}
+            told = json.loads(b"".join(pieces_of(message)))["result"]
+            assert told["structuredContent"] == expected
+            if given_texts is None:
+                assert json.loads(told["content"][0]["text"]) == expected
+            else:
+                assert [block["text"] for block in told["content"]] == without_half_characters(texts)
+
+
+def test_a_text_that_an_answer_repeats_is_in_memory_once() -> None:
+    content = "\x01" * MIB
+    result = packed_answer({"content": content, "size": 1}, [content, "facts"], 100 * MIB)
+    pieces = {id(piece): len(piece) for part in result.values() for piece in part.pieces}
+    assert sum(part.size for part in result.values()) > 12 * MIB
+    assert sum(pieces.values()) < 6.5 * MIB
+
+
+@given(json_objects)
+def test_the_rough_size_of_a_value_is_about_its_size(value: dict[str, Any]) -> None:
+    size = len(json.dumps(value, ensure_ascii=False))
+    assert rough_size(value) <= 12 * size
+    assert size <= 60 + 12 * rough_size(value)
+
+
+def test_the_rough_size_of_long_lists_is_about_their_size() -> None:
+    entries = [{"name": f"file_{number}", "size": number, "type": "file"} for number in range(10_000)]
+    assert 0.3 < rough_size({"entries": entries}) / len(orjson.dumps(entries)) < 3
+
+
+@pytest.mark.parametrize("value", [{"text": "x" * 1000}, {"items": ["x"] * 400}, {"items": [{"a": [1] * 40}] * 10}])
+def test_packing_stops_when_an_answer_is_too_large(value: dict[str, Any]) -> None:
+    with pytest.raises(ResponseTooLarge):
+        packed_value(value, 500)
+    with pytest.raises(ResponseTooLarge):
+        packed_answer(value, None, 500)
+
+
+@pytest.mark.parametrize("form", ["plain", "packed", "structured"])
+async def test_an_answer_that_is_too_large_is_an_error_with_a_hint(form: Any) -> None:
+    rig = build(limits=CallLimits(max_response_bytes=MIB))
+    result = await rig.dispatcher.call(CALLER, "fill", {"size": 2 * MIB}, form=form)
+    error = result["structuredContent"]["error"]
+    assert (error["code"], error["retryable"]) == ("RESPONSE_TOO_LARGE", False)
+    assert "smaller part" in error["hint"]
+    assert not any(isinstance(value, Packed) for value in result.values())
+
+
+@pytest.mark.parametrize("token", [None, "progress"])
+async def test_a_large_answer_arrives_whole_over_http(token: str | None) -> None:
+    rig = build(max_body_bytes=4 * MIB)
+    text = 'snow ❄ and "quotes" \n \x01' * 60_000
+    async with serving(rig.app) as url, http_client(url) as http:
+        session = await open_session(http)
+        message = calling("echo", id="big", token=token, text=text)
+        answer = await http.post("/mcp", json=message, headers=session)
+        body = answer.text.partition("data: ")[2] if "event-stream" in answer.headers["content-type"] else answer.text
+        reply = json.loads(body)
+    assert reply["id"] == "big"
+    assert reply["result"]["structuredContent"] == {"text": text}
+    assert json.loads(reply["result"]["content"][0]["text"]) == {"text": text}
+
+
+async def test_the_record_of_a_large_answer_has_its_size(tmp_path: Path) -> None:
+    audit = AuditLog(tmp_path / "audit.sqlite")
+    rig = build(audit=audit)
+    await rig.dispatcher.call(CALLER, "fill", {"size": MIB}, form="packed")
+    await until(lambda: len(read_records(tmp_path / "audit.sqlite", AuditFilter(), last=1)) == 1)
+    audit.close()
+    ((_, record),) = read_records(tmp_path / "audit.sqlite", AuditFilter(), last=1)
+    assert 2 * MIB < record.response_bytes < 2.1 * MIB
+
+
+async def test_a_client_that_reads_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("armarium.surfaces.refusals._TAKING_S", 0.2)
+    rig = build()
+    async with serving(rig.app) as url, http_client(url) as http:
+        session = await open_session(http)
+        in_flight = rig.dispatcher._responses._in_flight
+        message = calling("fill", size=20 * MIB)
+        async with http.stream("POST", "/mcp", json=message, headers=session) as answer:
+            assert answer.status_code == 200
+            assert in_flight.total > 20 * MIB
+            await until(lambda: in_flight.total == 0)
+            with pytest.raises(httpx.RemoteProtocolError):
+                await answer.aread()
