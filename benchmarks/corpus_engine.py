@@ -22,6 +22,7 @@ from armarium.capabilities.corpus.ingest.indexer import Indexer
 from armarium.capabilities.corpus.ingest.instructions import Instructions
 from armarium.capabilities.corpus.ingest.preparers import Preparers
 from armarium.capabilities.corpus.ingest.progress import Progress
+from armarium.capabilities.corpus.ingest.worker_process import WorkerSetup
 from armarium.capabilities.corpus.life import open_service
 from armarium.capabilities.corpus.news import IndexingFailed
 from armarium.capabilities.corpus.settings import CorpusSettings
@@ -34,7 +35,7 @@ from armarium.providers.local.embedder import LocalEmbedder
 Vectors = NDArray[numpy.float32]
 
 INDEX_DEADLINE_S = 3600.0
-FILE_DEADLINE_S = 120.0
+WORKER_MEMORY_BYTES = 1024**3
 MOST_WORKERS = 4
 REAL_TEXTS = 1500
 REAL_TEXT_CHARACTERS = 250
@@ -55,14 +56,14 @@ class WordsEngine:
         self._index = CorpusIndex(state_dir, self._storage, {"text": None, "code": None})
         self._index.load({"text": "none", "code": "none"})
         self._progress = Progress(self._news.append)
-        instructions = Instructions(root.real_path, settings.path_excludes, settings.secret_patterns)
+        setup = WorkerSetup(Instructions(settings.path_excludes, settings.secret_patterns), WORKER_MEMORY_BYTES)
         workers = max(1, min(MOST_WORKERS, (os.cpu_count() or 2) - 1))
         self._indexer = Indexer(
             root,
             DiscoveryRules(Exclusion(settings.path_excludes, settings.secret_patterns)),
             self._storage,
             self._index,
-            Preparers(instructions, size=workers, deadline_s=FILE_DEADLINE_S),
+            Preparers(root, setup, size=MOST_WORKERS, at_once=workers),
             self._progress,
             on_recorded=lambda: None,
             on_turn=self._turned,

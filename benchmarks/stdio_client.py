@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 _NEWLINE = 10
+_LONGEST_LINE = 256 * 1024 * 1024
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
@@ -28,7 +29,7 @@ class StdioServer:
         assert self._process.stdout is not None
         self._in = self._process.stdin
         self._out = self._process.stdout.fileno()
-        self._buffer = bytearray(16 * 1024 * 1024)
+        self._buffer = bytearray(_LONGEST_LINE)
         self._next_id = 0
         client = {"name": "benchmark", "version": "1"}
         self.request("initialize", {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": client})
@@ -53,6 +54,10 @@ class StdioServer:
         result = json.loads(self._buffer[: self.call(tool, arguments)])["result"]
         assert not result.get("isError"), result
         return result
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
 
     def cpu_s(self) -> float:
         """CPU seconds the server has used, threads included."""

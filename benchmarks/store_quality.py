@@ -108,7 +108,7 @@ async def quality(bench: Bench, judged: JudgedSet, paths: dict[str, str], weight
     rankings: list[list[str]] = []
     for _, text in judged.queries:
         found = await search.search(bench.tenant, judged.name, text.strip()[:MAX_QUERY_LENGTH], "", PASSAGES, None)
-        rankings.append([paths[path] for path in dict.fromkeys(entry.file_path for entry in found)])
+        rankings.append([paths[path] for path in dict.fromkeys(entry.file_path for entry in found.passages)])
     return round(measured(rankings, [judged.grades[name] for name, _ in judged.queries]).ndcg_10, 4)
 
 

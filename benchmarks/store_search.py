@@ -47,6 +47,8 @@ QUESTIONS = 200
 WARM_UP = 20
 FILE_CHARACTERS = 26_000
 PROJECT = "notes"
+EVERYWHERE = ("/", "0")
+"""The range of all paths."""
 SCANNED = ("mcp_file_chunks", "mcp_file_chunk_embeddings", "mcp_file_chunk_bm25")
 SQL = queries("armarium.capabilities.store.sql", "search.sql")
 
@@ -179,7 +181,7 @@ async def compared_with_scan(bench: Bench, tenant: str) -> dict[str, Any]:
         tenth = numpy.partition(nearness, -10)[-10]
         peers.append(time.perf_counter() - started)
         found = await by_vectors.search(tenant, PROJECT, question, "", 10, None)
-        right += sum(nearness[place[entry.file_path, entry.start]] >= tenth - 1e-5 for entry in found)
+        right += sum(nearness[place[entry.file_path, entry.start]] >= tenth - 1e-5 for entry in found.passages)
         ours.append(await nearest_s(bench, tenant, vector))
     ours_ms, peer_ms = (round(sorted(each)[len(each) // 2] * 1000, 3) for each in (ours, peers))
     return {
@@ -193,7 +195,8 @@ async def compared_with_scan(bench: Bench, tenant: str) -> dict[str, Any]:
 async def nearest_s(bench: Bench, tenant: str, vector: NDArray[numpy.float32]) -> float:
     started = time.perf_counter()
     async with bench.database.reading(tenant) as connection:
-        await connection.fetch(SQL["nearest_passages"], tenant, [PROJECT], "", as_text(vector), bench.models.model, 30)
+        arguments = (tenant, [PROJECT], *EVERYWHERE, as_text(vector), bench.models.model, 30)
+        await connection.fetch(SQL["nearest_passages"], *arguments)
     return time.perf_counter() - started
 
 
@@ -205,11 +208,11 @@ async def foreign_rows_read(bench: Bench, tenant: str, own: int) -> int:
         plans = [
             await connection.fetchval(
                 f"EXPLAIN (ANALYZE, FORMAT JSON) {SQL['nearest_passages']}",
-                *(tenant, [PROJECT], "", vector, bench.models.model, 30),
+                *(tenant, [PROJECT], *EVERYWHERE, vector, bench.models.model, 30),
             ),
             await connection.fetchval(
                 f"EXPLAIN (ANALYZE, FORMAT JSON) {SQL['passages_by_words']}",
-                *(tenant, [PROJECT], "", query_terms(question, []), float(own), 100.0, 30),
+                *(tenant, [PROJECT], *EVERYWHERE, query_terms(question, []), float(own), 100.0, 30),
             ),
         ]
     return sum(max(0, rows - own) for plan in plans for rows in rows_read(orjson.loads(plan)[0]["Plan"]))

@@ -27,7 +27,7 @@ def main() -> None:
     workers = Workers((), (), confine="off")
     pool = ThreadPoolExecutor(16)
     ways: dict[str, Callable[[], Awaitable[Any]]] = {
-        "ours": lambda: workers.run(nothing),
+        "ours": lambda: workers.run("", nothing),
         "concurrent.futures": lambda: asyncio.wrap_future(pool.submit(nothing)),
         "anyio.to_thread": lambda: anyio.to_thread.run_sync(nothing),
     }
