@@ -45,9 +45,9 @@ bench: $(DEVELOPMENT) $(CLIENTS) ## measure against the peers, into benchmarks/r
 	@scripts/system-deps
 	@for file in $(BENCH); do echo "== $$file"; $(VENV)/bin/python "$$file" || exit 1; done
 
-soak: $(DEVELOPMENT) $(CLIENTS) ## the long campaigns that `make test` leaves out
+soak: $(DEVELOPMENT) $(CLIENTS) ## the long campaigns that `make test` leaves out, and every property test with random examples
 	@scripts/system-deps
-	$(VENV)/bin/pytest -m soak $(TESTS)
+	ARMARIUM_SOAK=1 $(VENV)/bin/pytest -rA -m "soak or hypothesis" $(TESTS)
 
 build: $(DEVELOPMENT) ## wheel and source distribution into dist/
 	$(VENV)/bin/python -m build
