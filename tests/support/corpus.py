@@ -89,6 +89,16 @@ class CorpusProcess:
                 assert not self._ended, f"the server ended; it said {self.log[-5:]} and {self.events[-3:]}"
                 assert self._news.wait(end - time.monotonic()), f"no {event} in {deadline_s} s: {self.events[-3:]}"
 
+    def wait_for_log(self, *texts: str, deadline_s: float = INDEX_DEADLINE_S) -> str:
+        """The first log line with all these texts; the log comes through a pipe, so it may lag behind an answer."""
+        end = time.monotonic() + deadline_s
+        with self._news:
+            while True:
+                for line in self.log:
+                    if all(text in line for text in texts):
+                        return line
+                assert self._news.wait(end - time.monotonic()), f"no log line with {texts}: {self.log[-5:]}"
+
     def wait_until_indexed(self, since: int = 0) -> dict[str, Any]:
         """The counters once everything is indexed and embedded."""
         return self.wait_for("scan_progress", lambda data: not data["running"], since=since)["data"]
@@ -127,4 +137,6 @@ class CorpusProcess:
     def _read_log(self) -> None:
         assert self._process.stderr is not None
         for line in self._process.stderr:
-            self.log.append(line)
+            with self._news:
+                self.log.append(line)
+                self._news.notify_all()

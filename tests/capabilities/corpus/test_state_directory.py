@@ -309,7 +309,7 @@ async def test_a_damaged_index_is_told_and_the_next_server_builds_it_anew(
             assert (await hits(client, "how often does the horn sound in fog"))[0]["rel_path"] == "handbook.md"
             stats = await client.result("dir2mcp.stats", {})
             assert "everything is indexed anew" in str(stats.content)
-        assert any("everything is indexed anew" in line for line in process.log)
+        process.wait_for_log("everything is indexed anew")
         assert not list((ended / ".dir2mcp").glob("*.damaged*"))
     assert "everything is indexed anew" in run_dir2mcp("status", ended).stdout
 

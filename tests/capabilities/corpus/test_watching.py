@@ -114,6 +114,7 @@ async def test_without_notices_from_the_system_the_server_stays_up_looks_itself_
             await until_found(client, "Cherries", ["deep/deeper/deepest/b.md"])
             stats = await client.result("dir2mcp.stats", {})
             assert "the system gives no notice of changes" in str(stats.content)
+        process.wait_for_log("no notice of changes")
         assert sum("no notice of changes" in line for line in process.log) == 1
         status = (process.state_dir / "corpus.json").read_text()
         assert "the system gives no notice of changes" in status

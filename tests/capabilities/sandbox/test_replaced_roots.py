@@ -6,6 +6,7 @@ import logging
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from two_filesystems import between, sandbox
@@ -124,8 +125,12 @@ async def test_a_process_that_is_confined_as_a_whole_says_that_it_must_be_restar
             shutil.rmtree(root)
             (tmp_path / "old").rename(root)
             assert (await client.call("read_file", root="root", path="a.txt"))["content"] == "old"
-        warnings = [line for line in server.log if "replaced by one that may not be opened" in line.get("msg", "")]
-        assert len(warnings) == 1
+
+        def is_warning(line: dict[str, Any]) -> bool:
+            return "replaced by one that may not be opened" in line.get("msg", "")
+
+        server.wait_for_log(is_warning)
+        assert sum(map(is_warning, server.log)) == 1
 
 
 async def test_many_replacements_leave_no_descriptors_open(tmp_path: Path) -> None:

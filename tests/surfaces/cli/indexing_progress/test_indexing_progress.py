@@ -46,7 +46,7 @@ def test_plain_progress_has_the_rate_and_the_time_left(capsys: pytest.CaptureFix
     report.progress(replace(NOW, running=False, phase="idle"))
     report.close()
     told = [line.partition(" errors=1")[2] for line in capsys.readouterr().out.splitlines()]
-    assert told == ["", " rate=10.0 files/s left=1min20s", "", " rate=0.5 passages/s left=33min10s", ""]
+    assert told == ["", " files_per_s=10.0 left=1min20s", "", " chunks_per_s=0.5 left=33min10s", ""]
 
 
 @pytest.mark.parametrize(("seconds", "told"), [(0.2, "0s"), (46, "46s"), (200, "3min20s"), (3900, "1h05min")])
@@ -89,7 +89,7 @@ def test_a_terminal_shows_counts_the_pace_and_the_time_left() -> None:
     shown = screen.getvalue()
     assert "not indexed: [red]a.md: EXTRACT_FAILED: damaged" in shown
     assert progress_line(replace(NOW, embedded_ok=1020)) in shown
-    assert "rate=10.0 passages/s left=46s" in shown
+    assert "chunks_per_s=10.0 left=46s" in shown
     assert shown.startswith("Index: state  (")
     assert "[bold]connect here" in shown
     assert shown.splitlines()[-1].endswith(progress_line(NOW))

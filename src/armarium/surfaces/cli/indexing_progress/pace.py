@@ -61,12 +61,12 @@ class Paces:
 
     def fields(self, now: IndexProgress) -> str:
         """The rate and the time left, as fields of a progress line; nothing while they are not known."""
-        pace, unit = (self._passages, "passages/s") if now.phase == "embed" else (self._files, "files/s")
+        pace, name = (self._passages, "chunks_per_s") if now.phase == "embed" else (self._files, "files_per_s")
         if not now.running or pace.per_second <= 0:
             return ""
         done, total = self.done_of(now)
         remaining_s = pace.remaining_s(max(0, total - done)) if total else None
-        rate = f" rate={pace.per_second:.1f} {unit}"
+        rate = f" {name}={pace.per_second:.1f}"
         return rate if remaining_s is None else f"{rate} left={duration(remaining_s)}"
 
 
