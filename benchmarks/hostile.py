@@ -36,7 +36,8 @@ from trial import QUICK, scaled
 HERE = Path(__file__).parent
 BINARIES = Path(sys.executable).parent
 PEER = HERE.parent / "tests/node/node_modules/@modelcontextprotocol/server-filesystem/dist/index.js"
-KEYS = {"attacker": "attacker-key", "other": "other-key"}
+ATTACKERS = [f"attacker-{number}" for number in range(50)]
+KEYS = {name: f"{name}-key" for name in (*ATTACKERS, "other")}
 MIB = 1024 * 1024
 IDLE_S = 3.0
 SETTLE_S = 8.0
@@ -48,11 +49,12 @@ Call = tuple[str, dict[str, Any]]
 
 @dataclass(frozen=True)
 class Attack:
-    """Calls of one caller."""
+    """Calls of one caller, or of several."""
 
     name: str
     calls: Callable[[], list[Call]]
     at_once: int = 1
+    callers: int = 1
     corpus: bool = False
     until_s: float | None = None
     """Hang up after this time: the calls go on for longer than anybody waits."""
@@ -112,6 +114,7 @@ ATTACKS = [
     Attack("16 hash_file of 3 GB", lambda: [in_root("hash_file", path="huge", algorithm="sha256")] * 16, 16,
            until_s=LONG_CALLS_S),
     Attack("50 long calls", long_calls, 50, until_s=LONG_CALLS_S),
+    Attack("50 long calls of 50 callers", long_calls, 50, callers=50, until_s=LONG_CALLS_S),
     Attack("search for 12 MB", lambda: asked("search", "word " * 2_500_000), corpus=True),
     Attack("ask 12 MB", lambda: asked("ask", "word " * 2_500_000), corpus=True),
     Attack("search for 32,000 letters", lambda: asked("search", "x" * 32_000), corpus=True),
@@ -216,11 +219,12 @@ def measured(attack: Attack, root: Path, source: Path) -> dict[str, Any]:
 def _attack(attack: Attack, port: int) -> Iterable[str]:
     deadline = time.monotonic() + (attack.until_s or ATTACK_DEADLINE_S)
 
-    def send(call: Call) -> str:
+    def send(numbered: tuple[int, Call]) -> str:
+        number, call = numbered
         left = deadline - time.monotonic()
         if left <= 0:
             return "not sent"
-        caller = Caller(port, KEYS["attacker"], timeout_s=left)
+        caller = Caller(port, KEYS[ATTACKERS[number % attack.callers]], timeout_s=left)
         try:
             opened = caller.open()
             if call[0] == "initialize" or opened != 200:
@@ -232,7 +236,7 @@ def _attack(attack: Attack, port: int) -> Iterable[str]:
             caller.close()
 
     with ThreadPoolExecutor(attack.at_once) as threads:
-        return list(threads.map(send, attack.calls()))
+        return list(threads.map(send, enumerate(attack.calls())))
 
 
 def measured_peer(attack: Attack, root: Path) -> dict[str, Any]:

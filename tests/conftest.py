@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Generator
 
 import pytest
@@ -29,6 +30,9 @@ def anyio_backend() -> tuple[str, dict[str, bool]]:
 
 def pytest_configure(config: pytest.Config) -> None:
     """A worker beside other workers takes turns with them; a process that runs every test itself has nobody to ask."""
+    # A shell without job control starts background commands with SIGINT ignored, and the servers under test inherit it.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if hasattr(config, "workerinput"):
         assert config.cache is not None
         config.stash[_TURNS] = Turns(config.cache.mkdir("turns"))

@@ -16,7 +16,8 @@ from armarium.foundation.errors import InvalidArgument
 from armarium.foundation.limits import Pulse
 
 _BLOCK = 1 << 20
-_HASH_BLOCK = 256 * 1024
+_LEAST_HASH_BLOCK, _HASH_BLOCK = 64 * 1024, 4 * 1024 * 1024
+"""The GIL is released while a block is hashed. Every block ends with a request for it, which delays the event loop."""
 _SNIFFED_BYTES = 8192
 _TAIL_BLOCK = 64 * 1024
 _NUMBERED_TAIL_BYTES = 16 * 1024 * 1024
@@ -299,9 +300,10 @@ def human_size(size: int) -> str:
 
 
 def digest(fd: int, algorithm: str, pulse: Pulse) -> str:
-    """The hash of an open file, read in blocks: small ones would take the GIL from other threads all the time."""
+    """The hash of an open file, read in blocks."""
     hasher = hashlib.new(algorithm, usedforsecurity=False)
-    buffer = bytearray(_HASH_BLOCK)
+    # The size is a hint: a file may grow, and those of the kernel have content and the size 0.
+    buffer = bytearray(max(_LEAST_HASH_BLOCK, min(_HASH_BLOCK, os.fstat(fd).st_size)))
     view = memoryview(buffer)
     offset = 0
     while length := os.preadv(fd, [buffer], offset):
