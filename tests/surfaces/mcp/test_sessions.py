@@ -393,3 +393,35 @@ def test_memory_stays_flat_while_sessions_come_and_are_abandoned() -> None:
         with server.peak_memory() as growth:
             abandon(2000)
         assert growth.bytes < 16 * 1024 * 1024, "a session costs a few kilobytes and is gone after half a second"
+
+
+@pytest.mark.parametrize("where", ["capabilities", "name", "version", "protocol", "meta"])
+async def test_a_handshake_of_any_length_is_answered_and_little_of_it_is_kept(
+    rig: Rig, http: httpx.AsyncClient, where: str
+) -> None:
+    long = "x" * 500_000
+    message = opening()
+    params = message["params"]
+    match where:
+        case "capabilities":
+            params["capabilities"] = {"experimental": {"a": {"b": long}}, "extensions": {"c": {"d": [[]] * 1000}}}
+        case "name" | "version":
+            params["clientInfo"][where] = long
+        case "protocol":
+            params["protocolVersion"] = long
+        case _:
+            params["_meta"] = {"a": long}
+    answer = await http.post("/mcp", json=message)
+    session = {"mcp-session-id": answer.headers["mcp-session-id"]}
+    kept = rig.sessions._open[session["mcp-session-id"]].connection.client_params
+    assert kept is not None
+    assert len(kept.model_dump_json()) < 4096
+    assert (await call_echo(http, session)).json()["result"]["structuredContent"] == {"text": "hi"}
+
+
+async def test_what_a_client_says_of_itself_in_few_words_is_kept(rig: Rig, http: httpx.AsyncClient) -> None:
+    answer = await http.post("/mcp", json=opening(sampling={}, experimental={"a": {"b": 1}}))
+    kept = rig.sessions._open[answer.headers["mcp-session-id"]].connection.client_params
+    assert kept is not None
+    assert kept.capabilities.sampling is not None
+    assert kept.capabilities.experimental == {"a": {"b": 1}}

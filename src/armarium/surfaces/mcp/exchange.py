@@ -95,6 +95,8 @@ class Exchange:
         except Exception:  # noqa: BLE001 the edge of the surface: the text of a surprise stays in the log
             _log.exception("a request failed unexpectedly", extra={"method": self._message["method"]})
             return {"error": {"code": INTERNAL_ERROR, "message": "Internal error"}}
+        if self._message["method"] == "initialize":
+            self._session.keep_little()
         return {"result": result}
 
     async def send_raw_request(

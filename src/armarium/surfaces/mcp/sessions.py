@@ -17,7 +17,16 @@ from mcp.server.connection import Connection
 from mcp.server.runner import ServerRunner, aclose_shielded
 from mcp.shared.dispatcher import CallOptions
 from mcp.shared.exceptions import MCPError, NoBackChannelError
-from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR, REQUEST_TIMEOUT, ErrorData, RequestId
+from mcp_types import (
+    CONNECTION_CLOSED,
+    INTERNAL_ERROR,
+    REQUEST_TIMEOUT,
+    ClientCapabilities,
+    ErrorData,
+    Implementation,
+    InitializeRequestParams,
+    RequestId,
+)
 from pydantic import ValidationError
 
 from armarium.foundation.identity import Principal
@@ -30,6 +39,8 @@ _log = logging.getLogger(__name__)
 Expiry = Literal["inactivity", "max-lifetime", "evicted"]
 
 _REMEMBERED_EXPIRIES = 10_000
+_MOST_OF_A_HANDSHAKE = 2048
+_MOST_OF_A_NAME = 100
 
 
 class Listener(Protocol):
@@ -63,6 +74,19 @@ class Session:
         await self.connection.initialized.wait()
         async for _ in changes:
             await self.connection.send_tool_list_changed()
+
+    def keep_little(self) -> None:
+        """Forget what a client said at length in its handshake: it would be in memory as long as the session."""
+        said = self.connection.client_params
+        if said is None or len(said.model_dump_json()) <= _MOST_OF_A_HANDSHAKE:
+            return
+        self.connection.client_params = InitializeRequestParams(
+            protocol_version=self.connection.protocol_version,
+            capabilities=ClientCapabilities(),
+            client_info=Implementation(
+                name=said.client_info.name[:_MOST_OF_A_NAME], version=said.client_info.version[:_MOST_OF_A_NAME]
+            ),
+        )
 
     def cancel(self, request_id: RequestId | None) -> None:
         """The client does not want this answer any more; an id nobody works on is ignored."""
