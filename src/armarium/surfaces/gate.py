@@ -191,12 +191,8 @@ class Gate:
         """Let a caller that sends too fast wait for a moment, or raise `Refused`."""
         if self._rate is None:
             return
-        if caller.principal is ANYONE:
-            session = headers.get(b"mcp-session-id", b"").decode("latin-1")
-            # An id that nobody gave out must not make a new caller.
-            caller = replace(caller, session=session) if self._has_session(session) else caller
         try:
-            wait_s = self._rate.reserve(caller.id, _PACED_S)
+            wait_s = self._rate.reserve(self._counted_as(caller, headers), _PACED_S)
         except TooManyCalls as error:
             wait_ms: int = error.details["retry_after_ms"]
             raise Refused(
@@ -210,6 +206,14 @@ class Gate:
         if wait_s:
             await anyio.sleep(wait_s)
 
+    def _counted_as(self, caller: Caller, headers: Mapping[bytes, bytes]) -> str:
+        """Whose the request is, before anybody has looked at its session."""
+        if caller.principal is ANYONE:
+            session = headers.get(b"mcp-session-id", b"").decode("latin-1")
+            # An id that nobody gave out must not make a new caller.
+            caller = replace(caller, session=session) if self._has_session(session) else caller
+        return caller.id
+
     async def _with_body(self, caller: Caller, headers: Mapping[bytes, bytes], receive: Receive) -> Admitted:
         declared = headers.get(b"content-length", b"")
         if declared.isdigit() and int(declared) > self._max_body_bytes:
@@ -220,7 +224,7 @@ class Gate:
             return Admitted(caller, await self._read_body(receive))
         held: Held | None = None
         with anyio.move_on_after(_ROOM_S):
-            held = await self._bodies.acquire(caller.id, expected)
+            held = await self._bodies.acquire(self._counted_as(caller, headers), expected)
         if held is None:
             message = "too many large requests of yours are on their way"
             raise Refused(429, message, {"retry-after": "1"}, reason=TooManyCalls.code, retryable=True)

@@ -275,6 +275,30 @@ async def test_a_large_body_waits_until_others_of_its_caller_are_gone(length: st
         await until(lambda: bodies.total == 0)
 
 
+async def test_without_keys_a_body_that_one_session_never_finishes_holds_up_no_other_session() -> None:
+    rig = build(
+        authenticator=Authenticator((), open_to_anyone=True),
+        request_limits=RequestLimits(request_bytes_in_flight=300_000),
+        max_body_bytes=200_000,
+    )
+    body = calling("keep", path="a", content="x" * 190_000)
+    async with serving(rig.app) as url, http_client(url, None) as http, anyio.create_task_group() as tasks:
+        attacker, other = await open_session(http), await open_session(http)
+
+        async def never_ending() -> AsyncGenerator[bytes]:
+            yield b" "
+            await anyio.sleep_forever()
+
+        async def attack() -> None:
+            await http.post("/mcp", content=never_ending(), headers=attacker)
+
+        tasks.start_soon(attack)
+        bodies: BytesInFlight = rig.app._endpoints[0][1]._gate._bodies
+        await until(lambda: bodies.total > 0)
+        assert (await http.post("/mcp", json=body, headers=other)).status_code == 200
+        tasks.cancel_scope.cancel()
+
+
 def _whole(message: dict[str, Any]) -> Callable[[], AsyncGenerator[bytes]]:
     import json
 
