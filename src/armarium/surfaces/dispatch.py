@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import time
+import traceback
 from collections.abc import Collection, Generator, Iterable, Mapping
 from typing import Any
 from uuid import uuid4
@@ -112,6 +113,10 @@ class Dispatcher:
         outcome = Outcome({}, Cancelled("the call was cancelled"))
         try:
             outcome = await self._admitted(work, prepared, work.call, form)
+        except BaseException as cut_short:
+            # Whoever keeps the exception would keep the frames it went through, and the answer that one of them had.
+            traceback.clear_frames(cut_short.__traceback__)
+            raise
         finally:
             # Also when the caller hung up: what a worker still does stops at its next beat, and is on record.
             pulse.stop()
@@ -162,10 +167,10 @@ class Dispatcher:
                 else:
                     answer = await tool.run(call, given)
                 if isinstance(answer, Relayed):
-                    result, size = await self._responses.relayed(call.caller, answer, form)
+                    result, size = await self._responses.relayed(work.caller, answer, form)
                     return Outcome(result, _failure_of(answer), size)
                 prepared.check_answer(answer)
-                result, size = await self._responses.answered(call.caller, tool, answer, form)
+                result, size = await self._responses.answered(work.caller, tool, answer, form)
                 return Outcome(result, None, size)
         except ArmariumError as error:
             return _failure(tool, error)

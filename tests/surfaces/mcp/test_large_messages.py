@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -239,11 +240,71 @@ async def test_a_client_that_reads_nothing_is_given_up(monkeypatch: pytest.Monke
     rig = build()
     async with serving(rig.app) as url, http_client(url) as http:
         session = await open_session(http)
-        in_flight = rig.dispatcher._responses._in_flight
-        message = calling("fill", size=20 * MIB)
-        async with http.stream("POST", "/mcp", json=message, headers=session) as answer:
-            assert answer.status_code == 200
-            assert in_flight.total > 20 * MIB
-            await until(lambda: in_flight.total == 0)
-            with pytest.raises(httpx.RemoteProtocolError):
-                await answer.aread()
+        await _take_nothing(rig, http, calling("fill", size=20 * MIB), session)
+
+
+async def test_without_a_session_a_client_that_reads_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("armarium.surfaces.refusals._TAKING_S", 0.2)
+    rig = build()
+    message, headers = _without_a_session("fill", size=20 * MIB)
+    async with serving(rig.app) as url, http_client(url) as http:
+        await _take_nothing(rig, http, message, headers)
+
+
+async def _take_nothing(rig: Rig, http: httpx.AsyncClient, message: dict[str, Any], headers: dict[str, str]) -> None:
+    in_flight = rig.dispatcher._responses._in_flight
+    async with http.stream("POST", "/mcp", json=message, headers=headers) as answer:
+        assert answer.status_code == 200
+        assert in_flight.total > 20 * MIB
+        await until(lambda: in_flight.total == 0)
+        with pytest.raises(httpx.RemoteProtocolError):
+            await answer.aread()
+
+
+def _without_a_session(tool: str, **arguments: Any) -> tuple[dict[str, Any], dict[str, str]]:
+    """A call in the form of the protocol that has no sessions, and its headers."""
+    version, prefix = "2026-07-28", "io.modelcontextprotocol"
+    message = calling(tool, **arguments)
+    message["params"]["_meta"] = {f"{prefix}/protocolVersion": version, f"{prefix}/clientCapabilities": {}}
+    return message, {"mcp-protocol-version": version, "mcp-method": "tools/call", "mcp-name": tool}
+
+
+async def test_without_a_session_large_answers_wait_for_each_other_and_arrive_whole() -> None:
+    rig = build(limits=CallLimits(response_bytes_in_flight=3 * MIB, max_response_bytes=8 * MIB))
+    message, headers = _without_a_session("fill", size=MIB)
+    texts: list[str] = []
+    async with serving(rig.app) as url, http_client(url) as http:
+
+        async def fill() -> None:
+            answer = await http.post("/mcp", json=message, headers=headers)
+            texts.append(answer.json()["result"]["structuredContent"]["text"])
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(6):
+                tasks.start_soon(fill)
+        await until(lambda: rig.dispatcher._responses._in_flight.total == 0)
+    assert texts == ["x" * MIB] * 6
+
+
+@pytest.mark.parametrize("form", ["packed", "structured"])
+async def test_a_call_that_is_cancelled_keeps_nothing_of_its_answer(form: Any) -> None:
+    rig = build(limits=CallLimits(response_bytes_in_flight=MIB))
+    kept_by: list[BaseException] = []
+
+    async def fill() -> None:
+        try:
+            await rig.dispatcher.call(CALLER, "fill", {"size": MIB}, form=form)
+        except BaseException as cut_short:
+            kept_by.append(cut_short)
+            raise
+
+    first = await rig.dispatcher.call(CALLER, "fill", {"size": MIB}, form=form)
+    in_flight = rig.dispatcher._responses._in_flight
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(fill)
+        await until(lambda: len(in_flight._waiting) == 1)
+        tasks.cancel_scope.cancel()
+    (cut_short,) = kept_by
+    frames = [frame.f_locals for frame, _ in traceback.walk_tb(cut_short.__traceback__)]
+    assert not [local for frame in frames for local in frame.values() if rough_size(local) >= MIB]
+    assert first

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncGenerator, Iterable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
+from dataclasses import replace
 from typing import Any
 
 import anyio
@@ -14,13 +15,13 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSI
 from starlette.types import Message, Receive, Scope, Send
 
 from armarium.foundation.tools import Json
-from armarium.surfaces.caller import Caller
+from armarium.surfaces.caller import Caller, Delivery
 from armarium.surfaces.gate import Admitted, Gate
 from armarium.surfaces.mcp.event_stream import HttpAnswer, event, start_stream
 from armarium.surfaces.mcp.exchange import Exchange, NotAMessage, checked_message, take_notification
 from armarium.surfaces.mcp.server import CALLER, McpServer
 from armarium.surfaces.mcp.sessions import Session, Sessions, TooManySessions
-from armarium.surfaces.refusals import Refused, respond
+from armarium.surfaces.refusals import Refused, respond, sending_in_pieces
 
 _log = logging.getLogger(__name__)
 
@@ -65,8 +66,10 @@ class McpEndpoint:
             # The header twice is for the SDK to judge, too.
             if {each.strip() for each in version.split(",")}.isdisjoint(MODERN_PROTOCOL_VERSIONS):
                 raise _unsupported(version)
-            scope[CALLER] = admitted.caller
-            await self._sessionless.handle_request(scope, _replay(admitted.body, receive), send)
+            with closing(Delivery()) as delivery:
+                scope[CALLER] = replace(admitted.caller, delivery=delivery)
+                replayed = _replay(admitted.body, receive)
+                await self._sessionless.handle_request(scope, replayed, sending_in_pieces(send))
             return
         match scope["method"]:
             case "POST":
