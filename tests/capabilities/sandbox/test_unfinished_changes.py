@@ -25,7 +25,8 @@ STAGED = ".armarium-0123456789abcdef.tmp"
 def test_staged_names_are_told_from_all_others() -> None:
     name = new_staged_name()
     assert is_staged(name)
-    others = [".armarium-notes", ".armarium-0123.tmp", ".armarium", "a", "~"]
+    others = [".armarium-notes", ".armarium-0123.tmp", ".armarium-release-notes-01.tmp", ".armarium", "a", "~"]
+    others += [".armarium-0123456789ABCDEF.tmp", ".armarium-0123456789abcde\N{ARABIC-INDIC DIGIT ONE}.tmp", f"{name}\n"]
     assert not any(map(is_staged, others))
     names = sorted([*others, name, f"{name}/", f"{new_staged_name()}/", ".armarium-notes/"])
     drop_staged(names)
@@ -71,7 +72,7 @@ class owned:
 def test_a_sweep_removes_what_nobody_owns_and_nothing_else(tmp_path: Path) -> None:
     make_tree(tmp_path, {
         f"a/{STAGED}": "x", f"a/b/{STAGED}/c/d.txt": "x", f"hidden/{STAGED}": "x",
-        "a/b/kept.txt": "k", ".armarium-mine": "x",
+        "a/b/kept.txt": "k", ".armarium-mine": "x", ".armarium-release-notes-01.tmp": "x",
     })  # fmt: skip
     (tmp_path / f"a/b/{STAGED}/c").chmod(0o500)
     fd = os.open(tmp_path / "a", os.O_RDONLY)
@@ -86,7 +87,7 @@ def test_a_sweep_removes_what_nobody_owns_and_nothing_else(tmp_path: Path) -> No
         os.close(fd)
         os.close(top)
     left = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if not path.is_dir())
-    assert left == [".armarium-mine", "a/b/kept.txt", "a/file", f"hidden/{STAGED}"]
+    assert left == [".armarium-mine", ".armarium-release-notes-01.tmp", "a/b/kept.txt", "a/file", f"hidden/{STAGED}"]
     assert (tmp_path / "a/directory").is_dir()
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 from bisect import bisect_left
 
 _PREFIX = ".armarium-"
 _SUFFIX = ".tmp"
 _RANDOM_BYTES = 8
-_LENGTH = len(_PREFIX) + 2 * _RANDOM_BYTES + len(_SUFFIX)
+# Exactly: what merely looks similar is somebody's file, and a sweep must not take it.
+_STAGED = re.compile(rf"{re.escape(_PREFIX)}[0-9a-f]{{{2 * _RANDOM_BYTES}}}{re.escape(_SUFFIX)}")
 
 
 def new_staged_name() -> str:
@@ -18,7 +20,7 @@ def new_staged_name() -> str:
 
 def is_staged(name: str) -> bool:
     """Whether the name is one of those that `new_staged_name` makes."""
-    return name.startswith(_PREFIX) and len(name) == _LENGTH and name.endswith(_SUFFIX)
+    return name.startswith(_PREFIX) and _STAGED.fullmatch(name) is not None
 
 
 def leads_through_staged(path: str) -> bool:
