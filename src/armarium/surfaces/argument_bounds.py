@@ -17,6 +17,10 @@ MOST_ARGUMENTS = 256
 MOST_MEMBERS = 5000
 """Members of any object within them: an error about unknown members costs a thousand times what they do."""
 
+_MOST_BESIDE = 5000
+"""Values of a message besides the arguments of a call; the SDK looks at all of them on the event loop."""
+_LONGEST_BESIDE = 256 * 1024
+"""Characters of the same."""
 _SHOWN = 80
 """Characters of an argument's name in a message."""
 _FEW_VALUES = 512
@@ -60,6 +64,18 @@ async def extent_of(arguments: Mapping[str, Any], limits: CallLimits) -> Extent:
         raise InvalidArgument(
             f"the arguments have more than {limits.max_argument_values} values", hint="send them in several calls"
         ) from None
+
+
+def is_short_beside_arguments(message: Mapping[str, Any], deepest: int) -> bool:
+    """Whether all that a message says, but for the arguments of a call, is as little as it always is."""
+    params = message.get("params")
+    if isinstance(params, dict):
+        beside = {name: value for name, value in cast(dict[str, object], params).items() if name != "arguments"}
+        message = {**message, "params": beside}
+    try:
+        return _extent(message, _MOST_BESIDE, deepest).characters <= _LONGEST_BESIDE
+    except (TooManyValues, InvalidArgument):
+        return False
 
 
 def _extent(arguments: Mapping[str, Any], most_values: int, deepest: int) -> Extent:

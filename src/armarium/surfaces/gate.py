@@ -19,7 +19,7 @@ from armarium.foundation.identity import ANYONE, Authenticator
 from armarium.foundation.rate import RateLimit
 from armarium.foundation.telemetry import Metrics
 from armarium.foundation.tools import Json
-from armarium.surfaces.argument_bounds import TooManyValues, decoded_body
+from armarium.surfaces.argument_bounds import TooManyValues, decoded_body, is_short_beside_arguments
 from armarium.surfaces.caller import Caller
 from armarium.surfaces.caller_limits import BytesInFlight, Held, RequestLimits
 from armarium.surfaces.json_text import NotJson
@@ -30,6 +30,7 @@ _BODY_SILENCE_S = 30.0
 _PACED_S = 1.0
 """How long a request may wait for its turn. A caller that waits for each answer is slowed down and never refused."""
 _ROOM_S = 30.0
+_DEEPEST_MESSAGE = 64
 _UNCOUNTED_BYTES = 64 * 1024
 """Bodies up to this size do not count: there are never many of them before they are calls, which do."""
 
@@ -99,6 +100,7 @@ class Gate:
             return admitted
         message = await self._parsed(admitted.body)
         if isinstance(message, dict):
+            _check_length(message)  # pyright: ignore[reportUnknownArgumentType] any JSON object
             await self.check_payment(admitted.caller, message)  # pyright: ignore[reportUnknownArgumentType] any JSON object
         admitted.message = message
         return admitted
@@ -267,6 +269,13 @@ class Gate:
 
     def _too_large(self) -> Refused:
         return Refused(413, f"the request body is larger than {self._max_body_bytes} bytes")
+
+
+def _check_length(message: Json) -> None:
+    """Raise `Refused` where a message is long that carries a lot in nothing but the arguments of a call. What a client
+    answers is for whoever asked."""
+    if "method" in message and not is_short_beside_arguments(message, _DEEPEST_MESSAGE):
+        raise Refused(413, "the message is too long besides the arguments of a call", reason="TOO_MANY_VALUES")
 
 
 def _rate(limits: RequestLimits) -> RateLimit | None:

@@ -16,7 +16,7 @@ import pytest
 from fixture_capability import ALICE, ALICE_KEY, Rig, build
 from hypothesis import given
 from hypothesis import strategies as st
-from speaking import calling, http_client, open_session, serving, until
+from speaking import calling, http_client, open_session, request, serving, until
 
 from armarium.foundation.audit import AuditFilter, AuditLog, read_records
 from armarium.foundation.errors import ResponseTooLarge, UnknownTool
@@ -233,6 +233,35 @@ async def test_the_record_of_a_large_answer_has_its_size(tmp_path: Path) -> None
     audit.close()
     ((_, record),) = read_records(tmp_path / "audit.sqlite", AuditFilter(), last=1)
     assert 2 * MIB < record.response_bytes < 2.1 * MIB
+
+
+LONG = "x" * 500_000
+MANY = {str(number): 1 for number in range(20_000)}
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        request("initialize", {"protocolVersion": "1", "capabilities": {"experimental": MANY}, "clientInfo": {}}),
+        request("tools/list", {"_meta": MANY}),
+        request("tools/list", {"cursor": LONG}),
+        request("tools/call", {"name": "echo", "arguments": {"text": "hi"}, "_meta": {"progressToken": LONG}}),
+        request("tools/call", {"name": LONG}),
+        request(LONG),
+        request("tools/list", id=LONG),
+        {"jsonrpc": "2.0", "method": "notifications/progress", "params": MANY},
+        request("tools/list", {"_meta": json.loads("[" * 200 + "]" * 200)}),
+    ],
+    ids=lambda message: message["method"][:40],
+)
+async def test_what_is_long_besides_the_arguments_of_a_call_is_refused_before_anybody_looks_at_it(
+    http: httpx.AsyncClient, session: dict[str, str], message: dict[str, Any]
+) -> None:
+    refused = await http.post("/mcp", json=message, headers=session)
+    assert refused.status_code == 413
+    assert len(refused.content) < 1000
+    taken = await http.post("/mcp", json=calling("echo", text=LONG), headers=session)
+    assert taken.json()["result"]["structuredContent"] == {"text": LONG}
 
 
 async def test_a_client_that_reads_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:

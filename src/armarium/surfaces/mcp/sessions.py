@@ -78,7 +78,7 @@ class Session:
     def keep_little(self) -> None:
         """Forget what a client said at length in its handshake: it would be in memory as long as the session."""
         said = self.connection.client_params
-        if said is None or len(said.model_dump_json()) <= _MOST_OF_A_HANDSHAKE:
+        if said is None or len(repr(said)) <= _MOST_OF_A_HANDSHAKE:
             return
         self.connection.client_params = InitializeRequestParams(
             protocol_version=self.connection.protocol_version,
