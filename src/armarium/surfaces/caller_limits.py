@@ -6,17 +6,19 @@ import asyncio
 import math
 import weakref
 from collections import Counter, deque
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 
 import anyio
 
 from armarium.foundation.errors import TooManyCalls
+from armarium.foundation.memory import give_memory_back
 
 MIB = 1024 * 1024
 
 _RETRY_AFTER_MS = 1000
+_TRIM_AFTER_S = 1.0
 _MAX_VALUES = 200_000
 
 
@@ -104,7 +106,6 @@ class BytesInFlight:
         most_of_all: int,
         *,
         most_waiting: tuple[float, float] = (math.inf, math.inf),
-        on_idle: Callable[[], None] = lambda: None,
     ) -> None:
         self._setting = setting
         self._most_of_one = most_of_one
@@ -113,7 +114,7 @@ class BytesInFlight:
         self._held: Counter[str] = Counter()
         self._total = 0
         self._waiting: deque[_Waiting] = deque()
-        self._on_idle = on_idle
+        self._trim_timer: asyncio.TimerHandle | None = None
 
     @property
     def total(self) -> int:
@@ -164,8 +165,14 @@ class BytesInFlight:
             del self._held[caller]
         self._total -= size
         self._admit_waiting()
+        if not self._total and self._trim_timer is None:
+            self._trim_timer = asyncio.get_running_loop().call_later(_TRIM_AFTER_S, self._trim)
+
+    def _trim(self) -> None:
+        """Large messages leave the C library with much free memory. Nobody needs it soon, unless another one comes."""
+        self._trim_timer = None
         if not self._total:
-            self._on_idle()
+            asyncio.get_running_loop().run_in_executor(None, give_memory_back)
 
     def _admit_waiting(self) -> None:
         """Admit those that fit, in the order they came; one that does not fit holds up only its own caller."""

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import Literal
 
 from armarium.foundation.errors import ResponseTooLarge
-from armarium.foundation.memory import give_memory_back
 from armarium.foundation.tools import Json, Relayed, ToolSpec, as_json_text
 from armarium.surfaces.caller import Caller
 from armarium.surfaces.caller_limits import BytesInFlight, CallLimits
@@ -24,8 +22,6 @@ from armarium.surfaces.packing import (
 Form = Literal["plain", "packed", "structured"]
 """How a surface takes results: as plain JSON; with large parts packed; packed, and without the texts."""
 
-_TRIM_AFTER_S = 1.0
-
 
 class Responses:
     """Makes results of answers, within the limits of each caller and of all."""
@@ -38,9 +34,7 @@ class Responses:
             limits.total_response_bytes_in_flight,
             # Answers that wait are in memory, too.
             most_waiting=(8 * limits.response_bytes_in_flight, 4 * limits.total_response_bytes_in_flight),
-            on_idle=self._trim_later,
         )
-        self._trim_timer: asyncio.TimerHandle | None = None
 
     async def answered(self, caller: Caller, tool: ToolSpec, answer: Json, form: Form) -> tuple[Json, int | None]:
         """The result for an answer and, where it was counted, its size."""
@@ -103,13 +97,3 @@ class Responses:
         held.resize(packed_bytes)
         held.release_with(parts)
         return result, packed_bytes
-
-    def _trim_later(self) -> None:
-        """Large answers leave the C library with much free memory. Nobody needs it soon, unless another one comes."""
-        if self._trim_timer is None:
-            self._trim_timer = asyncio.get_running_loop().call_later(_TRIM_AFTER_S, self._trim)
-
-    def _trim(self) -> None:
-        self._trim_timer = None
-        if not self._in_flight.total:
-            asyncio.get_running_loop().run_in_executor(None, give_memory_back)

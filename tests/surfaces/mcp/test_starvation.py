@@ -51,6 +51,10 @@ def many_arguments(url: str) -> None:
     assert at_once(2, url, "stat_file", path="two", **arguments) == {"413"}
 
 
+def large_arguments(url: str) -> None:
+    assert at_once(4, url, "stat_file", path=[f"path {number}" for number in range(190_000)]) == {"INVALID_ARGUMENT"}
+
+
 def deep_arguments(url: str) -> None:
     with RawSession.opened(url) as session:
         answer = session.call("stat_file", '{"path":' + "[" * 1000 + "]" * 1000 + "}")
@@ -72,7 +76,14 @@ def many_sessions(url: str) -> None:
         assert {http.post("/mcp", json=opening()).status_code for _ in range(4 * MOST_SESSIONS)} == {200}
 
 
-ATTACKS: list[Attack] = [many_arguments, deep_arguments, answers_too_large, large_answers, many_sessions]
+ATTACKS: list[Attack] = [
+    many_arguments,
+    large_arguments,
+    deep_arguments,
+    answers_too_large,
+    large_answers,
+    many_sessions,
+]
 
 
 @contextmanager
