@@ -23,6 +23,7 @@ from armarium.surfaces.argument_bounds import TooManyValues, decoded_body, is_sh
 from armarium.surfaces.caller import Caller
 from armarium.surfaces.caller_limits import BytesInFlight, Held, RequestLimits
 from armarium.surfaces.json_text import NotJson
+from armarium.surfaces.json_threads import work_for
 from armarium.surfaces.origins import AllowedOrigins, names_loopback
 from armarium.surfaces.refusals import Refused, in_json_rpc, respond
 
@@ -191,10 +192,12 @@ class Gate:
 
     async def _pace(self, caller: Caller, headers: Mapping[bytes, bytes]) -> None:
         """Let a caller that sends too fast wait for a moment, or raise `Refused`."""
+        counted_as = self._counted_as(caller, headers)
+        work_for(counted_as)
         if self._rate is None:
             return
         try:
-            wait_s = self._rate.reserve(self._counted_as(caller, headers), _PACED_S)
+            wait_s = self._rate.reserve(counted_as, _PACED_S)
         except TooManyCalls as error:
             wait_ms: int = error.details["retry_after_ms"]
             raise Refused(

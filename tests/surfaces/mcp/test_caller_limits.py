@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -17,6 +18,7 @@ from armarium.foundation.errors import TooManyCalls
 from armarium.foundation.identity import ANYONE, LOCAL, Authenticator
 from armarium.surfaces.caller import Caller
 from armarium.surfaces.caller_limits import BytesInFlight, CallLimits, Held, RequestLimits
+from armarium.surfaces.json_threads import in_json_thread, work_for
 
 MIB = 1024 * 1024
 AS_ALICE = Caller(ALICE, "http", "session-1", ALICE_KEY)
@@ -297,6 +299,29 @@ async def test_without_keys_a_body_that_one_session_never_finishes_holds_up_no_o
         await until(lambda: bodies.total > 0)
         assert (await http.post("/mcp", json=body, headers=other)).status_code == 200
         tasks.cancel_scope.cancel()
+
+
+async def test_large_messages_of_one_caller_are_not_in_the_way_of_anothers() -> None:
+    first_runs, goes_on, done = threading.Event(), threading.Event(), list[str]()
+
+    def work(caller: str) -> None:
+        first_runs.set()
+        if caller == "alice":
+            assert goes_on.wait(60)
+        done.append(caller)
+
+    async def one(caller: str) -> None:
+        work_for(caller)
+        await in_json_thread(work, caller)
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(10):
+            tasks.start_soon(one, "alice")
+        await until(first_runs.is_set)
+        await one("bob")
+        assert done == ["bob"]
+        goes_on.set()
+    assert done == ["bob", *["alice"] * 10]
 
 
 def _whole(message: dict[str, Any]) -> Callable[[], AsyncGenerator[bytes]]:
