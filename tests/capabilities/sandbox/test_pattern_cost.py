@@ -12,7 +12,7 @@ import pytest
 from searching import globbed, grepped, lines, paths, plant
 
 from armarium.capabilities.sandbox.search import cost, patterns, regex
-from armarium.capabilities.sandbox.search.syntax import parse
+from armarium.capabilities.sandbox.search.syntax import buffer_pattern, parse
 from armarium.foundation.files.errors import InvalidPattern
 
 EXPENSIVE = [
@@ -150,3 +150,27 @@ def _count_compilations(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(regex, "_checked", counted)
     monkeypatch.setattr(patterns, "_kept", patterns._KeptPatterns(patterns._KEPT_BYTES))
     return compiled
+
+
+@pytest.mark.parametrize("piece", ["[", "[a", "\\p{", "\\P{a", "(?P<", "(?<a"])
+def test_nothing_is_read_behind_what_is_never_closed(piece: str) -> None:
+    # Each piece would be looked for to the end of the pattern, which takes seconds for the longest one.
+    pattern = "a" + piece * (9_000 // len(piece))
+    assert parse(pattern, fold=False) is None
+    assert buffer_pattern(pattern, None, strip_cr=True) is None
+    with pytest.raises(InvalidPattern):
+        patterns.line_pattern(pattern, fold=False)
+
+
+@pytest.mark.parametrize("piece", ["?", "*", "+", "a{2}{3}", "??"])
+def test_repetitions_of_repetitions_are_refused_however_many_there_are(piece: str) -> None:
+    with pytest.raises(InvalidPattern):
+        patterns.line_pattern("a" + piece * (9_000 // len(piece)), fold=False)
+
+
+@pytest.mark.parametrize(
+    "pattern", ["(?:a*)*", "[]a]", "[^]a]", "[[:alpha:][]", r"[\]]", r"\p{L}", "(?P<n>a)", "(?<n>a)b??"]
+)
+def test_what_is_closed_is_read(pattern: str) -> None:
+    assert parse(pattern, fold=False) is not None
+    patterns.line_pattern(pattern, fold=False)

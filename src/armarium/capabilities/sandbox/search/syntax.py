@@ -16,9 +16,11 @@ _TOKEN = re.compile(
       \\Q (?P<quoted> .*? ) (?: \\E | \Z )
     | \\x (?: \{ (?P<hex> [0-9A-Fa-f]+ ) \} | (?P<hex2> [0-9A-Fa-f]{2} ) )
     | \\ (?P<octal> 0 [0-7]{0,2} | [1-7] [0-7]{1,2} )
+    | (?P<endless> \\ [pP] \{ [^}]*+ \Z | \( \? P? < [^>]*+ \Z )
     | (?P<class> \\ [pP] (?: \{ [^}]* \} | . ) | \\ [dDsSwW] | \. )
     | \\ (?P<escape> . )
     | \[ (?P<members> \^? \]? (?: \[ : \^? \w+ : \] | \\ . | [^\]\\] )*+ ) \]
+    | (?P<unclosed> \[ )
     | \( \? (?P<setflags> [imsU]* (?: - [imsU]+ )? ) \)
     | (?P<open> \( (?: \? P? < [^>]* > | \? (?P<flags> [imsU]* (?: - [imsU]+ )? ) : )? )
     | (?P<close> \) )
@@ -31,6 +33,8 @@ _TOKEN = re.compile(
 _CONTROL = {"a": "\a", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 _ANCHORS: dict[str, AnchorKind] = {"\\A": "begin", "^": "begin", "\\z": "end", "$": "end", "\\b": "word", "\\B": "word"}
 _FEW_MEMBERS = re.compile(r"[^\^\-\\\[\]]{1,4}")
+_BROKEN = frozenset({"endless", "unclosed"})
+"""What RE2 refuses. Nothing behind it is read: each further one would be looked for to the end of the pattern."""
 _MAX_NESTING = 100
 _MAX_LENGTH = 10_000
 
@@ -109,9 +113,10 @@ def parse(pattern: str, *, fold: bool) -> Node | None:
     if len(pattern) > _MAX_LENGTH:
         return None
     groups = [_Group(fold)]
+    kind = None
     for token in _TOKEN.finditer(pattern):
         group = groups[-1]
-        kind = token.lastgroup
+        kind_before, kind = kind, token.lastgroup
         # `lastgroup` is the last group closed, and the outer ones of a nested pair close last.
         if kind == "open":
             groups.append(_Group(_fold_after(token["flags"] or "", group.fold)))
@@ -126,8 +131,11 @@ def parse(pattern: str, *, fold: bool) -> Node | None:
             group.next_branch()
         elif kind == "setflags":
             group.fold = _fold_after(token["setflags"], group.fold)
+        elif kind in _BROKEN:
+            return None
         elif kind == "repeat":
-            if not group.parts:
+            # RE2 refuses a repetition of a repetition; one in a group is another thing.
+            if not group.parts or kind_before == "repeat":
                 return None
             group.parts.append(_repeat(group.parts.pop(), token))
         else:
@@ -196,6 +204,8 @@ def buffer_pattern(pattern: str, node: Node | None, *, strip_cr: bool) -> str | 
     has_end = False
     for token in _TOKEN.finditer(pattern):
         source = token[0]
+        if token.lastgroup in _BROKEN:
+            return None
         if source == "\\C":
             return None  # the one element that matches a line end although lines are searched
         kind = _ANCHORS.get(source, "word")
@@ -245,6 +255,8 @@ def unbalanced_parenthesis(pattern: str) -> int:
     """Where the parenthesis stands that has no partner."""
     opened: list[int] = []
     for token in _TOKEN.finditer(pattern):
+        if token.lastgroup in _BROKEN:
+            break
         if token["open"]:
             opened.append(token.start())
         elif token["close"]:
