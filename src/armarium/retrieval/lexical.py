@@ -241,7 +241,7 @@ def _writer(index: tantivy.Index) -> tantivy.IndexWriter:
     try:
         return index.writer(_WRITER_HEAP_BYTES, num_threads=1)
     except ValueError as error:
-        if "lock" in str(error).lower():
+        if "LockBusy" in str(error):
             raise IndexBusy("another process writes to the word index", hint="stop the other server") from error
         raise
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 # Loaded before usearch on purpose: after usearch alone, onnxruntime crashes the process when it is loaded.
 import re2  # noqa: F401  # pyright: ignore[reportMissingTypeStubs, reportUnusedImport] the package has no types
 
+from armarium.foundation.files.replace import make_way, open_regular
 from armarium.retrieval.errors import TornIndex
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ class VectorIndex:
         """
         loaded = cls(dimensions, scan_below=scan_below)
         try:
-            with open(path, "rb", buffering=0) as file:
+            with open_regular(path) as file:
                 if not is_sound(file):
                     raise TornIndex("a vector index is not the one that was saved")
                 mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
@@ -133,6 +134,7 @@ class VectorIndex:
                 self._index.save(os.fspath(beside))  # pyright: ignore[reportUnknownMemberType] its paths are untyped
                 _flush_to_disk(beside)
                 about_to_replace(beside)
+                make_way(path)
                 beside.replace(path)
             finally:
                 beside.unlink(missing_ok=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -19,7 +18,14 @@ from armarium.capabilities.corpus.storage.changes import Recorded
 from armarium.capabilities.corpus.storage.passages import Passage
 from armarium.capabilities.corpus.storage.storage import Storage
 from armarium.capabilities.corpus.troubles import unwritable
-from armarium.capabilities.corpus.words_directory import WORDS_DIRECTORY, clear_leftovers, is_made, open_fixed, replaced
+from armarium.capabilities.corpus.words_directory import (
+    WORDS_DIRECTORY,
+    clear_leftovers,
+    is_made,
+    open_fixed,
+    remove,
+    replaced,
+)
 from armarium.retrieval.errors import TornIndex
 from armarium.retrieval.lexical import WordIndex, WordPassage
 from armarium.retrieval.passages import IndexKind
@@ -116,7 +122,7 @@ class CorpusIndex:
                 self._warn("words", f"{error.message}; it is built anew")
         elif is_made(self._state_dir) or words_sealed(self._storage):
             self._warn("words", "the words index is not the one that belongs to meta.sqlite; it is built anew")
-        shutil.rmtree(directory, ignore_errors=True)
+        remove(self._state_dir)
         self._storage.notes.put("words_up_to", "0")
         return WordIndex.open(directory)
 

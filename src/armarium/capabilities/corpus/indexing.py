@@ -30,6 +30,7 @@ from armarium.capabilities.corpus.troubles import damaged
 from armarium.foundation.events import FileChanged, FileScanned
 from armarium.foundation.memory import give_memory_back
 from armarium.foundation.process_isolation import available_isolation
+from armarium.retrieval.errors import TornIndex
 
 _WORKERS = 4
 """Also on one core: fewer than this many files, however slow, stop none of the others."""
@@ -103,8 +104,8 @@ class Upkeep:
 
     # Damage
 
-    def _found_damage(self, error: StoreCorrupt) -> None:
-        """The database is damaged as a whole: end, so that it can be built anew. In any thread."""
+    def _found_damage(self, error: StoreCorrupt | TornIndex) -> None:
+        """The database or the words index is damaged as a whole: end, so that it can be built anew. In any thread."""
 
         def end() -> None:
             if not self._damage.done():

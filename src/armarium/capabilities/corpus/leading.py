@@ -19,7 +19,8 @@ from armarium.capabilities.corpus.readiness import Readiness
 from armarium.capabilities.corpus.searching import Searching
 from armarium.capabilities.corpus.state import META_FILE, IndexingLock, forget_indexes, read_status
 from armarium.capabilities.corpus.storage.storage import remove_damaged
-from armarium.capabilities.corpus.troubles import root_trouble, storage_damage, what_ended_it
+from armarium.capabilities.corpus.troubles import root_trouble, storage_damage, what_ended_it, words_damage
+from armarium.capabilities.corpus.words_directory import remove as remove_words
 from armarium.foundation.events import FileScanned
 from armarium.foundation.memory import give_memory_back
 from armarium.retrieval.passages import IndexKind
@@ -146,10 +147,15 @@ class Leadership:
                 await self._keep_up()
                 return
             except Exception as error:
-                damage = storage_damage(error)
-                if damage is None or root_trouble(self._parts.confined.fd) is not None:
+                if not self._lock.is_in_place or root_trouble(self._parts.confined.fd) is not None:
                     raise
-                await run_sync(self._start_over, damage)
+                if (damage := words_damage(error)) is not None:
+                    self._parts.health.warn("damaged words", f"{damage.message}; it is built anew")
+                    await run_sync(remove_words, self._parts.state_dir)
+                elif (damage := storage_damage(error)) is not None:
+                    await run_sync(self._start_over, damage)
+                else:
+                    raise
         await self._keep_up()
 
     async def _keep_up(self) -> None:
@@ -161,7 +167,7 @@ class Leadership:
             upkeep = Upkeep(self._parts, index, self.progress, self.indexed, digest_key)
             await upkeep.run(self._mode, watching=self._lasting and self._parts.settings.ingest.watch)
         except Exception as error:
-            if storage_damage(error) is not None:
+            if storage_damage(error) is not None or words_damage(error) is not None:
                 self.readiness.wait_again()
                 self._next_chunk_id = index.catalogue.room
                 ending = index.abandon

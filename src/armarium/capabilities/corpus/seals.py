@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from armarium.capabilities.corpus.errors import CorpusError
 from armarium.capabilities.corpus.storage.storage import Storage
+from armarium.foundation.files.replace import open_regular
 from armarium.retrieval.passages import IndexKind
 
 _log = logging.getLogger(__name__)
@@ -44,7 +45,7 @@ def checksum(file: FileIO) -> str:
 
 def _checksum_at(path: Path) -> str | None:
     try:
-        with open(path, "rb", buffering=0) as file:
+        with open_regular(path) as file:
             return checksum(file)
     except OSError:
         return None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import shutil
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -18,9 +17,10 @@ from armarium.capabilities.corpus.index import KINDS, vector_file
 from armarium.capabilities.corpus.settings import STATE_DIRECTORY
 from armarium.capabilities.corpus.storage.storage import remove_damaged
 from armarium.capabilities.corpus.troubles import unwritable
-from armarium.capabilities.corpus.words_directory import WORDS_DIRECTORY, clear_leftovers
+from armarium.capabilities.corpus.words_directory import clear_leftovers
+from armarium.capabilities.corpus.words_directory import remove as remove_words
 from armarium.foundation.files.ignore import IgnoreRules, lines_hiding
-from armarium.foundation.files.replace import replace_file
+from armarium.foundation.files.replace import make_way, open_regular, replace_file
 
 META_FILE = "meta.sqlite"
 SUMMARY_FILE = "corpus.json"
@@ -101,6 +101,14 @@ class IndexingLock:
         """Whether this process has the right."""
         return self._file is not None
 
+    @property
+    def is_in_place(self) -> bool:
+        """Whether the lock that this process has is the one that others look at: not after its file was removed."""
+        try:
+            return self._file is not None and os.path.samestat(os.fstat(self._file.fileno()), os.stat(self._path))
+        except OSError:
+            return False
+
     def take(self) -> bool:
         """Have it from now on, unless another process has it."""
         try:
@@ -141,8 +149,9 @@ def is_being_indexed(state_dir: Path) -> bool:
 def forget_indexes(state_dir: Path) -> None:
     """Remove what is made from `meta.sqlite`."""
     clear_leftovers(state_dir)
-    shutil.rmtree(state_dir / WORDS_DIRECTORY, ignore_errors=True)
+    remove_words(state_dir)
     for kind in KINDS:
+        make_way(state_dir / vector_file(kind))
         (state_dir / vector_file(kind)).unlink(missing_ok=True)
 
 
@@ -156,13 +165,15 @@ def forget_everything(state_dir: Path) -> None:
 
 def write_summary(state_dir: Path, summary: dict[str, Any]) -> None:
     """Replace `corpus.json`."""
+    make_way(state_dir / SUMMARY_FILE)
     replace_file(state_dir / SUMMARY_FILE, orjson.dumps(summary, option=orjson.OPT_INDENT_2), mode=0o644)
 
 
 def read_status(state_dir: Path) -> dict[str, Any]:
     """`corpus.json`, and whether the numbers in it are still moving."""
     try:
-        summary: dict[str, Any] = orjson.loads((state_dir / SUMMARY_FILE).read_bytes())
+        with open_regular(state_dir / SUMMARY_FILE) as file:
+            summary: dict[str, Any] = orjson.loads(file.read())
         serving = is_being_indexed(state_dir)
         # What is not being indexed was left by a process that may have ended without a chance to say so.
         summary["indexing"]["running"] = bool(summary["indexing"]["running"]) and serving

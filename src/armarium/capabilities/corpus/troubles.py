@@ -70,6 +70,14 @@ def storage_damage(error: BaseException) -> StoreCorrupt | None:
     return found[0] if found and len(found) == len(leaves) else None
 
 
+def words_damage(error: BaseException) -> StoreCorrupt | None:
+    """The damage of the words index that is all that is wrong, if it is."""
+    leaves = list(_leaves(error))
+    reasons = [of_torn(leaf) for leaf in leaves if isinstance(leaf, TornIndex)]
+    found = [reason for reason in reasons if isinstance(reason, StoreCorrupt)]
+    return found[0] if found and len(found) == len(leaves) else None
+
+
 def root_trouble(root_fd: int) -> RootInaccessible | None:
     """That the directory was deleted, if it was."""
     if os.fstat(root_fd).st_nlink:

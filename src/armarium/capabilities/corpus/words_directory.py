@@ -29,6 +29,15 @@ def clear_leftovers(state_dir: Path) -> None:
         shutil.rmtree(state_dir / name, ignore_errors=True)
 
 
+def remove(state_dir: Path) -> None:
+    """Remove the words, or whatever stands in their place."""
+    directory = state_dir / WORDS_DIRECTORY
+    if directory.is_dir() and not directory.is_symlink():
+        shutil.rmtree(directory, ignore_errors=True)
+    else:
+        directory.unlink(missing_ok=True)
+
+
 def replaced(state_dir: Path, words: WordIndex, fill: Callable[[WordIndex], None]) -> WordIndex:
     """Words made anew, in the place of `words`, which can be searched until then and by those who still do."""
     clear_leftovers(state_dir)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import secrets
+import shutil
+import stat
+from io import FileIO
 from pathlib import Path
 
 
@@ -19,4 +22,28 @@ def replace_file(path: Path, content: bytes, *, mode: int = 0o600) -> None:
         os.replace(fresh, path)
     except BaseException:
         os.unlink(fresh)
+        raise
+
+
+def make_way(path: Path) -> None:
+    """Remove whatever else stands where a file belongs: a directory, a pipe. A file stays."""
+    try:
+        mode = os.lstat(path).st_mode
+    except FileNotFoundError:
+        return
+    if stat.S_ISDIR(mode):
+        shutil.rmtree(path)
+    elif not stat.S_ISREG(mode):
+        os.unlink(path)
+
+
+def open_regular(path: Path) -> FileIO:
+    """A file to read. Anything else is an `OSError`, at once: opening a pipe would wait for whoever writes to it."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(f"{path.name} is not a file")
+        return FileIO(descriptor)
+    except BaseException:
+        os.close(descriptor)
         raise

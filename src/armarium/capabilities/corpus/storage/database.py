@@ -51,10 +51,13 @@ class Database:
     def _open_writer(self) -> None:
         self._address = _read_only_address(self._path) if self._read_only else self._path.absolute().as_uri()
         # The text of every document is in it, and in the log that SQLite makes with the same permissions.
+        if self._path.exists() and not self._path.is_file():
+            raise corrupt()
         if not self._read_only:
             self._path.touch(mode=0o600)
         with _corrupt_if_unreadable():
             self._writer = self._connected()
+        self._inode = self._path.stat().st_ino
         try:
             with _corrupt_if_unreadable():
                 if not self._read_only:
@@ -64,7 +67,6 @@ class Database:
                     # What policy comes to exclude must not stay behind in pages that are free.
                     self._writer.execute("PRAGMA secure_delete = ON")
                 self._prepare_schema()
-                self._inode = self._path.stat().st_ino
         except BaseException:
             self._writer.close()
             raise
@@ -151,6 +153,9 @@ class Database:
             if self._writer.in_transaction:
                 yield
                 return
+            if not self._is_in_place():
+                # What is written to a file without a name is lost with this process.
+                raise StoreCorrupt("meta.sqlite was removed or replaced", hint="it is made again by: dir2mcp up")
             with _told_by_meaning():
                 self._writer.execute("BEGIN IMMEDIATE")
             try:
@@ -238,6 +243,13 @@ class Database:
         with suppress(OSError):
             return self._path.stat().st_ino != self._inode
         return False
+
+    def _is_in_place(self) -> bool:
+        """Whether the open file is the one that the next process will find."""
+        try:
+            return self._path.stat().st_ino == self._inode
+        except FileNotFoundError:
+            return False
 
     def _connected(self) -> sqlite3.Connection:
         connection = sqlite3.connect(

@@ -72,7 +72,7 @@ class Embeddings:
 
     def salvaged_from(self, damaged: Path) -> int:
         """Take over what can still be read of another database's vectors; how many. Some of them cost money."""
-        if not damaged.exists():
+        if not damaged.is_file():
             return 0
         with closing(sqlite3.connect(damaged)) as old:
             rows = [row for row in _readable_vectors(old) if len(row[2]) % 2 and unsealed_vector(row[1], row[2])]

@@ -16,6 +16,7 @@ from armarium.capabilities.corpus.storage.documents import Documents
 from armarium.capabilities.corpus.storage.embeddings import Embeddings
 from armarium.capabilities.corpus.storage.notes import Notes
 from armarium.capabilities.corpus.storage.passages import Passages
+from armarium.foundation.files.replace import make_way
 
 DAMAGED_SUFFIX = ".damaged"
 
@@ -51,7 +52,9 @@ class Tallies(NamedTuple):
 def remove_damaged(path: Path) -> None:
     """Remove what is left of a damaged `meta.sqlite`: it holds the text of files, some of which policy may exclude."""
     for suffix in ("", "-wal", "-shm"):
-        path.with_name(path.name + DAMAGED_SUFFIX + suffix).unlink(missing_ok=True)
+        aside = path.with_name(path.name + DAMAGED_SUFFIX + suffix)
+        make_way(aside)
+        aside.unlink(missing_ok=True)
 
 
 def opened_anew(path: Path) -> Storage:

@@ -11,11 +11,11 @@ from typing import Any, Literal
 
 import anyio
 
-from armarium.capabilities.corpus.errors import IndexNotReady
+from armarium.capabilities.corpus.errors import IndexNotReady, StoreCorrupt
 from armarium.capabilities.corpus.life import open_service
 from armarium.capabilities.corpus.searching import Filters
 from armarium.capabilities.corpus.service import Corpus, require_searchable
-from armarium.capabilities.corpus.state import META_FILE, may_write, read_status
+from armarium.capabilities.corpus.state import META_FILE, is_being_indexed, may_write, read_status
 from armarium.capabilities.corpus.tools import ask_as_json
 from armarium.foundation.events import Events
 from armarium.foundation.telemetry import log_as_json
@@ -56,6 +56,10 @@ def ask(where: Where, question: Question, manner: Manner) -> None:
     loaded = load(where)
     supply_missing_keys(loaded, interactive=manner.interactive)
     state = _state_of_index(loaded)
+    if state == "partial" and is_being_indexed(loaded.state_dir):
+        if not manner.quiet:
+            say("note: another process is indexing this directory; this answers from what it has so far")
+        state = "complete"
     if state != "complete":
         # An index that is complete answers from where nothing may be written.
         prepare_state(loaded)
@@ -113,6 +117,9 @@ def _state_of_index(loaded: Loaded) -> Literal["none", "partial", "complete"]:
         complete = read_status(loaded.state_dir)["indexing"].get("complete", True)
     except IndexNotReady:
         return "none"
+    except StoreCorrupt:
+        # Only the summary is damaged. Going on with the index writes it again.
+        return "partial"
     # What cannot be written cannot be completed, either.
     return "complete" if complete or not may_write(loaded.state_dir) else "partial"
 
