@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Literal
 
 BreakerState = Literal["closed", "open", "half_open"]
@@ -56,3 +58,51 @@ class Breaker:
         """The trial ended: all is well, or another break begins."""
         self._in_a_row = 0
         self._opened_at = None if well else self._now()
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One try of a service."""
+
+    admitted: bool
+    """Whether the service is to be asked at all."""
+    failed: bool = False
+    """To be set when it did not answer, or not in time."""
+
+
+class GuardedService:
+    """A service that everybody asks alike: left alone while it keeps failing, and then tried by one call at a time."""
+
+    def __init__(self, failures: int, open_s: float, now: Callable[[], float]) -> None:
+        self._breaker = Breaker(failures, open_s, now)
+        self._in_trial = False
+
+    @contextmanager
+    def attempt(self) -> Generator[Attempt]:
+        """Ask the service within the block if the attempt is admitted. Whatever ends the block, it counts as it is
+        marked."""
+        trial = not self._breaker.admits()
+        if trial and (self._in_trial or self._breaker.state != "half_open"):
+            yield Attempt(admitted=False)
+            return
+        self._in_trial = trial
+        attempt = Attempt(admitted=True)
+        try:
+            yield attempt
+        except BaseException:
+            # Nobody knows what it would have answered; the next one tries it.
+            if trial and not attempt.failed:
+                self._in_trial = False
+                raise
+            self._note(attempt, trial=trial)
+            raise
+        self._note(attempt, trial=trial)
+
+    def _note(self, attempt: Attempt, *, trial: bool) -> None:
+        if trial:
+            self._in_trial = False
+            self._breaker.tried(well=not attempt.failed)
+        elif attempt.failed:
+            self._breaker.failed()
+        else:
+            self._breaker.succeeded()

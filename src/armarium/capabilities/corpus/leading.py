@@ -16,7 +16,7 @@ from armarium.capabilities.corpus.ingest.progress import Progress
 from armarium.capabilities.corpus.news import IndexingFailed, IndexLoaded, Mode
 from armarium.capabilities.corpus.parts import Parts
 from armarium.capabilities.corpus.readiness import Readiness
-from armarium.capabilities.corpus.searching import Searching
+from armarium.capabilities.corpus.searching import Guards, Searching
 from armarium.capabilities.corpus.state import META_FILE, IndexingLock, forget_indexes, read_status
 from armarium.capabilities.corpus.storage.storage import remove_damaged
 from armarium.capabilities.corpus.troubles import root_trouble, storage_damage, what_ended_it, words_damage
@@ -47,6 +47,7 @@ class Leadership:
         self._news: asyncio.Queue[object] = asyncio.Queue()
         self.progress = Progress(self._tell)
         self.readiness = Readiness()
+        self._guards = Guards()
         self.indexed = asyncio.Event()
         """Set while everything that is in the directory can be found."""
         if lock.held:
@@ -186,7 +187,7 @@ class Leadership:
 
     def _answer_from(self, index: CorpusIndex) -> None:
         parts = self._parts
-        self.readiness.answer_from(Searching(parts.storage, index, parts.models, parts.settings))
+        self.readiness.answer_from(Searching(parts.storage, index, parts.models, parts.settings, self._guards))
 
     def _load(self) -> CorpusIndex:
         """The index, and news of how much there is in it."""

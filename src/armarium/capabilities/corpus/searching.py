@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -16,6 +17,7 @@ from armarium.capabilities.corpus.settings import CorpusSettings
 from armarium.capabilities.corpus.snippets import snippet
 from armarium.capabilities.corpus.storage.passages import StoredChunk
 from armarium.capabilities.corpus.storage.storage import Storage
+from armarium.foundation.breaker import GuardedService
 from armarium.foundation.files.errors import InvalidPattern
 from armarium.providers.errors import ProviderError
 from armarium.providers.interfaces import Embedder
@@ -29,6 +31,9 @@ from armarium.retrieval.routing import IndexChoice, indexes_for
 _log = logging.getLogger(__name__)
 
 IndexUsed = Literal["text", "code", "both"]
+
+_FAILURES = 3
+_LEFT_ALONE_S = 30.0
 
 _READ = 120
 """Passages that are read from storage: the most a call may ask for, and room for duplicates among them."""
@@ -73,10 +78,22 @@ class _Scope:
     """What its words found there."""
 
 
+class Guards:
+    """Keeps searches from waiting for models that keep failing; for as long as a corpus is open."""
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self.embedder = GuardedService(_FAILURES, _LEFT_ALONE_S, now)
+        self.reranker = GuardedService(_FAILURES, _LEFT_ALONE_S, now)
+        self.last_failure = ""
+
+
 class Searching:
     """Searches one open index."""
 
-    def __init__(self, storage: Storage, index: CorpusIndex, models: Models, settings: CorpusSettings) -> None:
+    def __init__(
+        self, storage: Storage, index: CorpusIndex, models: Models, settings: CorpusSettings, guards: Guards
+    ) -> None:
+        self._guards = guards
         self._storage = storage
         self._index = index
         self._models = models
@@ -117,11 +134,18 @@ class Searching:
         embedders: dict[IndexKind, Embedder] = {
             kind: self._models.embedders[kind] for kind in kinds if kind in vectors and len(vectors[kind])
         }
-        try:
-            return await question(query, kinds, embedders), None
-        except ProviderError as error:
-            _log.warning("searching by words alone", extra={"code": error.code, "reason": error.message})
-            return Question(query, kinds, {}), f"{error.code}: {error.message}"
+        guards = self._guards
+        with guards.embedder.attempt() as attempt:
+            if not attempt.admitted:
+                return Question(query, kinds, {}), f"{guards.last_failure} (it is left alone for a while)"
+            try:
+                return await question(query, kinds, embedders), None
+            except ProviderError as error:
+                # What cannot be helped by waiting is told at once, and may be about this query alone.
+                attempt.failed = error.retryable
+                guards.last_failure = f"{error.code}: {error.message}"
+                _log.warning("searching by words alone", extra={"code": error.code, "reason": error.message})
+                return Question(query, kinds, {}), guards.last_failure
 
     def _hits(self, asked: Question, scope: _Scope, k: int) -> list[Hit]:
         """The best passages, duplicates left out; more are read only where there are many of those."""
@@ -152,13 +176,17 @@ class Searching:
         self, query: str, chunks: list[StoredChunk], scores: list[float]
     ) -> tuple[list[StoredChunk], list[float]]:
         assert self._models.reranker is not None
-        order = await reorder(
-            self._models.reranker,
-            query,
-            [chunk.text for chunk in chunks],
-            most=self._rerank.candidates,
-            timeout_s=self._rerank.timeout_s,
-        )
+        with self._guards.reranker.attempt() as attempt:
+            if not attempt.admitted:
+                return chunks, scores
+            order = await reorder(
+                self._models.reranker,
+                query,
+                [chunk.text for chunk in chunks],
+                most=self._rerank.candidates,
+                timeout_s=self._rerank.timeout_s,
+            )
+            attempt.failed = len(chunks) > 1 and not order.scores
         return [chunks[place] for place in order.places], [
             order.scores.get(place, scores[place]) for place in order.places
         ]
