@@ -219,3 +219,32 @@ def test_a_moved_directory_is_followed_under_its_new_path(tmp_path: Path) -> Non
         assert "new/below" in tree.read().paths
         (tmp_path / "new/below/again/b.md").write_text("b")
         assert tree.read().paths == {"new/below/again/b.md"}
+
+
+async def test_directories_without_notices_are_looked_at_also_while_others_give_notice_all_the_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "_FIRST_PAUSE_S", 1.0)
+    for name in ("busy", "unwatched"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "busy/a.md").write_text("Apples.\n")
+    real_watch = inotify.TreeWatch._watch  # pyright: ignore[reportPrivateUsage] what the kernel refuses is said here
+
+    def short(tree: inotify.TreeWatch, directory: bytes, place: bytes) -> bool:
+        if directory == b"unwatched":
+            tree.unwatched["unwatched"] = errno.ENOSPC
+            return False
+        return real_watch(tree, directory, place)
+
+    monkeypatch.setattr(inotify.TreeWatch, "_watch", short)
+
+    async def body(corpus: OpenCorpus, service: Any) -> None:
+        (tmp_path / "unwatched/c.md").write_text("Cherries.\n")
+        number = 0
+        with anyio.fail_after(DEADLINE_S):
+            while "unwatched/c.md" not in await found(service, "Cherries"):
+                number += 1
+                (tmp_path / "busy/a.md").write_text(f"Apples, {number}.\n")
+                await anyio.sleep(0.05)
+
+    await watched(tmp_path, body)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import math
 import os
 from collections.abc import Callable, Collection
 from contextlib import suppress
@@ -73,13 +74,19 @@ class Watcher:
         with TreeWatch(self._root, self._excludes) as tree:
             await run_sync(tree.watch_all)
             ready()
-            pause_s = _FIRST_PAUSE_S
+            pause_s, look_at = _FIRST_PAUSE_S, None
             while True:
-                polled = self._report_unwatched(tree)
-                with anyio.move_on_after(pause_s if polled else None) as patience:
+                if not self._report_unwatched(tree):
+                    look_at = None
+                elif look_at is None:
+                    pause_s = _FIRST_PAUSE_S
+                    look_at = anyio.current_time() + pause_s
+                # Not a pause between notices: where some come all the time, the rest would never be looked at.
+                with anyio.CancelScope(deadline=math.inf if look_at is None else look_at):
                     await anyio.wait_readable(tree.fd)
-                if patience.cancelled_caught:
+                if look_at is not None and anyio.current_time() >= look_at:
                     pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+                    look_at = anyio.current_time() + pause_s
                     self._rescan()
                     if any(number in _NO_MORE_WATCHES for number in tree.unwatched.values()):
                         # Others may have given watches back.
