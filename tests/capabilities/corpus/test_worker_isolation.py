@@ -17,8 +17,10 @@ from armarium.capabilities.corpus.ingest.instructions import Instructions
 from armarium.capabilities.corpus.ingest.prepared import Finished, Outcome, Prepared, Wanted
 from armarium.capabilities.corpus.ingest.preparers import Preparers
 from armarium.capabilities.corpus.ingest.worker_process import Patience, WorkerSetup
+from armarium.capabilities.corpus.settings import IngestSettings
 from armarium.foundation.files.confine import ConfinedRoot
-from armarium.foundation.process_isolation import available_isolation
+from armarium.foundation.process_isolation import Isolation, available_isolation
+from support.open_corpus import OpenCorpus
 
 CANARY = "canary-5f1c0c9e"
 IMPATIENT = Patience(cpu_s=2.0, cpu_s_per_megabyte=0.0, wall_factor=2.0)
@@ -53,8 +55,10 @@ def taken_over(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @contextmanager
-def pool(root: Path, *, size: int = 1, patience: Patience | None = None) -> Generator[Preparers]:
-    setup = WorkerSetup(Instructions((), ()), 1024**3)
+def pool(
+    root: Path, *, size: int = 1, patience: Patience | None = None, isolated: bool = True, required: bool = False
+) -> Generator[Preparers]:
+    setup = WorkerSetup(Instructions((), ()), 1024**3, isolated=isolated, required=required)
     with ConfinedRoot(str(root)) as confined:
         opened = Preparers(confined, setup, size=size, at_once=1, patience=patience)
         try:
@@ -63,9 +67,11 @@ def pool(root: Path, *, size: int = 1, patience: Patience | None = None) -> Gene
             opened.close()
 
 
-def prepared(root: Path, name: str, content: str = "x", patience: Patience | None = None) -> list[Prepared]:
+def prepared(
+    root: Path, name: str, content: str = "x", patience: Patience | None = None, **isolation: bool
+) -> list[Prepared]:
     (root / name).write_text(content)
-    with pool(root, patience=patience) as workers:
+    with pool(root, patience=patience, **isolation) as workers:
         return [each for each in workers.prepare([Wanted(name)]) if isinstance(each, Prepared)]
 
 
@@ -192,3 +198,48 @@ def test_a_file_after_a_worker_that_was_killed_is_prepared(root: Path, taken_ove
             if isinstance(each, Prepared)
         }
     assert documents == {"long.txt": MISTRUSTED, "good.md": None}
+
+
+@pytest.mark.parametrize(("missing", "told"), [("landlock", "Landlock"), ("seccomp", "seccomp")])
+def test_a_worker_that_lacks_a_part_gets_files_and_is_told_unless_all_of_it_is_required(
+    root: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, missing: str, told: str
+) -> None:
+    monkeypatch.setattr(worker_process, "_MODULE", f"support.worker_without_{missing}")
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+    (document,) = prepared(root, "a.md", "Text.")
+    assert document.error is None
+    assert [told in record.__dict__["missing"] for record in caplog.records if "isolated" in record.message] == [True]
+    (document,) = prepared(root, "a.md", "Text.", required=True)
+    assert document.error is not None
+    assert document.error.startswith("EXTRACT_FAILED: the extractor could not be isolated; missing: ")
+    assert told in document.error
+    assert (document.size_bytes, document.representations) == (0, ()), "it is tried again when the kernel has it"
+
+
+@needs_all_of_it
+def test_where_everything_is_there_required_changes_nothing(root: Path) -> None:
+    (document,) = prepared(root, "a.md", "Text.", required=True)
+    assert document.error is None
+
+
+def test_isolation_can_be_switched_off(root: Path, caplog: pytest.LogCaptureFixture) -> None:
+    worker = worker_process.WorkerProcess(WorkerSetup(Instructions((), ()), 1024**3, isolated=False))
+    worker.kill()
+    assert worker.isolation == Isolation(0, seccomp=False)
+    (document,) = prepared(root, "a.md", "Text.", isolated=False)
+    assert document.error is None
+    assert not [record for record in caplog.records if "isolated" in record.message], "whoever chose it knows"
+
+
+@pytest.mark.parametrize("lacks", [Isolation(0, seccomp=True), Isolation(7, seccomp=False)], ids=repr)
+async def test_a_kernel_that_lacks_a_part_is_told_before_anything_is_read_where_isolation_is_required(
+    root: Path, monkeypatch: pytest.MonkeyPatch, lacks: Isolation
+) -> None:
+    (root / "a.md").write_text("Text.\n")
+    monkeypatch.setattr("armarium.capabilities.corpus.indexing.available_isolation", lambda: lacks)
+    corpus = OpenCorpus(root)
+    async with corpus.opened(wait=False, ingest=IngestSettings(watch=False, isolation="required")):
+        await corpus.until(lambda: bool(corpus.failures))
+    assert corpus.failures[0].code == "ISOLATION_MISSING"
+    assert lacks.missing in corpus.failures[0].message
+    assert (await OpenCorpus(root).index(ingest=IngestSettings(watch=False)))["indexed"] == 1

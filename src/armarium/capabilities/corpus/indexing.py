@@ -58,6 +58,7 @@ class Upkeep:
             self._instructions,
             worker_memory_bytes(self._instructions.most_bytes, _WORKERS),
             isolated=ingest.isolation != "off",
+            required=ingest.isolation == "required",
         )
         at_once = max(1, min(_WORKERS, (os.cpu_count() or 2) - 1))
         self._indexer = Indexer(

@@ -73,6 +73,8 @@ class WorkerSetup:
     instructions: Instructions
     memory_bytes: int
     isolated: bool = True
+    required: bool = False
+    """Whether a worker that is not cut off completely may not be handed any file."""
 
 
 def worker_memory_bytes(most_file_bytes: int, workers: int) -> int:
@@ -126,6 +128,9 @@ class WorkerProcess:
         except (Lost, UnusableFrame, TypeError) as error:
             self.kill()
             raise NotStarted("the extractor could not be started") from error
+        if setup.required and not self.isolation.is_complete:
+            self.kill()
+            raise NotStarted(f"the extractor could not be isolated; missing: {self.isolation.missing}")
 
     def _greet(self, setup: WorkerSetup) -> Isolation:
         self._send(
