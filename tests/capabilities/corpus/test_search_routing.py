@@ -8,11 +8,14 @@ from collections.abc import AsyncGenerator, Generator
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 from corpus_calls import WITHOUT_WATCHING, answer
 
+from armarium.capabilities.corpus.ingest.embedding import Embedding
 from support.client import ToolClient, connected
 from support.corpus import CorpusProcess
+from support.open_corpus import OpenCorpus, found
 
 NOTEBOOK = {
     "cells": [
@@ -128,3 +131,25 @@ async def test_queries_are_in_the_log_by_length_and_hash_only(tides: ToolClient,
 async def test_stats_names_the_argument_that_it_does_not_take(tides: ToolClient) -> None:
     refused = await tides.result("dir2mcp.stats", {"x": 1})
     assert (refused.structured_content or {})["error"]["message"] == "unknown argument `x`"
+
+
+async def test_passages_that_fit_equally_well_are_in_the_order_of_their_paths_however_they_were_indexed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def never(_: Embedding) -> None:
+        """No vectors: words alone decide, and weigh these passages alike."""
+
+    monkeypatch.setattr(Embedding, "run", never)
+    texts = {"a.md": "The keeper sails to northern harbours.\n", "b.md": "The keeper walks through southern meadows.\n"}
+    for order in (["a.md", "b.md"], ["b.md", "a.md"]):
+        root = tmp_path / order[0]
+        root.mkdir()
+        corpus = OpenCorpus(root)
+        async with corpus.opened(wait=False) as service:
+            for name in order:
+                (root / name).write_text(texts[name])
+                await corpus.changed(name)
+                with anyio.fail_after(60):
+                    while name not in await found(service, "keeper"):
+                        await anyio.sleep(0.02)
+            assert await found(service, "keeper") == ["a.md", "b.md"]

@@ -170,6 +170,8 @@ class Searching:
         best_scores: list[float] = ranking.scores[:most].tolist()
         stored = self._storage.passages.by_id(best)
         found = [(stored[each], score) for each, score in zip(best, best_scores, strict=True) if each in stored]
+        # Ids tell in which order files happened to be indexed. Paths stay the same when the index is made again.
+        found.sort(key=lambda hit: (-hit[1], hit[0].rel_path, hit[0].chunk_id))
         return [chunk for chunk, _ in found], [score for _, score in found]
 
     async def _second_look(
