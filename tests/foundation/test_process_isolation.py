@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import platform
 import re
+import struct
 import subprocess
 import sys
 import threading
@@ -112,3 +115,51 @@ def test_what_is_missing_is_told() -> None:
 
 def test_a_machine_has_memory() -> None:
     assert machine_memory_bytes() > 100_000_000
+
+
+def judged(program: bytes, architecture: int, number: int, arguments: tuple[int, ...] = ()) -> int:
+    """What the kernel would do with one call, as its filter says."""
+    call = struct.pack("=iIQ6Q", number, architecture, 0, *(*arguments, *(0,) * (6 - len(arguments))))
+    steps = list(struct.iter_unpack("=HBBI", program))
+    at = loaded = 0
+    while True:
+        code, then_skip, else_skip, value = steps[at]
+        at += 1
+        if code == 0x20:
+            (loaded,) = struct.unpack_from("=I", call, value)
+        elif code == 0x06:
+            return value
+        else:
+            holds = {0x15: loaded == value, 0x35: loaded >= value, 0x45: bool(loaded & value)}[code]
+            at += then_skip if holds else else_skip
+
+
+@pytest.mark.parametrize(("machine", "architecture"), [("x86_64", 0xC000003E), ("aarch64", 0xC00000B7)])
+def test_the_filter_of_each_architecture_allows_and_denies_what_it_should(
+    machine: str, architecture: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(platform, "machine", lambda: machine)
+    program = seccomp._program()  # pyright: ignore[reportPrivateUsage] it cannot be loaded on another machine
+    allow, denied, absent = 0x7FFF0000, 0x00050000 | errno.EPERM, 0x00050000 | errno.ENOSYS
+
+    def judge(number: int, *arguments: int) -> int:
+        return judged(program, architecture, number, arguments)
+
+    # read, write, mmap, munmap, futex, exit_group
+    harmless = {"x86_64": (0, 1, 9, 11, 202, 231), "aarch64": (63, 64, 222, 215, 98, 94)}[machine]
+    assert {judge(number) for number in harmless} == {allow}
+    tables = {name: seccomp._numbers(getattr(seccomp, name)) for name in ("_DENIED", "_ABSENT", "_CHECKED")}  # pyright: ignore[reportPrivateUsage] the table is what is tested
+    assert {judge(number) for number in tables["_DENIED"].values()} == {denied}
+    assert {judge(number) for number in tables["_ABSENT"].values()} == {absent}
+    assert (judge(471), judge(0x40000000 | 41)) == (absent, absent)
+    checked, own_pid = tables["_CHECKED"], os.getpid()
+    assert (judge(checked["clone"], 0x10000), judge(checked["clone"], 17)) == (allow, denied)
+    for name in ("kill", "tgkill"):
+        assert (judge(checked[name], own_pid), judge(checked[name], 1)) == (allow, denied)
+    assert judge(checked["openat"], 0, 0, os.O_RDONLY) == allow
+    for flags in (os.O_WRONLY, os.O_RDWR, os.O_CREAT, os.O_TRUNC):
+        assert judge(checked["openat"], 0, 0, flags) == denied
+    assert judge(checked["prlimit64"], 0, 0, 0) == allow
+    assert {judge(checked["prlimit64"], 0, 0, new) for new in (1, 1 << 32)} == {denied}
+    other = {"x86_64": 0xC00000B7, "aarch64": 0x40000003}[machine]
+    assert judged(program, other, harmless[0]) == 0x80000000
