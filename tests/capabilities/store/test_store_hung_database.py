@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import secrets
 import signal
 import socket
 from collections.abc import AsyncGenerator, Iterator
@@ -20,7 +22,8 @@ from store_calls import Files
 from armarium.capabilities.store.connections import connect
 from armarium.capabilities.store.database import ALL_TENANTS, Database
 from armarium.capabilities.store.errors import DatabaseUnavailable, ResourceBusy
-from armarium.capabilities.store.migrate import migrate
+from armarium.capabilities.store.migrate import changing_schema, migrate
+from armarium.capabilities.store.reindex import plan_reindex
 from armarium.capabilities.store.settings import LOCAL_DIMENSIONS
 from support.postgres import running_postgres
 from support.server import ServerProcess
@@ -28,6 +31,7 @@ from support.stalling_proxy import StallingProxy, stalling_proxy
 from support.store_server import StoreUser, start_store
 
 TIMEOUT_S = 0.7
+START_TIMEOUT_S = 3.0
 PATIENCE_S = 60.0
 """Far more than the timeout, and far less than for ever: the machine may be busy."""
 
@@ -197,6 +201,67 @@ async def test_a_start_waits_for_a_database_that_comes_up_later(setup: Setup) ->
             assert opened == []
             setup.proxy.resume()
     assert opened == ["pool"]
+
+
+@pytest.fixture
+def empty_database(port: int) -> Iterator[str]:
+    """The name of a database without the store's tables."""
+    name = f"empty_{secrets.token_hex(4)}"
+    asyncio.run(above(port, "postgres", f"CREATE DATABASE {name} OWNER armarium"))
+    asyncio.run(above(port, name, "CREATE EXTENSION vector"))
+    yield name
+    asyncio.run(above(port, "postgres", f"DROP DATABASE {name} WITH (FORCE)"))
+
+
+async def above(port: int, database: str, statement: str) -> None:
+    connection = await asyncpg.connect(f"postgresql://postgres@127.0.0.1:{port}/{database}")
+    try:
+        await connection.execute(statement)
+    finally:
+        await connection.close()
+
+
+SCHEMA_WORDS = [
+    b"to_regclass",
+    b"pg_advisory_xact_lock",
+    b"armarium_store_facts",
+    b"CREATE TABLE IF NOT EXISTS mcp_files",
+]
+
+
+@pytest.mark.parametrize("word", SCHEMA_WORDS)
+async def test_a_database_that_hangs_while_its_tables_are_made_ends_the_start(
+    port: int, empty_database: str, word: bytes
+) -> None:
+    async with stalling_proxy(port) as proxy:
+        dsn = f"postgresql://armarium@127.0.0.1:{proxy.port}/{empty_database}"
+        with anyio.fail_after(PATIENCE_S):
+            pool = await connect(dsn, size=2, timeout_s=START_TIMEOUT_S, wait_s=PATIENCE_S)
+            proxy.stall_at(word)
+            with pytest.raises(DatabaseUnavailable, match="stopped answering"):
+                await migrate(pool, dimensions=LOCAL_DIMENSIONS)
+        assert proxy.stalled
+        proxy.resume()
+        await pool.close()
+
+
+async def test_a_new_index_of_a_hung_database_ends_with_a_clear_error(setup: Setup) -> None:
+    with anyio.fail_after(PATIENCE_S):
+        pool = await connect(setup.dsn, size=2, timeout_s=START_TIMEOUT_S, wait_s=PATIENCE_S)
+        setup.proxy.stall_at(b"count(DISTINCT")
+        with pytest.raises(DatabaseUnavailable, match="stopped answering"):
+            await plan_reindex(pool, dimensions=LOCAL_DIMENSIONS)
+        assert setup.proxy.stalled
+        setup.proxy.resume()
+        await pool.close()
+
+
+async def test_tables_that_take_longer_than_the_timeout_are_made(setup: Setup) -> None:
+    with anyio.fail_after(PATIENCE_S):
+        pool = await connect(setup.dsn, size=2, timeout_s=START_TIMEOUT_S, wait_s=PATIENCE_S)
+        async with changing_schema(pool, dimensions=LOCAL_DIMENSIONS) as connection:
+            await connection.execute(f"SELECT pg_sleep({START_TIMEOUT_S * 1.5})", timeout=PATIENCE_S)
+        await pool.close()
 
 
 async def test_health_says_when_the_database_does_not_answer_and_when_it_does_again(port: int, tmp_path: Path) -> None:

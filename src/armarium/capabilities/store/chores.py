@@ -10,7 +10,7 @@ from typing import BinaryIO
 import anyio
 from prometheus_client import CollectorRegistry
 
-from armarium.capabilities.store.connections import connect
+from armarium.capabilities.store.connections import Pool, connect
 from armarium.capabilities.store.life import (
     database_address,
     needs_callers_keys,
@@ -85,7 +85,7 @@ class StoreChores:
     async def plan_reindex(self) -> ReindexPlan:
         """What a new index would mean; nothing changes."""
         async with database_address(self._settings, self._state_dir) as dsn:
-            pool = await connect(dsn, size=_CONNECTIONS, pooler=pooler_of(self._settings))
+            pool = await self._pool(dsn)
             try:
                 return await plan_reindex(pool, dimensions=self._settings.dimensions)
             finally:
@@ -98,7 +98,7 @@ class StoreChores:
         """
         queue = self._settings.search.enabled and not self.waits_for_callers
         async with database_address(self._settings, self._state_dir) as dsn:
-            pool = await connect(dsn, size=_CONNECTIONS, pooler=pooler_of(self._settings))
+            pool = await self._pool(dsn)
             try:
                 queued = await begin_reindex(pool, dimensions=self._settings.dimensions, queue=queue)
             finally:
@@ -106,6 +106,10 @@ class StoreChores:
             if wait and queued.jobs:
                 return await self._until_indexed(queued, on_progress)
         return Reindexed(queued.jobs, failed=0, complete=not queued.jobs)
+
+    async def _pool(self, dsn: str) -> Pool:
+        timeout_s = self._settings.database_timeout_ms / 1000
+        return await connect(dsn, size=_CONNECTIONS, timeout_s=timeout_s, pooler=pooler_of(self._settings))
 
     async def _until_indexed(self, queued: QueuedFiles, on_progress: Callable[[int, int], None]) -> Reindexed:
         now = HowFar(open=queued.jobs, failed=0)

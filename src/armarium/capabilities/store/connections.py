@@ -154,6 +154,22 @@ class Pool:
         finally:
             self.release(connection)
 
+    async def answers(self, timeout_s: float) -> bool:
+        """Whether the database answers on a new connection within this time, if only with a refusal."""
+        with anyio.move_on_after(timeout_s):
+            try:
+                connection = await self._connect()
+                try:
+                    await connection.execute("SELECT 1")
+                finally:
+                    hang_up(connection)
+            except asyncpg.TooManyConnectionsError:
+                return True
+            except LOST:
+                return False
+            return True
+        return False
+
     def _rested(self) -> Connection | None:
         while self._idle:
             connection = self._idle.pop()
@@ -184,6 +200,46 @@ def tenant_setting(tenant: str) -> str:
     """What SET LOCAL is told for a tenant, whose name is hexadecimal or `*`."""
     assert tenant == "*" or (len(tenant) == 64 and tenant.isalnum()), "a tenant is the SHA-256 of a key"
     return f"armarium.tenant = '{tenant}'"
+
+
+@asynccontextmanager
+async def told_when_lost() -> AsyncGenerator[None]:
+    """For a start and for commands: a database that goes away or hangs in the middle is told as what it is."""
+    try:
+        yield
+    except LOST as error:
+        raise DatabaseUnavailable(
+            "the database stopped answering",
+            hint="check that PostgreSQL runs, and start again",
+            private={"error": type(error).__name__},
+        ) from error
+
+
+@asynccontextmanager
+async def while_it_answers(pool: Pool, connection: Connection) -> AsyncGenerator[None]:
+    """A block whose statements may take as long as they take, until the database stops answering others.
+
+    Then the connection is cut, which ends the statement. Behind a pooler nobody can tell: others may wait there for a
+    session that this connection holds.
+    """
+    failure: Exception | None = None
+    async with anyio.create_task_group() as tasks:
+        if pool.timeout_s is not None and not pool.pooled:
+            tasks.start_soon(_cut_when_silent, pool, connection, pool.timeout_s / 2)
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 raised again below, outside of the group that would wrap it
+            failure = error
+        tasks.cancel_scope.cancel()
+    if failure is not None:
+        raise failure
+
+
+async def _cut_when_silent(pool: Pool, connection: Connection, every_s: float) -> None:
+    while not connection.is_closed():
+        await anyio.sleep(every_s)
+        if not await pool.answers(every_s):
+            hang_up(connection)
 
 
 async def connect(

@@ -9,12 +9,13 @@ from importlib.resources import files
 
 import asyncpg  # pyright: ignore[reportMissingTypeStubs] it has none
 
-from armarium.capabilities.store.connections import LOST, Connection, Pool
+from armarium.capabilities.store.connections import LOST, Connection, Pool, told_when_lost, while_it_answers
 from armarium.capabilities.store.errors import DatabaseUnavailable
 
 OLDEST_POSTGRES = 150_000
 _FIRST = 1
-_LONGEST_S = 3600.0
+LONGEST_S = 12 * 3600.0
+"""For one statement. A database that hangs is noticed sooner (`while_it_answers`), unless it is behind a pooler."""
 _HAS_LEDGER = "SELECT to_regclass('armarium_store_schema') IS NOT NULL"
 ADOPTABLE = """
 SELECT relname::text AS name, pg_has_role(relowner, 'USAGE') AS is_ours
@@ -65,7 +66,7 @@ async def migrate(pool: Pool, *, dimensions: int) -> None:
 
 async def _made_for_if_current(pool: Pool) -> int | None:
     """The dimensions of the index, when no migration is missing; nobody is waited for."""
-    async with pool.held() as connection, connection.transaction():
+    async with told_when_lost(), pool.held() as connection, connection.transaction():
         if not await connection.fetchval(_HAS_LEDGER):
             return None
         missing = {number for number, _, _ in migrations()} - await _applied(connection)
@@ -76,7 +77,12 @@ async def _made_for_if_current(pool: Pool) -> int | None:
 async def changing_schema(pool: Pool, *, dimensions: int) -> AsyncGenerator[Connection]:
     """A transaction in which every migration is applied, and nobody else changes the schema. `dimensions` is for a
     schema that is made now; one that was made for others is left so."""
-    async with pool.held() as connection, connection.transaction():
+    async with (
+        told_when_lost(),
+        pool.held() as connection,
+        while_it_answers(pool, connection),
+        connection.transaction(),
+    ):
         version: int = await connection.fetchval("SELECT current_setting('server_version_num')::int")
         if version < OLDEST_POSTGRES:
             raise DatabaseUnavailable(
@@ -84,7 +90,7 @@ async def changing_schema(pool: Pool, *, dimensions: int) -> AsyncGenerator[Conn
             )
         # Making an index of many rows, and waiting for another server that does so, take as long as they take.
         await connection.execute("SET LOCAL statement_timeout = 0")
-        await connection.execute(f"SELECT pg_advisory_xact_lock({_LOCK})", timeout=_LONGEST_S)
+        await connection.execute(f"SELECT pg_advisory_xact_lock({_LOCK})", timeout=LONGEST_S)
         await _ensure_vectors(connection)
         await _apply_missing(connection, dimensions)
         yield connection
@@ -116,9 +122,9 @@ async def _apply_missing(connection: Connection, dimensions: int) -> None:
     missing = [each for each in migrations() if each[0] not in await _applied(connection)]
     try:
         if missing and missing[0][0] == _FIRST and await connection.fetch(ADOPTABLE):
-            await connection.execute(files(_PACKAGE).joinpath("adopt.sql").read_text("utf-8"), timeout=_LONGEST_S)
+            await connection.execute(files(_PACKAGE).joinpath("adopt.sql").read_text("utf-8"), timeout=LONGEST_S)
         for _, _, statements in missing:
-            await connection.execute(statements.replace("{dimensions}", str(dimensions)), timeout=_LONGEST_S)
+            await connection.execute(statements.replace("{dimensions}", str(dimensions)), timeout=LONGEST_S)
     except LOST:
         raise
     except asyncpg.PostgresError as error:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from armarium.capabilities.store.bell import LISTENER
-from armarium.capabilities.store.connections import Connection, Pool
+from armarium.capabilities.store.connections import Connection, Pool, told_when_lost, while_it_answers
 from armarium.capabilities.store.database import ALL_TENANTS, Database
 from armarium.capabilities.store.errors import DatabaseUnavailable
-from armarium.capabilities.store.migrate import changing_schema, index_dimensions
+from armarium.capabilities.store.migrate import LONGEST_S, changing_schema, index_dimensions
 from armarium.foundation.sql import queries
 
 _SQL = queries("armarium.capabilities.store.sql", "reindex.sql")
@@ -59,7 +59,7 @@ async def other_model_of_vectors(pool: Pool, model: str) -> str | None:
 
     The first who opens a store notes it, and it is forgotten with the vectors: to ask them all would take too long.
     """
-    async with pool.held() as connection, connection.transaction():
+    async with told_when_lost(), pool.held() as connection, connection.transaction():
         await connection.execute(_FOR_ALL_TENANTS)
         made_with: str | None = await connection.fetchval(_SQL["model_of_a_vector"], ALL_TENANTS)
         if made_with is None:
@@ -72,13 +72,18 @@ async def other_model_of_vectors(pool: Pool, model: str) -> str | None:
 
 async def plan_reindex(pool: Pool, *, dimensions: int) -> ReindexPlan:
     """Look at what is there; nothing changes."""
-    async with pool.held() as connection, connection.transaction():
-        await connection.execute(_FOR_ALL_TENANTS)
+    async with (
+        told_when_lost(),
+        pool.held() as connection,
+        while_it_answers(pool, connection),
+        connection.transaction(),
+    ):
+        await connection.execute(f"{_FOR_ALL_TENANTS}; SET LOCAL statement_timeout = 0")
         if not await connection.fetchval(_HAS_STORE):
             raise DatabaseUnavailable(
                 "the database holds no store yet, so there is nothing to index", hint="start a server first"
             )
-        there = await connection.fetchrow(_SQL["what_is_there"], ALL_TENANTS)
+        there = await connection.fetchrow(_SQL["what_is_there"], ALL_TENANTS, timeout=LONGEST_S)
         assert there is not None, "the statement always gives a row"
         made_for = await index_dimensions(connection)
         return ReindexPlan(there["files"], there["callers"], made_for, dimensions, await _running(connection))
@@ -93,18 +98,19 @@ async def begin_reindex(pool: Pool, *, dimensions: int, queue: bool) -> QueuedFi
         await connection.execute(_FOR_ALL_TENANTS)
         if (made_for := await index_dimensions(connection)) != dimensions:
             await _refuse_company(connection, made_for)
-        await connection.execute(_HOLD_INDEX)
-        await connection.execute(_FORGET_VECTORS)
+        await connection.execute(_HOLD_INDEX, timeout=LONGEST_S)
+        await connection.execute(_FORGET_VECTORS, timeout=LONGEST_S)
         await connection.execute(_FORGET_MODEL)
         if made_for != dimensions:
             await connection.execute(
-                f"ALTER TABLE mcp_file_chunk_embeddings ALTER COLUMN embedding TYPE vector({int(dimensions)})"
+                f"ALTER TABLE mcp_file_chunk_embeddings ALTER COLUMN embedding TYPE vector({int(dimensions)})",
+                timeout=LONGEST_S,
             )
             await connection.execute(_NOTE_DIMENSIONS, str(dimensions))
-        await connection.execute(_SQL["forget_how_it_was_made"], ALL_TENANTS)
+        await connection.execute(_SQL["forget_how_it_was_made"], ALL_TENANTS, timeout=LONGEST_S)
         if not queue:
             return QueuedFiles()
-        queued = await connection.fetchrow(_SQL["queue_all_files"], ALL_TENANTS)
+        queued = await connection.fetchrow(_SQL["queue_all_files"], ALL_TENANTS, timeout=LONGEST_S)
         assert queued is not None, "the statement always gives a row"
         return QueuedFiles(queued["jobs"], queued["first"], queued["last"])
 
