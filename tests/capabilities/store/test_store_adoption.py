@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import secrets
 from collections.abc import AsyncGenerator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -258,3 +259,70 @@ async def test_an_index_without_files_is_taken_over_as_well(contract_dsn: str, t
     opened = Database(pool, lock_timeout_ms=5000, on_lock_wait=lambda seconds: None)
     await Files(opened, tenant).put("/a")
     await opened.aclose()
+
+
+@asynccontextmanager
+async def taken_over(dsn: str, tenant: str) -> AsyncGenerator[Files]:
+    await migrated(dsn)
+    opened = Database(await connect(dsn, size=2), lock_timeout_ms=5000, on_lock_wait=lambda seconds: None)
+    try:
+        yield Files(opened, tenant)
+    finally:
+        await opened.aclose()
+
+
+async def test_a_policy_that_was_there_shows_no_row_to_other_tenants(contract_dsn: str, tenant: str) -> None:
+    await run(contract_dsn, ROWS, tenant)
+    await run(
+        contract_dsn,
+        "ALTER TABLE mcp_files ENABLE ROW LEVEL SECURITY; ALTER TABLE mcp_files FORCE ROW LEVEL SECURITY;"
+        "CREATE POLICY everybody ON mcp_files USING (true)",
+    )
+    async with taken_over(contract_dsn, tenant) as files:
+        assert await files.text("/notes/a.md") == "first"
+        async with files.database.reading(hashlib.sha256(b"another").hexdigest()) as connection:
+            assert await connection.fetchval("SELECT count(*) FROM mcp_files") == 0
+
+
+async def test_a_file_with_half_a_character_can_be_read_and_replaced(contract_dsn: str, tenant: str) -> None:
+    await run(contract_dsn, ROWS, tenant)
+    await run(contract_dsn, r"UPDATE mcp_files SET content = '\x61c3', size = 2 WHERE path = '/notes/a.md'")
+    async with taken_over(contract_dsn, tenant) as files:
+        assert await files.text("/notes/a.md") == "a\ufffd"
+        await files.ok("write", path="/notes/a.md", content="whole", mode="TRUNCATE")
+        assert await files.text("/notes/a.md") == "whole"
+
+
+async def test_rows_with_gaps_are_filled_up(contract_dsn: str, tenant: str) -> None:
+    columns = ("size", "created_at", "updated_at", "deleted")
+    await run(contract_dsn, "; ".join(f"ALTER TABLE mcp_files ALTER {column} DROP NOT NULL" for column in columns))
+    await run(contract_dsn, ROWS, tenant)
+    await run(contract_dsn, "UPDATE mcp_files SET deleted_at = NULL WHERE deleted")
+    await run(
+        contract_dsn,
+        "UPDATE mcp_files SET size = NULL, created_at = NULL, updated_at = NULL, deleted = NULL WHERE NOT deleted",
+    )
+    async with taken_over(contract_dsn, tenant) as files:
+        assert await files.paths() == ["/notes/", "/notes/a.md", "/notes/b.md"]
+        assert await files.counted_and_real_bytes() == (14, 14)
+        assert await files.rows("SELECT FROM mcp_files WHERE deleted AND deleted_at IS NULL") == []
+
+
+@pytest.mark.parametrize(
+    "in_the_way",
+    [
+        "ALTER TABLE mcp_files ALTER content TYPE TEXT USING encode(content, 'escape')",
+        "CREATE VIEW reports AS SELECT * FROM mcp_file_chunks",
+        "CREATE VIEW reports AS SELECT path FROM mcp_files",
+        "ALTER TABLE mcp_files RENAME apikey_hash TO owner",
+    ],
+)
+async def test_tables_that_do_not_fit_are_refused_with_what_to_do(
+    contract_dsn: str, tenant: str, in_the_way: str
+) -> None:
+    await run(contract_dsn, ROWS, tenant)
+    await run(contract_dsn, in_the_way)
+    with pytest.raises(DatabaseUnavailable, match="cannot be brought up to date") as refused:
+        await migrated(contract_dsn)
+    assert "not the contract's" in str(refused.value.hint)
+    assert (await rows(contract_dsn, "SELECT count(*) FROM mcp_files"))[0]["count"] == 3

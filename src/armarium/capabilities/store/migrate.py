@@ -29,6 +29,11 @@ _LOCK = 0x41726D617269756D % 2**63
 _NUMBERED = re.compile(r"(\d{4})_\w+\.sql")
 _PACKAGE = "armarium.capabilities.store.migrations"
 
+_OWN_THEM = "let the user of store.dsn own its database and every table in it"
+_DO_NOT_FIT = (
+    "tables in the database are not the contract's, or other objects depend on them: its log says which; name an empty "
+    "database in store.dsn, or remove what stands in the way"
+)
 _LEDGER = """
 CREATE TABLE IF NOT EXISTS armarium_store_schema (
     number     INT         PRIMARY KEY,
@@ -130,7 +135,7 @@ async def _apply_missing(connection: Connection, dimensions: int) -> None:
     except asyncpg.PostgresError as error:
         raise DatabaseUnavailable(
             f"the tables of the store cannot be brought up to date: {type(error).__name__}",
-            hint="let the user of store.dsn own its database and every table in it",
+            hint=_OWN_THEM if isinstance(error, asyncpg.InsufficientPrivilegeError) else _DO_NOT_FIT,
             private={"error": str(error)},
         ) from error
     note = "INSERT INTO armarium_store_schema (number, name) VALUES ($1, $2)"

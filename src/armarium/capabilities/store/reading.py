@@ -59,7 +59,9 @@ class Reading:
             raise IsDirectory("the path is a directory", hint="list it with file_list", path=path)
         first, last = whole_characters(row["slice"], wanted)
         start = min(start, row["size"])
-        return Slice(row["slice"][first:last].decode(), start + first, start + last, row["size"], row["version"])
+        # Another program may have cut a character in two before its files were taken over.
+        text = row["slice"][first:last].decode("utf-8", "replace")
+        return Slice(text, start + first, start + last, row["size"], row["version"])
 
 
 async def entry_at(connection: Connection, scope: Scope, path: str) -> FileEntry | None:
