@@ -8,9 +8,11 @@ import re
 import secrets
 from collections import Counter
 from collections.abc import AsyncGenerator
+from typing import Any, cast
 
 import pytest
 
+from armarium.capabilities.store.connections import connect
 from armarium.capabilities.store.database import ALL_TENANTS, Database
 from armarium.capabilities.store.model import Scope
 from armarium.capabilities.store.outbox import Depth, IndexJob, Outbox, Stage
@@ -49,6 +51,26 @@ async def test_a_claimed_job_says_what_to_do_and_for_whom(outbox: Outbox, databa
     row = await job_row(database, job_id)
     assert row["status"] == "processing"
     assert 0 < row["lease_s"] <= LEASE_S
+
+
+async def test_a_claim_is_one_statement_which_leaves_no_tenant_in_the_session(store_dsn: str, tenant: str) -> None:
+    pool = await connect(store_dsn, size=1)
+    database = Database(pool, lock_timeout_ms=500, on_lock_wait=lambda seconds: None)
+    try:
+        await clear_jobs(database)
+        job_id = await enqueue(database, tenant, "/a")
+        async with database.connection() as connection:
+            asked: list[str] = []
+            cast(Any, connection).add_query_logger(lambda record: asked.append(record.query))
+        assert [job.id for job in await outbox_of(database).claim("words", 10)] == [job_id]
+        async with database.connection() as connection:
+            assert not await connection.fetchval("SELECT current_setting('armarium.tenant', true)")
+        # Besides, the driver asks for types that are new to it.
+        own = [query for query in asked if "mcp_file" in query or query.startswith(("BEGIN", "COMMIT"))]
+        assert len(own) == 1, own
+        await clear_jobs(database)
+    finally:
+        await database.aclose()
 
 
 async def test_the_jobs_of_a_tenant_are_claimed_oldest_first(outbox: Outbox, database: Database, tenant: str) -> None:

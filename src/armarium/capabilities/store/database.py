@@ -126,14 +126,19 @@ class Database:
 
     async def row_at_once(self, statement: str, *arguments: Any) -> Row | None:
         """The row of one statement that sets the tenant itself: one round trip."""
+        rows = await self.rows_at_once(statement, *arguments)
+        return rows[0] if rows else None
+
+    async def rows_at_once(self, statement: str, *arguments: Any) -> Sequence[Row]:
+        """The rows of one statement that sets the tenant itself: one round trip."""
         if self._pool.pooled:
             # A statement is two messages, and outside a transaction each may reach another session.
             async with self._transaction() as connection:
-                return await connection.fetchrow(statement, *arguments)
+                return await connection.fetch(statement, *arguments)
         until = self._until()
         connection = await self._connected()
         try:
-            row = await connection.fetchrow(statement, *arguments, timeout=_left(until))
+            rows = await connection.fetch(statement, *arguments, timeout=_left(until))
         except (*HUNG_UP, *_FOR_NOW, TimeoutError) as error:
             if isinstance(error, TimeoutError):
                 hang_up(connection)
@@ -141,7 +146,7 @@ class Database:
         finally:
             self._pool.release(connection)
         self.answered_at = time.monotonic()
-        return row
+        return rows
 
     @asynccontextmanager
     async def changing(self, scope: Scope) -> AsyncGenerator[Connection]:

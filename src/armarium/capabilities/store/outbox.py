@@ -112,9 +112,7 @@ class Outbox:
         """As `claim`; and when nothing can be claimed, the seconds until the next job's time comes, if it is known."""
         claim = f"{self._worker}-{next(self._claims)}"
         after = self._turns[stage]
-        rows = await self._database.at_once(
-            ALL_TENANTS, _SQL["claim"], stage, batch, claim, self._lease_s, after, list(skip)
-        )
+        rows = await self._database.rows_at_once(_SQL["claim"], stage, batch, claim, self._lease_s, after, list(skip))
         if rows[0]["id"] is None:
             return [], rows[0]["next_due_s"]
         jobs = _in_turn(_newest_of_each_path(rows, stage, claim), after)

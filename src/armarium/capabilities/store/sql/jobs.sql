@@ -4,7 +4,7 @@
 -- name: claim
 -- One row without a job when there is none to claim: it tells in how many seconds the next one's time comes.
 SELECT id, apikey_hash, project, file_path, operation, retry_count, credential_ref, available_at, age_s, next_due_s
-FROM mcp_file_claim_in_turn($1, $2, $3, $4, $5, $6);
+FROM mcp_file_claim_at_once($1, $2, $3, $4, $5, $6);
 
 -- name: renew
 -- Says for which jobs the worker still has the lease.
