@@ -91,9 +91,10 @@ async def measured(database: Database, dsn: str, processes: int, workers: int) -
 
 async def fill(database: Database, jobs: int) -> None:
     tenants = [secrets.token_hex(32) for _ in range(TENANTS)]
-    async with database.reading(ALL_TENANTS) as connection:
+    async with database.writing(ALL_TENANTS) as connection:
         await connection.execute("TRUNCATE mcp_file_index_jobs")
         await connection.execute(FILL, tenants, jobs)
+    async with database.connection() as connection:
         # What autovacuum does within a minute; the plain queue needs it.
         await connection.execute("VACUUM ANALYZE mcp_file_index_jobs")
 
@@ -160,8 +161,8 @@ def from_outbox(database: Database) -> Claim:
 
 def plain(database: Database) -> Claim:
     async def claim() -> list[int]:
-        async with database.reading(ALL_TENANTS) as connection:
-            rows = await connection.fetch(PLAIN, SETTINGS.batch_size, "worker", SETTINGS.lease_seconds)
+        arguments = (SETTINGS.batch_size, "worker", SETTINGS.lease_seconds)
+        rows = await database.at_once(ALL_TENANTS, PLAIN, *arguments)
         return [row["id"] for row in rows]
 
     return claim

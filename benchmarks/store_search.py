@@ -23,7 +23,7 @@ import orjson
 from numpy.typing import NDArray
 
 from armarium.capabilities.store.connections import connect
-from armarium.capabilities.store.database import ALL_TENANTS, Database
+from armarium.capabilities.store.database import Database
 from armarium.capabilities.store.indexing import FileIndex
 from armarium.capabilities.store.migrate import migrate
 from armarium.capabilities.store.model import Scope
@@ -141,7 +141,7 @@ async def fill(bench: Bench, tenant: str, passages: int) -> dict[str, Any]:
 
 async def analyze(database: Database) -> None:
     """What autovacuum does within a minute in a database that lives longer than this one."""
-    async with database.reading(ALL_TENANTS) as connection:
+    async with database.connection() as connection:
         await connection.execute("VACUUM ANALYZE")
 
 
