@@ -566,12 +566,14 @@ def test_what_a_parser_would_take_minutes_for_is_not_parsed_as_a_whole(monkeypat
 
 @pytest.mark.parametrize("speed", [0.25, 4.0])
 def test_code_is_cut_the_same_way_on_a_slow_and_on_a_fast_machine(
-    monkeypatch: pytest.MonkeyPatch, speed: float
+    monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest, speed: float
 ) -> None:
     sources = [Path(module.__file__ or "").read_text() for module in (argparse, inspect, typing)]
     expected = [cut(text, "python", ChunkLimits()) for text in sources]
     thread_time = time.thread_time
     monkeypatch.setattr(definitions_module.time, "thread_time", lambda: thread_time() / speed)
+    definitions_module._simple_s_per_char.cache_clear()  # pyright: ignore[reportPrivateUsage] another machine
+    request.addfinalizer(definitions_module._simple_s_per_char.cache_clear)  # pyright: ignore[reportPrivateUsage]
     assert [cut(text, "python", ChunkLimits()) for text in sources] == expected
 
 

@@ -7,6 +7,7 @@ import time
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from operator import methodcaller, sub
 from typing import TYPE_CHECKING
 
@@ -22,16 +23,17 @@ _MAX_LINE_CHARS = 20_000
 _MAX_PATH = 8
 # Repairing what is not code takes a parser quadratic time, and it cannot be interrupted. What is long is first tried in
 # samples, so that a file that only claims to be code does not hold up the others; what is very long is parsed in parts.
-# A small sample only says where to try a large one. Of that, real code takes 0.06 s at most and what would take minutes
-# as a whole takes 0.9 s: the limit lies so far from both that the same file is cut the same way however busy the
-# machine is.
+# A small sample only says where to try a large one. A sample's time is compared with the time that simple code of the
+# same length takes on this machine. Real code takes up to 15 times as long, and what would take minutes as a whole
+# takes 200 times as long or longer. The limit lies so far from both that every machine cuts a file the same way.
 _PART_CHARS = 128_000
 _SAMPLE_EVERY_CHARS = 32_000
 _SAMPLE_CHARS = 2_000
 _LARGE_SAMPLE_CHARS = 16_000
 _UNSAMPLED_CHARS = 8_000
-_QUICK_SAMPLE_S = 0.006
-_MAX_LARGE_SAMPLE_S = 0.4
+_SIMPLE_CODE = ("def area(width, height):\n    return width * height\n\n\n" * 320)[:_LARGE_SAMPLE_CHARS]
+_SUSPECT_TIMES = 25
+_MAX_TIMES = 60
 _MAX_PART_S = 5.0
 
 
@@ -135,13 +137,24 @@ def _parses_well(parser: Parser, text: str, start: int, end: int) -> bool:
     suspects = [
         at
         for at in range(start + _SAMPLE_CHARS, end, _SAMPLE_EVERY_CHARS)
-        if _parse_s(parser, text[at : at + _SAMPLE_CHARS]) > _QUICK_SAMPLE_S
+        if _times_as_slow(parser, text[at : at + _SAMPLE_CHARS]) > _SUSPECT_TIMES
     ]
     if end - start > 2 * _SAMPLE_EVERY_CHARS:
         suspects.append(start)
     large = (text[at : min(end, at + _LARGE_SAMPLE_CHARS)] for at in suspects)
     # Once may have been slow because the machine was.
-    return not any(all(_parse_s(parser, sample) > _MAX_LARGE_SAMPLE_S for _ in range(2)) for sample in large)
+    return not any(all(_times_as_slow(parser, sample) > _MAX_TIMES for _ in range(2)) for sample in large)
+
+
+def _times_as_slow(parser: Parser, sample: str) -> float:
+    """How many times as long as simple code of the same length this takes."""
+    return _parse_s(parser, sample) / (_simple_s_per_char() * max(1, len(sample)))
+
+
+@cache
+def _simple_s_per_char() -> float:
+    parser = parser_for("python")
+    return min(_parse_s(parser, _SIMPLE_CODE) for _ in range(5)) / len(_SIMPLE_CODE)
 
 
 def _parse_s(parser: Parser, sample: str) -> float:
