@@ -125,7 +125,7 @@ def metadata(root: Root, path: str) -> Metadata:
     answer = Metadata(
         root=root.name,
         path=escape_name(path),
-        name=path.rpartition("/")[2] or root.name,
+        name=escape_name(path.rpartition("/")[2]) or root.name,
         type=entry_type(status.st_mode),
         size=status.st_size,
         is_directory=stat.S_ISDIR(status.st_mode),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from array import array
 from bisect import bisect_left
 from collections import Counter
@@ -51,12 +52,20 @@ def _lines(content: bytes) -> list[bytes]:
 
 
 def _header_name(name: str) -> bytes:
-    raw = name.encode("utf-8", "backslashreplace")
-    if any(byte < 0x20 or byte in b'"\\\x7f' for byte in raw):
+    raw = os.fsencode(name)
+    if any(byte < 0x20 or byte in b'"\\\x7f' for byte in raw) or not _is_utf8(raw):
         shown = (chr(byte) if 0x20 <= byte < 0x7F and byte not in b'"\\' else f"\\{byte:03o}" for byte in raw)
         return b'"' + "".join(shown).encode() + b'"'
     # Readers take everything up to a tab as the name, which lets it hold spaces.
     return raw + b"\t" if b" " in raw else raw
+
+
+def _is_utf8(raw: bytes) -> bool:
+    try:
+        raw.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _groups(changes: list[Change]) -> Iterator[list[Change]]:

@@ -422,4 +422,4 @@ def _is_directory(root: Root, path: str) -> bool:
                 return True
     except FileNotFoundError:
         return False
-    raise NotADirectory(f"path exists as a file, not a directory: {path}")
+    raise NotADirectory(f"path exists as a file, not a directory: {escape_name(path)}")

@@ -32,7 +32,7 @@ def require_nothing_hidden(root: Root, top_fd: int, top_path: str, pulse: Pulse)
         return
     for visit in visits(top_fd, top_path, pulse):
         if root.ignore.hides(visit.path, visit.kind != "entry"):
-            raise PathIgnored(f"directory holds files hidden by the ignore list: {top_path}")
+            raise PathIgnored(f"directory holds files hidden by the ignore list: {escape_name(top_path)}")
 
 
 @dataclass(slots=True)
