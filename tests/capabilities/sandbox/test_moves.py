@@ -15,6 +15,8 @@ import pytest
 from two_filesystems import apart, between, other_file_system, sandbox
 
 from armarium.capabilities.sandbox import carry, trees
+from armarium.foundation.errors import InvalidArgument
+from armarium.foundation.files.staging import staged_file
 from support.trees import make_tree, picture
 
 pytestmark = pytest.mark.anyio
@@ -360,3 +362,99 @@ async def test_a_move_carries_a_tree_deeper_than_the_descriptors(carried: dict[s
     assert "complete" not in moved
     assert removed["entries_removed"] == again["entries_removed"] == 2 * depth + 2
     assert stat.S_ISDIR(carried["one"].stat().st_mode)
+
+
+async def test_a_move_onto_another_name_of_the_same_file_leaves_one_name(here: Path) -> None:
+    make_tree(here / "one", {"a": "x", "c": "y"})
+    os.link(here / "one/a", here / "one/b")
+    os.link(here / "one/c", here / "two/c")
+
+    async with sandbox({"one": here / "one", "two": here / "two"}, here) as tools:
+        await tools.move("one:a", "one:b")
+        await tools.move("one:c", "two:c")
+
+    assert os.listdir(here / "one") == ["b"]
+    assert (here / "one/b").read_text() == "x"
+    assert (here / "two/c").read_text() == "y"
+
+
+async def test_a_file_is_not_moved_onto_itself_through_a_root_inside_a_root(here: Path) -> None:
+    make_tree(here / "one", {"sub/a": "x"})
+    os.link(here / "one/sub/a", here / "one/second-name")
+
+    async with sandbox({"one": here / "one", "inner": here / "one/sub"}, here) as tools:
+        with pytest.raises(InvalidArgument):
+            await tools.move("one:sub/a", "inner:a")
+
+    assert sorted(picture(here / "one")) == ["second-name", "sub", "sub/a"]
+
+
+async def test_what_a_killed_process_left_in_a_tree_does_not_keep_its_source(
+    carried: dict[str, Path], here: Path
+) -> None:
+    left = {"tree/sub/.armarium-0123456789abcdef.tmp/half": "h", "tree/.armarium-1123456789abcdef.tmp": "h"}
+    make_tree(carried["one"], {"tree/sub/a": "a"})
+
+    async with sandbox(carried, here) as tools:
+        make_tree(carried["one"], left)  # after the sweep at the start
+        answer = await tools.move("one:tree", "two:tree")
+
+    assert answer == {"source": "root://one/tree", "destination": "root://two/tree"}
+    assert picture(carried["one"]) == {}
+    assert sorted(picture(carried["two"])) == ["tree", "tree/sub", "tree/sub/a"]
+
+
+async def test_a_change_in_progress_in_a_carried_tree_is_told_without_its_hidden_name(
+    carried: dict[str, Path], here: Path
+) -> None:
+    make_tree(carried["one"], {"tree/sub/a": "a"})
+
+    async with sandbox(carried, here) as tools:
+        fd = os.open(carried["one"] / "tree/sub", os.O_RDONLY)
+        with staged_file(fd, 0o600):
+            answer = await tools.move("one:tree", "two:tree")
+        os.close(fd)
+
+    assert answer["complete"] is False
+    assert answer["remaining"] == [{"path": "tree/sub", "reason": "a change in it is not finished"}]
+
+
+async def test_a_directory_that_vanishes_while_a_tree_is_carried_is_not_refused(
+    carried: dict[str, Path], here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_tree(carried["one"], {"tree/a": "a", "tree/gone": None})
+    access = os.access
+
+    def vanishing(name: str, mode: int, *, dir_fd: int, effective_ids: bool) -> bool:
+        if name == "gone":
+            os.rmdir(name, dir_fd=dir_fd)
+        return access(name, mode, dir_fd=dir_fd, effective_ids=effective_ids)
+
+    async with sandbox(carried, here) as tools:
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "access", vanishing)
+            await tools.move("one:tree", "two:tree")
+
+    assert picture(carried["one"]) == {}
+    assert sorted(picture(carried["two"])) == ["tree", "tree/a"]
+
+
+async def test_a_file_is_not_moved_onto_itself_where_its_directory_is_mounted_twice(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_tree(here / "one", {"sub/a": "x"})
+
+    def between_mounts(source: str, target: str, *, src_dir_fd: int, dst_dir_fd: int) -> None:
+        if source.startswith(".armarium-"):
+            rename(source, target, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
+            return
+        raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+
+    rename = os.rename
+    async with sandbox({"one": here / "one", "inner": here / "one/sub"}, here) as tools:
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "rename", between_mounts)
+            with pytest.raises(InvalidArgument):
+                await tools.move("one:sub/a", "inner:a")
+
+    assert (here / "one/sub/a").read_text() == "x"

@@ -26,7 +26,9 @@ from armarium.foundation.limits import Pulse
 
 _CHANGED = "changed while it was moved"
 _APPEARED = "appeared while it was moved"
+_UNFINISHED = "a change in it is not finished"
 _LOCKED = "another process holds its directory"
+_NOT_EMPTY = frozenset({errno.ENOTEMPTY, errno.EEXIST})
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +64,8 @@ def carry(journey: Journey, target_fd: int, new_name: str) -> Transferred:
     return _carry_file(journey, target_fd, new_name)
 
 
-def something_at(dir_fd: int, name: str) -> bool:
-    """Whether the name is taken."""
-    return _status_at(dir_fd, name) is not None
-
-
-def _status_at(dir_fd: int, name: str) -> os.stat_result | None:
+def status_at(dir_fd: int, name: str) -> os.stat_result | None:
+    """What is at the name, a link itself; None if it is free."""
     try:
         return os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
     except FileNotFoundError:
@@ -79,20 +77,15 @@ def _require_removable(journey: Journey) -> None:
     entry = journey.entry
     if os.fstatvfs(entry.dir_fd).f_flag & os.ST_RDONLY:
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))
-    _require_writable(entry.dir_fd, ".")
+    trees.require_writable(entry.dir_fd, ".")
     if not entry.is_directory:
         return
-    _require_writable(entry.dir_fd, entry.name)
+    trees.require_writable(entry.dir_fd, entry.name)
     with entry.opened() as fd:
-        for visit in visits(fd, journey.path, journey.pulse):
+        for visit in visits(fd, journey.path, journey.pulse, only_directories=True):
             if visit.kind == "enter":
-                with locating(journey.source, escape_name(visit.path)):
-                    _require_writable(visit.dir_fd, visit.name)
-
-
-def _require_writable(dir_fd: int, name: str) -> None:
-    if not os.access(name, os.W_OK | os.X_OK, dir_fd=dir_fd, effective_ids=True):
-        raise OSError(errno.EACCES, os.strerror(errno.EACCES))
+                with locating(journey.source, escape_name(visit.path)), suppress(FileNotFoundError):
+                    trees.require_writable(visit.dir_fd, visit.name)
 
 
 def _carry_file(journey: Journey, target_fd: int, new_name: str) -> Transferred:
@@ -114,9 +107,9 @@ def _carry_file(journey: Journey, target_fd: int, new_name: str) -> Transferred:
             _sync(new.fd)
             if not keep_out:
                 held.enter_context(lock)
-            if not same_state(_status_at(entry.dir_fd, entry.name), status):
+            if not same_state(status_at(entry.dir_fd, entry.name), status):
                 continue
-            replaced = something_at(target_fd, new_name)
+            replaced = status_at(target_fd, new_name) is not None
             new.put(new_name)
             os.fsync(target_fd)
             return Transferred(
@@ -132,10 +125,10 @@ def _carry_link(journey: Journey, target_fd: int, new_name: str) -> Transferred:
         trees.staged_link(entry.dir_fd, entry.name, target_fd, entry.status) as staged,
         journey.locks.holding(entry.dir_fd, target_fd, patient=True),
     ):
-        if not same_state(_status_at(entry.dir_fd, entry.name), entry.status):
+        if not same_state(status_at(entry.dir_fd, entry.name), entry.status):
             with locating(journey.source, journey.from_shown):
                 raise Conflict("the link has changed; it was not moved", hint="try again")
-        replaced = something_at(target_fd, new_name)
+        replaced = status_at(target_fd, new_name) is not None
         os.rename(staged, new_name, src_dir_fd=target_fd, dst_dir_fd=target_fd)
         os.fsync(target_fd)
         remaining = _unlinked(entry, journey.path)
@@ -195,7 +188,7 @@ def _remove_copied(journey: Journey, top_fd: int, states: dict[str, State]) -> l
     remaining: list[Remaining] = []
     left_before: list[int] = []
     try:
-        for visit in visits(top_fd, journey.path, Pulse(), with_staged=True):
+        for visit in visits(top_fd, journey.path, Pulse()):
             if visit.kind == "enter":
                 left_before.append(len(remaining))
             elif visit.kind == "leave":
@@ -203,14 +196,12 @@ def _remove_copied(journey: Journey, top_fd: int, states: dict[str, State]) -> l
                 reason = _rmdir(visit.dir_fd, visit.name)
                 if reason and nothing_told:
                     remaining.append(Remaining(visit.path, reason))
-            elif is_staged(visit.name):
-                remove_if_stale(visit.dir_fd, visit.name)
             elif reason := _remove_entry(journey.locks, visit, states.get(visit.path)):
                 remaining.append(Remaining(visit.path, reason))
     except EntryFailed as failed:
         remaining.append(Remaining(failed.path, _reason(failed.error)))
     entry = journey.entry
-    now = _status_at(entry.dir_fd, entry.name)
+    now = status_at(entry.dir_fd, entry.name)
     if now is not None and os.path.samestat(now, os.fstat(top_fd)):
         reason = _rmdir(entry.dir_fd, entry.name)
         if reason and not remaining:
@@ -224,7 +215,7 @@ def _remove_entry(locks: DirectoryLocks, visit: Visit, copied: State | None) -> 
         return _APPEARED
     try:
         with locks.holding(visit.dir_fd, patient=True):
-            now = _status_at(visit.dir_fd, visit.name)
+            now = status_at(visit.dir_fd, visit.name)
             if now is None:
                 return None
             if not is_unchanged(now, copied):
@@ -238,12 +229,29 @@ def _remove_entry(locks: DirectoryLocks, visit: Visit, copied: State | None) -> 
 
 
 def _rmdir(dir_fd: int, name: str) -> str | None:
+    """Remove a directory that holds nothing that callers see; otherwise say why it stays."""
     try:
         with suppress(FileNotFoundError):
-            os.rmdir(name, dir_fd=dir_fd)
+            try:
+                os.rmdir(name, dir_fd=dir_fd)
+            except OSError as error:
+                if error.errno not in _NOT_EMPTY:
+                    raise
+                if left := _left_in(dir_fd, name):
+                    return _UNFINISHED if all(map(is_staged, left)) else _APPEARED
+                os.rmdir(name, dir_fd=dir_fd)
     except OSError as error:
-        return _APPEARED if error.errno in (errno.ENOTEMPTY, errno.EEXIST) else _reason(error)
+        return _APPEARED if error.errno in _NOT_EMPTY else _reason(error)
     return None
+
+
+def _left_in(dir_fd: int, name: str) -> list[str]:
+    """What is in the directory, without what a process that has ended left there: that is removed."""
+    fd = open_child_directory(dir_fd, name)
+    try:
+        return [each for each in os.listdir(fd) if not (is_staged(each) and remove_if_stale(fd, each))]
+    finally:
+        os.close(fd)
 
 
 def _reason(error: OSError) -> str:

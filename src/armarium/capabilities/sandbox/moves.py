@@ -7,7 +7,7 @@ import os
 import stat
 
 from armarium.capabilities.sandbox import trees
-from armarium.capabilities.sandbox.carry import Journey, carry, something_at
+from armarium.capabilities.sandbox.carry import Journey, carry, status_at
 from armarium.capabilities.sandbox.errors import CannotRemoveRoot
 from armarium.capabilities.sandbox.places import in_directory, matching
 from armarium.capabilities.sandbox.pool import expect_bytes, expect_much
@@ -48,8 +48,6 @@ def move(
             parent, _, new_name = destination.rpartition("/")
             landing = "/".join(filter(None, [target.whereabouts(parent), new_name]))
             target.require_visible(landing)
-            if source is target and landing == path:
-                raise InvalidArgument("source and destination are the same")
         journey = Journey(source, path, entry, target, destination, landing, if_match, locks, pulse)
         # Whatever speaks against the move is found before a directory is made for it.
         _check(journey)
@@ -99,6 +97,9 @@ def _require_movable(root: Root, dir_fd: int, name: str, path: str, mode: int) -
 
 def _move_into(journey: Journey, target_fd: int, new_name: str) -> Transferred:
     entry = journey.entry
+    # By inode, because roots may lie in each other, and a directory may be mounted at two places.
+    if entry.name == new_name and os.path.sameopenfile(entry.dir_fd, target_fd):
+        raise InvalidArgument("source and destination are the same")
     done = Transferred(journey.destination, entry.is_directory)
     try:
         with (
@@ -106,8 +107,11 @@ def _move_into(journey: Journey, target_fd: int, new_name: str) -> Transferred:
             journey.locks.holding(entry.dir_fd, target_fd),
         ):
             confirm()
-            done.replaced = something_at(target_fd, new_name)
+            there = status_at(target_fd, new_name)
+            done.replaced = there is not None
             os.rename(entry.name, new_name, src_dir_fd=entry.dir_fd, dst_dir_fd=target_fd)
+            if there is not None and there.st_nlink > 1:
+                _drop_second_name(entry, there)
     except OSError as error:
         if error.errno != errno.EXDEV:
             if _is_about_target(error, entry, target_fd, new_name):
@@ -122,6 +126,13 @@ def _move_into(journey: Journey, target_fd: int, new_name: str) -> Transferred:
         done = carry(journey, target_fd, new_name)
     os.fsync(target_fd)
     return done
+
+
+def _drop_second_name(entry: Entry, replaced: os.stat_result) -> None:
+    """A rename onto another name of the same file leaves both, and says that it succeeded."""
+    left = status_at(entry.dir_fd, entry.name)
+    if left is not None and os.path.samestat(left, replaced):
+        os.unlink(entry.name, dir_fd=entry.dir_fd)
 
 
 def _require_carriable(journey: Journey) -> None:
@@ -139,7 +150,7 @@ def _is_about_target(error: OSError, entry: Entry, target_fd: int, new_name: str
     if error.errno in _ABOUT_THE_TARGET:
         return True
     if error.errno == errno.ENOENT:
-        return something_at(entry.dir_fd, entry.name)
+        return status_at(entry.dir_fd, entry.name) is not None
     if error.errno not in _REFUSED:
         return False
     if not os.access(".", os.W_OK | os.X_OK, dir_fd=entry.dir_fd, effective_ids=True):
@@ -147,4 +158,4 @@ def _is_about_target(error: OSError, entry: Entry, target_fd: int, new_name: str
     if not os.access(".", os.W_OK | os.X_OK, dir_fd=target_fd, effective_ids=True):
         return True
     # In a directory with the sticky bit only its owner replaces an entry.
-    return bool(os.fstat(target_fd).st_mode & stat.S_ISVTX) and something_at(target_fd, new_name)
+    return bool(os.fstat(target_fd).st_mode & stat.S_ISVTX) and status_at(target_fd, new_name) is not None

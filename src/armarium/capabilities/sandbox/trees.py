@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import stat
 from collections.abc import Generator
@@ -33,6 +34,13 @@ def require_nothing_hidden(root: Root, top_fd: int, top_path: str, pulse: Pulse)
     for visit in visits(top_fd, top_path, pulse):
         if root.ignore.hides(visit.path, visit.kind != "entry"):
             raise PathIgnored(f"directory holds files hidden by the ignore list: {escape_name(top_path)}")
+
+
+def require_writable(dir_fd: int, name: str) -> None:
+    """Raise as the kernel would if this user may not change what is in the directory, or if it is gone."""
+    if not os.access(name, os.W_OK | os.X_OK, dir_fd=dir_fd, effective_ids=True):
+        os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
 
 @dataclass(slots=True)
@@ -226,8 +234,10 @@ def _merge_entry(visit: Visit, target_fd: int, locks: DirectoryLocks) -> None:
 
 
 def _require_mergeable(staged_fd: int, target: Root, target_fd: int, path: str, pulse: Pulse) -> None:
-    """Raise, before anything is changed, if a file stands where a directory would come, or the other way round."""
+    """Raise, before anything is changed, if a file stands where a directory would come, or the other way round, or if
+    something would come into a directory that this user may not change."""
     missing_depth = 0
+    is_writable = [False]
     with closing(Descent(target_fd)) as there:
         for visit in visits(staged_fd, path, pulse):
             if visit.kind == "leave":
@@ -235,6 +245,7 @@ def _require_mergeable(staged_fd: int, target: Root, target_fd: int, path: str, 
                     missing_depth -= 1
                 else:
                     there.leave()
+                    is_writable.pop()
                 continue
             if missing_depth:
                 missing_depth += visit.kind == "enter"
@@ -242,8 +253,12 @@ def _require_mergeable(staged_fd: int, target: Root, target_fd: int, path: str, 
             with locating(target, escape_name(visit.path)):
                 if _fits(visit, there.fd):
                     there.enter(visit.name)
-                elif visit.kind == "enter":
-                    missing_depth = 1
+                    is_writable.append(False)
+                    continue
+                missing_depth = int(visit.kind == "enter")
+                if not is_writable[-1]:
+                    require_writable(there.fd, ".")
+                    is_writable[-1] = True
 
 
 def _fits(visit: Visit, dir_fd: int) -> bool:
