@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -223,3 +224,64 @@ async def test_a_removal_that_fails_names_the_entry_and_puts_the_rest_back(
     assert (error.code, error.details) == ("PERMISSION_DENIED", {"root": "root", "path": "tree/sub/stuck.txt"})
     assert sorted(os.listdir(tmp_path / "tree")) == ["sub", "z.txt"]
     assert os.listdir(tmp_path) == ["tree"]
+
+
+@pytest.fixture
+def protected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Directories called `protected` cannot be changed, as if this user were not root."""
+    access = os.access
+
+    def asked(name: str, mode: int, *, dir_fd: int, effective_ids: bool) -> bool:
+        here = os.path.normpath(os.path.join(os.readlink(f"/proc/self/fd/{dir_fd}"), name))
+        return not here.endswith("/protected") and access(name, mode, dir_fd=dir_fd, effective_ids=effective_ids)
+
+    monkeypatch.setattr(os, "access", asked)
+
+
+@pytest.mark.usefixtures("protected")
+async def test_a_removal_that_cannot_succeed_removes_nothing(tmp_path: Path) -> None:
+    make_tree(tmp_path, {"tree/a.txt": "a", "tree/sub/protected/b.txt": "b", "tree/z.txt": "z"})
+    before = picture(tmp_path)
+    async with sandbox({"root": tmp_path}, tmp_path.parent / "state") as tools:
+        error = await tools.fails("remove_folder", root="root", path="tree")
+    assert (error.code, error.details) == ("PERMISSION_DENIED", {"root": "root", "path": "tree/sub/protected"})
+    assert picture(tmp_path) == before
+
+
+@pytest.mark.usefixtures("protected")
+async def test_an_empty_protected_directory_is_removed(tmp_path: Path) -> None:
+    make_tree(tmp_path, {"tree/protected": None, "tree/a.txt": "a"})
+    async with sandbox({"root": tmp_path}, tmp_path.parent / "state") as tools:
+        await tools.call("remove_folder", root="root", path="tree")
+    assert picture(tmp_path) == {}
+
+
+@pytest.mark.usefixtures("protected")
+async def test_a_copy_that_cannot_be_merged_changes_nothing(tmp_path: Path) -> None:
+    make_tree(tmp_path, {"tree/a.txt": "new", "tree/protected/b.txt": "b"})
+    make_tree(tmp_path, {"there/tree/a.txt": "old", "there/tree/protected": None})
+    before = picture(tmp_path / "there")
+    async with sandbox({"root": tmp_path}, tmp_path.parent / "state") as tools:
+        error = await tools.fails("copy", **between("root:tree", "root:there"))
+    assert error.code == "PERMISSION_DENIED"
+    assert error.details == {"root": "root", "path": "there/tree/protected/b.txt"}
+    assert picture(tmp_path / "there") == before
+
+
+@pytest.mark.parametrize("mode", ["overwrite", "append"])
+async def test_a_file_that_vanishes_before_it_is_written_is_not_called_protected(
+    tmp_path: Path, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_tree(tmp_path, {"a.txt": "old"})
+    access = os.access
+
+    def vanishing(name: str, asked: int, *, dir_fd: int, effective_ids: bool) -> bool:
+        with suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=dir_fd)
+        return access(name, asked, dir_fd=dir_fd, effective_ids=effective_ids)
+
+    async with sandbox({"root": tmp_path}, tmp_path.parent / "state") as tools:
+        monkeypatch.setattr(os, "access", vanishing)
+        answer = await tools.call("write_file", root="root", path="a.txt", content="new", mode=mode)
+    assert answer["created"]
+    assert (tmp_path / "a.txt").read_text() == "new"

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from armarium.capabilities.sandbox import trees
 from armarium.capabilities.sandbox.errors import CannotRemoveRoot, Conflict
 from armarium.capabilities.sandbox.places import matching
-from armarium.capabilities.sandbox.roots import Root
+from armarium.capabilities.sandbox.roots import Root, locating
 from armarium.foundation.files.confine import open_child_directory
 from armarium.foundation.files.directory_locks import DirectoryLocks
 from armarium.foundation.files.errors import IsADirectory, NotADirectory
 from armarium.foundation.files.names import escape_name
 from armarium.foundation.files.staging import Staged, set_aside
-from armarium.foundation.files.traversal import EntryFailed, remove_contents
+from armarium.foundation.files.traversal import EntryFailed, remove_contents, visits
 from armarium.foundation.limits import Pulse
 
 _TRIES = 5
@@ -85,6 +85,7 @@ def remove_folder(root: Root, path: str, locks: DirectoryLocks, pulse: Pulse) ->
             raise NotADirectory(f"is {what}, not a directory: {escape_name(path)}", hint="use remove_file")
         with entry.opened() as fd:
             trees.require_nothing_hidden(root, fd, path, pulse)
+            _require_removable(root, fd, path, pulse)
         with locks.holding(entry.dir_fd):
             aside = set_aside(entry.dir_fd, entry.name)
         with closing(aside):
@@ -96,6 +97,31 @@ def remove_folder(root: Root, path: str, locks: DirectoryLocks, pulse: Pulse) ->
                 raise
         os.fsync(entry.dir_fd)
         return removed
+
+
+def _require_removable(root: Root, top_fd: int, path: str, pulse: Pulse) -> None:
+    """Raise if a directory of the tree keeps what is in it, before anything is removed from the others."""
+    _require_emptiable(root, top_fd, ".", path)
+    for visit in visits(top_fd, path, pulse, with_staged=True, only_directories=True):
+        if visit.kind == "enter":
+            _require_emptiable(root, visit.dir_fd, visit.name, visit.path)
+
+
+def _require_emptiable(root: Root, dir_fd: int, name: str, path: str) -> None:
+    with locating(root, escape_name(path)), suppress(FileNotFoundError):
+        try:
+            trees.require_writable(dir_fd, name)
+        except PermissionError:
+            if not _is_empty(dir_fd, name):
+                raise
+
+
+def _is_empty(dir_fd: int, name: str) -> bool:
+    fd = open_child_directory(dir_fd, name)
+    try:
+        return not os.listdir(fd)
+    finally:
+        os.close(fd)
 
 
 def _remove_tree(aside: Staged, path: str, pulse: Pulse) -> int:

@@ -248,5 +248,7 @@ def _already_exists(path: str) -> AlreadyExists:
 
 def _require_writable(place: Place, current: os.stat_result | None) -> None:
     # Renaming over a file needs no right to write it; the caller would expect one.
-    if current is not None and not os.access(place.name, os.W_OK, dir_fd=place.dir_fd, effective_ids=True):
+    if current is None or os.access(place.name, os.W_OK, dir_fd=place.dir_fd, effective_ids=True):
+        return
+    if place.status() is not None:  # a file that has gone since is not protected
         raise PermissionDenied(f"the file is write-protected: {place.shown}")

@@ -120,8 +120,8 @@ def visits(
 ) -> Generator[Visit]:
     """Everything below an open directory, parents around their children; an error is an `EntryFailed`.
 
-    An entry that vanishes meanwhile is passed over. Staged entries are left out unless they are asked for. Going through
-    the directories alone is cheap: no other entry is looked at.
+    An entry that vanishes meanwhile is passed over. Staged entries are left out unless they are asked for. Directories
+    alone are cheap to go through: no other entry is looked at.
     """
     names_in = _directories if only_directories else _names
     seen = 0
