@@ -19,7 +19,7 @@ from armarium.capabilities.registry.entry import DOOR as REGISTRY
 from armarium.capabilities.sandbox.entry import DOOR as SANDBOX
 from armarium.capabilities.store.entry import DOOR as STORE
 from armarium.capability import Capability, Door, Facilities
-from armarium.foundation.audit import AuditLog
+from armarium.foundation.audit import AuditLog, files_of_audit
 from armarium.foundation.errors import ConfigError
 from armarium.foundation.events import Events
 from armarium.foundation.identity import ANYONE, Authenticator, Principal, ensure_token, key_hash, read_token
@@ -132,6 +132,7 @@ async def open_armarium(
     metrics, events = Metrics(), events or Events()
     sections = [(door, section) for door in DOORS if (section := getattr(settings, door.name, None)) is not None]
     private_paths = [path for path in (settings.state_path(), token_path(settings)) if path is not None]
+    private_paths += files_of_audit(settings.audit_file()) if settings.audit.enabled else []
     private_paths += [path for door, section in sections for path in door.keeps(section)]
     facilities = Facilities(events, settings.state_path(), metrics, private_paths)
     for door, _ in sections:

@@ -82,6 +82,11 @@ _COLUMNS = tuple(column.name for column in fields(CallRecord))
 _INSERT = f"INSERT INTO calls ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"  # noqa: S608 our own names
 
 
+def files_of_audit(file: Path) -> list[Path]:
+    """The trail and what SQLite keeps beside it; no caller may see or change them."""
+    return [file.with_name(file.name + ending) for ending in ("", "-wal", "-shm", "-journal")]
+
+
 class AuditLog:
     """Appends records from a thread of its own, a transaction for all that came within a moment."""
 

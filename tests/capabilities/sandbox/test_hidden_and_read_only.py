@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 from sandbox_server import Box
 
+from armarium.foundation.audit import AuditFilter, read_records
 from armarium.foundation.files.ignore import IgnoreRules, lines_hiding
-from support.client import ToolClient
+from support.client import ToolClient, connected
+from support.server import ServerProcess
 from support.trees import make_tree, picture
 
 PATCH = "--- a.txt\n+++ a.txt\n@@ -1 +1 @@\n-old\n+new\n"
@@ -216,3 +218,33 @@ def test_the_servers_own_files_are_hidden_whatever_their_directory_is_called(tmp
     hidden = IgnoreRules.from_lines(lines_hiding([tmp_path / name], str(tmp_path)))
     assert hidden.hides(f"{name}/secret.token", False)
     assert not hidden.hides("other/secret.token", False)
+
+
+async def test_an_audit_trail_inside_a_root_is_nobody_elses(tmp_path: Path) -> None:
+    (tmp_path / "root").mkdir()
+    config = {
+        "host": "127.0.0.1",
+        "roots": [{"name": "root", "path": str(tmp_path / "root"), "allowed_tools": ["*"]}],
+        "audit": {"enabled": True, "file": str(tmp_path / "root/logs/trail.sqlite")},
+    }
+    with ServerProcess.mcp_filesystem(tmp_path, config) as server:
+        async with connected(server.url) as client:
+            listed = await client.call("list_folder", root="root", path="logs")
+            found = await client.call("glob", root="root", path="", pattern="**/*")
+            codes = [
+                (await client.fails(tool, root="root", path=f"logs/trail.sqlite{ending}", **more))["code"]
+                for ending in ("", "-wal", "-shm", "-journal")
+                for tool, more in (
+                    ("read_file", {}),
+                    ("write_file", {"content": "mine"}),
+                    ("write_file", {"content": "mine", "mode": "append"}),
+                    ("remove_file", {}),
+                )
+            ]
+            kept = await client.fails("remove_folder", root="root", path="logs")
+
+    assert listed["entries"] == []
+    assert [match["path"] for match in found["matches"]] == ["logs"]
+    assert codes == ["PATH_IGNORED"] * 16
+    assert kept["code"] == "PATH_IGNORED"
+    assert read_records(tmp_path / "root/logs/trail.sqlite", AuditFilter(), last=1)
