@@ -167,10 +167,10 @@ class Dispatcher:
                 else:
                     answer = await tool.run(call, given)
                 if isinstance(answer, Relayed):
-                    result, size = await self._responses.relayed(work.caller, answer, form)
+                    result, size = await self._responses.relayed(call.caller, answer, form)
                     return Outcome(result, _failure_of(answer), size)
                 prepared.check_answer(answer)
-                result, size = await self._responses.answered(work.caller, tool, answer, form)
+                result, size = await self._responses.answered(call.caller, tool, answer, form)
                 return Outcome(result, None, size)
         except ArmariumError as error:
             return _failure(tool, error)

@@ -14,7 +14,6 @@ from armarium.foundation.tools import Json
 _log = logging.getLogger(__name__)
 
 _TAKING_S = 60.0
-_PIECE_BYTES = 256 * 1024
 
 
 class Refused(Exception):
@@ -75,28 +74,6 @@ async def send_pieces(send: Send, pieces: Sequence[bytes]) -> None:
         if not await _taken(send, {"type": "http.response.body", "body": piece, "more_body": True}):
             return
     await send({"type": "http.response.body", "body": b""})
-
-
-def sending_in_pieces(send: Send) -> Send:
-    """Like `send_pieces`, for bodies that others have put together: they are sent no faster than they are taken."""
-    given_up = False
-
-    async def send_in_pieces(message: Message) -> None:
-        nonlocal given_up
-        body: bytes = message.get("body", b"")
-        if len(body) <= _PIECE_BYTES:
-            if not given_up:
-                await send(message)
-            return
-        for start in range(0, len(body), _PIECE_BYTES):
-            if given_up:
-                return
-            piece = body[start : start + _PIECE_BYTES]
-            given_up = not await _taken(send, {**message, "body": piece, "more_body": True})
-        if not given_up and not message.get("more_body", False):
-            await send({**message, "body": b"", "more_body": False})
-
-    return send_in_pieces
 
 
 async def _taken(send: Send, message: Message) -> bool:

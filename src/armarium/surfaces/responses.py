@@ -7,7 +7,6 @@ from typing import Literal
 
 from armarium.foundation.errors import ResponseTooLarge
 from armarium.foundation.tools import Json, Relayed, ToolSpec, as_json_text
-from armarium.surfaces.caller import Caller
 from armarium.surfaces.caller_limits import BytesInFlight, CallLimits
 from armarium.surfaces.json_threads import in_json_thread
 from armarium.surfaces.packing import (
@@ -21,6 +20,9 @@ from armarium.surfaces.packing import (
 
 Form = Literal["plain", "packed", "structured"]
 """How a surface takes results: as plain JSON; with large parts packed; packed, and without the texts."""
+
+_WORST_GROWTH = 12
+"""A character takes up to six bytes as JSON, and most answers are in a result twice."""
 
 
 class Responses:
@@ -36,7 +38,7 @@ class Responses:
             most_waiting=(8 * limits.response_bytes_in_flight, 4 * limits.total_response_bytes_in_flight),
         )
 
-    async def answered(self, caller: Caller, tool: ToolSpec, answer: Json, form: Form) -> tuple[Json, int | None]:
+    async def answered(self, caller: str, tool: ToolSpec, answer: Json, form: Form) -> tuple[Json, int | None]:
         """The result for an answer and, where it was counted, its size."""
         size = rough_size(answer)
         if size < LARGE_CHARACTERS:
@@ -44,8 +46,9 @@ class Responses:
                 return {"structuredContent": answer}, size
             return {"content": self._texts(tool, answer), "structuredContent": answer}, None
         if form == "plain":
-            await self._delivered(caller, size)
             content = await in_json_thread(self._texts, tool, answer)
+            if size >= self._most_bytes // _WORST_GROWTH:
+                await in_json_thread(packed_answer, answer, [part["text"] for part in content], self._most_bytes)
             return {"content": content, "structuredContent": answer}, None
 
         def pack() -> Json:
@@ -54,9 +57,9 @@ class Responses:
             texts = None if tool.text is as_json_text else tool.text(answer)
             return packed_answer(answer, texts, self._most_bytes)
 
-        return await self._packed(caller.id, size, pack)
+        return await self._packed(caller, size, pack)
 
-    async def relayed(self, caller: Caller, relayed: Relayed, form: Form) -> tuple[Json, int | None]:
+    async def relayed(self, caller: str, relayed: Relayed, form: Form) -> tuple[Json, int | None]:
         """The same for a result that somebody else made."""
         result: Json = {"content": [*relayed.content]}
         if relayed.structured is not None:
@@ -64,12 +67,9 @@ class Responses:
         if relayed.is_error:
             result["isError"] = True
         size = rough_size(result)
-        if size < LARGE_CHARACTERS:
+        if size < LARGE_CHARACTERS or form == "plain":
             return result, None
-        if form == "plain":
-            await self._delivered(caller, size)
-            return result, None
-        return await self._packed(caller.id, size, lambda: packed_result(result, self._most_bytes))
+        return await self._packed(caller, size, lambda: packed_result(result, self._most_bytes))
 
     def _texts(self, tool: ToolSpec, answer: Json) -> list[Json]:
         texts = tool.text(answer)
@@ -78,12 +78,6 @@ class Responses:
                 f"the answer has more than {self._most_bytes} characters", hint="ask for a smaller part"
             )
         return [{"type": "text", "text": text} for text in texts]
-
-    async def _delivered(self, caller: Caller, size: int) -> None:
-        """Count an answer that others encode, if there is somebody who knows when it was sent."""
-        if caller.delivery is not None:
-            held = await self._in_flight.acquire(caller.id, 2 * size)
-            caller.delivery.at_end(held.release)
 
     async def _packed(self, caller: str, size: int, pack: Callable[[], Json]) -> tuple[Json, int]:
         held = await self._in_flight.acquire(caller, 2 * size)

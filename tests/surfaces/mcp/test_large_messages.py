@@ -25,9 +25,11 @@ from armarium.surfaces.argument_bounds import MOST_ARGUMENTS, MOST_MEMBERS, has_
 from armarium.surfaces.caller import Caller
 from armarium.surfaces.caller_limits import CallLimits, RequestLimits
 from armarium.surfaces.json_text import without_half_characters
+from armarium.surfaces.mcp.set_aside import SetAside
 from armarium.surfaces.packing import Packed, packed_answer, packed_value, pieces_of, rough_size
 
 MIB = 1024 * 1024
+MODERN = "2026-07-28"
 CALLER = Caller(ALICE, "http", "session-7", ALICE_KEY)
 FEW = CallLimits(max_argument_values=1000, max_argument_depth=64)
 
@@ -272,14 +274,6 @@ async def test_a_client_that_reads_nothing_is_given_up(monkeypatch: pytest.Monke
         await _take_nothing(rig, http, calling("fill", size=20 * MIB), session)
 
 
-async def test_without_a_session_a_client_that_reads_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("armarium.surfaces.refusals._TAKING_S", 0.2)
-    rig = build()
-    message, headers = _without_a_session("fill", size=20 * MIB)
-    async with serving(rig.app) as url, http_client(url) as http:
-        await _take_nothing(rig, http, message, headers)
-
-
 async def _take_nothing(rig: Rig, http: httpx.AsyncClient, message: dict[str, Any], headers: dict[str, str]) -> None:
     in_flight = rig.dispatcher._responses._in_flight
     async with http.stream("POST", "/mcp", json=message, headers=headers) as answer:
@@ -290,17 +284,9 @@ async def _take_nothing(rig: Rig, http: httpx.AsyncClient, message: dict[str, An
             await answer.aread()
 
 
-def _without_a_session(tool: str, **arguments: Any) -> tuple[dict[str, Any], dict[str, str]]:
-    """A call in the form of the protocol that has no sessions, and its headers."""
-    version, prefix = "2026-07-28", "io.modelcontextprotocol"
-    message = calling(tool, **arguments)
-    message["params"]["_meta"] = {f"{prefix}/protocolVersion": version, f"{prefix}/clientCapabilities": {}}
-    return message, {"mcp-protocol-version": version, "mcp-method": "tools/call", "mcp-name": tool}
-
-
 async def test_without_a_session_large_answers_wait_for_each_other_and_arrive_whole() -> None:
     rig = build(limits=CallLimits(response_bytes_in_flight=3 * MIB, max_response_bytes=8 * MIB))
-    message, headers = _without_a_session("fill", size=MIB)
+    message, headers = sessionless(calling("fill", size=MIB))
     texts: list[str] = []
     async with serving(rig.app) as url, http_client(url) as http:
 
@@ -337,3 +323,66 @@ async def test_a_call_that_is_cancelled_keeps_nothing_of_its_answer(form: Any) -
     frames = [frame.f_locals for frame, _ in traceback.walk_tb(cut_short.__traceback__)]
     assert not [local for frame in frames for local in frame.values() if rough_size(local) >= MIB]
     assert first
+
+
+def sessionless(message: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+    """The call as clients word it from 2026-07-28 on, and its headers."""
+    meta = {"io.modelcontextprotocol/protocolVersion": MODERN, "io.modelcontextprotocol/clientCapabilities": {}}
+    params = message["params"]
+    headers = {"mcp-protocol-version": MODERN, "mcp-method": "tools/call", "mcp-name": params["name"]}
+    return message | {"params": params | {"_meta": params.get("_meta", {}) | meta}}, headers
+
+
+async def test_a_large_answer_without_a_session_is_packed_and_arrives_whole() -> None:
+    rig = build(max_body_bytes=4 * MIB)
+    text = 'snow ❄ and "quotes" \n \x01' * 60_000
+    message, headers = sessionless(calling("echo", id="big", text=text))
+    async with serving(rig.app) as url, http_client(url) as http:
+        answer = await http.post("/mcp", json=message, headers=headers)
+    reply = answer.json()
+    assert (reply["id"], reply["result"]["resultType"]) == ("big", "complete")
+    assert reply["result"]["structuredContent"] == {"text": text}
+    assert json.loads(reply["result"]["content"][0]["text"]) == {"text": text}
+    assert int(answer.headers["content-length"]) == len(answer.content)
+
+
+async def test_the_bytes_of_a_large_answer_without_a_session_count_until_they_are_sent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("armarium.surfaces.refusals._TAKING_S", 0.2)
+    rig = build()
+    message, headers = sessionless(calling("fill", size=20 * MIB))
+    async with serving(rig.app) as url, http_client(url) as http:
+        await _take_nothing(rig, http, message, headers)
+
+
+@pytest.mark.parametrize("form", ["plain", "packed"])
+async def test_what_counts_is_the_size_of_the_answer_as_json(form: Any) -> None:
+    rig = build(limits=CallLimits(max_response_bytes=4 * MIB))
+    result = await rig.dispatcher.call(CALLER, "echo", {"text": "\x01" * MIB}, form=form)
+    assert result["structuredContent"]["error"]["code"] == "RESPONSE_TOO_LARGE"
+
+
+async def test_parts_set_aside_come_back_at_the_end_of_an_event_stream() -> None:
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    large = SetAside()
+    sending = large.completing(send)
+    await sending({"type": "http.response.start", "status": 200, "headers": []})
+    await sending({"type": "http.response.body", "body": b"event: message\r\ndata: {}\r\n\r\n", "more_body": True})
+    small = large.small({"content": Packed([b"[1,", b"2]"]), "structuredContent": {"a": 1}})
+    assert small == {"content": [], "structuredContent": {"a": 1}}
+    await sending({"type": "http.response.body", "body": b": ping\r\n\r\n", "more_body": True})
+    told = json.dumps({"jsonrpc": "2.0", "id": 1, "result": small}).encode()
+    await sending({"type": "http.response.body", "body": b"event: message\r\ndata: " + told + b"\r\n\r\n"})
+
+    assert [message["type"] for message in sent[:3]] == ["http.response.start", *["http.response.body"] * 2]
+    body = b"".join(message["body"] for message in sent[3:])
+    assert body.startswith(b"event: message\r\ndata: {")
+    assert body.endswith(b"}\r\n\r\n")
+    whole = json.loads(body.partition(b"data: ")[2])
+    assert whole == {"jsonrpc": "2.0", "id": 1, "result": {"content": [1, 2], "structuredContent": {"a": 1}}}
+    assert not sent[-1].get("more_body")

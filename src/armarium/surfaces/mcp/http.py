@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncGenerator, Iterable
-from contextlib import asynccontextmanager, closing
-from dataclasses import replace
+from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
@@ -15,13 +14,14 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSI
 from starlette.types import Message, Receive, Scope, Send
 
 from armarium.foundation.tools import Json
-from armarium.surfaces.caller import Caller, Delivery
+from armarium.surfaces.caller import Caller
 from armarium.surfaces.gate import Admitted, Gate
 from armarium.surfaces.mcp.event_stream import HttpAnswer, event, start_stream
 from armarium.surfaces.mcp.exchange import Exchange, NotAMessage, checked_message, take_notification
 from armarium.surfaces.mcp.server import CALLER, McpServer
 from armarium.surfaces.mcp.sessions import Session, Sessions, TooManySessions
-from armarium.surfaces.refusals import Refused, respond, sending_in_pieces
+from armarium.surfaces.mcp.set_aside import SET_ASIDE, SetAside
+from armarium.surfaces.refusals import Refused, respond
 
 _log = logging.getLogger(__name__)
 
@@ -66,10 +66,9 @@ class McpEndpoint:
             # The header twice is for the SDK to judge, too.
             if {each.strip() for each in version.split(",")}.isdisjoint(MODERN_PROTOCOL_VERSIONS):
                 raise _unsupported(version)
-            with closing(Delivery()) as delivery:
-                scope[CALLER] = replace(admitted.caller, delivery=delivery)
-                replayed = _replay(admitted.body, receive)
-                await self._sessionless.handle_request(scope, replayed, sending_in_pieces(send))
+            scope[CALLER] = admitted.caller
+            scope[SET_ASIDE] = large = SetAside()
+            await self._sessionless.handle_request(scope, _replay(admitted.body, receive), large.completing(send))
             return
         match scope["method"]:
             case "POST":

@@ -22,6 +22,7 @@ from armarium.surfaces.caller import Caller
 from armarium.surfaces.dispatch import Dispatcher
 from armarium.surfaces.mcp.listing import advertised, advertised_if_possible
 from armarium.surfaces.mcp.progress import progress_of
+from armarium.surfaces.mcp.set_aside import SET_ASIDE, SetAside
 from armarium.surfaces.mcp.tool_changes import ToolChanges
 from armarium.surfaces.responses import Form
 from armarium.surfaces.shelves import MadeOnce, Shelves
@@ -101,8 +102,10 @@ def mcp_server(
         raise unknown
 
     async def call_tool(context: _Context, params: types.CallToolRequestParams) -> Json:
+        large = _set_aside(context)
+        result = await call(context, params.name, params.arguments or {}, "packed" if large else "plain")
         # Required from 2026-07-28 on; the SDK leaves it out for older clients.
-        return await call(context, params.name, params.arguments or {}) | {"resultType": "complete"}
+        return (large.small(result) if large else result) | {"resultType": "complete"}
 
     server = McpServer(
         identity.name,
@@ -141,6 +144,12 @@ def _plain_call(context: _Context) -> tuple[str, Json]:
         and isinstance(arguments, dict)
     )
     return (name, cast(Json, arguments)) if plain and isinstance(name, str) else ("", {})
+
+
+def _set_aside(context: _Context) -> SetAside | None:
+    """Where the request's large answer can wait until the SDK sends it; over stdio nowhere."""
+    carried: object = context.request
+    return carried.scope.get(SET_ASIDE) if isinstance(carried, HTTPConnection) else None
 
 
 def _caller(context: _Context) -> Caller:
