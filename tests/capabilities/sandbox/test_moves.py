@@ -458,3 +458,23 @@ async def test_a_file_is_not_moved_onto_itself_where_its_directory_is_mounted_tw
                 await tools.move("one:sub/a", "inner:a")
 
     assert (here / "one/sub/a").read_text() == "x"
+
+
+async def test_a_destination_that_is_moved_into_the_source_meanwhile_is_a_conflict(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_tree(here, {"one/t/a": "a", "two/t/b": "b"})
+    rename = os.rename
+
+    def late(source: str, target: str, *, src_dir_fd: int, dst_dir_fd: int) -> None:
+        rename(here / "one/t", here / "one/old")
+        rename(here / "two/t", here / "one/t")
+        rename(source, target, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
+
+    async with sandbox({"one": here / "one", "two": here / "two"}, here) as tools:
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "rename", late)
+            error = await tools.fails("move", **between("one:t", "two:t"))
+
+    assert error.code == "CONFLICT"
+    assert sorted(picture(here / "one")) == ["old", "old/a", "t", "t/b"]

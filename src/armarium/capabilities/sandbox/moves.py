@@ -8,7 +8,7 @@ import stat
 
 from armarium.capabilities.sandbox import trees
 from armarium.capabilities.sandbox.carry import Journey, carry, status_at
-from armarium.capabilities.sandbox.errors import CannotRemoveRoot
+from armarium.capabilities.sandbox.errors import CannotRemoveRoot, Conflict
 from armarium.capabilities.sandbox.places import in_directory, matching
 from armarium.capabilities.sandbox.pool import expect_bytes, expect_much
 from armarium.capabilities.sandbox.removal import Entry, entry_at
@@ -114,6 +114,11 @@ def _move_into(journey: Journey, target_fd: int, new_name: str) -> Transferred:
                 _drop_second_name(entry, there)
     except OSError as error:
         if error.errno != errno.EXDEV:
+            if error.errno == errno.EINVAL and entry.is_directory:
+                # It was not inside itself a moment ago: another move has come between.
+                raise Conflict(
+                    "directories on the way were moved meanwhile; nothing was moved", hint="try again"
+                ) from None
             if _is_about_target(error, entry, target_fd, new_name):
                 raise
             with locating(journey.source, journey.from_shown, what="source file"):
