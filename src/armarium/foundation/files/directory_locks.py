@@ -13,8 +13,9 @@ import os
 import random
 import threading
 import time
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import NamedTuple
 
 _log = logging.getLogger(__name__)
 
@@ -36,6 +37,20 @@ class DirectoryBusy(Exception):
         """There is no point in trying again."""
 
 
+class Held(NamedTuple):
+    """What one caller holds: locks of this process, and descriptors that the kernel has locked."""
+
+    in_process: list[threading.Lock]
+    locked: list[int]
+
+    def release(self) -> None:
+        """Give everything back."""
+        for fd in self.locked:
+            fcntl.flock(fd, fcntl.LOCK_UN)
+        for lock in self.in_process:
+            lock.release()
+
+
 class DirectoryLocks:
     """The locks of this process. A fixed set of them serves all directories, before the kernel is asked."""
 
@@ -45,32 +60,35 @@ class DirectoryLocks:
         self._locks = [threading.Lock() for _ in range(256)]
         self._unlockable: set[int] = set()
 
-    @contextmanager
-    def holding(self, *dir_fds: int, patient: bool = False) -> Generator[None]:
-        """Hold the open directories, or raise `DirectoryBusy`.
+    def holding(self, *dir_fds: int, patient: bool = False) -> AbstractContextManager[None]:
+        """Hold the open directories for the block, or raise `DirectoryBusy`.
 
         The wait is short, because the caller occupies a thread. `patient` is for those who would lose much work.
         """
+        return _Holding(self, dir_fds, patient)
+
+    def acquire(self, dir_fds: Sequence[int], *, patient: bool) -> Held:
+        """Lock the directories, all or none; for `holding`."""
         until = time.monotonic() + (self._long_patience_s if patient else self._patience_s)
-        directories = sorted({_identity(fd): fd for fd in dir_fds}.items())
-        # Always in the same order, so that two moves in opposite directions cannot wait for each other.
+        directories = [(_identity(fd), fd) for fd in dir_fds]
+        if len(directories) > 1:
+            # Always in the same order, so that two moves in opposite directions cannot wait for each other.
+            directories = sorted(dict(directories).items())
         mine = sorted({hash(identity) % len(self._locks) for identity, _ in directories})
-        in_process: list[threading.Lock] = []
-        locked: list[int] = []
+        held = Held([], [])
         try:
             for index in mine:
-                if not self._locks[index].acquire(timeout=max(0.0, until - time.monotonic())):
+                lock = self._locks[index]
+                if not lock.acquire(blocking=False) and not lock.acquire(timeout=max(0.0, until - time.monotonic())):
                     raise DirectoryBusy(directories[0][0], waited_long=patient)
-                in_process.append(self._locks[index])
+                held.in_process.append(lock)
             for identity, fd in directories:
                 if self._lock(fd, identity, until, waited_long=patient):
-                    locked.append(fd)
-            yield
-        finally:
-            for fd in locked:
-                fcntl.flock(fd, fcntl.LOCK_UN)
-            for lock in in_process:
-                lock.release()
+                    held.locked.append(fd)
+        except BaseException:
+            held.release()
+            raise
+        return held
 
     def _lock(self, fd: int, identity: Identity, until: float, *, waited_long: bool) -> bool:
         """Take the kernel's lock; False where the file system has none."""
@@ -102,3 +120,21 @@ class DirectoryLocks:
 def _identity(fd: int) -> Identity:
     status = os.fstat(fd)
     return status.st_dev, status.st_ino
+
+
+class _Holding:
+    # Not a generator: every change of a file comes through here, and this takes half the time.
+    __slots__ = ("_dir_fds", "_held", "_locks", "_patient")
+
+    def __init__(self, locks: DirectoryLocks, dir_fds: Sequence[int], patient: bool) -> None:
+        self._locks = locks
+        self._dir_fds = dir_fds
+        self._patient = patient
+        self._held: Held | None = None
+
+    def __enter__(self) -> None:
+        self._held = self._locks.acquire(self._dir_fds, patient=self._patient)
+
+    def __exit__(self, *_: object) -> None:
+        if self._held is not None:
+            self._held.release()

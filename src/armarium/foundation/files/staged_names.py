@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import re
-import secrets
 from bisect import bisect_left
 
 _PREFIX = ".armarium-"
@@ -15,7 +15,7 @@ _STAGED = re.compile(rf"{re.escape(_PREFIX)}[0-9a-f]{{{2 * _RANDOM_BYTES}}}{re.e
 
 def new_staged_name() -> str:
     """A name that nobody else uses."""
-    return f"{_PREFIX}{secrets.token_hex(_RANDOM_BYTES)}{_SUFFIX}"
+    return f"{_PREFIX}{os.urandom(_RANDOM_BYTES).hex()}{_SUFFIX}"
 
 
 def is_staged(name: str) -> bool:

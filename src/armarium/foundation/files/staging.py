@@ -10,8 +10,9 @@ import fcntl
 import os
 import stat
 import time
-from collections.abc import Callable, Generator
-from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from collections.abc import Callable
+from contextlib import closing, suppress
+from typing import Self
 
 from armarium.foundation.files.confine import open_child_directory, rename_noreplace
 from armarium.foundation.files.staged_names import is_staged, new_staged_name
@@ -28,7 +29,8 @@ _PAUSE_RATIO = 4
 
 
 class Staged:
-    """An entry under a hidden name, and its open descriptor."""
+    """An entry under a hidden name, and its open descriptor. As a block: it is removed at the end unless it was put in
+    place."""
 
     def __init__(self, dir_fd: int, name: str, fd: int) -> None:
         self.fd = fd
@@ -62,6 +64,15 @@ class Staged:
         os.rmdir(self._name, dir_fd=self._dir_fd)
         self._placed = True
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            self.discard()
+        finally:
+            self.close()
+
     def close(self) -> None:
         """Let go of the entry, whatever its name."""
         os.close(self.fd)
@@ -79,12 +90,12 @@ class Staged:
                 os.unlink(self._name, dir_fd=self._dir_fd)
 
 
-def staged_file(dir_fd: int, mode: int) -> AbstractContextManager[Staged]:
+def staged_file(dir_fd: int, mode: int) -> Staged:
     """A new file in the directory. It is removed at the end of the block unless it was put in place."""
     return _owned(dir_fd, lambda name: os.open(name, _NEW_FILE, mode, dir_fd=dir_fd))
 
 
-def staged_directory(dir_fd: int, mode: int) -> AbstractContextManager[Staged]:
+def staged_directory(dir_fd: int, mode: int) -> Staged:
     """A new directory in the directory. It is removed at the end of the block unless it was put in place."""
 
     def make(name: str) -> int:
@@ -107,15 +118,9 @@ def set_aside(dir_fd: int, name: str) -> Staged:
     return Staged(dir_fd, hidden, fd)
 
 
-@contextmanager
-def _owned(dir_fd: int, make: Callable[[str], int]) -> Generator[Staged]:
+def _owned(dir_fd: int, make: Callable[[str], int]) -> Staged:
     name, fd = _made(make)
-    staged = Staged(dir_fd, name, fd)
-    try:
-        yield staged
-    finally:
-        staged.discard()
-        staged.close()
+    return Staged(dir_fd, name, fd)
 
 
 def _made(make: Callable[[str], int]) -> tuple[str, int]:
