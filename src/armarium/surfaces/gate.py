@@ -28,6 +28,8 @@ from armarium.surfaces.origins import AllowedOrigins, names_loopback
 from armarium.surfaces.refusals import Refused, in_json_rpc, respond
 
 _BODY_SILENCE_S = 30.0
+_SLOWEST_BYTES_PER_S = 64 * 1024
+"""A body that comes more slowly is given up: it counts against what all callers may send."""
 _PACED_S = 1.0
 """How long a request may wait for its turn. A caller that waits for each answer is slowed down and never refused."""
 _ROOM_S = 30.0
@@ -226,7 +228,7 @@ class Gate:
         # Without a length it may become as long as any.
         expected = int(declared) if declared.isdigit() else self._max_body_bytes * (b"transfer-encoding" in headers)
         if expected <= _UNCOUNTED_BYTES:
-            return Admitted(caller, await self._read_body(receive))
+            return Admitted(caller, await self._read_body(receive, expected))
         held: Held | None = None
         with anyio.move_on_after(_ROOM_S):
             held = await self._bodies.acquire(self._counted_as(caller, headers), expected)
@@ -234,7 +236,7 @@ class Gate:
             message = "too many large requests of yours are on their way"
             raise Refused(429, message, {"retry-after": "1"}, reason=TooManyCalls.code, retryable=True)
         try:
-            admitted = Admitted(caller, await self._read_body(receive))
+            admitted = Admitted(caller, await self._read_body(receive, expected))
         except BaseException:
             held.release()
             raise
@@ -242,12 +244,13 @@ class Gate:
         held.release_with([admitted])
         return admitted
 
-    async def _read_body(self, receive: Receive) -> bytes:
+    async def _read_body(self, receive: Receive, expected: int) -> bytes:
         parts: list[bytes] = []
         size = 0
+        deadline = anyio.current_time() + _BODY_SILENCE_S + expected / _SLOWEST_BYTES_PER_S
         while True:
             try:
-                with anyio.fail_after(_BODY_SILENCE_S):
+                with anyio.fail_after(min(_BODY_SILENCE_S, deadline - anyio.current_time())):
                     event = await receive()
             except TimeoutError:
                 raise Refused(408, "the rest of the body did not arrive", {"connection": "close"}) from None

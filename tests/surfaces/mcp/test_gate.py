@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator
 from typing import Any
 
 import anyio
+import anyio.abc
 import httpx
 import pytest
 from fixture_capability import ALICE_KEY, BOB_KEY, build
@@ -231,6 +232,29 @@ async def test_a_body_that_stops_arriving_is_given_up(guarded: str, monkeypatch:
         await stream.send(head.encode())
         with anyio.fail_after(10):
             answer = await stream.receive()
+    assert answer.startswith(b"HTTP/1.1 408 ")
+
+
+async def test_a_body_that_trickles_is_given_up(guarded: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gate_module, "_BODY_SILENCE_S", 0.5)
+    host, port = guarded.removeprefix("http://").split(":")
+    head = (
+        f"POST /mcp HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {ALICE_KEY}\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {MAX_BODY_BYTES}\r\n\r\n"
+    )
+
+    async def trickle(stream: anyio.abc.SocketStream) -> None:
+        with contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+            while True:
+                await stream.send(b" ")
+                await anyio.sleep(0.01)
+
+    async with await anyio.connect_tcp(host, int(port)) as stream, anyio.create_task_group() as tasks:
+        await stream.send(head.encode())
+        tasks.start_soon(trickle, stream)
+        with anyio.fail_after(60):
+            answer = await stream.receive()
+        tasks.cancel_scope.cancel()
     assert answer.startswith(b"HTTP/1.1 408 ")
 
 

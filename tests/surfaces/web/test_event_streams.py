@@ -269,6 +269,15 @@ async def test_there_are_no_more_listeners_than_may_be(
         assert (answer.status_code, answer.json()["code"], answer.headers["retry-after"]) == (503, "UNAVAILABLE", "30")
 
 
+async def test_one_caller_does_not_take_the_places_of_the_others(
+    server: Demo, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(events_module, "_MOST_OF_ONE", 1)
+    async with listening(address), listening(address, STAFF_KEY), caller_of(server.app) as client:
+        answer = await client.get("/api/events")
+    assert (answer.status_code, answer.json()["code"]) == (429, "TOO_MANY_CALLS")
+
+
 @pytest.mark.parametrize("way", ["a stream", "a socket"])
 async def test_who_does_not_keep_up_is_dropped_and_nobody_waits_for_them(
     server: Demo, address: str, way: str, caplog: pytest.LogCaptureFixture

@@ -13,8 +13,9 @@ from starlette.routing import BaseRoute, WebSocketRoute
 from starlette.routing import Route as Address
 from starlette.types import Message, Receive, Scope, Send
 
+from armarium.foundation.errors import TooManyCalls
 from armarium.foundation.events import Events, PublicEvent
-from armarium.foundation.identity import Principal
+from armarium.foundation.identity import ANYONE, Principal
 from armarium.surfaces.gate import Gate
 from armarium.surfaces.refusals import Refused
 from armarium.surfaces.web.answering import Answering, in_plain_json, wrong_method
@@ -25,6 +26,8 @@ _log = logging.getLogger(__name__)
 _KEEP_ALIVE_S = 15.0
 _FAREWELL_S = 1.0
 _MOST_LISTENERS = 1000
+_MOST_OF_ONE = 100
+"""Connections of one caller that listen."""
 _MOST_WAITING = 64
 _PROTOCOL = "armarium.events"
 _HEADERS = [(b"content-type", b"text/event-stream"), (b"x-accel-buffering", b"no")]
@@ -52,10 +55,14 @@ class EventStreams:
         """Ask everybody to go, so that a shutdown need not wait for them."""
         self._closing.set()
 
-    def check_room(self) -> None:
-        """Raise `Refused` when there are too many already."""
+    def check_room(self, principal: Principal) -> None:
+        """Raise `Refused` when there are too many already, of all callers or of this one."""
         if len(self._listeners) >= _MOST_LISTENERS or self._closing.is_set():
             raise Refused(503, "too many listeners; try again later", {"retry-after": "30"})
+        # Without keys everybody is the same caller.
+        if principal is not ANYONE and sum(each.principal == principal for each in self._listeners) >= _MOST_OF_ONE:
+            message = "too many of your connections listen already; close one"
+            raise Refused(429, message, {"retry-after": "30"}, reason=TooManyCalls.code, retryable=True)
 
     @contextmanager
     def heard_by(self, principal: Principal) -> Generator[_Listener]:
@@ -83,7 +90,7 @@ class _Listener:
     """What waits for one listener."""
 
     def __init__(self, principal: Principal) -> None:
-        self._principal = principal
+        self.principal = principal
         self._waiting: deque[News] = deque()
         self._news = anyio.Event()
         self.dropped = anyio.Event()
@@ -91,10 +98,10 @@ class _Listener:
 
     async def offer(self, event: PublicEvent) -> None:
         """Put an event where the listener will find it, if it is for them."""
-        if not event.is_for(self._principal) or self.dropped.is_set():
+        if not event.is_for(self.principal) or self.dropped.is_set():
             return
         if len(self._waiting) >= _MOST_WAITING:
-            _log.warning("a listener was too slow and is dropped", extra={"principal": self._principal.username})
+            _log.warning("a listener was too slow and is dropped", extra={"principal": self.principal.username})
             self._waiting.clear()
             self.dropped.set()
             return
@@ -122,7 +129,7 @@ class _ServerSentEvents(Answering):
         caller = await self.gate.admit_reader(scope)
         if scope["method"] != "GET":
             raise wrong_method(("GET",))
-        self._streams.check_room()
+        self._streams.check_room(caller.principal)
 
         async def say(news: News | None) -> None:
             await send({"type": "http.response.body", "body": _in_lines(news), "more_body": True})
@@ -147,7 +154,7 @@ class _EventSocket:
         await receive()  # the wish to connect
         try:
             caller = await self._gate.admit_socket(scope)
-            self._streams.check_room()
+            self._streams.check_room(caller.principal)
         except Refused as refusal:
             await self._gate.turn_away(refusal, scope, _instead_of_a_socket(send), in_plain_json)
             return
