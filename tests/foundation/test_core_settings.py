@@ -28,6 +28,7 @@ class Ledger(Section):
     """A section that only its file may fill."""
 
     from_file_only: ClassVar[bool] = True
+    known_as: ClassVar[str | None] = "books.ledger"
     ink: str = "blue"
 
 
@@ -119,6 +120,7 @@ def test_durations_are_written_back_as_a_person_would(seconds: float | None, wri
         ("colours: {wal: red}", "unknown setting `colours.wal`", "did you mean `wall`?"),
         ("colours: {shades: [{nam: x}]}", "`colours.shades.0.name` is required", None),
         ("colours: {shades: [{name: x, dept: 1}]}", "unknown setting `colours.shades.0.dept`", "did you mean `depth`?"),
+        ("books: {ledger: {ink: red}}", "unknown setting `books`", "`books.ledger.NAME` is `ledger.NAME` here"),
         ("audit: {zzz: 1}", "unknown setting `audit.zzz`", "known here: file, enabled, retention_days"),
         ("server: {port: 70000}", "`server.port`: Input should be less than or equal to 65535", None),
         ("server: {port: many}", "`server.port`: Input should be a valid integer", None),

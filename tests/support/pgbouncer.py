@@ -19,7 +19,7 @@ _PATIENCE_S = 20.0
 
 
 @contextmanager
-def running_pgbouncer(dsn: str, *, sessions: int, ignored: str = "") -> Iterator[str]:
+def running_pgbouncer(dsn: str, *, sessions: int, mode: str = "transaction", ignored: str = "") -> Iterator[str]:
     """The address of a pooler with so many sessions of the database at `dsn`, which listens on a socket."""
     assert PROGRAM is not None
     host = parse_qs(urlsplit(dsn).query)["host"][0]
@@ -33,7 +33,7 @@ def running_pgbouncer(dsn: str, *, sessions: int, ignored: str = "") -> Iterator
         f"listen_port = {port}",
         "unix_socket_dir =",
         "auth_type = any",
-        "pool_mode = transaction",
+        f"pool_mode = {mode}",
         f"default_pool_size = {sessions}",
         "max_client_conn = 500",
         *([f"ignore_startup_parameters = {ignored}"] if ignored else []),

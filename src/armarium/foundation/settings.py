@@ -27,6 +27,8 @@ class Section(BaseModel):
 
     from_file_only: ClassVar[bool] = False
     """Whether variables of the environment may not speak for this section."""
+    known_as: ClassVar[str | None] = None
+    """The dotted name that other documents have for this section. An error about it says where the settings stand."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
@@ -295,9 +297,20 @@ def _hint(model: type[BaseModel], error: ErrorDetails) -> str | None:
     if error["type"] != "extra_forbidden":
         return None
     *parents, unknown = error["loc"]
+    if not parents and (moved := _sections_known_as(model, str(unknown))):
+        return moved
     known = _setting_names(model, parents)
     near = difflib.get_close_matches(str(unknown), known, n=1)
     return f"did you mean `{near[0]}`?" if near else f"known here: {', '.join(known)}"
+
+
+def _sections_known_as(model: type[BaseModel], first: str) -> str | None:
+    """Where the settings stand that others write below the name `first`."""
+    for name in model.model_fields:
+        section = _section_named(model, name)
+        if section is not None and section.known_as is not None and section.known_as.split(".")[0] == first:
+            return f"`{section.known_as}.NAME` is `{name}.NAME` here"
+    return None
 
 
 def _setting_names(model: type[BaseModel], path: list[int | str]) -> list[str]:

@@ -17,6 +17,7 @@ from store_calls import Files
 
 from armarium.capabilities.store.connections import connect
 from armarium.capabilities.store.database import Database
+from armarium.capabilities.store.errors import DatabaseUnavailable
 from armarium.capabilities.store.examine import examine
 from armarium.capabilities.store.migrate import migrate
 from armarium.capabilities.store.pooler import is_pooled
@@ -51,6 +52,15 @@ async def servers(pooled_dsn: str) -> AsyncGenerator[list[Database]]:
             stack.push_async_callback(database.aclose)
             opened.append(database)
         yield opened
+
+
+async def test_a_pooler_without_transactions_is_refused_with_what_to_do(store_dsn: str) -> None:
+    with (
+        running_pgbouncer(store_dsn, sessions=SESSIONS, mode="statement") as dsn,
+        pytest.raises(DatabaseUnavailable) as refused,
+    ):
+        await connect(dsn, size=2, timeout_s=60)
+    assert "pool_mode = transaction" in (refused.value.hint or "")
 
 
 async def test_a_pooler_is_found_and_a_database_is_not_taken_for_one(pooled_dsn: str, store_dsn: str) -> None:

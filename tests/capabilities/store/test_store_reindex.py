@@ -161,6 +161,16 @@ async def test_another_model_of_the_same_length_is_told_at_every_start_until_the
     assert await warnings() == []
 
 
+@pytest.mark.parametrize(
+    ("rerank", "is_told"), [({"model": "mine"}, True), ({"model": "mine", "enabled": False}, False), ({}, False)]
+)
+async def test_a_reranker_that_is_described_and_not_switched_on_is_told_at_the_start(
+    empty_dsn: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, rerank: dict[str, Any], is_told: bool
+) -> None:
+    async with open_store(settings_for(empty_dsn, search={"rerank": rerank}), tmp_path, Metrics().registry):
+        assert ("a reranker is configured and off" in caplog.text) is is_told
+
+
 async def test_who_would_make_vectors_of_the_old_length_must_stop_first(empty_dsn: str, tmp_path: Path) -> None:
     await with_indexed_files(empty_dsn, tmp_path)
     other = StoreChores(settings_for(empty_dsn, **OTHER_MODEL), tmp_path)

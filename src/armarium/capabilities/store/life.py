@@ -123,6 +123,9 @@ async def open_workshop(
         parts.push_async_callback(database.aclose)
         await migrate(pool, dimensions=settings.dimensions)
         models = StoreModels(settings.embedding, settings.search.rerank)
+        if settings.search.rerank.is_forgotten:
+            hint = "set store.search.rerank.enabled: true to use it, or false to confirm that it is off"
+            _log.warning("a reranker is configured and off", extra={"hint": hint})
         if settings.search.enabled and (other := await other_model_of_vectors(pool, models.model)):
             facts = {"made_with": other, "model": models.model, "hint": "run: armarium store reindex"}
             _log.warning("the vectors of the index are another model's; they are not found by meaning", extra=facts)

@@ -6,6 +6,8 @@ from typing import Any, cast
 
 import asyncpg  # pyright: ignore[reportMissingTypeStubs] it has none
 
+from armarium.capabilities.store.errors import DatabaseUnavailable
+
 APPLICATION = "armarium"
 """The name under which the database knows our connections."""
 
@@ -28,5 +30,14 @@ async def is_pooled(dsn: str, timeout_s: float) -> bool:
         # In a transaction, which a pooler leaves with one session from beginning to end.
         async with connection.transaction():
             return await connection.fetchval("SELECT pg_backend_pid()") != connection.get_server_pid()
+    except asyncpg.ConnectionDoesNotExistError as error:
+        # What the pooler says before it hangs up; the database itself never says this.
+        if not isinstance(error.__cause__, asyncpg.ProtocolViolationError):
+            raise
+        raise DatabaseUnavailable(
+            "the pooler in front of the database allows no transactions",
+            hint="set `pool_mode = transaction` or `pool_mode = session` in PgBouncer",
+            private={"error": str(error)},
+        ) from error
     finally:
         connection.terminate()

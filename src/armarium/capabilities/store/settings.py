@@ -36,6 +36,11 @@ class RerankSettings(Section):
     timeout_ms: int = Field(default=3000, gt=0)
     """How long a search waits for it before it does without."""
 
+    @property
+    def is_forgotten(self) -> bool:
+        """Whether a reranker is described, and nothing says whether it is on."""
+        return bool(self.model_fields_set) and "enabled" not in self.model_fields_set
+
 
 class FallbackSettings(Section):
     """How the two ways of searching are weighed when no reranker decides. The defaults are the best over four judged
@@ -146,6 +151,7 @@ class StoreSettings(Section):
     """Files kept for many callers in PostgreSQL. Only the file of settings counts here, never the environment."""
 
     from_file_only: ClassVar[bool] = True
+    known_as: ClassVar[str | None] = "settings.mcp.files"
 
     dsn: SecretStr | None = None
     """Address of a PostgreSQL 15 or newer with pgvector. Without it, one is started here for this server."""
