@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import sys
 import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -65,6 +66,17 @@ async def opened(size: int) -> AsyncGenerator[Pool]:
         for thread in pool.close():
             thread.join(FAR_S)
             assert not thread.is_alive()
+
+
+async def test_threads_switch_more_often_only_while_there_is_long_work() -> None:
+    usual_s = sys.getswitchinterval()
+    workers = Workers([], [], confine="off")
+    assert sys.getswitchinterval() == usual_s
+    assert await workers.search("one", sys.getswitchinterval) < usual_s
+    with pytest.raises(ZeroDivisionError):
+        await workers.long("one", lambda: 1 // 0)
+    assert await workers.run("one", sys.getswitchinterval) == usual_s
+    assert workers.close()
 
 
 async def test_a_caller_with_many_jobs_leaves_threads_for_the_next_callers() -> None:

@@ -7,8 +7,8 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Literal, TypeVar
 
 import anyio
@@ -29,8 +29,8 @@ _SEARCH_NICENESS = 5
 """Lower priority than the event loop has. Beside 50 long calls of 50 callers on two cores this halved what a short call
 takes."""
 _SWITCH_S = 0.001
-"""How long a thread in Python code keeps the others waiting. By default five times as long, and a short call waits
-several times."""
+"""How long a thread in Python code keeps the others waiting while there is long work. By default five times as long,
+and a short call waits several times."""
 _PARTING_S = 0.5
 _FINISHING_S = 3.0
 """How long a change may go on after its caller has left; a disk that takes longer is probably dead."""
@@ -44,7 +44,8 @@ class Workers:
     ) -> None:
         self.confined = confine == "auto" and landlock.supported_abi() > 0
         self._retired: list[Pool] = []
-        sys.setswitchinterval(min(_SWITCH_S, sys.getswitchinterval()))
+        self._busy = 0
+        self._usual_switch_s = sys.getswitchinterval()
         self._start(writable, readable)
 
     def _start(self, writable: Sequence[ConfinedRoot], readable: Sequence[ConfinedRoot]) -> None:
@@ -70,6 +71,25 @@ class Workers:
                 pool.retire()
             self._start(writable, readable)
 
+    @contextmanager
+    def _sharing(self) -> Generator[None]:
+        """While long work waits or runs, threads switch more often. Otherwise every hand-over would cost half as much
+        again."""
+        self._busy += 1
+        sys.setswitchinterval(min(_SWITCH_S, self._usual_switch_s))
+        try:
+            yield
+        finally:
+            self._busy -= 1
+            if not self._busy:
+                sys.setswitchinterval(self._usual_switch_s)
+
+    async def _submit_long(
+        self, pool: Pool, caller: str, work: Callable[..., ResultT], arguments: tuple[object, ...] = ()
+    ) -> ResultT:
+        with self._sharing():
+            return await pool.submit(caller, work, arguments)
+
     def _pools(self) -> tuple[Pool, ...]:
         return self._short, self._change, self._long, self._search
 
@@ -78,29 +98,30 @@ class Workers:
         try:
             return await self._short.submit(caller, work, arguments)
         except LongWork:
-            return await self._long.submit(caller, work, arguments)
+            return await self._submit_long(self._long, caller, work, arguments)
 
     async def long(self, caller: str, work: Callable[..., ResultT], *arguments: object) -> ResultT:
         """Run work that may take minutes."""
-        return await self._long.submit(caller, work, arguments)
+        return await self._submit_long(self._long, caller, work, arguments)
 
     async def transfer(self, caller: str, work: Callable[[], ResultT]) -> ResultT:
         """Run a copy or a move: of a small file it is short, otherwise it says that it is not."""
         try:
             return await self._change.submit(caller, work)
         except LongWork:
-            return await self._long.submit(caller, work)
+            return await self._submit_long(self._long, caller, work)
 
     async def search(self, caller: str, work: Callable[..., ResultT], *arguments: object) -> ResultT:
         """Run a search, which may take minutes."""
-        return await self._search.submit(caller, work, arguments)
+        return await self._submit_long(self._search, caller, work, arguments)
 
     async def change(self, caller: str, work: Callable[[], ResultT]) -> ResultT:
         """Run work that changes a file. Once begun it is waited for, so that its caller can tell of it."""
         try:
             return await _finished(self._change.submit(caller, work))
         except LongWork:
-            return await _finished(self._long.submit(caller, work))
+            with self._sharing():
+                return await _finished(self._long.submit(caller, work))
 
     def close(self) -> bool:
         """Start no work that waits, and let what runs end; False if some of it goes on after a moment."""
