@@ -79,8 +79,10 @@ class GuardedService:
 
     @contextmanager
     def attempt(self) -> Generator[Attempt]:
-        """Ask the service within the block if the attempt is admitted. Whatever ends the block, it counts as it is
-        marked."""
+        """Ask the service within the block if the attempt is admitted, and mark it if it failed.
+
+        A block that is cut short and not marked counts as nothing: nobody knows what the service would have answered.
+        """
         trial = not self._breaker.admits()
         if trial and (self._in_trial or self._breaker.state != "half_open"):
             yield Attempt(admitted=False)
@@ -90,11 +92,10 @@ class GuardedService:
         try:
             yield attempt
         except BaseException:
-            # Nobody knows what it would have answered; the next one tries it.
-            if trial and not attempt.failed:
+            if attempt.failed:
+                self._note(attempt, trial=trial)
+            elif trial:
                 self._in_trial = False
-                raise
-            self._note(attempt, trial=trial)
             raise
         self._note(attempt, trial=trial)
 

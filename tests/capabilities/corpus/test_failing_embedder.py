@@ -142,3 +142,20 @@ def test_a_trial_that_is_cut_short_leaves_the_next_call_to_try() -> None:
         assert attempt.admitted
     with service.attempt() as attempt:
         assert attempt.admitted
+
+
+def test_calls_that_are_cut_short_do_not_count_as_answers() -> None:
+    service = GuardedService(2, 10.0, Clock())
+
+    def give_up() -> None:
+        with service.attempt():
+            raise KeyboardInterrupt
+
+    with service.attempt() as attempt:
+        attempt.failed = True
+    with pytest.raises(KeyboardInterrupt):
+        give_up()
+    with service.attempt() as attempt:
+        attempt.failed = True
+    with service.attempt() as attempt:
+        assert not attempt.admitted
