@@ -47,7 +47,7 @@ bench: $(DEVELOPMENT) $(CLIENTS) ## measure against the peers, into benchmarks/r
 
 soak: $(DEVELOPMENT) $(CLIENTS) ## the long campaigns that `make test` leaves out, and every property test with random examples
 	@scripts/system-deps
-	ARMARIUM_SOAK=1 $(VENV)/bin/pytest -rA -m "soak or hypothesis" $(TESTS)
+	SOAK=1 $(VENV)/bin/pytest -rA -m "soak or hypothesis" $(TESTS)
 
 build: $(DEVELOPMENT) ## wheel and source distribution into dist/
 	$(VENV)/bin/python -m build

@@ -49,6 +49,7 @@ def _later_corpus(directory: Path) -> Path:
     file = directory / "project" / ".dir2mcp" / "meta.sqlite"
     connection = sqlite3.connect(file)
     connection.execute("UPDATE settings SET value = ? WHERE key = 'index_format_version'", (str(LATER),))
+    connection.execute("DELETE FROM settings WHERE key = 'index_format_version#'")
     connection.commit()
     connection.close()
     return file

@@ -277,7 +277,7 @@ def test_forty_mutations_of_the_state_neither_crash_nor_change_results_unnoticed
 def test_a_thousand_mutations_of_the_state_neither_crash_nor_change_results_unnoticed(
     states: States, tmp_path: Path
 ) -> None:
-    seed = int(os.environ.get("ARMARIUM_SEED") or random.SystemRandom().randrange(1 << 32))
+    seed = int(os.environ.get("SOAK_SEED") or random.SystemRandom().randrange(1 << 32))
     campaign(states, tmp_path, seed, IN_SOAK)
 
 

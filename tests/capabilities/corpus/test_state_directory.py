@@ -253,6 +253,7 @@ async def test_what_is_deleted_stays_as_a_tombstone_and_is_never_found(ended: Pa
 def put_other_format(state: Path) -> None:
     database = sqlite3.connect(state / "meta.sqlite")
     database.execute("UPDATE settings SET value = '0' WHERE key = 'index_format_version'")
+    database.execute("DELETE FROM settings WHERE key = 'index_format_version#'")
     database.commit()
     database.close()
 

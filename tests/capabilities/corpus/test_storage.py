@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
@@ -136,6 +137,22 @@ def test_another_format_says_what_to_run(storage: Storage, tmp_path: Path) -> No
     with pytest.raises(IndexVersionMismatch) as refused:
         Storage(tmp_path / "meta.sqlite")
     assert "dir2mcp reindex" in (refused.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE settings SET value = '7' WHERE key = 'index_format_version'",
+        "UPDATE settings SET value = char(0) || char(0) WHERE key LIKE 'index_format_version%'",
+        "DELETE FROM settings WHERE key = 'index_format_version'",
+    ],
+)
+def test_a_damaged_format_is_no_other_format(storage: Storage, tmp_path: Path, damage: str) -> None:
+    storage.close()
+    with closing(sqlite3.connect(tmp_path / "meta.sqlite")) as database, database:
+        database.execute(damage)
+    with pytest.raises(StoreCorrupt):
+        Storage(tmp_path / "meta.sqlite")
 
 
 def test_a_file_that_is_no_database_is_corrupt(tmp_path: Path) -> None:

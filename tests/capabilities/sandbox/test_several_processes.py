@@ -24,7 +24,7 @@ from support.trees import empty, make_tree, picture
 
 pytestmark = pytest.mark.anyio
 
-SOAKING = os.environ.get("ARMARIUM_SOAK") == "1"
+SOAKING = os.environ.get("SOAK") == "1"
 FILES = 60
 KILLS = 150
 DEADLINE_S = 60.0

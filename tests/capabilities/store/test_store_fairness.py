@@ -166,7 +166,7 @@ async def test_writes_of_others_are_found_while_a_crowd_waits(database: Database
 @pytest.mark.timeout(3600)
 @pytest.mark.usefixtures("no_jobs")
 async def test_ten_thousand_waiting_jobs_hold_nobody_up(database: Database, store_dsn: str) -> None:
-    seed = secrets.randbelow(2**32) if os.environ.get("ARMARIUM_SOAK") else 2
+    seed = secrets.randbelow(2**32) if os.environ.get("SOAK") else 2
     print(f"seed {seed}")
     campaign = Campaign(database, store_dsn, seed)
     await run(campaign, crowd=10_000, callers=5, writes=20, kills=20)

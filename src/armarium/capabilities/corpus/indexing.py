@@ -111,6 +111,7 @@ class Upkeep:
         def end() -> None:
             if not self._damage.done():
                 self._damage.set_exception(error)
+                self._damage.exception()  # who waits is told; when something else ends the work first, nobody waits
 
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(end)

@@ -454,6 +454,7 @@ def test_status_tells_of_an_index_that_cannot_be_opened(dir2mcp: CommandLine, pr
     store = project / ".dir2mcp/meta.sqlite"
     with closing(sqlite3.connect(store)) as database, database:
         database.execute("UPDATE settings SET value = '0' WHERE key = 'index_format_version'")
+        database.execute("DELETE FROM settings WHERE key = 'index_format_version#'")
     _refuse(dir2mcp, "INDEX_VERSION_MISMATCH", "status", "up")
     assert dir2mcp("reindex").code == 0
     whole = store.read_bytes()

@@ -81,8 +81,11 @@ class Database:
                 self.put_setting("protocol_version", PROTOCOL_VERSION)
                 for tally in (DOCUMENTS_TALLY, PASSAGES_TALLY):
                     self.put_setting(tally, "0")
-        rows = self.read_latest("get_setting", (_FORMAT_KEY,))
-        found = rows[0][0] if rows else None
+        settings: dict[str, str] = dict(self.read_latest("get_checked_setting", (_FORMAT_KEY, _FORMAT_KEY + _CHECK_OF)))
+        found = settings.get(_FORMAT_KEY)
+        was_ours = settings.get(_FORMAT_KEY + _CHECK_OF) == setting_check(_FORMAT_KEY, FORMAT_VERSION)
+        if found is None or not found.isdecimal() or (was_ours and found != FORMAT_VERSION):
+            raise damaged(f"the setting {_FORMAT_KEY}")
         self.checked = found != _WITHOUT_CHECKS
         if not self.checked and not self._read_only:
             with self.transaction():
@@ -90,7 +93,7 @@ class Database:
                 self.put_setting(_FORMAT_KEY, FORMAT_VERSION)
             self.checked = True
         elif self.checked and found != FORMAT_VERSION:
-            newer = found is not None and found.isdecimal() and int(found) > int(FORMAT_VERSION)
+            newer = int(found) > int(FORMAT_VERSION)
             raise IndexVersionMismatch(
                 f"the index has format {found}, this version reads {FORMAT_VERSION}",
                 hint="use the newer version that made it, or run: dir2mcp reindex" if newer else "run: dir2mcp reindex",
