@@ -10,6 +10,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from armarium.capabilities.corpus.ingest import worker_process
@@ -20,7 +21,7 @@ from armarium.capabilities.corpus.ingest.worker_process import Patience, WorkerS
 from armarium.capabilities.corpus.settings import IngestSettings
 from armarium.foundation.files.confine import ConfinedRoot
 from armarium.foundation.process_isolation import Isolation, available_isolation
-from support.open_corpus import OpenCorpus
+from support.open_corpus import OpenCorpus, found
 
 CANARY = "canary-5f1c0c9e"
 IMPATIENT = Patience(cpu_s=2.0, cpu_s_per_megabyte=0.0, wall_factor=2.0)
@@ -143,6 +144,21 @@ def test_files_behind_one_that_never_ends_go_to_other_workers(root: Path, taken_
         assert done.wait(120)
     thread.join(30)
     assert sorted(each.rel_path for each in outcomes if isinstance(each, Prepared)) == others
+
+
+async def test_other_files_are_found_while_one_takes_its_time(root: Path, taken_over: None) -> None:
+    names = [f"{number:02}.md" for number in range(12)]
+    for name in names:
+        (root / name).write_text(f"# {name}\n\nThe lamp is lit at dusk.\n")
+    (root / "wait.txt").write_text("x")
+    corpus = OpenCorpus(root)
+    async with corpus.opened(wait=False) as opened:
+        # It is given up after two minutes, long after the test.
+        await corpus.until(lambda: opened.stats()["indexing"]["indexed"] == len(names))
+        assert opened.stats()["indexing"]["running"]
+        with anyio.fail_after(60):
+            while len(await found(opened, "lamp")) < 10:
+                await anyio.sleep(0.05)
 
 
 def test_a_worker_that_computes_for_too_long_is_killed_however_busy_the_machine_is(

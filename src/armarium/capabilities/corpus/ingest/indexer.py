@@ -188,7 +188,7 @@ class Indexer:
         seen: set[str] = set()
         found = discover(self._root, self._rules, self._pulse, self._tell_unnameable)
         wanted = self._changed(found, known, seen, again=again)
-        for outcome in self._preparers.prepare(self._affordable(wanted, recording)):
+        for outcome in self._preparers.prepare(self._affordable(wanted, recording), recording.catch_up):
             self._pulse.beat(0)
             recording.take(outcome)
         self._pulse.beat(0)
@@ -260,7 +260,7 @@ class Indexer:
             for gone in [shown, *self._storage.documents.paths_below(shown)]:
                 if gone not in there and gone.partition(MEMBER_MARK)[0] not in there:
                     recording.bury(gone, forbidden=self._is_hidden(gone))
-        for outcome in self._preparers.prepare(self._affordable(wanted.values(), recording)):
+        for outcome in self._preparers.prepare(self._affordable(wanted.values(), recording), recording.catch_up):
             self._pulse.beat(0)
             recording.take(outcome)
         recording.close()

@@ -7,8 +7,7 @@ import logging
 import queue
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -27,6 +26,7 @@ _BATCH = 32
 _BATCHES_AHEAD = 4
 _MOST_FAILED_STARTS = 3
 _IDLE_S = 30.0
+_LULL_S = 0.2
 _SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 _UNTAKEN_BYTES = 64 * 1024 * 1024
 """Answers that nobody took yet. Above this, workers wait until they are recorded."""
@@ -86,8 +86,11 @@ class Preparers:
         for thread in self._threads:
             thread.start()
 
-    def prepare(self, wanted: Iterable[Wanted]) -> Iterator[Outcome]:
-        """What becomes of each file, as the workers get to it. Each file ends with `Finished`."""
+    def prepare(self, wanted: Iterable[Wanted], on_lull: Callable[[], None] = lambda: None) -> Iterator[Outcome]:
+        """What becomes of each file, as the workers get to it. Each file ends with `Finished`.
+
+        `on_lull` is called, again and again, while there is nothing to hand on: one file can take minutes.
+        """
         run = _Run()
         coming = iter(wanted)
         under_way = 0
@@ -103,13 +106,16 @@ class Preparers:
                     return
                 if self._failed_starts > _MOST_FAILED_STARTS:
                     raise ExtractFailed("no worker process can be started", hint="armarium doctor looks at the set-up")
-                with suppress(queue.Empty):
-                    outcome, size_bytes = run.outcomes.get(timeout=0.2)
-                    yield outcome
-                    if isinstance(outcome, Finished):
-                        under_way -= 1
-                    else:
-                        self._take(run, size_bytes)
+                try:
+                    outcome, size_bytes = run.outcomes.get(timeout=_LULL_S)
+                except queue.Empty:
+                    on_lull()
+                    continue
+                yield outcome
+                if isinstance(outcome, Finished):
+                    under_way -= 1
+                else:
+                    self._take(run, size_bytes)
         finally:
             self._abandon(run)
 

@@ -47,6 +47,7 @@ class Recording:
     _since: float = field(default_factory=time.monotonic)
     _committed_at: float = field(default_factory=time.monotonic)
     _commit_every_s: float = _FIRST_COMMIT_S
+    _is_uncommitted: bool = False
     _members: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
     _holds_forbidden: bool = False
 
@@ -63,6 +64,11 @@ class Recording:
             or time.monotonic() - self._since >= _TRANSACTION_S
         ):
             self._flush()
+
+    def catch_up(self) -> None:
+        """Record what waits, because nothing follows for now; what is due to be found is found."""
+        self._flush()
+        self._commit_if_due()
 
     def refuse(self, rel_path: str, budget: StateBudget) -> None:
         """A file is not even read, because nothing more may be added."""
@@ -128,14 +134,18 @@ class Recording:
                 self.index.put(outcome, recorded)
             if isinstance(outcome, Prepared) and outcome.secrets and not outcome.container:
                 self._tell_secrets(outcome.rel_path, outcome.secrets)
-        now = time.monotonic()
-        if now - self._committed_at >= self._commit_every_s:
+        self._is_uncommitted = True
+        self._commit_if_due()
+        for gone in self._left_out(outcomes):
+            self.bury(gone)
+
+    def _commit_if_due(self) -> None:
+        if self._is_uncommitted and time.monotonic() - self._committed_at >= self._commit_every_s:
             self.index.commit_words()
+            self._is_uncommitted = False
             self._committed_at = time.monotonic()
             self._commit_every_s = min(self._commit_every_s * 2, _SLOWEST_COMMIT_S)
             self.on_recorded()
-        for gone in self._left_out(outcomes):
-            self.bury(gone)
 
     def _record(self, changes: Changes, outcome: Outcome) -> Recorded | None:
         match outcome:
