@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -103,7 +104,7 @@ class Files:
         assert result.get("isError") is True, result["structuredContent"]
         envelope = result["structuredContent"]
         assert set(envelope) - {"retry_after_ms"} == {"code", "message", "retryable"}
-        assert result["content"][0]["text"].startswith(envelope["message"])
+        assert json.loads(result["content"][0]["text"]).items() >= envelope.items()
         return envelope["code"]
 
     async def put(self, *paths: str, content: str = "x", project: str = "p") -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -51,10 +52,12 @@ async def test_a_read_file_comes_as_it_is_and_what_is_known_of_it_behind(files: 
     assert facts["text"] == '{"content_encoding":"utf-8","offset":0,"end":4,"size":4,"version":1}'
 
 
-async def test_a_hint_is_told_to_whoever_reads_text(files: Files) -> None:
+async def test_whoever_reads_text_is_told_the_code_and_a_hint(files: Files) -> None:
     refused = await files.result("read", path="/a")
     assert refused["structuredContent"] == {"code": "NOT_FOUND", "message": "no file has this path", "retryable": False}
-    assert refused["content"][0]["text"].endswith("hint: list the directory above it with file_list")
+    hint = {"hint": "list the directory above it with file_list"}
+    (block,) = refused["content"]
+    assert json.loads(block["text"]) == refused["structuredContent"] | hint
 
 
 @pytest.mark.parametrize(

@@ -159,6 +159,12 @@ def _render(error: ArmariumError) -> Json:
     return body if wait_ms is None else body | {"retry_after_ms": wait_ms}
 
 
+def _as_text(error: ArmariumError) -> str:
+    """The same for whoever reads only text, and what to do next."""
+    body = _render(error)
+    return orjson.dumps(body | {"hint": error.hint} if error.hint else body).decode()
+
+
 STORE_ERRORS = ErrorStyle(
     _render,
     {
@@ -171,5 +177,6 @@ STORE_ERRORS = ErrorStyle(
         },
         "required": ["code", "message", "retryable"],
     },
+    text=_as_text,
     translate=_contract_error,
 )
