@@ -36,6 +36,7 @@ class Hostile:
         self.tools = list(_TOOLS)
         self.cancelled: list[int] = []
         self.calls = 0
+        self.unanswered = 0
         self.sessions: set[str] = set()
 
     def answer(self, message: Json, send: Send) -> Json | None:
@@ -70,6 +71,7 @@ class Hostile:
             time.sleep(given["seconds"])
             return self._said(request_id, {"slept": given["seconds"]})
         if name == "never":
+            self.unanswered += 1
             return None
         if name == "garbage":
             self.emit_raw(b'{"jsonrpc": "2.0", "id": oops]\n')
@@ -112,8 +114,8 @@ class Hostile:
             return self._said(request_id, {"pid": subprocess.Popen(["sleep", "600"]).pid})
         if name == "facts":
             print(f"asked for facts with {given.get('note')}", file=sys.stderr, flush=True)
-            facts = {"calls": self.calls, "cancelled": self.cancelled, "pid": os.getpid(), "env": dict(os.environ)}
-            return self._said(request_id, facts)
+            seen = {"calls": self.calls, "unanswered": self.unanswered, "cancelled": self.cancelled}
+            return self._said(request_id, {**seen, "pid": os.getpid(), "env": dict(os.environ)})
         return self._error(request_id, -32602, "no such tool")
 
     def _said(self, request_id: int, structured: Json) -> Json:

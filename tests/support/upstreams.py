@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -20,8 +21,9 @@ from armarium.capabilities.gateway.upstreams.upstream import Upstream
 PATIENCE_S = 60.0
 SHORT_S = 0.3
 """A deadline for what never answers."""
-SLOW_S = 1.5
-"""A deadline for a call that is not answered by a server that is well: it leaves time for a ping."""
+SLOW_S = 4.0
+"""A deadline for a call that is not answered by a server that is well: half of it is left for a ping's answer, which
+has to come also when the machine is busy."""
 HOSTILE = Path(__file__).with_name("hostile_upstream.py")
 
 LIMITS = UpstreamLimits(connect_timeout_s=PATIENCE_S, call_timeout_s=PATIENCE_S, max_answer_bytes=1_000_000)
@@ -73,11 +75,38 @@ def with_timeouts(spec: ServerSpec, **timeouts: float) -> ServerSpec:
     return ServerSpec(spec.name, spec.kind, spec.transport, timeouts=Timeouts(**timeouts))
 
 
+async def run_out_of_time_to_start(upstream: Upstream) -> None:
+    """Let the time pass that the connection, which is being opened, has left; a test then needs no short limit."""
+    connection = upstream._link.connection  # pyright: ignore[reportPrivateUsage] only the clock could do it otherwise
+    assert connection is not None
+    with anyio.fail_after(PATIENCE_S):
+        while (patience := connection._patience) is None:  # pyright: ignore[reportPrivateUsage] as above
+            await anyio.sleep(0.01)
+    patience.deadline = anyio.current_time()
+
+
 async def until(condition: Callable[[], bool]) -> None:
     """Wait for a condition that something else brings about."""
     with anyio.fail_after(PATIENCE_S):
         while not condition():
             await anyio.sleep(0.01)
+
+
+async def freeze(pid: int) -> None:
+    """Stop a whole process, as one that hangs for good; it can be continued.
+
+    The signal is on its way when `kill` returns: on a busy machine a thread may answer a request before it stops.
+    """
+    os.kill(pid, signal.SIGSTOP)
+    await until(lambda: all(_state(stat) == "T" for stat in Path(f"/proc/{pid}/task").glob("*/stat")))
+
+
+def _state(stat: Path) -> str:
+    try:
+        return stat.read_text().rpartition(") ")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        # A thread that ended meanwhile; the next look is without it.
+        return "X"
 
 
 def is_running(pid: int) -> bool:

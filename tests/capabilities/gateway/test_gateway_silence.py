@@ -11,6 +11,7 @@ import anyio
 import pytest
 
 from armarium.capabilities.gateway.errors import GatewayError, UpstreamTimeout, UpstreamUnavailable
+from armarium.capabilities.gateway.upstreams import pulse
 from armarium.capabilities.gateway.upstreams.answers import UpstreamHealth
 from armarium.capabilities.gateway.upstreams.upstream import Upstream
 from support.upstreams import (
@@ -18,18 +19,25 @@ from support.upstreams import (
     PATIENCE_S,
     SHORT_S,
     SLOW_S,
+    freeze,
     hostile,
     hostile_address,
     hostile_process,
     is_running,
+    run_out_of_time_to_start,
     served,
     until,
-    with_timeouts,
 )
 
 TRANSPORTS = ["stdio", "http", "events"]
 LONG_BREAK = replace(LIMITS, breaker_open_s=10 * PATIENCE_S)
 SHORT_BREAK = replace(LIMITS, breaker_open_s=SHORT_S)
+
+
+@pytest.fixture
+def pings_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However late a busy machine sends it, a ping counts; `test_gateway_pulse.py` is about those that go out late."""
+    monkeypatch.setattr(pulse, "_NEARLY", 0.0)
 
 
 async def pid_of(upstream: Upstream) -> int:
@@ -39,10 +47,10 @@ async def pid_of(upstream: Upstream) -> int:
     return result.structured["pid"]
 
 
-async def freeze(upstream: Upstream) -> int:
-    """Stop the whole process, as one that hangs for good; it can be continued."""
+async def frozen_pid(upstream: Upstream) -> int:
+    """The server's process, which from now on hangs."""
     pid = await pid_of(upstream)
-    os.kill(pid, signal.SIGSTOP)
+    await freeze(pid)
     return pid
 
 
@@ -50,10 +58,11 @@ async def works(upstream: Upstream) -> None:
     assert (await upstream.call("echo", {"still": "here"})).structured == {"still": "here"}
 
 
+@pytest.mark.usefixtures("pings_in_time")
 @pytest.mark.parametrize("transport", TRANSPORTS)
 async def test_a_server_that_hangs_costs_its_deadline_once_and_then_nothing(transport: str) -> None:
     async with hostile(transport) as spec, served(spec, LONG_BREAK) as upstream:
-        pid = await freeze(upstream)
+        pid = await frozen_pid(upstream)
         try:
             with pytest.raises(UpstreamTimeout):
                 await upstream.call("echo", {}, timeout_s=SHORT_S)
@@ -80,6 +89,7 @@ async def test_slow_calls_cost_their_own_callers_alone(transport: str) -> None:
         assert (upstream.health().state, upstream.health().connections) == ("ready", 1)
 
 
+@pytest.mark.usefixtures("pings_in_time")
 async def test_a_process_that_hung_is_replaced_after_the_break_and_no_caller_waits_for_that() -> None:
     states: list[str] = []
 
@@ -87,7 +97,7 @@ async def test_a_process_that_hung_is_replaced_after_the_break_and_no_caller_wai
         states.append(health.state)
 
     async with served(hostile_process(), SHORT_BREAK, on_health=note) as upstream:
-        frozen = await freeze(upstream)
+        frozen = await frozen_pid(upstream)
         await timed_out(lambda: upstream.call("echo", {}, timeout_s=SHORT_S))
         calls = upstream.health().calls
         await until(lambda: upstream.health().state == "ready")
@@ -98,25 +108,28 @@ async def test_a_process_that_hung_is_replaced_after_the_break_and_no_caller_wai
         await until(lambda: states == ["connecting", "ready", "open", "ready"])
 
 
+@pytest.mark.usefixtures("pings_in_time")
 async def test_an_address_that_hung_is_used_again_when_it_is_back() -> None:
-    async with hostile_address() as spec:
-        limits = replace(SHORT_BREAK, connect_timeout_s=SHORT_S, ping_s=SHORT_S)
-        async with served(with_timeouts(spec, connect_s=2 * SHORT_S), limits) as upstream:
-            pid = await freeze(upstream)
-            try:
-                await timed_out(lambda: upstream.call("echo", {}, timeout_s=SHORT_S))
-                await until(lambda: upstream.health().connections >= 2 and upstream.health().state == "open")
-                with pytest.raises(UpstreamUnavailable, match="left alone"):
-                    await works(upstream)
-            finally:
-                os.kill(pid, signal.SIGCONT)
-            await until(lambda: upstream.health().state == "ready")
-            await works(upstream)
+    async with hostile_address() as spec, served(spec, SHORT_BREAK) as upstream:
+        pid = await frozen_pid(upstream)
+        try:
+            await timed_out(lambda: upstream.call("echo", {}, timeout_s=SHORT_S))
+            await until(lambda: upstream.health().connections == 2)
+            await run_out_of_time_to_start(upstream)
+            await until(lambda: upstream.health().connections == 3)
+            assert upstream.health().state == "open"
+            with pytest.raises(UpstreamUnavailable, match="left alone"):
+                await works(upstream)
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        await until(lambda: upstream.health().state == "ready")
+        await works(upstream)
 
 
+@pytest.mark.usefixtures("pings_in_time")
 async def test_those_who_waited_for_their_turn_when_it_fell_silent_do_not_try_it_again() -> None:
     async with served(hostile_process(), replace(LONG_BREAK, concurrency=1)) as upstream:
-        await freeze(upstream)
+        await frozen_pid(upstream)
         failures: list[str] = []
 
         async def caller() -> None:
@@ -134,18 +147,20 @@ async def test_those_who_waited_for_their_turn_when_it_fell_silent_do_not_try_it
 
 
 async def test_a_server_that_says_nothing_from_the_start_is_left_alone_even_when_nobody_waited_so_long() -> None:
-    spec = with_timeouts(hostile_process("--silent"), connect_s=3 * SHORT_S)
-    async with served(spec, LONG_BREAK) as upstream:
+    async with served(hostile_process("--silent"), LONG_BREAK) as upstream:
         await timed_out(lambda: upstream.call("echo", {}, timeout_s=SHORT_S))
+        assert upstream.health().state == "connecting"
+        await run_out_of_time_to_start(upstream)
         await until(lambda: upstream.health().state == "open")
         assert (upstream.health().retry_in_s or 0.0) > PATIENCE_S
 
 
+@pytest.mark.usefixtures("pings_in_time")
 async def test_a_server_that_is_no_longer_wanted_is_not_waited_for_until_its_break_ends() -> None:
     with anyio.fail_after(PATIENCE_S):
         async with anyio.create_task_group() as tasks:
             upstream = Upstream(hostile_process(), LONG_BREAK, tasks)
-            await freeze(upstream)
+            await frozen_pid(upstream)
             await timed_out(lambda: upstream.call("echo", {}, timeout_s=SHORT_S))
             await upstream.close()
             assert upstream.health().connections == 1

@@ -50,7 +50,7 @@ class Link:
         self._on_change = on_change
         self._breaker = Breaker(limits.breaker_failures, limits.breaker_open_s, anyio.current_time)
         self._attempts = Attempts(anyio.current_time)
-        self._pulse = Pulse(lambda: self.connection, limits.ping_s, tasks)
+        self._pulse = Pulse(lambda: self.connection, limits.ping_s, tasks, anyio.current_time)
         self._retired: set[Connection] = set()
         self._closing = anyio.Event()
         self._noise = 0

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
-import anyio
 from anyio.abc import TaskGroup
 
 from armarium.capabilities.gateway.upstreams.connection import Connection
@@ -18,10 +17,17 @@ _NEARLY = 0.8
 class Pulse:
     """Of one server. It is taken within the time of the call that waits, so the verdict keeps nobody waiting."""
 
-    def __init__(self, connection: Callable[[], Connection | None], ping_s: float, tasks: TaskGroup) -> None:
+    def __init__(
+        self,
+        connection: Callable[[], Connection | None],
+        ping_s: float,
+        tasks: TaskGroup,
+        now: Callable[[], float],
+    ) -> None:
         self._connection = connection
         self._ping_s = ping_s
         self._tasks = tasks
+        self._now = now
         self._silent: tuple[Connection, float] | None = None
         self._under_way = False
 
@@ -43,7 +49,7 @@ class Pulse:
         if self._silent is None:
             return False
         connection, since = self._silent
-        waited_s = anyio.current_time() - since
+        waited_s = self._now() - since
         return connection is self._connection() and waited_s >= _NEARLY * self._lead_s(deadline_s)
 
     def felt(self) -> None:
@@ -59,7 +65,7 @@ class Pulse:
         if connection is None or not connection.usable or self._under_way:
             return
         self._under_way = True
-        self._silent = connection, anyio.current_time()
+        self._silent = connection, self._now()
         self._tasks.start_soon(self._ping, connection)
 
     async def _ping(self, connection: Connection) -> None:
