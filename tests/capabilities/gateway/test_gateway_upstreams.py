@@ -13,6 +13,7 @@ from typing import Any
 
 import anyio
 import pytest
+from anyio.abc import Process
 
 from armarium.capabilities.gateway.errors import (
     GatewayError,
@@ -488,6 +489,26 @@ async def test_a_cancelled_gateway_leaves_no_process_behind() -> None:
         await until(lambda: len(pids) == 1)
         tasks.cancel_scope.cancel()
     await until(lambda: not is_running(pids[0]))
+
+
+async def test_a_process_whose_time_runs_out_while_it_is_being_started_is_ended_and_collected(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    started: list[Process] = []
+    open_process = anyio.open_process
+
+    async with served(hostile_process("--silent")) as upstream:
+
+        async def opened_late(*command: Any, **options: Any) -> Process:
+            await run_out_of_time_to_start(upstream)
+            started.append(await open_process(*command, **options))
+            return started[0]
+
+        monkeypatch.setattr(anyio, "open_process", opened_late)
+        with pytest.raises(UpstreamTimeout, match="did not start"):
+            await works(upstream)
+        await until(lambda: upstream.health().pid is None)
+        assert [process.returncode is not None for process in started] == [True]
 
 
 async def test_closing_does_not_wait_for_a_server_that_is_still_starting(tmp_path: Path) -> None:

@@ -55,7 +55,12 @@ class ServerProcess:
     async def opened(self, on_end: Callable[[], None]) -> AsyncGenerator[Streams]:
         """Streams to and from a new process; `on_end` is called when it says no more."""
 
-        process = await self._started()
+        # Starting takes a moment and is seen through: the event loop kills a process whose start is cut short, but
+        # nobody waits for its end, nor ends what it started.
+        process: Process | None = None
+        with anyio.CancelScope(shield=True):
+            process = await self._started()
+        assert process is not None, "nobody cancels that scope"
         # No await from here to the task group: a cancellation in between would leave the process behind.
         self.pid = process.pid
         said, heard = anyio.create_memory_object_stream["SessionMessage | Exception"](0)
