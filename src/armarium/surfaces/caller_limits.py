@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import math
 import weakref
 from collections import Counter, deque
@@ -172,7 +173,7 @@ class BytesInFlight:
         """Large messages leave the C library with much free memory. Nobody needs it soon, unless another one comes."""
         self._trim_timer = None
         if not self._total:
-            asyncio.get_running_loop().run_in_executor(None, give_memory_back)
+            asyncio.get_running_loop().run_in_executor(None, _collect)
 
     def _admit_waiting(self) -> None:
         """Admit those that fit, in the order they came; one that does not fit holds up only its own caller."""
@@ -238,3 +239,10 @@ class Held:
 
         for holder in holders:
             weakref.finalize(holder, gone).atexit = False
+
+
+def _collect() -> None:
+    # Calls that waited or failed leave reference cycles that hold whole messages until the collector runs by itself,
+    # which takes as long.
+    gc.collect()
+    give_memory_back()

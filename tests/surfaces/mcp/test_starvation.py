@@ -62,8 +62,8 @@ def deep_arguments(url: str) -> None:
 
 
 def answers_too_large(url: str) -> None:
-    paths = [f"control/{number}.txt" for number in range(8)]
-    assert at_once(4, url, "read_files", paths=paths) <= {"RESPONSE_TOO_LARGE", "TOO_MANY_CALLS"}
+    paths = [f"control/{number}.txt" for number in range(16)]
+    assert at_once(20, url, "read_files", paths=paths) <= {"RESPONSE_TOO_LARGE", "TOO_MANY_CALLS"}
 
 
 def large_answers(url: str) -> None:
@@ -115,7 +115,7 @@ def server(tmp_path: Path) -> Generator[ServerProcess]:
     (root / "control").mkdir(parents=True)
     (root / "two").write_text("ab")
     (root / "large.txt").write_text(("words and more words\n" * 400_000)[: 8 * MIB])
-    for number in range(8):
+    for number in range(16):
         (root / "control" / f"{number}.txt").write_text("\x01" * MIB)
     config = {
         "host": "127.0.0.1",
