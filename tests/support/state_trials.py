@@ -12,7 +12,7 @@ import logging
 import shutil
 import sys
 import traceback
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -50,7 +50,7 @@ class PreparersHere:
         self._root = root
         self._preparation = Preparation(setup.instructions)
 
-    def prepare(self, wanted: Iterable[Wanted]) -> Iterator[Outcome]:
+    def prepare(self, wanted: Iterable[Wanted], on_lull: Callable[[], None]) -> Iterator[Outcome]:
         for each in wanted:
             with self._root.opened_regular(each.rel_path) as (fd, _):
                 for outcome in self._preparation.prepare(fd, each):
