@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
+from pathlib import Path
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from armarium.capabilities.corpus import snippets
 from armarium.capabilities.corpus.snippets import snippet
 
 LONGEST = 600
@@ -55,3 +60,12 @@ def test_whatever_the_passage_is_the_snippet_is_a_piece_of_it_and_short(query: s
     shown = snippet(query, text)
     assert len(shown) <= LONGEST + 4
     assert bare(shown) in text
+
+
+@pytest.mark.parametrize("query", ["to be parsed", "Parser, parse_args and of", "arg"])
+def test_a_long_query_cuts_as_a_short_one_does(query: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = Path(argparse.__file__).read_text()
+    windows = [text[start : start + 2500] for start in range(0, len(text), 2500)]
+    expected = [snippet(query, window) for window in windows]
+    monkeypatch.setattr(snippets, "_FEW_STEMS", 0)
+    assert [snippet(query, window) for window in windows] == expected
