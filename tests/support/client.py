@@ -131,7 +131,7 @@ class RawSession:
             done = http.post(
                 "/mcp", json={"jsonrpc": "2.0", "method": "notifications/initialized"}, headers=session._headers
             )
-            assert done.status_code == 202
+            assert done.status_code == 202, f"{done.status_code} {done.text}"
             yield session
 
     def post(self, body: bytes) -> httpx.Response:

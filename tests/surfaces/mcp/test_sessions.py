@@ -242,7 +242,21 @@ async def test_a_session_nobody_finished_to_open_makes_room_before_any_other(clo
         clock.now += 1000
         for _ in range(20):
             assert (await http.post("/mcp", json=opening())).status_code == 200
+            clock.now += 5
         assert await is_open(http, session)
+
+
+async def test_sessions_that_are_opened_at_once_do_not_close_each_other(clock: Clock) -> None:
+    rig = build(max_sessions_per_caller=3)
+    async with serving(rig.app) as url, http_client(url) as http:
+        old = [await open_session(http) for _ in range(3)]
+        clock.now += 1000
+        begun = [await http.post("/mcp", json=opening()) for _ in range(3)]
+        headers = [
+            session | {"mcp-session-id": answer.headers["mcp-session-id"]}
+            for session, answer in zip(old, begun, strict=False)
+        ]
+        assert [await is_open(http, each) for each in headers] == [True] * 3
 
 
 async def test_a_full_server_closes_a_session_of_whoever_has_the_most() -> None:

@@ -40,6 +40,7 @@ Expiry = Literal["inactivity", "max-lifetime", "evicted"]
 
 _REMEMBERED_EXPIRIES = 10_000
 _MOST_OF_A_HANDSHAKE = 2048
+_HANDSHAKE_S = 2.0
 _MOST_OF_A_NAME = 100
 
 
@@ -280,10 +281,15 @@ class Sessions:
 
 
 def _longest_idle(sessions: Mapping[str, Session]) -> Session | None:
-    """The session that nobody uses for the longest time. One whose handshake was never finished goes before others:
-    nobody speaks in it yet."""
+    """The session that nobody uses for the longest time. One whose handshake was given up goes before others: nobody
+    speaks in it. One whose handshake is under way does not, or several that begin at once would end each other."""
+    given_up = time.monotonic() - _HANDSHAKE_S
     idle = (session for session in sessions.values() if not session.in_use)
-    return min(idle, key=lambda session: (session.connection.initialized.is_set(), session.last_used), default=None)
+    return min(
+        idle,
+        key=lambda session: (session.connection.initialized.is_set() or session.born > given_up, session.last_used),
+        default=None,
+    )
 
 
 def _error_of(told: Any) -> ErrorData:
