@@ -33,8 +33,8 @@ _Place = tuple[int, int, int, str]
 """Index, first byte, end and hash of a passage: when all are the same, its row can stay."""
 
 
-class _MovedMeanwhile(Exception):
-    """Rows that were to stay are gone."""
+class _ChangedMeanwhile(Exception):
+    """Rows that were to stay are gone, or the file is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +167,7 @@ class FileIndex:
             vectors = await vectors_of(scope, {passage.content_hash: passage.chunk.text for passage in reading.added})
             try:
                 return await self._replace(scope, path, reading, vectors, good_enough)
-            except _MovedMeanwhile:
+            except _ChangedMeanwhile:
                 continue
         raise ResourceBusy("others are indexing this file", hint="try again in a moment")
 
@@ -242,7 +242,7 @@ class FileIndex:
                 row["id"]: row for row in rows if row["file_id"] == reading.file_id and _place(row) in reading.staying
             }
             if len(staying) != len(reading.staying):
-                raise _MovedMeanwhile
+                raise _ChangedMeanwhile
             gone = [row["id"] for row in rows if row["id"] not in staying]
             if gone:
                 await connection.execute(_SQL["drop_passages"], tenant, gone)
@@ -255,6 +255,8 @@ class FileIndex:
             embedded = reading.staying_embedded and all(passage.content_hash in vectors for passage in reading.added)
             if embedded:
                 embedded = await self._note_embedded(connection, scope, reading.file_id)
+            if await connection.fetchval(_SQL["hold_file"], tenant, reading.file_id) is None:
+                raise _ChangedMeanwhile
             return Words(new=True, embedded=embedded)
 
     async def _begin(self, connection: Connection, scope: Scope, reading: _Reading, good_enough: Sequence[str]) -> bool:

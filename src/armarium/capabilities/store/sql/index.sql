@@ -100,6 +100,13 @@ vector AS (
 INSERT INTO mcp_file_chunk_bm25 (chunk_id, apikey_hash, project, file_id, tokens, token_count, tokenizer)
 SELECT chunk.id, $1, $2, $4, given.tokens::jsonb, given.token_count, $14 FROM chunk JOIN given USING (chunk_index);
 
+-- name: hold_file
+-- The last statement before the commit. The file cannot be deleted until then, so whoever forgets a deleted file sees its
+-- passages. Only at the end: writers must not wait while passages are written.
+SELECT id FROM mcp_files
+WHERE (apikey_hash = $1) IS TRUE AND id = $2 AND deleted = FALSE
+FOR SHARE;
+
 -- name: passages_without_vectors
 -- Of the file that has this path now. One row without a passage comes back when none lacks its vector and only the note
 -- of that is missing; no row when there is nothing to do.
