@@ -138,13 +138,13 @@ def main(target: Path) -> None:
     (PLACE / "armarium.yaml").write_text(SETTINGS.format(port=port))
     server = subprocess.Popen([BIN / "armarium", "serve", "--config", "armarium.yaml"], cwd=PLACE)
     try:
-        _until(lambda: httpx.get(f"http://127.0.0.1:{port}/health", timeout=5).status_code == 200)
+        wait_until(lambda: httpx.get(f"http://127.0.0.1:{port}/health", timeout=5).status_code == 200)
         client = Client(f"http://127.0.0.1:{port}", (PLACE / "state" / "secret.token").read_text().strip())
         for tool, arguments in CHANGES:
             answer = client.call(tool, arguments)
             assert "error" not in answer, (tool, answer)
         _judge(client)
-        _until(lambda: _is_settled(client))
+        wait_until(lambda: is_settled(client))
         answers = {name: client.call(tool, arguments) for name, (tool, arguments) in QUESTIONS.items()}
         (PLACE / "answers.json").write_text(json.dumps(answers, indent=1, ensure_ascii=False))
         _dump_store(PLACE / "store.sql")
@@ -157,7 +157,7 @@ def main(target: Path) -> None:
     for name, command in SETTINGS_IN_EFFECT.items():
         printed = subprocess.run([BIN / command[0], *command[1:]], cwd=PLACE, check=True, capture_output=True)
         (PLACE / name).write_bytes(printed.stdout)
-    _until(lambda: not (PLACE / "state" / "postgres" / "data" / "postmaster.pid").exists())
+    wait_until(lambda: not (PLACE / "state" / "postgres" / "data" / "postmaster.pid").exists())
     target.parent.mkdir(parents=True, exist_ok=True)
     with tarfile.open(target, "w:gz") as tar:
         tar.add(PLACE, ".", filter=_without_owner)
@@ -171,7 +171,8 @@ def _judge(client: Client) -> None:
     client.call("promote_finding", {"finding_id": other["id"]})
 
 
-def _is_settled(client: Client) -> bool:
+def is_settled(client: Client) -> bool:
+    """Whether corpus and store have indexed everything."""
     stats = client.call("dir2mcp.stats", {})["indexing"]
     found = client.call("file_search", {"project": "notes", "query": "lantern", "limit": 3})
     files = [file["rel_path"] for file in client.call("dir2mcp.list_files", {"limit": 100})["files"]]
@@ -202,7 +203,8 @@ def _without_owner(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
     return None if re.search(r"/postgres$|\.lock$", member.name) else member
 
 
-def _until(condition: Any) -> None:
+def wait_until(condition: Any) -> None:
+    """Wait for a condition of a server that may not be up yet."""
     end = time.monotonic() + PATIENCE_S
     while True:
         try:

@@ -14,7 +14,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 import yaml
 
-from compatibility.freeze import QUESTIONS, Client
+from compatibility.freeze import QUESTIONS, Client, is_settled, wait_until
 from support.postgres import postgres_program, running_postgres
 from support.server import ServerProcess, installed_command
 
@@ -59,6 +59,7 @@ def opened(directory: Path) -> Generator[Opened]:
         with ServerProcess([installed_command("armarium"), "serve", "--config", str(config)]) as server:
             token = (directory / "state" / "secret.token").read_text().strip()
             with Client(server.url, token) as client:
+                wait_until(lambda: is_settled(client))
                 yield Opened(directory, server, client, json.loads((directory / "answers.json").read_text()))
 
 
