@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from armarium.foundation.turns import step_aside
+
 _PROGRESS_INTERVAL_S = 0.25
 
 Report = Callable[[float, float | None, str | None], None]
@@ -31,6 +33,7 @@ class Pulse:
         """Say how far the work is. Cheap enough for every file or block; raises `Stopped` when nobody waits."""
         if self._stopped:
             raise Stopped
+        step_aside()
         if self._report is not None and (now := time.monotonic()) >= self._next_report:
             self._next_report = now + _PROGRESS_INTERVAL_S
             self._report(done, None, None)

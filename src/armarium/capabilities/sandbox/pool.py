@@ -8,7 +8,10 @@ import sys
 import threading
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any, NamedTuple, TypeVar
+
+from armarium.foundation.turns import Turns
 
 ResultT = TypeVar("ResultT")
 
@@ -54,9 +57,21 @@ class Pool:
     a dead disk; these are daemons.
     """
 
-    def __init__(self, name: str, size: int, prepare: Callable[[], None], *, max_bytes: int | None = None) -> None:
-        """With `max_bytes`, work that expects to go through more raises `LongWork`."""
+    def __init__(
+        self,
+        name: str,
+        size: int,
+        prepare: Callable[[], None],
+        *,
+        max_bytes: int | None = None,
+        at_once: int | None = None,
+    ) -> None:
+        """With `max_bytes`, work that expects to go through more raises `LongWork`.
+
+        With `at_once`, so many jobs run at the same time, and those that have a thread take turns.
+        """
         self._max_bytes = max_bytes
+        self._turns = None if at_once is None else Turns(at_once)
         self._name = name
         self._size = size
         self._prepare = prepare
@@ -142,11 +157,15 @@ class Pool:
             _here.max_bytes = self._max_bytes
         while (job := self._next_assigned()) is not None:
             while job is not None:
-                if not job.answer.cancelled():
-                    _do(job)
+                self._run(job)
                 job = self._next_waiting(job.caller)  # an idle thread must not keep the last answer alive
         with self._lock:
             self._threads.discard(threading.current_thread())
+
+    def _run(self, job: _Job) -> None:
+        with nullcontext() if self._turns is None else self._turns.turn():
+            if not job.answer.cancelled():
+                _do(job)
 
     def _next_assigned(self) -> _Job | None:
         """The next job that was assigned to an idle thread; None: this thread ends."""
