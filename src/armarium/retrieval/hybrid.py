@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
@@ -50,27 +50,40 @@ async def question(text: str, kinds: tuple[IndexKind, ...], embedders: Mapping[I
     asked = {embedders[kind].model: embedders[kind] for kind in kinds if kind in embedders}
     models: dict[str, NDArray[numpy.float32]] = {}
     known = 1.0
-    failure: Exception | None = None
 
     async def embed(embedder: Embedder) -> None:
-        nonlocal known, failure
-        try:
-            models[embedder.model] = (await embedder.embed_query(text)).reshape(-1)
-            if isinstance(embedder, KnowsLanguages):
-                known = min(known, await embedder.knows(text))
-        except Exception as error:  # noqa: BLE001 raised below as itself, not as a group of one
-            failure = failure or error
-            tasks.cancel_scope.cancel()
+        nonlocal known
+        models[embedder.model] = (await embedder.embed_query(text)).reshape(-1)
+        if isinstance(embedder, KnowsLanguages):
+            known = min(known, await embedder.knows(text))
 
-    async with anyio.create_task_group() as tasks:
-        for embedder in asked.values():
-            tasks.start_soon(embed, embedder)
-    if failure is not None:
-        raise failure
+    if len(asked) == 1:
+        await embed(*asked.values())
+    else:
+        await _for_each(embed, asked.values())
     vectors: dict[IndexKind, NDArray[numpy.float32]] = {
         kind: models[embedders[kind].model] for kind in kinds if kind in embedders
     }
     return Question(text, kinds, vectors, known, comparable=len(models) < 2)
+
+
+async def _for_each(embed: Callable[[Embedder], Awaitable[None]], embedders: Iterable[Embedder]) -> None:
+    """Embed with all of them at once. The first failure cancels the others, and is raised as itself."""
+    failure: Exception | None = None
+
+    async def attempt(embedder: Embedder) -> None:
+        nonlocal failure
+        try:
+            await embed(embedder)
+        except Exception as error:  # noqa: BLE001 raised below, not as a group of one
+            failure = failure or error
+            tasks.cancel_scope.cancel()
+
+    async with anyio.create_task_group() as tasks:
+        for embedder in embedders:
+            tasks.start_soon(attempt, embedder)
+    if failure is not None:
+        raise failure
 
 
 @dataclass(frozen=True, slots=True)

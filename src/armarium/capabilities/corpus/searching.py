@@ -107,7 +107,7 @@ class Searching:
         asked, words_only = await self._question(query, scope.kinds)
         if self._models.reranker is None:
             return Results(k, used, await run_sync(self._hits, asked, scope, k), words_only)
-        chunks, scores = await run_sync(self._found, asked, scope, _READ)
+        chunks, scores = await run_sync(lambda: self._read(self._ranking(asked, scope), _READ))
         chunks, scores = await self._second_look(query, chunks, scores)
         return Results(k, used, _best_of(query, chunks, scores, k), words_only)
 
@@ -148,16 +148,17 @@ class Searching:
                 return Question(query, kinds, {}), guards.last_failure
 
     def _hits(self, asked: Question, scope: _Scope, k: int) -> list[Hit]:
-        """The best passages, duplicates left out; more are read only where there are many of those."""
-        for most in (2 * k + 10, _READ):
-            chunks, scores = self._found(asked, scope, most)
+        """The best passages without duplicates; more are read only where there are many of those."""
+        ranking = self._ranking(asked, scope)
+        for most in (k + k // 2 + 5, _READ):
+            chunks, scores = self._read(ranking, most)
             hits = _best_of(asked.text, chunks, scores, k)
-            if len(hits) == k or len(chunks) < most:
+            if len(hits) == k or len(ranking) <= most:
                 break
         return hits
 
-    def _found(self, asked: Question, scope: _Scope, most: int) -> tuple[list[StoredChunk], list[float]]:
-        ranking = search(
+    def _ranking(self, asked: Question, scope: _Scope) -> Ranking:
+        return search(
             self._index.words,
             self._index.vectors,
             asked,
@@ -166,6 +167,9 @@ class Searching:
             oversampling=self._oversampling,
             worded=scope.worded,
         )
+
+    def _read(self, ranking: Ranking, most: int) -> tuple[list[StoredChunk], list[float]]:
+        """The best passages of a ranking with their scores, those left out that are gone or damaged."""
         best: list[int] = ranking.ids[:most].tolist()
         best_scores: list[float] = ranking.scores[:most].tolist()
         stored = self._storage.passages.by_id(best)
