@@ -119,9 +119,15 @@ class Database:
             return await connection.fetch(statement, *arguments)
 
     @asynccontextmanager
-    async def writing(self, tenant: str) -> AsyncGenerator[Connection]:
-        """A transaction that changes rows which no other transaction depends on, such as jobs and passages."""
-        async with self._transaction(f"SET LOCAL {tenant_setting(tenant)}") as connection:
+    async def writing(self, tenant: str, *, durable: bool = True) -> AsyncGenerator[Connection]:
+        """A transaction that changes rows which no other transaction depends on, such as jobs and passages.
+
+        Unless it is `durable`, nobody waits for the disk, and a crash of the database may forget it.
+        """
+        begin = [f"SET LOCAL {tenant_setting(tenant)}"]
+        if not durable:
+            begin.append("SET LOCAL synchronous_commit = off")
+        async with self._transaction(*begin) as connection:
             yield connection
 
     async def row_at_once(self, statement: str, *arguments: Any) -> Row | None:

@@ -126,9 +126,8 @@ class Passages:
         ids = list(chunk_ids)
         if not ids:
             return
-        async with self._room.statement(tenant), self._database.writing(tenant) as connection:
-            # Nobody misses a time that a crash forgets, and everybody would wait for the disk.
-            await connection.execute("SET LOCAL synchronous_commit = off")
+        # Nobody misses a time that a crash forgets, and everybody would wait for the disk.
+        async with self._room.statement(tenant), self._database.writing(tenant, durable=False) as connection:
             await connection.execute(_SQL["note_served"], tenant, ids)
 
     async def _hits(self, tenant: str, statement: str, *arguments: object) -> Hits:
