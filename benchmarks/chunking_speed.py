@@ -12,7 +12,7 @@ from typing import Any
 from armarium.retrieval.chunking.cut import chunk
 from armarium.retrieval.chunking.grammars import parser_for
 from armarium.retrieval.chunking.limits import ChunkLimits
-from armarium.retrieval.passages import Extracted, Structure
+from armarium.retrieval.chunks import Extracted, Structure
 from measure import best_of_each, compared, report
 from source_tree import SourceWriter
 

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from armarium.capabilities.sandbox.search.glob import GlobResult, glob
+from armarium.foundation.cancellation import Cancellation
 from armarium.foundation.files.walk import Bounds
-from armarium.foundation.limits import Pulse
 from measure import best_of_each, compared, report
 from source_tree import make_name_tree
 
@@ -79,7 +79,7 @@ def ours(case: Case, top: Path) -> GlobResult:
             pattern=case.pattern,
             max_results=case.max_results,
             bounds=Bounds(time.monotonic() + 600),
-            pulse=Pulse(),
+            cancellation=Cancellation(),
         )
     finally:
         os.close(top_fd)

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from armarium.capabilities.sandbox.search.grep import GrepResult, Query, grep
+from armarium.foundation.cancellation import Cancellation
 from armarium.foundation.files.walk import Bounds
-from armarium.foundation.limits import Pulse
 from measure import best_of_each, compared, report
 from source_tree import make_source_tree
 
@@ -89,7 +89,7 @@ def ours(case: Case, top: Path) -> GrepResult:
     query = Query(case.pattern, case_insensitive=case.fold, max_results=case.max_results)
     fd = os.open(top, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        return grep(fd, "", query, bounds=Bounds(time.monotonic() + 600), pulse=Pulse())
+        return grep(fd, "", query, bounds=Bounds(time.monotonic() + 600), cancellation=Cancellation())
     finally:
         os.close(fd)
 

@@ -13,7 +13,7 @@ from typing import Any
 import anyio
 
 from armarium.providers.local.embedder import LocalEmbedder
-from armarium.retrieval.evaluate import Evaluation, evaluate, read_judged_set
+from armarium.retrieval.evaluation import Evaluation, evaluate, read_judged_set
 from measure import report
 
 SETS = Path(__file__).parent.parent.parent / "shared" / "data" / "retrieval"

@@ -15,8 +15,8 @@ from typing import Any
 
 from armarium.capabilities.corpus.files.discover import DiscoveryRules, discover
 from armarium.capabilities.corpus.files.exclusion import Exclusion
+from armarium.foundation.cancellation import Cancellation
 from armarium.foundation.files.confine import ConfinedRoot
-from armarium.foundation.limits import Pulse
 from measure import best_of, best_of_each, compared, report
 
 FILES = 100_000
@@ -61,7 +61,7 @@ def measured(case: str, top: Path) -> dict[str, Any]:
 def ours(top: Path) -> int:
     rules = DiscoveryRules(Exclusion())
     with ConfinedRoot(str(top)) as root:
-        return sum(1 for _ in discover(root, rules, Pulse()))
+        return sum(1 for _ in discover(root, rules, Cancellation()))
 
 
 def walked(top: Path) -> int:

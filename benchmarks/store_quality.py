@@ -28,7 +28,7 @@ from armarium.capabilities.store.search import FileSearch, SearchRules
 from armarium.capabilities.store.settings import EmbeddingSettings, FallbackSettings, RerankSettings
 from armarium.capabilities.store.validation import MAX_QUERY_LENGTH
 from armarium.providers.local.embedder import LocalEmbedder
-from armarium.retrieval.evaluate import JudgedSet, measured, read_judged_set
+from armarium.retrieval.evaluation import JudgedSet, measured, read_judged_set
 from trial import QUICK, SHARE, report
 
 SETS = Path(__file__).parent.parent.parent / "shared" / "data" / "retrieval"

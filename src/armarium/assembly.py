@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import create_model
 
-from armarium.capabilities.corpus.entry import DOOR as CORPUS
-from armarium.capabilities.gateway.entry import DOOR as GATEWAY
-from armarium.capabilities.registry.entry import DOOR as REGISTRY
-from armarium.capabilities.sandbox.entry import DOOR as SANDBOX
-from armarium.capabilities.store.entry import DOOR as STORE
-from armarium.capability import Capability, Door, Facilities
+from armarium.capabilities.corpus.manifest import MANIFEST as CORPUS
+from armarium.capabilities.gateway.manifest import MANIFEST as GATEWAY
+from armarium.capabilities.registry.manifest import MANIFEST as REGISTRY
+from armarium.capabilities.sandbox.manifest import MANIFEST as SANDBOX
+from armarium.capabilities.store.manifest import MANIFEST as STORE
+from armarium.capability import Capability, Facilities, Manifest
 from armarium.foundation.audit import AuditLog, files_of_audit
 from armarium.foundation.errors import ConfigError
 from armarium.foundation.events import Events
@@ -40,21 +40,21 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-DOORS: tuple[Door, ...] = (SANDBOX, STORE, REGISTRY, CORPUS, GATEWAY)
+MANIFESTS: tuple[Manifest, ...] = (SANDBOX, STORE, REGISTRY, CORPUS, GATEWAY)
 """The capabilities there are, in the order they open: whoever listens comes before the corpus, which tells from its
 first scan on and until its last; the gateway asks all others, so it is the first to close."""
 
 OWNER_GROUPS = ("admin",)
 """Whoever has the token of a server that has only one is its administrator."""
 
-_sections: dict[str, Any] = {door.name: (door.settings | None, None) for door in DOORS}
+_sections: dict[str, Any] = {manifest.name: (manifest.settings | None, None) for manifest in MANIFESTS}
 Settings: type[CoreSettings] = create_model("Settings", __base__=CoreSettings, **_sections)
 """The settings of a whole server: the core's, and a section for each capability."""
 
 
 def installed(capability: str) -> bool:
     """Whether the packages that a capability needs are there."""
-    return any(door.name == capability and door.is_installed for door in DOORS)
+    return any(manifest.name == capability and manifest.is_installed for manifest in MANIFESTS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,9 @@ class Armarium:
             ),
             self.dispatcher,
             [tool for each in chosen for tool in each.tools],
-            shelves=self.dispatcher.shelves if capability is None else self.dispatcher.shelves.of(capability),
+            tool_providers=self.dispatcher.tool_providers
+            if capability is None
+            else self.dispatcher.tool_providers.of(capability),
             traced=self.settings.telemetry.otlp_endpoint is not None,
         )
 
@@ -130,20 +132,25 @@ async def open_armarium(
     """Open every capability the settings ask for; close them in reverse. Whoever wants to hear of the opening itself
     subscribes to `events` before."""
     metrics, events = Metrics(), events or Events()
-    sections = [(door, section) for door in DOORS if (section := getattr(settings, door.name, None)) is not None]
+    sections = [
+        (manifest, section) for manifest in MANIFESTS if (section := getattr(settings, manifest.name, None)) is not None
+    ]
     private_paths = [path for path in (settings.state_path(), token_path(settings)) if path is not None]
     private_paths += files_of_audit(settings.audit_file()) if settings.audit.enabled else []
-    private_paths += [path for door, section in sections for path in door.keeps(section)]
+    private_paths += [path for manifest, section in sections for path in manifest.state_paths(section)]
     facilities = Facilities(events, settings.state_path(), metrics, private_paths)
-    for door, _ in sections:
-        _check_installed(door)
+    for manifest, _ in sections:
+        _check_installed(manifest)
     async with AsyncExitStack() as parts:
         if settings.telemetry.otlp_endpoint:
             parts.callback(export_traces(settings.telemetry.otlp_endpoint, "armarium"))
-        capabilities = [await parts.enter_async_context(door.open(section, facilities)) for door, section in sections]
+        capabilities = [
+            await parts.enter_async_context(manifest.open(section, facilities)) for manifest, section in sections
+        ]
         if not capabilities:
             raise ConfigError(
-                "no capability is configured", hint=f"add a section: {', '.join(door.name for door in DOORS)}"
+                "no capability is configured",
+                hint=f"add a section: {', '.join(manifest.name for manifest in MANIFESTS)}",
             )
         audit: AuditLog | None = None
         if settings.audit.enabled:
@@ -151,7 +158,7 @@ async def open_armarium(
             parts.callback(audit.close)
         dispatcher = Dispatcher(
             [(each.name, tool) for each in capabilities for tool in each.every_tool],
-            shelves=[(each.name, each.dynamic) for each in capabilities if each.dynamic is not None],
+            tool_providers=[(each.name, each.tool_provider) for each in capabilities if each.tool_provider is not None],
             metrics=metrics,
             audit=audit,
             default_deadline_s=settings.limits.call_timeout,
@@ -232,10 +239,10 @@ def _request_limits(settings: LimitSettings) -> RequestLimits:
     )
 
 
-def _check_installed(door: Door) -> None:
-    if not door.is_installed:
-        hint = f"pip install 'armarium[{door.name}]'"
-        raise ConfigError(f"the {door.name} needs packages that are not installed", hint=hint)
+def _check_installed(manifest: Manifest) -> None:
+    if not manifest.is_installed:
+        hint = f"pip install 'armarium[{manifest.name}]'"
+        raise ConfigError(f"the {manifest.name} needs packages that are not installed", hint=hint)
 
 
 def open_authenticator(settings: CoreSettings) -> Authenticator:

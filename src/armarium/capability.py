@@ -1,4 +1,4 @@
-"""The handshake between the server and a capability: what it may use, what it offers."""
+"""The interface between the server and a capability: what a capability declares, may use, and offers while open."""
 
 from __future__ import annotations
 
@@ -12,26 +12,25 @@ from typing import Any, Literal
 from armarium.foundation.events import Events
 from armarium.foundation.routes import Route
 from armarium.foundation.settings import Section
-from armarium.foundation.shelf import ToolShelf
 from armarium.foundation.telemetry import Metrics
-from armarium.foundation.tools import ToolSpec
+from armarium.foundation.tools import ToolProvider, ToolSpec
 from armarium.retrieval.sources import Sources
 
 
 @dataclass(frozen=True, slots=True)
 class Facilities:
-    """What the server lends to every capability."""
+    """What the server provides to every capability."""
 
     events: Events
     state_dir: Path
     metrics: Metrics = field(default_factory=Metrics)
-    """Where its own counters go, to be scraped with the server's."""
+    """The server's metrics; a capability adds its own."""
     private_paths: Sequence[Path] = ()
-    """The server's own: the state directory, the token. No capability may show them to a caller."""
+    """The server's own files, such as the state directory and the token. No capability may show them to a caller."""
     max_body_bytes: int | None = None
-    """The largest request that reaches a tool; None where nobody set a limit."""
+    """The largest request body that reaches a tool; None means unlimited."""
     sources: Sources = field(default_factory=Sources)
-    """What can be searched here; who keeps something to search registers it."""
+    """The search sources of this server. A capability with searchable content registers it here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,24 +42,23 @@ class Capability:
     instructions: str
     """A paragraph for the model: what this capability is for and where to begin."""
     routes: Sequence[Route] = ()
-    """Its JSON API. A tool that only a route names is not offered over MCP, and is called like any other."""
-    dynamic: ToolShelf | None = None
-    """Tools that come and go, each for the callers who may see it. A fixed tool of the same name goes first."""
-
+    """Its JSON API. A tool that only a route names is not offered over MCP."""
+    tool_provider: ToolProvider | None = None
+    """Supplies tools that change while the server runs. A fixed tool hides a provided one of the same name."""
     is_ready: Callable[[], bool] = lambda: True
-    """Whether it can do its work now; `/health` asks, so the answer must be at hand."""
+    """Whether it can serve calls now. `/health` calls it, so it must not block."""
 
     @property
     def every_tool(self) -> Sequence[ToolSpec]:
-        """What can be called, whatever the way in: the tools, and those that only routes name."""
+        """All tools that can be called: those offered over MCP, and those that only a route names."""
         offered = {tool.name: tool for tool in self.tools}
         behind_routes = {route.tool.name: route.tool for route in self.routes}
         return [*offered.values(), *(tool for name, tool in behind_routes.items() if name not in offered)]
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing that was looked at before a start, and what to do when it is not well."""
+class CheckResult:
+    """The result of one check of `armarium doctor`, with what to do about a problem."""
 
     subject: str
     state: Literal["ok", "warn", "fail"]
@@ -69,24 +67,29 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
-    """How a capability is entered: the section of the settings that asks for it, and the function that opens it."""
+class Manifest:
+    """Declares everything that a capability has. The assembly needs nothing else to serve it.
+
+    Its functions import what they need when they are called, so that a server does not load what it does not open.
+    """
 
     name: str
     settings: type[Section]
+    """The model of its section of the settings file. The capability is served if that section is present."""
     open: Callable[[Any, Facilities], AbstractAsyncContextManager[Capability]]
-    examine: Callable[[Any, Facilities], Iterable[Finding]] = lambda section, facilities: ()
-    """What `armarium doctor` is told of the machine and of the section, which may be None; changes nothing."""
+    """Opens the capability with its section, and closes it at the end of the block."""
+    check: Callable[[Any, Facilities], Iterable[CheckResult]] = lambda section, facilities: ()
+    """The checks of `armarium doctor` for this capability. The section may be None. Checks must not change anything."""
     packages: Sequence[str] = ()
-    """Modules of the extra named like the capability; without them it cannot be opened."""
-    keeps: Callable[[Any], Sequence[Path]] = lambda section: ()
-    """Where the capability keeps what is its own, such as an index; no other capability may show it to a caller."""
-    described: Callable[[], Sequence[ToolSpec]] = lambda: ()
-    """Its tools, to be described and never called, where opening it takes more than a directory."""
-    is_on: Callable[[Any], bool] = lambda section: True
-    """Whether its section, or the environment, does not switch it off."""
+    """Modules of the extra with the capability's name, all required to open it."""
+    state_paths: Callable[[Any], Sequence[Path]] = lambda section: ()
+    """Files and directories where the capability keeps its own state. No capability may show them to a caller."""
+    declared_tools: Callable[[], Sequence[ToolSpec]] = lambda: ()
+    """The tools as they are declared, without a service behind them, for the reference pages."""
+    is_enabled: Callable[[Any], bool] = lambda section: True
+    """Whether neither its section nor the environment disables it."""
 
     @property
     def is_installed(self) -> bool:
-        """Whether its packages are there."""
+        """Whether its packages are installed."""
         return all(find_spec(package) is not None for package in self.packages)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from armarium.foundation.errors import ArmariumError
-from armarium.foundation.rate import RateLimit
+from armarium.foundation.rate_limit import RateLimit
 
 
 class TooOften(ArmariumError):

@@ -10,9 +10,9 @@ import pytest
 from pydantic import Field
 from typing_extensions import TypedDict
 
+from armarium.foundation.cancellation import Cancellation, Stopped
 from armarium.foundation.errors import ArmariumError, InvalidArgument
 from armarium.foundation.identity import LOCAL
-from armarium.foundation.limits import Pulse, Stopped
 from armarium.foundation.schema import SchemaCheck
 from armarium.foundation.tools import ERROR_ENVELOPE, Args, Call, ToolSpec, local_tool, remote_tool, render_error
 
@@ -155,8 +155,8 @@ def test_a_tool_is_a_value_that_does_not_change() -> None:
     assert isinstance(TOOL, ToolSpec)
 
 
-async def test_a_pulse_ends_the_work_of_a_thread_at_its_next_beat() -> None:
-    pulse = Pulse()
+async def test_a_cancellation_ends_the_work_of_a_thread_at_its_next_checkpoint() -> None:
+    cancellation = Cancellation()
     begun = anyio.Event()
 
     def work() -> str:
@@ -164,7 +164,7 @@ async def test_a_pulse_ends_the_work_of_a_thread_at_its_next_beat() -> None:
         try:
             while True:
                 done += 1
-                pulse.beat(done)
+                cancellation.checkpoint(done)
                 if done == 100:
                     anyio.from_thread.run_sync(begun.set)
         except Stopped:
@@ -172,7 +172,7 @@ async def test_a_pulse_ends_the_work_of_a_thread_at_its_next_beat() -> None:
 
     async def stop() -> None:
         await begun.wait()
-        pulse.stop()
+        cancellation.cancel()
 
     with anyio.fail_after(10):
         async with anyio.create_task_group() as tasks:
@@ -180,25 +180,25 @@ async def test_a_pulse_ends_the_work_of_a_thread_at_its_next_beat() -> None:
             assert await anyio.to_thread.run_sync(work) == "stopped"
 
 
-def test_a_pulse_passes_progress_on_but_not_at_every_beat(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cancellation_reports_progress_but_not_at_every_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    monkeypatch.setattr("armarium.foundation.limits.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("armarium.foundation.cancellation.time.monotonic", lambda: now[0])
     told: list[float] = []
-    pulse = Pulse(lambda progress, total, message: told.append(progress))
+    cancellation = Cancellation(lambda progress, total, message: told.append(progress))
     for done in range(1, 101):
         now[0] += 0.01
-        pulse.beat(done)
+        cancellation.checkpoint(done)
     assert len(told) == 4, "four times a second"
     assert told == sorted(told)
 
 
-def test_a_pulse_relays_what_others_say_at_their_own_pace_until_nobody_waits() -> None:
+def test_progress_of_another_party_is_forwarded_unthrottled_until_the_call_ends() -> None:
     told: list[object] = []
-    pulse = Pulse(lambda *news: told.append(news))
-    pulse.tell(0.5, 2, "halfway")
-    pulse.tell(2)
+    cancellation = Cancellation(lambda *news: told.append(news))
+    cancellation.report(0.5, 2, "halfway")
+    cancellation.report(2)
     assert told == [(0.5, 2, "halfway"), (2, None, None)]
-    pulse.stop()
+    cancellation.cancel()
     with pytest.raises(Stopped):
-        pulse.tell(3)
-    assert (pulse.is_heard, Pulse().is_heard) == (True, False)
+        cancellation.report(3)
+    assert (cancellation.has_listener, Cancellation().has_listener) == (True, False)

@@ -15,7 +15,7 @@ import pytest
 from armarium.retrieval.chunking import definitions as definitions_module
 from armarium.retrieval.chunking.cut import chunk
 from armarium.retrieval.chunking.limits import ChunkLimits
-from armarium.retrieval.passages import Chunk, Extracted
+from armarium.retrieval.chunks import Chunk, Extracted
 from armarium.retrieval.spans import Lines
 
 SMALL = ChunkLimits(max_chars=90, overlap_chars=0, min_chars=10)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from armarium.retrieval.chunking.cut import chunk
 from armarium.retrieval.chunking.grammars import GRAMMARS
 from armarium.retrieval.chunking.limits import ChunkLimits
-from armarium.retrieval.passages import Chunk, Extracted, Structure
+from armarium.retrieval.chunks import Chunk, Extracted, Structure
 from armarium.retrieval.spans import Lines, Page
 
 STRUCTURES: list[Structure] = list(get_args(Structure))

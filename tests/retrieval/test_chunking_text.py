@@ -8,7 +8,7 @@ import pytest
 
 from armarium.retrieval.chunking.cut import chunk
 from armarium.retrieval.chunking.limits import ChunkLimits
-from armarium.retrieval.passages import Extracted, Structure
+from armarium.retrieval.chunks import Extracted, Structure
 from armarium.retrieval.spans import Lines, Page
 
 SMALL = ChunkLimits(max_chars=200, overlap_chars=40, min_chars=20)

@@ -11,7 +11,7 @@ import numpy
 import pytest
 from numpy.typing import NDArray
 
-from armarium.retrieval.evaluate import UnreadableSet, evaluate, measured, read_judged_set
+from armarium.retrieval.evaluation import UnreadableSet, evaluate, measured, read_judged_set
 
 DOCUMENTS = [
     {"id": "ships", "title": "Ships", "text": "A ship is a vessel that sails the sea."},

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from zipped_documents import book, presentation, word_document, workbook
 
+from armarium.retrieval.chunks import Extracted
 from armarium.retrieval.documents import DocType, Format, classify
 from armarium.retrieval.extract.errors import ExtractFailed
 from armarium.retrieval.extract.formats import EXTRACTABLE, extract
-from armarium.retrieval.passages import Extracted
 
 NAMES = {"pdf": "pdf", "word": "docx", "slides": "pptx", "sheet": "xlsx", "epub": "epub"}
 FORMS = [

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from armarium.retrieval.chunks import Extracted
 from armarium.retrieval.documents import classify
 from armarium.retrieval.extract.formats import extract
-from armarium.retrieval.passages import Extracted
 
 
 def extracted(page: str) -> Extracted:

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from armarium.retrieval.chunks import Extracted
 from armarium.retrieval.documents import classify
 from armarium.retrieval.extract.errors import ExtractFailed
 from armarium.retrieval.extract.formats import extract
-from armarium.retrieval.passages import Extracted
 
 
 def extracted(name: str, data: bytes) -> Extracted:

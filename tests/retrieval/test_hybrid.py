@@ -9,9 +9,9 @@ import numpy
 import pytest
 from numpy.typing import NDArray
 
+from armarium.retrieval.chunks import IndexKind
 from armarium.retrieval.hybrid import Question, Restriction, by_words, question, search
 from armarium.retrieval.lexical import WordIndex, WordPassage
-from armarium.retrieval.passages import IndexKind
 from armarium.retrieval.vectors import VectorIndex
 
 Vector = NDArray[numpy.float32]

@@ -1,4 +1,4 @@
-"""The word index through its own door: what is found, in which order, and what survives a restart."""
+"""The word index through its own manifest: what is found, in which order, and what survives a restart."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from armarium.retrieval.chunks import IndexKind
 from armarium.retrieval.errors import IndexBusy, TornIndex
 from armarium.retrieval.lexical import WordIndex, WordPassage
-from armarium.retrieval.passages import IndexKind
 from armarium.retrieval.stop_words import STOP_WORDS
 
 

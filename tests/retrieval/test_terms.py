@@ -70,7 +70,7 @@ def test_a_hindi_word_is_not_broken_by_its_marks() -> None:
         ("french", "Quel est le nom du fleuve qui passe dans la ville et les villages ?"),
         ("italian", "Qual è il nome del fiume che passa per la città e gli altri paesi?"),
         ("portuguese", "Qual é o nome do rio que passa pela cidade e não pelos campos?"),
-        ("dutch", "Hoe heet de rivier die door het dorp en de stad naar zee stroomt?"),
+        ("dutch", "Hoe heet de rivier die manifest het dorp en de stad naar zee stroomt?"),
         ("russian", "Как называется река, которая течет в городе и на юге?"),
         ("turkish", "Bu nehir için en çok ne kadar su var ve hangi şehir daha büyük?"),
         ("english", "x = y + z"),

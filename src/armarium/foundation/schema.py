@@ -10,6 +10,8 @@ import jsonschema_rs
 
 from armarium.foundation.errors import ArgumentOutOfRange, InvalidArgument, MissingArgument
 
+Json = dict[str, Any]
+"""A JSON object."""
 JsonSchema = Mapping[str, Any]
 
 _TYPE_NAMES = {"string": "a string", "integer": "an integer", "number": "a number", "boolean": "true or false",

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, get_type_hints
+from typing import Any, Generic, Protocol, TypeVar, get_type_hints
 
 import orjson
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
+from armarium.foundation.cancellation import Cancellation
 from armarium.foundation.errors import ArmariumError, InvalidArgument
 from armarium.foundation.identity import Principal
-from armarium.foundation.limits import Pulse
-from armarium.foundation.schema import JsonSchema
+from armarium.foundation.schema import Json, JsonSchema
 
-Json = dict[str, Any]
+ServiceT = TypeVar("ServiceT")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Call:
     """One call on its way down: who makes it, and how to tell when nobody waits for it any more."""
 
     principal: Principal
-    pulse: Pulse = field(default_factory=Pulse)
+    cancellation: Cancellation = field(default_factory=Cancellation)
     credential: str | None = field(default=None, repr=False)
     """The raw key, for services that act for the caller elsewhere. It lives as long as the call."""
     denials: list[ArmariumError] = field(default_factory=list[ArmariumError])
@@ -130,7 +130,7 @@ def as_json_text(answer: Json) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class ToolSpec:
-    """A tool, local or remote. Build it with `local_tool` or `remote_tool`."""
+    """A tool, local or remote. Build it with `declare_tool`, `local_tool` or `remote_tool`."""
 
     name: str
     description: str
@@ -173,21 +173,80 @@ class ToolSpec:
         return schema | {"$defs": definitions} if definitions else schema
 
 
-def local_tool(name: str, function: Callable[[Call, Any], Awaitable[Any]], **traits: Any) -> ToolSpec:
-    """A tool run by `async def function(call: Call, args: SomeArgs) -> SomeAnswer`; its docstring is the manual."""
+class ToolProvider(Protocol):
+    """Supplies tools that change while the server runs, and that not every caller may see.
+
+    The server asks it for every list and every call, so it must answer from memory. A tool that has not changed must be
+    the same object each time: the server keeps what it compiled for it.
+    """
+
+    def tools_for(self, principal: Principal) -> Sequence[ToolSpec]:
+        """The tools that the caller may see and call now, in the order to list them."""
+        ...
+
+    def on_change(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call `callback` in the event loop whenever the tools of any caller may have changed. The returned function
+        unsubscribes it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredTool(Generic[ServiceT]):
+    """A tool that is declared once, at module level, and bound to a service when its capability opens."""
+
+    spec: ToolSpec
+    """Everything about the tool. It cannot run."""
+    function: Callable[[ServiceT, Call, Any], Awaitable[Any]]
+    arguments: type[Args]
+
+    def bind(self, service: ServiceT) -> ToolSpec:
+        """The tool, run by this service."""
+
+        async def run(call: Call, values: Mapping[str, Any]) -> Json:
+            return await self.function(service, call, _validated(self.arguments, values))
+
+        return replace(self.spec, run=run)
+
+
+def declare_tool(
+    name: str, function: Callable[[ServiceT, Call, Any], Awaitable[Any]], **traits: Any
+) -> DeclaredTool[ServiceT]:
+    """Declare a tool run by `async def function(service, call: Call, args: SomeArgs) -> SomeResult`.
+
+    The docstring of the function is the tool's description.
+    """
     hints = get_type_hints(function)
     arguments: type[Args] = hints["args"]
-    answer: Any = hints["return"]
-    manual = inspect.getdoc(function)
-    assert manual, f"tool {name} has no docstring to teach from"
-    description = "\n\n".join(" ".join(paragraph.split()) for paragraph in manual.split("\n\n"))
-
-    async def run(call: Call, values: Mapping[str, Any]) -> Json:
-        return await function(call, _fitting(arguments, values))
-
     traits.setdefault("input_schema", arguments.model_json_schema(schema_generator=_PlainSchema))
-    traits.setdefault("output_schema", TypeAdapter(answer).json_schema(schema_generator=_PlainSchema))
-    return ToolSpec(name=name, description=description, run=run, **traits)
+    traits.setdefault("output_schema", TypeAdapter(hints["return"]).json_schema(schema_generator=_PlainSchema))
+    spec = ToolSpec(name=name, description=_description(name, function), run=_unbound, **traits)
+    return DeclaredTool(spec, function, arguments)
+
+
+def bind_tools(tools: Iterable[DeclaredTool[ServiceT]], service: ServiceT) -> list[ToolSpec]:
+    """All of these tools, run by this service."""
+    return [tool.bind(service) for tool in tools]
+
+
+async def _unbound(call: Call, values: Mapping[str, Any]) -> Json:
+    raise AssertionError("a declared tool must be bound to a service before it can run")
+
+
+def _description(name: str, function: Callable[..., Any]) -> str:
+    docstring = inspect.getdoc(function)
+    assert docstring, f"tool {name} has no docstring"
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in docstring.split("\n\n"))
+
+
+def local_tool(name: str, function: Callable[[Call, Any], Awaitable[Any]], **traits: Any) -> ToolSpec:
+    """A tool run by `async def function(call: Call, args: SomeArgs) -> SomeResult`, for a service in a closure."""
+
+    async def run(service: None, call: Call, args: Any) -> Any:
+        return await function(call, args)
+
+    run.__doc__ = inspect.getdoc(function)
+    run.__annotations__ = get_type_hints(function)
+    return declare_tool(name, run, **traits).bind(None)
 
 
 def remote_tool(name: str, description: str, input_schema: JsonSchema, forward: Run, **traits: Any) -> ToolSpec:
@@ -197,8 +256,9 @@ def remote_tool(name: str, description: str, input_schema: JsonSchema, forward: 
     return ToolSpec(name=name, description=description, input_schema=input_schema, run=forward, **traits)
 
 
-def _fitting(arguments: type[Args], values: Mapping[str, Any]) -> Args:
-    """The values as the function wants them. Some that no schema refuses cannot be had, like numbers of 30 digits."""
+def _validated(arguments: type[Args], values: Mapping[str, Any]) -> Args:
+    """The arguments as the function takes them. A schema admits some values that cannot be represented, such as
+    integers of 30 digits."""
     try:
         return arguments.model_validate(values)
     except ValidationError as error:

@@ -6,8 +6,9 @@ import math
 from collections.abc import Sequence
 from typing import cast
 
+from armarium.foundation.schema import Json
 from armarium.providers.batches import sendable
-from armarium.providers.http import Json, ProviderClient
+from armarium.providers.http import ProviderClient
 from armarium.providers.vendors import COHERE
 
 _TOKENS_PER_TEXT = 4_000

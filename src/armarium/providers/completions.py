@@ -6,7 +6,8 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import Any, cast
 
-from armarium.providers.http import Json, ProviderClient
+from armarium.foundation.schema import Json
+from armarium.providers.http import ProviderClient
 from armarium.providers.interfaces import Message
 
 

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 import anyio
 
+from armarium.foundation.schema import Json
 from armarium.providers.batches import BatchLimits, batches, sendable
 from armarium.providers.errors import ProviderError, ProviderFailed
-from armarium.providers.http import Json, ProviderClient
+from armarium.providers.http import ProviderClient
 
 if TYPE_CHECKING:
     from armarium.providers.interfaces import Vectors

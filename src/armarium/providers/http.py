@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from contextlib import aclosing, asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 from urllib.parse import urlsplit
 
 import anyio
 import anyio.to_thread
 import orjson
 
+from armarium.foundation.schema import Json
 from armarium.providers.errors import ProviderError, ProviderRateLimited
 from armarium.providers.pacing import Pace, Patience, Timing, Tries
 from armarium.providers.refusals import refusal, refusal_in_stream
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-Json = dict[str, Any]
 
 _LONGEST_ANSWER_BYTES = 64 * 1024 * 1024
 _LONGEST_REFUSAL_BYTES = 16 * 1024

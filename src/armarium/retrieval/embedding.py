@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from armarium.providers.local.compact import compact
-from armarium.retrieval.passages import IndexKind
+from armarium.retrieval.chunks import IndexKind
 
 
 def embedded_text(kind: IndexKind, context: str, text: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from armarium.retrieval.passages import IndexKind
+from armarium.retrieval.chunks import IndexKind
 
 if TYPE_CHECKING:
     import numpy

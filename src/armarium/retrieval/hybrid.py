@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 import anyio
 
 from armarium.providers.interfaces import Embedder
+from armarium.retrieval.chunks import IndexKind
 from armarium.retrieval.fusion import CANDIDATES, Found, Ranking, fuse, vector_weight
+from armarium.retrieval.index_choice import names_something
 from armarium.retrieval.lexical import WordIndex
-from armarium.retrieval.passages import IndexKind
-from armarium.retrieval.routing import names_something
 from armarium.retrieval.vectors import VectorIndex
 
 if TYPE_CHECKING:

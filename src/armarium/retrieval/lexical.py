@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from armarium.foundation.errors import ArmariumError
+from armarium.retrieval.chunks import IndexKind
 from armarium.retrieval.errors import IndexBusy, TornIndex
-from armarium.retrieval.passages import IndexKind
 from armarium.retrieval.terms import index_text, is_lone_character, language_of, little_words, word_analyzer
 
 if TYPE_CHECKING:

@@ -14,6 +14,7 @@ from uuid import uuid4
 import anyio
 
 from armarium.foundation.audit import AuditLog
+from armarium.foundation.cancellation import Cancellation, ProgressListener, Stopped
 from armarium.foundation.errors import (
     ArmariumError,
     Cancelled,
@@ -24,10 +25,9 @@ from armarium.foundation.errors import (
     UnknownTool,
 )
 from armarium.foundation.identity import Principal
-from armarium.foundation.limits import Pulse, Report, Stopped
-from armarium.foundation.shelf import ToolShelf
+from armarium.foundation.schema import Json
 from armarium.foundation.telemetry import Metrics
-from armarium.foundation.tools import Call, Json, Relayed, ToolSpec
+from armarium.foundation.tools import Call, Relayed, ToolProvider, ToolSpec
 from armarium.surfaces.argument_bounds import extent_of
 from armarium.surfaces.caller import Caller
 from armarium.surfaces.caller_limits import CallLimits, CallsInFlight
@@ -35,7 +35,7 @@ from armarium.surfaces.json_threads import in_json_thread
 from armarium.surfaces.prepared_tool import PreparedTool, half_a_character, is_suspect, only_counted
 from armarium.surfaces.recording import CallRecorder, CallUnderWay, Outcome
 from armarium.surfaces.responses import Form, Responses
-from armarium.surfaces.shelves import MadeOnce, Shelves
+from armarium.surfaces.tool_providers import MadeOnce, ToolProviders
 
 _log = logging.getLogger("armarium.calls")
 
@@ -47,7 +47,7 @@ class Dispatcher:
         self,
         tools: Iterable[tuple[str, ToolSpec]],
         *,
-        shelves: Iterable[tuple[str, ToolShelf]] = (),
+        tool_providers: Iterable[tuple[str, ToolProvider]] = (),
         metrics: Metrics,
         audit: AuditLog | None,
         default_deadline_s: float | None,
@@ -55,9 +55,9 @@ class Dispatcher:
         check_answers: bool = False,
     ) -> None:
         self._tools = {tool.name: PreparedTool(capability, tool, metrics, check_answers) for capability, tool in tools}
-        self.shelves = Shelves([*shelves], self._tools)
+        self.tool_providers = ToolProviders([*tool_providers], self._tools)
         """Where tools come and go."""
-        self._from_shelves: dict[str, MadeOnce[PreparedTool]] = {}
+        self._provided: dict[str, MadeOnce[PreparedTool]] = {}
         self._metrics = metrics
         self._recorder = CallRecorder(metrics, audit)
         self._default_deadline_s = default_deadline_s
@@ -75,40 +75,42 @@ class Dispatcher:
         caller: Caller,
         name: str,
         arguments: Mapping[str, Any],
-        report: Report | None = None,
+        report: ProgressListener | None = None,
         *,
         served: Collection[str] | None = None,
-        shelves: Shelves | None = None,
+        tool_providers: ToolProviders | None = None,
         form: Form = "plain",
     ) -> Json:
         """Run a tool and return its MCP result. One that is neither among those `served` (all fixed ones when None) nor
-        for this caller on the `shelves` is unknown and raises; everything else is told in the result.
+        for this caller on the `tool_providers` is unknown and raises; everything else is told in the result.
         """
-        return (await self.outcome(caller, name, arguments, report, served=served, shelves=shelves, form=form)).result
+        return (
+            await self.outcome(caller, name, arguments, report, served=served, tool_providers=tool_providers, form=form)
+        ).result
 
     async def outcome(
         self,
         caller: Caller,
         name: str,
         arguments: Mapping[str, Any],
-        report: Report | None = None,
+        report: ProgressListener | None = None,
         *,
         served: Collection[str] | None = None,
-        shelves: Shelves | None = None,
+        tool_providers: ToolProviders | None = None,
         form: Form = "plain",
     ) -> Outcome:
         """The same for surfaces that do not speak MCP."""
         started = time.perf_counter()
         prepared = self._tools.get(name) if served is None or name in served else None
-        if prepared is None and shelves:
-            prepared = self._from_shelf(shelves, caller.principal, name)
+        if prepared is None and tool_providers:
+            prepared = self._from_tool_provider(tool_providers, caller.principal, name)
         work = CallUnderWay(caller, name, arguments, prepared)
         if prepared is None:
             error = UnknownTool(f"unknown tool: {name[:80]}", hint="list the tools to see what is served here")
             self._recorder.record(work, Outcome({}, error), time.perf_counter() - started)
             raise error
-        pulse = Pulse(report)
-        work.call = Call(caller.principal, pulse, caller.credential, caller=caller.id)
+        cancellation = Cancellation(report)
+        work.call = Call(caller.principal, cancellation, caller.credential, caller=caller.id)
         self._metrics.in_flight.inc()
         outcome = Outcome({}, Cancelled("the call was cancelled"))
         try:
@@ -119,7 +121,7 @@ class Dispatcher:
             raise
         finally:
             # Also when the caller hung up: what a worker still does stops at its next beat, and is on record.
-            pulse.stop()
+            cancellation.cancel()
             self._metrics.in_flight.dec()
             # Behind the answer, not before it: nobody needs to wait while it is written down.
             seconds = time.perf_counter() - started
@@ -133,15 +135,17 @@ class Dispatcher:
         self._recorder.record(CallUnderWay(caller, name, arguments, prepared), outcome, 0.0)
         return outcome
 
-    def _from_shelf(self, shelves: Shelves, principal: Principal, name: str) -> PreparedTool | None:
-        found = shelves.find(principal, name)
+    def _from_tool_provider(
+        self, tool_providers: ToolProviders, principal: Principal, name: str
+    ) -> PreparedTool | None:
+        found = tool_providers.find(principal, name)
         if found is None:
             return None
         capability, tool = found
-        known = self._from_shelves.get(capability)
+        known = self._provided.get(capability)
         if known is None:
-            known = MadeOnce[PreparedTool](lambda each: PreparedTool(capability, each, self._metrics, from_shelf=True))
-            self._from_shelves[capability] = known
+            known = MadeOnce[PreparedTool](lambda each: PreparedTool(capability, each, self._metrics, is_provided=True))
+            self._provided[capability] = known
         return known.of(tool)
 
     async def _admitted(self, work: CallUnderWay, prepared: PreparedTool, call: Call, form: Form) -> Outcome:

@@ -16,9 +16,9 @@ from starlette.types import Receive, Scope, Send
 
 from armarium.foundation.errors import TooManyCalls
 from armarium.foundation.identity import ANYONE, Authenticator
-from armarium.foundation.rate import RateLimit
+from armarium.foundation.rate_limit import RateLimit
+from armarium.foundation.schema import Json
 from armarium.foundation.telemetry import Metrics
-from armarium.foundation.tools import Json
 from armarium.surfaces.argument_bounds import TooManyValues, decoded_body, is_short_beside_arguments
 from armarium.surfaces.caller import Caller
 from armarium.surfaces.caller_limits import BytesInFlight, Held, RequestLimits

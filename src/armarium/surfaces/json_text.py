@@ -11,7 +11,7 @@ from typing import Any, NoReturn, cast
 import orjson
 from mcp_types import INTERNAL_ERROR
 
-from armarium.foundation.tools import Json
+from armarium.foundation.schema import Json
 
 _log = logging.getLogger(__name__)
 

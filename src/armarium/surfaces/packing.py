@@ -9,7 +9,7 @@ from typing import Any, cast
 import orjson
 
 from armarium.foundation.errors import ResponseTooLarge
-from armarium.foundation.tools import Json
+from armarium.foundation.schema import Json
 from armarium.surfaces.json_text import encoded, without_half_characters
 
 LARGE_CHARACTERS = 512 * 1024

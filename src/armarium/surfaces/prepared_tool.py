@@ -13,16 +13,16 @@ import orjson
 
 from armarium.foundation.errors import ArmariumError, InvalidArgument
 from armarium.foundation.redaction import HIDDEN, UNKNOWN, redacted
-from armarium.foundation.schema import SchemaCheck
+from armarium.foundation.schema import Json, SchemaCheck
 from armarium.foundation.telemetry import Metrics
-from armarium.foundation.tools import Json, ToolSpec
+from armarium.foundation.tools import ToolSpec
 from armarium.surfaces.argument_bounds import MOST_ARGUMENTS
 from armarium.surfaces.json_text import Suspect, is_whole
 
 _log = logging.getLogger("armarium.calls")
 
 _DYNAMIC = "dynamic"
-"""What metrics call every tool from a shelf: their names are without number, and may be anybody's."""
+"""What metrics call every tool from a tool_provider: their names are without number, and may be anybody's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +53,14 @@ class PreparedTool:
         metrics: Metrics,
         check_answers: bool = False,
         *,
-        from_shelf: bool = False,
+        is_provided: bool = False,
     ) -> None:
         self.capability = capability
         self.tool = tool
-        label = _DYNAMIC if from_shelf else tool.name
+        label = _DYNAMIC if is_provided else tool.name
         self.calls = {end: metrics.calls.labels(capability, label, end) for end in ("success", "error")}
         self.duration = metrics.duration.labels(capability, label)
-        self._arguments, self._known = _checked(tool, any_schema=from_shelf)
+        self._arguments, self._known = _checked(tool, any_schema=is_provided)
         self._answers = SchemaCheck(tool.output_schema) if check_answers and tool.output_schema else None
 
     def check_arguments(self, arguments: Mapping[str, Any], *, suspect: bool) -> None:

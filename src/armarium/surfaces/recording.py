@@ -13,8 +13,9 @@ import orjson
 
 from armarium.foundation.audit import AuditLog, CallRecord
 from armarium.foundation.errors import ArmariumError
+from armarium.foundation.schema import Json
 from armarium.foundation.telemetry import Metrics, log_fields, timestamp
-from armarium.foundation.tools import Call, Json, Part
+from armarium.foundation.tools import Call, Part
 from armarium.surfaces.caller import Caller
 from armarium.surfaces.prepared_tool import Described, PreparedTool, bytes_of, only_counted, writable
 

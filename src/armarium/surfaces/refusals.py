@@ -9,7 +9,7 @@ import anyio
 from mcp_types import INVALID_REQUEST
 from starlette.types import Message, Send
 
-from armarium.foundation.tools import Json
+from armarium.foundation.schema import Json
 
 _log = logging.getLogger(__name__)
 

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Literal
 
 from armarium.foundation.errors import ResponseTooLarge
-from armarium.foundation.tools import Json, Relayed, ToolSpec, as_json_text
+from armarium.foundation.schema import Json
+from armarium.foundation.tools import Relayed, ToolSpec, as_json_text
 from armarium.surfaces.caller_limits import BytesInFlight, CallLimits
 from armarium.surfaces.json_threads import in_json_thread
 from armarium.surfaces.packing import (

@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from armarium.capabilities.corpus.catalogue import Catalogue
 from armarium.foundation.files.glob_patterns import path_matcher
-from armarium.retrieval.passages import IndexKind
+from armarium.retrieval.chunks import IndexKind
 
 PATHS = ["a.md", "docs/a.md", "docs/b.py", "docs/deep/c.md", "src/b.py", "src/x.zip!/docs/a.md"]
 TYPES = ["md", "code", "pdf"]

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from armarium.capabilities.corpus.files.discover import DiscoveryRules, SizeLimits, Unnameable, discover
 from armarium.capabilities.corpus.files.exclusion import Exclusion
 from armarium.capabilities.corpus.files.rediscover import rediscover
+from armarium.foundation.cancellation import Cancellation, Stopped
 from armarium.foundation.files.confine import ConfinedRoot
 from armarium.foundation.files.names import escape_name, unescape_name
-from armarium.foundation.limits import Pulse, Stopped
 from support.descriptors import none_left_open
 
 
@@ -38,14 +38,14 @@ def found_in(
 ) -> list[str]:
     rules = DiscoveryRules(Exclusion(excludes), gitignore, follow_symlinks)
     with ConfinedRoot(str(top)) as root:
-        return [found.rel_path for found in discover(root, rules, Pulse())]
+        return [found.rel_path for found in discover(root, rules, Cancellation())]
 
 
 def test_files_come_in_the_order_of_their_paths_with_size_and_time(top: Path) -> None:
     plant(top, "b.md", "a/z.md", "a.md", "a-b/c.md")
     os.utime(top / "b.md", ns=(0, 1_700_000_000_123_456_789))
     with ConfinedRoot(str(top)) as root:
-        found = list(discover(root, DiscoveryRules(Exclusion()), Pulse()))
+        found = list(discover(root, DiscoveryRules(Exclusion()), Cancellation()))
     assert [each.rel_path for each in found] == ["a-b/c.md", "a.md", "a/z.md", "b.md"]
     last = found[-1]
     assert (last.size_bytes, last.mtime_ns, last.mtime_unix) == (4, 1_700_000_000_123_456_789, 1_700_000_000)
@@ -58,7 +58,9 @@ def test_what_a_change_in_progress_prepares_is_no_document(top: Path) -> None:
     rules = DiscoveryRules(Exclusion())
     assert found_in(top) == ["a.md"]
     with ConfinedRoot(str(top)) as root:
-        again = [list(rediscover(root, rules, path, Pulse())) for path in (staged, f"docs/{staged}/b.md", "docs")]
+        again = [
+            list(rediscover(root, rules, path, Cancellation())) for path in (staged, f"docs/{staged}/b.md", "docs")
+        ]
     assert again == [[], [], []]
 
 
@@ -144,7 +146,7 @@ def test_a_name_no_document_can_have_is_told_and_left_out(top: Path, name: bytes
     (Path(os.fsdecode(os.fsencode(top) + b"/sub/" + name))).write_text("x")
     told: list[Unnameable] = []
     with ConfinedRoot(str(top)) as root:
-        found = [each.rel_path for each in discover(root, DiscoveryRules(Exclusion()), Pulse(), told.append)]
+        found = [each.rel_path for each in discover(root, DiscoveryRules(Exclusion()), Cancellation(), told.append)]
     assert found == ["sub/good – é \U0001f600.md"]
     assert [entry.shown_path for entry in told] == [shown]
 
@@ -160,7 +162,7 @@ def test_a_directory_with_such_a_name_is_left_out_whole(top: Path) -> None:
     plant(top, "new\nline/a.md", "b.md")
     told: list[Unnameable] = []
     with ConfinedRoot(str(top)) as root:
-        found = [each.rel_path for each in discover(root, DiscoveryRules(Exclusion()), Pulse(), told.append)]
+        found = [each.rel_path for each in discover(root, DiscoveryRules(Exclusion()), Cancellation(), told.append)]
     assert found == ["b.md"]
     assert [entry.shown_path for entry in told] == [r"new\nline"]
 
@@ -175,7 +177,7 @@ def test_a_tree_that_changes_under_the_walk_does_not_stop_it(top: Path, follow_s
     plant(top, *(f"d{number}/f{number}.md" for number in range(20)), "a.md", "z.md")
     plant(top.parent, "outside/f15.md")
 
-    class Vandal(Pulse):
+    class Vandal(Cancellation):
         beats = 0
 
         def beat(self, done: int) -> None:
@@ -200,16 +202,16 @@ def test_a_deleted_root_is_an_error_and_not_an_empty_corpus(top: Path) -> None:
     with ConfinedRoot(str(top)) as root:
         top.rmdir()
         with pytest.raises(OSError, match="root"):
-            list(discover(root, DiscoveryRules(Exclusion()), Pulse()))
+            list(discover(root, DiscoveryRules(Exclusion()), Cancellation()))
 
 
 def test_a_stopped_discovery_ends_at_once_and_leaves_no_descriptor_open(top: Path) -> None:
     plant(top, "a/b/c/d.md", "z/y.md")
     with none_left_open(top), ConfinedRoot(str(top)) as root:
-        pulse = Pulse()
-        walking: Iterator[object] = discover(root, DiscoveryRules(Exclusion()), pulse)
+        cancellation = Cancellation()
+        walking: Iterator[object] = discover(root, DiscoveryRules(Exclusion()), cancellation)
         next(walking)
-        pulse.stop()
+        cancellation.cancel()
         with pytest.raises(Stopped):
             list(walking)
 
@@ -263,7 +265,7 @@ def test_any_tree_gives_each_allowed_file_once_in_order(tree: object, follow_sym
         ]
         rules = DiscoveryRules(exclusion, gitignore=False, follow_symlinks=follow_symlinks)
         with ConfinedRoot(base) as root:
-            found = [unescape_name(each.rel_path) for each in discover(root, rules, Pulse())]
+            found = [unescape_name(each.rel_path) for each in discover(root, rules, Cancellation())]
         assert len(found) == len(set(found))
         reached = {os.path.realpath(os.path.join(base, path)) for path in found}
         assert len(reached) == len(found)

@@ -28,7 +28,7 @@ from armarium.providers.errors import (
     MistralUnavailable,
     ProviderError,
 )
-from armarium.retrieval.passages import IndexKind
+from armarium.retrieval.chunks import IndexKind
 
 DEADLINE_S = 20.0
 DIMENSIONS = 8

@@ -12,7 +12,7 @@ from corpus_calls import write_lighthouse
 from armarium.capabilities.corpus import leading
 from armarium.capabilities.corpus.searching import Filters, Guards
 from armarium.capabilities.corpus.service import Corpus
-from armarium.foundation.breaker import GuardedService
+from armarium.foundation.circuit_breaker import GuardedService
 from armarium.providers.errors import ProviderFailed, ProviderUnavailable
 from armarium.providers.local.embedder import LocalEmbedder
 from support.open_corpus import OpenCorpus

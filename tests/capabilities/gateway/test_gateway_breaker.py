@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from armarium.foundation.breaker import Breaker
+from armarium.foundation.circuit_breaker import CircuitBreaker
 
 
 class Clock:
@@ -23,36 +23,36 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def breaker(clock: Clock) -> Breaker:
-    return Breaker(3, 30.0, clock)
+def breaker(clock: Clock) -> CircuitBreaker:
+    return CircuitBreaker(3, 30.0, clock)
 
 
-def fail(breaker: Breaker, times: int) -> list[bool]:
+def fail(breaker: CircuitBreaker, times: int) -> list[bool]:
     return [breaker.failed() for _ in range(times)]
 
 
-def test_it_opens_at_the_third_failure_in_a_row(breaker: Breaker) -> None:
+def test_it_opens_at_the_third_failure_in_a_row(breaker: CircuitBreaker) -> None:
     assert fail(breaker, 3) == [False, False, True]
     assert breaker.state == "open"
     assert not breaker.admits()
     assert breaker.retry_in_s == 30.0
 
 
-def test_a_success_in_between_starts_the_count_anew(breaker: Breaker) -> None:
+def test_a_success_in_between_starts_the_count_anew(breaker: CircuitBreaker) -> None:
     fail(breaker, 2)
     breaker.succeeded()
     assert fail(breaker, 2) == [False, False]
     assert breaker.state == "closed"
 
 
-def test_a_server_that_is_gone_opens_it_at_once(breaker: Breaker) -> None:
+def test_a_server_that_is_gone_opens_it_at_once(breaker: CircuitBreaker) -> None:
     assert breaker.gone()
     assert not breaker.admits()
     assert breaker.retry_in_s == 30.0
 
 
 def test_after_the_break_a_trial_is_due_and_calls_are_refused_until_it_has_ended(
-    breaker: Breaker, clock: Clock
+    breaker: CircuitBreaker, clock: Clock
 ) -> None:
     breaker.gone()
     clock.now += 30.0
@@ -60,7 +60,7 @@ def test_after_the_break_a_trial_is_due_and_calls_are_refused_until_it_has_ended
     assert not breaker.admits()
 
 
-def test_a_trial_that_succeeds_closes_it_and_the_count_starts_anew(breaker: Breaker, clock: Clock) -> None:
+def test_a_trial_that_succeeds_closes_it_and_the_count_starts_anew(breaker: CircuitBreaker, clock: Clock) -> None:
     fail(breaker, 3)
     clock.now += 30.0
     breaker.tried(well=True)
@@ -69,7 +69,7 @@ def test_a_trial_that_succeeds_closes_it_and_the_count_starts_anew(breaker: Brea
     assert fail(breaker, 3) == [False, False, True]
 
 
-def test_a_trial_that_fails_begins_another_break(breaker: Breaker, clock: Clock) -> None:
+def test_a_trial_that_fails_begins_another_break(breaker: CircuitBreaker, clock: Clock) -> None:
     breaker.gone()
     clock.now += 31.0
     breaker.tried(well=False)
@@ -77,7 +77,7 @@ def test_a_trial_that_fails_begins_another_break(breaker: Breaker, clock: Clock)
     assert not breaker.admits()
 
 
-def test_what_was_sent_before_a_break_neither_ends_nor_prolongs_it(breaker: Breaker, clock: Clock) -> None:
+def test_what_was_sent_before_a_break_neither_ends_nor_prolongs_it(breaker: CircuitBreaker, clock: Clock) -> None:
     fail(breaker, 3)
     clock.now += 10.0
     breaker.succeeded()
@@ -89,7 +89,7 @@ def test_what_was_sent_before_a_break_neither_ends_nor_prolongs_it(breaker: Brea
 @given(st.lists(st.sampled_from(["succeed", "fail", "gone", "wait", "try_in_vain"]), max_size=60))
 def test_whatever_happens_calls_are_admitted_exactly_until_a_break_that_only_a_trial_ends(steps: list[str]) -> None:
     clock = Clock()
-    breaker = Breaker(3, 30.0, clock)
+    breaker = CircuitBreaker(3, 30.0, clock)
     for step in steps:
         admitted = breaker.admits()
         began = False

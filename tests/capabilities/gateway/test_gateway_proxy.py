@@ -12,11 +12,11 @@ from rag_fakes import ANNA
 
 from armarium.capabilities.gateway.errors import UpstreamUnavailable
 from armarium.capabilities.gateway.live import LiveServers
-from armarium.capabilities.gateway.proxy import ProxyShelf
+from armarium.capabilities.gateway.proxy import ProxyToolProvider
 from armarium.capabilities.gateway.server_files import ServerSpec
 from armarium.capabilities.gateway.upstreams.answers import UpstreamTool
 from armarium.capabilities.gateway.upstreams.pool import SetChanges
-from armarium.foundation.limits import Pulse
+from armarium.foundation.cancellation import Cancellation
 from armarium.foundation.tools import Call
 from support.client import connected
 from support.house import HOSTILE, House, rag_entry, started
@@ -173,17 +173,17 @@ class Servers:
 async def test_tools_that_are_told_when_another_has_the_name_are_not_taken_for_its_own() -> None:
     first, second = Server("generic"), Server("generic")
     servers = Servers(first)
-    shelf = ProxyShelf(cast(LiveServers, servers))
+    tool_provider = ProxyToolProvider(cast(LiveServers, servers))
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(shelf.keep_filled)
+        tasks.start_soon(tool_provider.keep_filled)
         servers.become(first)
         await until(lambda: first.is_asked)
         servers.become(second)
         first.may_tell.set()
         await until(lambda: second.is_asked)
-        assert shelf.tools_for(ANNA) == []
+        assert tool_provider.tools_for(ANNA) == []
         second.may_tell.set()
-        await until(lambda: [tool.name for tool in shelf.tools_for(ANNA)] == ["one.look"])
+        await until(lambda: [tool.name for tool in tool_provider.tools_for(ANNA)] == ["one.look"])
         tasks.cancel_scope.cancel()
 
 
@@ -191,19 +191,19 @@ async def test_a_tool_that_was_listed_a_moment_ago_is_not_called_on_what_is_a_ra
     server = Server("generic")
     server.may_tell.set()
     servers = Servers(server)
-    shelf = ProxyShelf(cast(LiveServers, servers))
+    tool_provider = ProxyToolProvider(cast(LiveServers, servers))
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(shelf.keep_filled)
+        tasks.start_soon(tool_provider.keep_filled)
         servers.become(server)
-        await until(lambda: bool(shelf.tools_for(ANNA)))
-        (tool,) = shelf.tools_for(ANNA)
+        await until(lambda: bool(tool_provider.tools_for(ANNA)))
+        (tool,) = tool_provider.tools_for(ANNA)
         servers.server = Server("rag")
-        assert shelf.tools_for(ANNA) == []
+        assert tool_provider.tools_for(ANNA) == []
         with pytest.raises(UpstreamUnavailable, match="no longer served"):
-            await tool.run(Call(ANNA, Pulse(None)), {})
+            await tool.run(Call(ANNA, Cancellation(None)), {})
         servers.become(servers.server)
         servers.server = Server("generic")
-        assert shelf.tools_for(ANNA) == [], "they were dropped, not hidden"
+        assert tool_provider.tools_for(ANNA) == [], "they were dropped, not hidden"
         tasks.cancel_scope.cancel()
 
 
@@ -211,11 +211,11 @@ async def test_whoever_shows_the_tools_is_told_when_they_come_and_when_they_go()
     server = Server("generic")
     server.may_tell.set()
     servers = Servers(server)
-    shelf = ProxyShelf(cast(LiveServers, servers))
+    tool_provider = ProxyToolProvider(cast(LiveServers, servers))
     seen: list[list[str]] = []
-    stop_listening = shelf.on_change(lambda: seen.append([tool.name for tool in shelf.tools_for(ANNA)]))
+    stop_listening = tool_provider.on_change(lambda: seen.append([tool.name for tool in tool_provider.tools_for(ANNA)]))
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(shelf.keep_filled)
+        tasks.start_soon(tool_provider.keep_filled)
         servers.become(server)
         await until(lambda: seen[-1:] == [["one.look"]])
         servers.become(Server("rag"))
@@ -223,7 +223,7 @@ async def test_whoever_shows_the_tools_is_told_when_they_come_and_when_they_go()
         stop_listening()
         told = len(seen)
         servers.become(server)
-        await until(lambda: bool(shelf.tools_for(ANNA)))
+        await until(lambda: bool(tool_provider.tools_for(ANNA)))
         assert len(seen) == told
         tasks.cancel_scope.cancel()
 
@@ -232,13 +232,13 @@ async def test_a_tool_that_was_listed_a_moment_ago_is_not_called_by_whoever_may_
     server = Server("generic")
     server.may_tell.set()
     servers = Servers(server)
-    shelf = ProxyShelf(cast(LiveServers, servers))
+    tool_provider = ProxyToolProvider(cast(LiveServers, servers))
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(shelf.keep_filled)
+        tasks.start_soon(tool_provider.keep_filled)
         servers.become(server)
-        await until(lambda: bool(shelf.tools_for(ANNA)))
-        (tool,) = shelf.tools_for(ANNA)
+        await until(lambda: bool(tool_provider.tools_for(ANNA)))
+        (tool,) = tool_provider.tools_for(ANNA)
         server.groups = ("legal",)
         with pytest.raises(UpstreamUnavailable, match="no longer served"):
-            await tool.run(Call(ANNA, Pulse(None)), {})
+            await tool.run(Call(ANNA, Cancellation(None)), {})
         tasks.cancel_scope.cancel()

@@ -122,7 +122,7 @@ def fault_of_ours(context: Any, response: Any, case: Any) -> None:
 
 
 def denied(context: Any, response: Any, case: Any) -> None:
-    """Nobody but administrators gets further than the door."""
+    """Nobody but administrators gets further than the manifest."""
     assert response.status_code == 403, response.text[:1000]
 
 

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from armarium.assembly import Settings, open_armarium
 from armarium.capabilities.gateway.contract import DISCOVER, RAW_RESULTS, SYNTHESIZED
-from armarium.capabilities.gateway.entry import DOOR
+from armarium.capabilities.gateway.manifest import MANIFEST
 from armarium.capabilities.gateway.settings import FEATURE_VARIABLE, GatewaySettings, is_enabled
 from armarium.capability import Facilities
 from armarium.foundation.errors import ArmariumError
@@ -110,7 +110,7 @@ def _findings(directory: Path, registry: str | None) -> list[tuple[str, str]]:
         (directory / "config/overrides").mkdir(parents=True)
         (directory / "config/overrides/rag-mcp.json").write_text(registry)
     section = GatewaySettings(config_dir=str(directory / "config"))
-    return [(found.state, found.message) for found in DOOR.examine(section, Facilities(Events(), directory))]
+    return [(found.state, found.message) for found in MANIFEST.check(section, Facilities(Events(), directory))]
 
 
 def test_the_doctor_tells_how_many_servers_there_are_and_which_programs_are_missing(tmp_path: Path) -> None:

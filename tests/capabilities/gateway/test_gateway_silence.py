@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from armarium.capabilities.gateway.errors import GatewayError, UpstreamTimeout, UpstreamUnavailable
-from armarium.capabilities.gateway.upstreams import pulse
+from armarium.capabilities.gateway.upstreams import cancellation
 from armarium.capabilities.gateway.upstreams.answers import UpstreamHealth
 from armarium.capabilities.gateway.upstreams.upstream import Upstream
 from support.upstreams import (
@@ -37,7 +37,7 @@ SHORT_BREAK = replace(LIMITS, breaker_open_s=SHORT_S)
 @pytest.fixture
 def pings_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """However late a busy machine sends it, a ping counts; `test_gateway_pulse.py` is about those that go out late."""
-    monkeypatch.setattr(pulse, "_NEARLY", 0.0)
+    monkeypatch.setattr(cancellation, "_NEARLY", 0.0)
 
 
 async def pid_of(upstream: Upstream) -> int:

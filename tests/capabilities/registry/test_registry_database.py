@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from registry_calls import ACTOR, all_files, file_at, found, scanned
 
-from armarium.capabilities.registry.entry import DOOR, kept_by_registry
 from armarium.capabilities.registry.errors import Busy, Damaged, RegistryUnusable, Unwritable, ValidationError
 from armarium.capabilities.registry.languages import language_of
+from armarium.capabilities.registry.manifest import MANIFEST, kept_by_registry
 from armarium.capabilities.registry.model import Reported, ScanReport, SortField
 from armarium.capabilities.registry.opening import open_registry
 from armarium.capabilities.registry.service import Registry
@@ -311,7 +311,7 @@ async def test_a_project_does_not_choose_where_the_registry_is_written(project: 
 
 def examined(project: Path) -> list[Finding]:
     section = RegistrySettings(project=str(project))
-    return list(DOOR.examine(section, Facilities(Events(), project)))
+    return list(MANIFEST.check(section, Facilities(Events(), project)))
 
 
 async def test_a_good_project_passes_examination_and_is_not_changed_by_it(project: Path) -> None:
@@ -321,7 +321,7 @@ async def test_a_good_project_passes_examination_and_is_not_changed_by_it(projec
         await registry.register_file("a.py", ACTOR)
         assert [finding.state for finding in examined(project)] == ["ok", "ok"]
     assert [finding.state for finding in examined(project)] == ["ok", "ok"]
-    assert list(DOOR.examine(None, Facilities(Events(), project))) == []
+    assert list(MANIFEST.check(None, Facilities(Events(), project))) == []
 
 
 def test_nobody_else_may_show_the_registrys_directory(project: Path) -> None:

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from armarium.capabilities.sandbox.search.glob import GlobResult, glob
 from armarium.capabilities.sandbox.search.grep import GrepResult, Query, grep
+from armarium.foundation.cancellation import Cancellation
 from armarium.foundation.files.ignore import GitIgnores, IgnoreRules
 from armarium.foundation.files.walk import Bounds, EntryKind
-from armarium.foundation.limits import Pulse
 from support.descriptors import none_left_open
 
 FAR = 60.0
@@ -60,7 +60,7 @@ def globbed(
     type_filter: EntryKind = "all",
     max_results: int = 1_000_000,
     limits: Bounds | None = None,
-    pulse: Pulse | None = None,
+    cancellation: Cancellation | None = None,
 ) -> GlobResult:
     with opened(directory) as fd:
         return glob(
@@ -71,7 +71,7 @@ def globbed(
             type_filter=type_filter,
             max_results=max_results,
             bounds=limits or bounds(),
-            pulse=pulse or Pulse(),
+            cancellation=cancellation or Cancellation(),
         )
 
 
@@ -85,39 +85,39 @@ def grepped(
     *,
     prefix: str = "",
     limits: Bounds | None = None,
-    pulse: Pulse | None = None,
+    cancellation: Cancellation | None = None,
 ) -> GrepResult:
     if isinstance(query, str):
         query = Query(query, max_results=1_000_000)
     with opened(directory) as fd:
-        return grep(fd, prefix, query, bounds=limits or bounds(), pulse=pulse or Pulse())
+        return grep(fd, prefix, query, bounds=limits or bounds(), cancellation=cancellation or Cancellation())
 
 
 def lines(result: GrepResult) -> list[tuple[str, int, str]]:
     return [(hit.file, hit.line_number, hit.line_content) for hit in result.matches]
 
 
-class StoppingPulse(Pulse):
+class StoppingCancellation(Cancellation):
     """Ends the work at the given beat, as a caller who goes away does."""
 
     def __init__(self, beats: int) -> None:
         super().__init__()
         self.left = beats
 
-    def beat(self, done: int) -> None:
+    def checkpoint(self, done: int) -> None:
         self.left -= 1
         if self.left <= 0:
             self.stop()
-        super().beat(done)
+        super().checkpoint(done)
 
 
-class CountingPulse(Pulse):
+class CountingCancellation(Cancellation):
     """Remembers how far the work said it was."""
 
     def __init__(self) -> None:
         super().__init__()
         self.done = 0
 
-    def beat(self, done: int) -> None:
-        super().beat(done)
+    def checkpoint(self, done: int) -> None:
+        super().checkpoint(done)
         self.done = done

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from searching import CountingPulse, bounds, globbed, paths, plant
+from searching import CountingCancellation, bounds, globbed, paths, plant
 
 from armarium.foundation.errors import InvalidArgument
 from armarium.foundation.files.errors import InvalidPattern
@@ -271,10 +271,10 @@ def test_directories_that_cannot_hold_a_match_are_not_read(tmp_path: Path) -> No
     )
 
     def entries_read(pattern: str) -> int:
-        pulse = CountingPulse()
-        globbed(tmp_path, pattern, pulse=pulse)
-        globbed(tmp_path, pattern, pulse=pulse)
-        return pulse.done
+        cancellation = CountingCancellation()
+        globbed(tmp_path, pattern, cancellation=cancellation)
+        globbed(tmp_path, pattern, cancellation=cancellation)
+        return cancellation.done
 
     assert entries_read("src/*/*.py") <= 2 + 2 + 2
     assert entries_read("*") <= 2

@@ -26,8 +26,8 @@ from armarium.capabilities.sandbox.search.grep import Query, grep_file
 from armarium.capabilities.sandbox.search.hits import MAX_SHOWN_BYTES
 from armarium.capabilities.sandbox.search.literals import requirements
 from armarium.capabilities.sandbox.search.syntax import parse
+from armarium.foundation.cancellation import Cancellation
 from armarium.foundation.files.errors import InvalidPattern
-from armarium.foundation.limits import Pulse
 
 MANY = 1_000_000
 
@@ -396,7 +396,7 @@ def test_one_file_can_be_searched_by_itself(tmp_path: Path) -> None:
         fd = os.open(tmp_path / name, os.O_RDONLY)
         try:
             query = Query("needle", buffer_bytes=buffer_bytes, glob_filter="*.none")
-            result = grep_file(fd, f"dir/{name}", query, bounds=bounds(), pulse=Pulse())
+            result = grep_file(fd, f"dir/{name}", query, bounds=bounds(), cancellation=Cancellation())
         finally:
             os.close(fd)
         assert [(hit.file, hit.line_number) for hit in result.matches] == [(f"dir/{name}", n) for n in numbers]

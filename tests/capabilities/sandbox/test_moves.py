@@ -187,10 +187,10 @@ async def test_a_failed_transfer_changes_nothing_and_names_what_failed(
     before = picture(carried["one"])
     copy_content = trees.copy_content
 
-    def failing(source: int, target: int, pulse: Any) -> int:
+    def failing(source: int, target: int, cancellation: Any) -> int:
         if os.readlink(f"/proc/self/fd/{source}").endswith("bad.txt"):
             raise OSError(errno.EIO, os.strerror(errno.EIO))
-        return copy_content(source, target, pulse)
+        return copy_content(source, target, cancellation)
 
     monkeypatch.setattr(trees, "copy_content", failing)
     async with sandbox(carried, here) as tools:

@@ -11,7 +11,7 @@ from sandbox_server import Box
 
 from armarium.capabilities.sandbox.reading import ReadLimits, Window, read
 from armarium.capabilities.sandbox.search import in_root
-from armarium.foundation.limits import Pulse
+from armarium.foundation.cancellation import Cancellation
 from support.client import ToolClient, texts_of
 from support.trees import make_tree
 
@@ -175,7 +175,7 @@ def test_the_last_lines_of_a_large_file_are_those_of_the_whole(tmp_path: Path, w
     with (tmp_path / "a").open("rb") as file:
         window = Window(tail_lines=wanted)
         limits = ReadLimits(1 << 20, 64 << 20)
-        answer = read(file.fileno(), len(content), window, limits, Pulse(), number_lines=False)
+        answer = read(file.fileno(), len(content), window, limits, Cancellation(), number_lines=False)
     assert answer["content"] == "".join(lines[-wanted:]).removesuffix("\n") + ending
     assert (answer["truncated"], answer["size"]) == (False, len(content))
     assert "lines_total" not in answer
@@ -187,7 +187,9 @@ def test_a_tail_larger_than_an_answer_is_cut_at_its_beginning_to_whole_lines(tmp
     (tmp_path / "a").write_bytes(content)
     with (tmp_path / "a").open("rb") as file:
         limits = ReadLimits(1 << 20, 1_000_000)
-        answer = read(file.fileno(), len(content), Window(tail_lines=100_000), limits, Pulse(), number_lines=False)
+        answer = read(
+            file.fileno(), len(content), Window(tail_lines=100_000), limits, Cancellation(), number_lines=False
+        )
     assert answer["truncated"] is True
     assert answer["content"] == line * (len(answer["content"]) // len(line))
     assert 999_000 < len(answer["content"].encode()) <= 1_000_000
@@ -200,5 +202,5 @@ def test_the_end_of_a_huge_file_is_read_without_the_rest(tmp_path: Path) -> None
         file.write(b"\nlast but one\nlast\n")
     with (tmp_path / "a").open("rb") as file:
         size = (tmp_path / "a").stat().st_size
-        answer = read(file.fileno(), size, Window(tail_lines=2), LIMITS, Pulse(), number_lines=False)
+        answer = read(file.fileno(), size, Window(tail_lines=2), LIMITS, Cancellation(), number_lines=False)
     assert answer["content"] == "last but one\nlast\n"

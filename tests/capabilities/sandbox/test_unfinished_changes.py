@@ -13,9 +13,9 @@ import pytest
 from two_filesystems import between, sandbox
 
 from armarium.capabilities.sandbox import trees
+from armarium.foundation.cancellation import Cancellation
 from armarium.foundation.files.staged_names import drop_staged, is_staged, new_staged_name
 from armarium.foundation.files.staging import staged_directory, staged_file, sweep
-from armarium.foundation.limits import Pulse
 from support.trees import make_tree, picture
 
 pytestmark = pytest.mark.anyio
@@ -80,7 +80,7 @@ def test_a_sweep_removes_what_nobody_owns_and_nothing_else(tmp_path: Path) -> No
     top = os.open(tmp_path, os.O_RDONLY)
     try:
         with staged_file(fd, 0o600) as file, staged_directory(fd, 0o700) as directory:
-            removed = sweep(top, Pulse(), lambda path: path == "hidden")
+            removed = sweep(top, Cancellation(), lambda path: path == "hidden")
             assert removed == 2
             file.put("file")
             directory.put("directory")
@@ -165,12 +165,12 @@ async def test_the_retry_of_a_failed_copy_does_not_nest(tmp_path: Path, monkeypa
     copy_content = trees.copy_content
     calls = 0
 
-    def failing_once(source: int, target: int, pulse: Pulse) -> int:
+    def failing_once(source: int, target: int, cancellation: Cancellation) -> int:
         nonlocal calls
         calls += 1
         if calls == 2:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
-        return copy_content(source, target, pulse)
+        return copy_content(source, target, cancellation)
 
     monkeypatch.setattr(trees, "copy_content", failing_once)
     async with sandbox({"root": tmp_path}, tmp_path.parent / "state") as tools:

@@ -16,14 +16,14 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from searching import CountingPulse, StoppingPulse, bounds, globbed, grepped, lines, opened, paths, plant
+from searching import CountingCancellation, StoppingCancellation, bounds, globbed, grepped, lines, opened, paths, plant
 
 from armarium.capabilities.sandbox.search.grep import Query
+from armarium.foundation.cancellation import Cancellation, Stopped
 from armarium.foundation.files import walk as walk_module
 from armarium.foundation.files.errors import InvalidPattern
 from armarium.foundation.files.ignore import GitIgnores, IgnoreRules
 from armarium.foundation.files.walk import Bounds, Everything, Walk, Watch
-from armarium.foundation.limits import Pulse, Stopped
 
 NAMES = st.sampled_from(["a", "a.b", "a-b", "a0", "b", "A", "é", "~", " ", "a b", "\U0001f600", "z\udce9"])
 TREES = st.recursive(
@@ -109,7 +109,7 @@ def test_paths_are_shown_below_the_prefix(tmp_path: Path) -> None:
 def test_a_directory_that_vanishes_meanwhile_is_left_out(tmp_path: Path) -> None:
     plant(tmp_path, {"a/x": b"", "b/x": b"", "c/x": b""})
     with opened(tmp_path) as fd:
-        walk = Walk(fd, "", Everything(), "file", bounds(), Watch(time.monotonic() + 60, Pulse()))
+        walk = Walk(fd, "", Everything(), "file", bounds(), Watch(time.monotonic() + 60, Cancellation()))
         with closing(walk.runs()) as runs:
             assert next(runs).directory == "a/"
             shutil.rmtree(tmp_path / "b")
@@ -142,7 +142,7 @@ def test_a_directory_that_was_set_aside_is_left_out_when_it_is_not_the_same_any_
     plant(tmp_path, {"a/b/c/x": b"", "a/b/z": b"", "a/z": b"", "z": b""})
     plant(tmp_path, {"other/b/z": b""})
     with opened(tmp_path) as fd:
-        walk = Walk(fd, "", Everything(), "file", bounds(), Watch(time.monotonic() + 60, Pulse()))
+        walk = Walk(fd, "", Everything(), "file", bounds(), Watch(time.monotonic() + 60, Cancellation()))
         with closing(walk.runs()) as runs:
             assert next(runs).directory == "a/b/c/"
             os.rename(tmp_path / "a/b", tmp_path / "moved")
@@ -226,16 +226,16 @@ def test_a_deadline_in_the_past_ends_a_search_at_once(tmp_path: Path) -> None:
 def test_a_cancelled_search_ends_and_closes_what_it_opened(tmp_path: Path, beats: int) -> None:
     plant(tmp_path, {f"d{i:03}/e/f": b"needle\n" * 10 for i in range(50)})
     with pytest.raises(Stopped):
-        globbed(tmp_path, "**", pulse=StoppingPulse(beats))
+        globbed(tmp_path, "**", cancellation=StoppingCancellation(beats))
     with pytest.raises(Stopped):
-        grepped(tmp_path, Query("needle", buffer_bytes=64), pulse=StoppingPulse(beats))
+        grepped(tmp_path, Query("needle", buffer_bytes=64), cancellation=StoppingCancellation(beats))
 
 
 def test_progress_counts_the_entries_seen(tmp_path: Path) -> None:
     plant(tmp_path, {f"d{i}/f{j}": b"" for i in range(5) for j in range(9)})
-    pulse = CountingPulse()
-    globbed(tmp_path, "**", pulse=pulse)
-    assert pulse.done >= 5 + 4 * 9
+    cancellation = CountingCancellation()
+    globbed(tmp_path, "**", cancellation=cancellation)
+    assert cancellation.done >= 5 + 4 * 9
 
 
 def test_the_ignore_list_hides_entries_and_everything_below_them(tmp_path: Path) -> None:

@@ -15,10 +15,10 @@ import asyncpg
 import pytest
 from store_calls import Files
 
+from armarium.capabilities.store.checks import check
 from armarium.capabilities.store.connections import connect
 from armarium.capabilities.store.database import Database
 from armarium.capabilities.store.errors import DatabaseUnavailable
-from armarium.capabilities.store.examine import examine
 from armarium.capabilities.store.migrate import migrate
 from armarium.capabilities.store.settings import LOCAL_DIMENSIONS, StoreSettings
 from armarium.capability import Facilities, Finding
@@ -177,7 +177,7 @@ async def migrated(dsn: str) -> None:
 def doctor(dsn: str, directory: Path) -> dict[str, Finding]:
     facilities = Facilities(cast(Any, SimpleNamespace()), directory)
     settings = StoreSettings.model_validate({"dsn": dsn})
-    return {finding.subject: finding for finding in examine(settings, facilities)}
+    return {finding.subject: finding for finding in check(settings, facilities)}
 
 
 async def test_files_that_were_there_are_read_listed_and_changed(filled: Database, tenant: str) -> None:

@@ -13,9 +13,9 @@ import asyncpg
 import pytest
 from anyio import to_thread
 
-from armarium.capabilities.store import examine as examination
+from armarium.capabilities.store import checks as examination
+from armarium.capabilities.store.checks import check
 from armarium.capabilities.store.connections import connect
-from armarium.capabilities.store.examine import examine
 from armarium.capabilities.store.life import open_workshop
 from armarium.capabilities.store.migrate import migrate
 from armarium.capabilities.store.settings import LOCAL_DIMENSIONS, StoreSettings
@@ -31,7 +31,7 @@ def found(tmp_path: Path, *, max_body_bytes: int | None = None, **settings: Any)
     """The findings by subject."""
     section = StoreSettings.model_validate(settings)
     facilities = Facilities(Events(), tmp_path, max_body_bytes=max_body_bytes)
-    return {finding.subject: finding for finding in examine(section, facilities)}
+    return {finding.subject: finding for finding in check(section, facilities)}
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def closed_port() -> Iterator[int]:
 
 
 def test_without_a_section_there_is_nothing_to_say(tmp_path: Path) -> None:
-    assert list(examine(None, Facilities(Events(), tmp_path))) == []
+    assert list(check(None, Facilities(Events(), tmp_path))) == []
 
 
 def test_a_database_to_be_started_here_is_found_ready_and_nothing_is_made(tmp_path: Path) -> None:

@@ -228,17 +228,16 @@ async def test_a_file_that_is_renamed_and_deleted_while_its_passages_are_written
     database: Database, files: StoredFiles, index: FileIndex, scope: Scope
 ) -> None:
     await files.write("/a", "rain")
-    async with anyio.create_task_group() as group:
-        async with database.writing(scope.apikey_hash) as connection:
-            await connection.execute("LOCK TABLE mcp_file_chunk_bm25 IN SHARE MODE")
-            group.start_soon(index.write_words, scope, "/a")
-            with anyio.fail_after(60):
-                while not await connection.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"):
-                    await anyio.sleep(0.01)
-            # The passages are written, and nobody sees them yet.
-            await files.rename("/a", "/b")
-            await files.delete("/b")
-            await index.forget(scope, "/b")
+    async with anyio.create_task_group() as group, database.writing(scope.apikey_hash) as connection:
+        await connection.execute("LOCK TABLE mcp_file_chunk_bm25 IN SHARE MODE")
+        group.start_soon(index.write_words, scope, "/a")
+        with anyio.fail_after(60):
+            while not await connection.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"):
+                await anyio.sleep(0.01)
+        # The chunks are written, and nobody sees them yet.
+        await files.rename("/a", "/b")
+        await files.delete("/b")
+        await index.forget(scope, "/b")
     assert await passages(database, scope) == []
 
 

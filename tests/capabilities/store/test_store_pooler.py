@@ -15,10 +15,10 @@ import pytest
 from anyio import to_thread
 from store_calls import Files
 
+from armarium.capabilities.store.checks import check
 from armarium.capabilities.store.connections import connect
 from armarium.capabilities.store.database import Database
 from armarium.capabilities.store.errors import DatabaseUnavailable
-from armarium.capabilities.store.examine import examine
 from armarium.capabilities.store.migrate import migrate
 from armarium.capabilities.store.pooler import is_pooled
 from armarium.capabilities.store.settings import LOCAL_DIMENSIONS, StoreSettings
@@ -177,7 +177,7 @@ async def test_a_server_indexes_and_finds_what_is_written(pooled_dsn: str, tmp_p
 def test_the_doctor_tells_of_the_pooler(pooled_dsn: str, tmp_path: Path) -> None:
     facilities = Facilities(cast(Any, SimpleNamespace()), tmp_path)
     findings = {
-        pooler: {each.subject: each for each in examine(StoreSettings(dsn=pooled_dsn, pooler=pooler), facilities)}
+        pooler: {each.subject: each for each in check(StoreSettings(dsn=pooled_dsn, pooler=pooler), facilities)}
         for pooler in ("auto", "none")
     }
     assert findings["auto"]["store pooler"].state == "ok"

@@ -9,8 +9,8 @@ import pytest
 from store_calls import Files
 
 from armarium.capabilities.store.database import Database
-from armarium.capabilities.store.entry import described_tools
 from armarium.capabilities.store.errors import SearchBackendError
+from armarium.capabilities.store.manifest import described_tools
 from armarium.capabilities.store.model import ChunkEntry, Scope
 from armarium.capabilities.store.tools import STORE_ERRORS, store_tools
 from armarium.foundation.errors import DeadlineExceeded

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from armarium.retrieval.evaluate import UnreadableSet
+from armarium.retrieval.evaluation import UnreadableSet
 from armarium.surfaces.cli.evaluate import evaluate_set
 
 

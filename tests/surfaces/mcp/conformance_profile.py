@@ -15,8 +15,9 @@ from mcp.server.context import ServerRequestContext
 
 from armarium.foundation.errors import ArmariumError
 from armarium.foundation.identity import Authenticator
+from armarium.foundation.schema import Json
 from armarium.foundation.telemetry import Metrics, log_as_json
-from armarium.foundation.tools import Args, Call, Json, ToolSpec, local_tool, remote_tool
+from armarium.foundation.tools import Args, Call, ToolSpec, local_tool, remote_tool
 from armarium.surfaces.dispatch import Dispatcher
 from armarium.surfaces.gate import Gate
 from armarium.surfaces.mcp.app import McpApp

@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import Any, NotRequired
 
 import anyio
-from shelf_on_demand import ShelfOnDemand
+from tool_provider_on_demand import ToolProviderOnDemand
 from typing_extensions import TypedDict
 
 from armarium.foundation.audit import AuditLog
+from armarium.foundation.cancellation import Cancellation, Stopped
 from armarium.foundation.errors import ArmariumError
 from armarium.foundation.identity import Authenticator, Principal, key_hash
-from armarium.foundation.limits import Pulse, Stopped
 from armarium.foundation.telemetry import Metrics, export_traces, log_as_json
 from armarium.foundation.tools import Args, Call, ToolSpec, local_tool
 from armarium.surfaces.caller_limits import CallLimits, RequestLimits
@@ -182,13 +182,13 @@ def stage_tools(stage: Stage) -> list[ToolSpec]:
         def announce(what: str) -> None:
             loop.call_soon_threadsafe(stage[f"{args.moment} {what}"].set)
 
-        def work(pulse: Pulse) -> int:
+        def work(cancellation: Cancellation) -> int:
             done = 0
             announce("begun")
             try:
                 while not wanted.wait(0.002):
                     done += 1
-                    pulse.beat(done // 2)  # as real work does, it sometimes has nothing new to tell
+                    cancellation.checkpoint(done // 2)  # as real work does, it sometimes has nothing new to tell
                     assert done < _MOST_BEATS, "nobody stopped the work"
             except Stopped:
                 announce("stopped")
@@ -201,7 +201,7 @@ def stage_tools(stage: Stage) -> list[ToolSpec]:
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(pass_on)
-            done = await asyncio.wrap_future(threads.submit(work, call.pulse))
+            done = await asyncio.wrap_future(threads.submit(work, call.cancellation))
         return {"text": f"{done} beats"}
 
     async def crash(call: Call, args: Nothing) -> Echo:
@@ -294,16 +294,16 @@ def build(
     audit: AuditLog | None = None,
     payment: PaymentCheck | None = None,
     traced: bool = False,
-    shelf: ShelfOnDemand | None = None,
+    tool_provider: ToolProviderOnDemand | None = None,
 ) -> Rig:
     """Put a server together as the assembly does, but on our own tools."""
     stage, metrics = Stage(), Metrics()
     capabilities = {"stage": stage_tools(stage), "other": other_tools()}
-    if shelf is not None:
-        capabilities["remote"] = [shelf.stocking()]
+    if tool_provider is not None:
+        capabilities["remote"] = [tool_provider.stocking()]
     dispatcher = Dispatcher(
         [(name, tool) for name, tools in capabilities.items() for tool in tools],
-        shelves=[("remote", shelf)] if shelf is not None else (),
+        tool_providers=[("remote", tool_provider)] if tool_provider is not None else (),
         metrics=metrics,
         audit=audit,
         default_deadline_s=default_deadline_s,
@@ -311,11 +311,11 @@ def build(
         check_answers=True,
     )
     every_tool = [tool for tools in capabilities.values() for tool in tools]
-    identity, shelves = ServerIdentity("armarium", "Try echo first."), dispatcher.shelves
-    servers = {"/mcp": mcp_server(identity, dispatcher, every_tool, shelves=shelves, traced=traced)}
+    identity, tool_providers = ServerIdentity("armarium", "Try echo first."), dispatcher.tool_providers
+    servers = {"/mcp": mcp_server(identity, dispatcher, every_tool, tool_providers=tool_providers, traced=traced)}
     for name, tools in capabilities.items():
         identity = ServerIdentity(f"armarium-{name}", f"Only {name}.")
-        servers[f"/mcp/{name}"] = mcp_server(identity, dispatcher, tools, shelves=shelves.of(name))
+        servers[f"/mcp/{name}"] = mcp_server(identity, dispatcher, tools, tool_providers=tool_providers.of(name))
     sessions = Sessions(
         inactivity_timeout_s=inactivity_timeout_s,
         max_lifetime_s=max_lifetime_s,
@@ -345,7 +345,7 @@ def main() -> None:
     parser.add_argument("--max-bytes", type=int, default=1024 * 1024)
     parser.add_argument("--inactivity", type=float, default=3600)
     parser.add_argument("--otlp")
-    parser.add_argument("--shelf", action="store_true")
+    parser.add_argument("--tool_provider", action="store_true")
     options = parser.parse_args()
     log_as_json("info")
     send_last_traces = export_traces(options.otlp, "armarium-fixture") if options.otlp else None
@@ -357,7 +357,7 @@ def main() -> None:
             max_body_bytes=options.max_bytes,
             inactivity_timeout_s=options.inactivity,
             traced=options.otlp is not None,
-            shelf=ShelfOnDemand() if options.shelf else None,
+            tool_provider=ToolProviderOnDemand() if options.tool_provider else None,
         )
         if options.surface == "stdio":
             await serve_stdio(rig.servers["/mcp"], max_message_bytes=options.max_bytes)

@@ -26,7 +26,7 @@ from speaking import (
     until,
 )
 
-from armarium.foundation import limits
+from armarium.foundation import cancellation as limits
 from armarium.surfaces.mcp import http as http_module
 
 NOTICE = {"jsonrpc": "2.0", "method": "notifications/initialized"}

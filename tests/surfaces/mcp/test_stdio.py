@@ -244,7 +244,7 @@ async def test_progress_is_told_over_stdio(server: Child) -> None:
 
 
 async def test_a_client_with_a_session_is_told_that_its_tools_have_changed(tmp_path: Path) -> None:
-    async with child(tmp_path, "--shelf") as server:
+    async with child(tmp_path, "--tool_provider") as server:
         await server.send(calling("stock", id=1, name="all.say"))
         told = [await server.receive() for _ in range(2)]
         assert {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"} in told
@@ -254,7 +254,7 @@ async def test_a_client_with_a_session_is_told_that_its_tools_have_changed(tmp_p
 
 
 async def test_nothing_is_told_before_the_end_of_the_handshake(tmp_path: Path) -> None:
-    async with child(tmp_path, "--shelf", handshake=False) as server:
+    async with child(tmp_path, "--tool_provider", handshake=False) as server:
         await server.send(opening())
         assert (await server.receive())["result"]["capabilities"]["tools"] == {"listChanged": True}
         await server.send(calling("stock", id=1, name="all.say"))
@@ -264,7 +264,7 @@ async def test_nothing_is_told_before_the_end_of_the_handshake(tmp_path: Path) -
 
 
 async def test_a_client_without_a_session_subscribes_to_changes(tmp_path: Path) -> None:
-    async with child(tmp_path, "--shelf", handshake=False) as server:
+    async with child(tmp_path, "--tool_provider", handshake=False) as server:
         wish = request("subscriptions/listen", {"notifications": {"toolsListChanged": True}}, id="news")
         await server.send(sessionless(wish))
         assert (await server.receive())["method"] == "notifications/subscriptions/acknowledged"

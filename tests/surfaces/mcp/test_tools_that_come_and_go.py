@@ -1,4 +1,4 @@
-"""Tools from a shelf: who sees them, who may call them, who is told of changes, and what is on record."""
+"""Tools from a tool_provider: who sees them, who may call them, who is told of changes, and what is on record."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import pytest
 from fixture_capability import ALICE, BOB, BOB_KEY, Rig, build
 from mcp.client.subscriptions import ToolsListChanged
 from mcp.shared.exceptions import MCPError
-from shelf_on_demand import ANY_OBJECT, PICTURE, ShelfOnDemand, Slow, failing, remote
 from speaking import (
     DEADLINE_S,
     calling,
@@ -26,6 +25,7 @@ from speaking import (
     serving,
     until,
 )
+from tool_provider_on_demand import ANY_OBJECT, PICTURE, Slow, ToolProviderOnDemand, failing, remote
 
 from armarium.foundation.audit import AuditFilter, AuditLog, read_records
 from armarium.foundation.schema import SchemaCheck
@@ -38,15 +38,15 @@ ERAS = pytest.mark.parametrize("mode", ["legacy", MODERN])
 
 
 @pytest.fixture
-def shelf() -> ShelfOnDemand:
+def tool_provider() -> ToolProviderOnDemand:
     """An empty one."""
-    return ShelfOnDemand()
+    return ToolProviderOnDemand()
 
 
 @pytest.fixture
-async def rig(shelf: ShelfOnDemand) -> Rig:
-    """A server with that shelf."""
-    return build(shelf=shelf)
+async def rig(tool_provider: ToolProviderOnDemand) -> Rig:
+    """A server with that tool_provider."""
+    return build(tool_provider=tool_provider)
 
 
 async def names(client: Any) -> set[str]:
@@ -56,9 +56,11 @@ async def names(client: Any) -> set[str]:
 
 
 @ERAS
-async def test_each_caller_sees_and_calls_only_their_own(shelf: ShelfOnDemand, address: str, mode: str) -> None:
-    shelf.put(remote("all.say"))
-    shelf.put(remote("hers.say"), only=ALICE)
+async def test_each_caller_sees_and_calls_only_their_own(
+    tool_provider: ToolProviderOnDemand, address: str, mode: str
+) -> None:
+    tool_provider.put(remote("all.say"))
+    tool_provider.put(remote("hers.say"), only=ALICE)
     async with (
         official_client(f"{address}/mcp", mode=mode) as alice,
         official_client(f"{address}/mcp", key=BOB_KEY, mode=mode) as bob,
@@ -73,16 +75,18 @@ async def test_each_caller_sees_and_calls_only_their_own(shelf: ShelfOnDemand, a
             await bob.call_tool("nobodys.say", {"word": "tea"})
 
 
-async def test_the_fixed_tools_are_still_there_and_go_first(shelf: ShelfOnDemand, address: str) -> None:
-    shelf.put(remote("echo"))
+async def test_the_fixed_tools_are_still_there_and_go_first(tool_provider: ToolProviderOnDemand, address: str) -> None:
+    tool_provider.put(remote("echo"))
     async with official_client(f"{address}/mcp") as client:
         tools = [tool.name for tool in (await client.list_tools()).tools]
         assert tools.count("echo") == 1
         assert (await client.call_tool("echo", {"text": "hi"})).structured_content == {"text": "hi"}
 
 
-async def test_an_endpoint_of_one_capability_has_the_tools_of_its_own_shelf(shelf: ShelfOnDemand, address: str) -> None:
-    shelf.put(remote("all.say"))
+async def test_an_endpoint_of_one_capability_has_the_tools_of_its_own_tool_provider(
+    tool_provider: ToolProviderOnDemand, address: str
+) -> None:
+    tool_provider.put(remote("all.say"))
     async with official_client(f"{address}/mcp/remote") as own, official_client(f"{address}/mcp/other") as other:
         assert await names(own) == {"all.say"}
         assert not (await own.call_tool("all.say", {"word": "tea"})).is_error
@@ -92,9 +96,11 @@ async def test_an_endpoint_of_one_capability_has_the_tools_of_its_own_shelf(shel
 
 
 @ERAS
-async def test_schemas_and_results_of_others_pass_untouched(shelf: ShelfOnDemand, address: str, mode: str) -> None:
+async def test_schemas_and_results_of_others_pass_untouched(
+    tool_provider: ToolProviderOnDemand, address: str, mode: str
+) -> None:
     answers = {"type": "object", "properties": {"given": {"type": "object"}}, "x-ours": [1]}
-    shelf.put(remote("all.say", {**ANY_OBJECT, "x-theirs": {"a": None}}, output_schema=answers, title="Say"))
+    tool_provider.put(remote("all.say", {**ANY_OBJECT, "x-theirs": {"a": None}}, output_schema=answers, title="Say"))
     async with official_client(f"{address}/mcp", mode=mode) as client:
         (tool,) = [tool for tool in (await client.list_tools()).tools if tool.name == "all.say"]
         assert (tool.input_schema, tool.output_schema) == ({**ANY_OBJECT, "x-theirs": {"a": None}}, answers)
@@ -106,8 +112,8 @@ async def test_schemas_and_results_of_others_pass_untouched(shelf: ShelfOnDemand
     ]
 
 
-async def test_arguments_that_do_not_fit_go_no_further(shelf: ShelfOnDemand, address: str) -> None:
-    shelf.put(remote("all.say"))
+async def test_arguments_that_do_not_fit_go_no_further(tool_provider: ToolProviderOnDemand, address: str) -> None:
+    tool_provider.put(remote("all.say"))
     async with official_client(f"{address}/mcp") as client:
         result = await client.call_tool("all.say", {"word": 7})
     assert result.is_error
@@ -124,10 +130,10 @@ async def test_arguments_that_do_not_fit_go_no_further(shelf: ShelfOnDemand, add
     ],
 )
 async def test_a_schema_that_cannot_be_used_harms_nobody(
-    shelf: ShelfOnDemand, address: str, schema: dict[str, Any]
+    tool_provider: ToolProviderOnDemand, address: str, schema: dict[str, Any]
 ) -> None:
-    shelf.put(remote("odd.say", schema))
-    shelf.put(remote("all.say"))
+    tool_provider.put(remote("odd.say", schema))
+    tool_provider.put(remote("all.say"))
     async with official_client(f"{address}/mcp") as client:
         assert await names(client) == {"odd.say", "all.say"}
         assert (await client.call_tool("odd.say", {"a": 1})).structured_content == {"given": {"a": 1}}
@@ -146,16 +152,16 @@ async def test_a_schema_that_cannot_be_used_harms_nobody(
     ids=["nothing", "not for arguments", "no object to answer", "half a name"],
 )
 async def test_a_tool_that_clients_cannot_read_is_left_out_and_the_list_is_whole(
-    shelf: ShelfOnDemand, address: str, odd: ToolSpec, mode: str
+    tool_provider: ToolProviderOnDemand, address: str, odd: ToolSpec, mode: str
 ) -> None:
-    shelf.put(odd)
-    shelf.put(remote("all.say"))
+    tool_provider.put(odd)
+    tool_provider.put(remote("all.say"))
     async with official_client(f"{address}/mcp", mode=mode) as client:
         assert await names(client) == {"all.say"}
 
 
 async def test_a_schema_is_compiled_once_for_as_long_as_the_tool_is_the_same(
-    shelf: ShelfOnDemand, address: str, monkeypatch: pytest.MonkeyPatch
+    tool_provider: ToolProviderOnDemand, address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compiled: list[Any] = []
 
@@ -167,7 +173,7 @@ async def test_a_schema_is_compiled_once_for_as_long_as_the_tool_is_the_same(
     monkeypatch.setattr(prepared_tool, "SchemaCheck", Counting)
     async with official_client(f"{address}/mcp") as client:
         for version in ({**ANY_OBJECT, "x": 1}, {**ANY_OBJECT, "x": 2}):
-            shelf.put(remote("all.say", version))
+            tool_provider.put(remote("all.say", version))
             for _ in range(3):
                 await client.call_tool("all.say", {"word": "tea"})
     assert [schema["x"] for schema in compiled] == [1, 2]
@@ -175,9 +181,9 @@ async def test_a_schema_is_compiled_once_for_as_long_as_the_tool_is_the_same(
 
 @ERAS
 async def test_a_failure_elsewhere_is_told_as_it_is_and_ours_in_our_envelope(
-    shelf: ShelfOnDemand, address: str, mode: str
+    tool_provider: ToolProviderOnDemand, address: str, mode: str
 ) -> None:
-    shelf.put(failing("all.fail"))
+    tool_provider.put(failing("all.fail"))
     async with official_client(f"{address}/mcp", mode=mode) as client:
         theirs = await client.call_tool("all.fail", {"word": "x"})
         ours = await client.call_tool("all.fail", {"word": "gone"})
@@ -186,13 +192,15 @@ async def test_a_failure_elsewhere_is_told_as_it_is_and_ours_in_our_envelope(
     assert ours.structured_content["error"]["code"] == "UNREACHABLE"
 
 
-async def test_calls_are_on_record_and_counted_under_one_name(shelf: ShelfOnDemand, tmp_path: Path) -> None:
+async def test_calls_are_on_record_and_counted_under_one_name(
+    tool_provider: ToolProviderOnDemand, tmp_path: Path
+) -> None:
     trail = tmp_path / "audit.sqlite"
     audit = AuditLog(trail)
-    rig = build(shelf=shelf, audit=audit)
+    rig = build(tool_provider=tool_provider, audit=audit)
     for name in ("one.say", "two.say"):
-        shelf.put(remote(name))
-    shelf.put(failing("two.fail"))
+        tool_provider.put(remote(name))
+    tool_provider.put(failing("two.fail"))
     async with serving(rig.app) as address, official_client(f"{address}/mcp") as client:
         for name in ("one.say", "two.say", "two.fail"):
             await client.call_tool(name, {"word": "tea"})
@@ -229,7 +237,7 @@ async def bobs(address: str) -> AsyncGenerator[httpx.AsyncClient]:
 
 
 async def test_who_listens_is_told_when_their_own_list_has_changed(
-    shelf: ShelfOnDemand, http: httpx.AsyncClient, bobs: httpx.AsyncClient
+    tool_provider: ToolProviderOnDemand, http: httpx.AsyncClient, bobs: httpx.AsyncClient
 ) -> None:
     hers, his = await open_session(http), await open_session(bobs)
     async with (
@@ -238,30 +246,30 @@ async def test_who_listens_is_told_when_their_own_list_has_changed(
     ):
         alice_told, bob_told = events(alice_hears), events(bob_hears)
         with anyio.fail_after(DEADLINE_S):
-            shelf.put(remote("hers.say"), only=ALICE)
+            tool_provider.put(remote("hers.say"), only=ALICE)
             assert await anext(alice_told) == CHANGED
-            shelf.changed()  # nothing has
-            shelf.put(remote("hers.say"), only=ALICE)  # another object, which looks the same
-            shelf.put(remote("his.say"), only=BOB)
+            tool_provider.changed()  # nothing has
+            tool_provider.put(remote("hers.say"), only=ALICE)  # another object, which looks the same
+            tool_provider.put(remote("his.say"), only=BOB)
             assert await anext(bob_told) == CHANGED
-            shelf.take("hers.say")
+            tool_provider.take("hers.say")
             assert await anext(alice_told) == CHANGED
-            shelf.put(remote("all.say"))
+            tool_provider.put(remote("all.say"))
             assert (await anext(alice_told), await anext(bob_told)) == (CHANGED, CHANGED)
-            assert shelf.listeners == 1, "one for all who listen to a server"
-    await until(lambda: shelf.listeners == 0)
+            assert tool_provider.listeners == 1, "one for all who listen to a server"
+    await until(lambda: tool_provider.listeners == 0)
 
 
-async def test_changes_that_nobody_took_yet_are_told_as_one(shelf: ShelfOnDemand, rig: Rig) -> None:
+async def test_changes_that_nobody_took_yet_are_told_as_one(tool_provider: ToolProviderOnDemand, rig: Rig) -> None:
     changes = rig.servers["/mcp"].changes
     with changes.heard_by(ALICE) as heard:
         for number in range(5):
-            shelf.put(remote(f"all.say{number}"))
+            tool_provider.put(remote(f"all.say{number}"))
         assert heard.statistics().current_buffer_used == 1
-    assert shelf.listeners == 0
+    assert tool_provider.listeners == 0
 
 
-async def test_the_official_client_of_a_session_is_told(shelf: ShelfOnDemand, address: str) -> None:
+async def test_the_official_client_of_a_session_is_told(tool_provider: ToolProviderOnDemand, address: str) -> None:
     told: list[str] = []
 
     async def note(message: Any) -> None:
@@ -269,27 +277,29 @@ async def test_the_official_client_of_a_session_is_told(shelf: ShelfOnDemand, ad
             told.append(message.method)
 
     async with official_client(f"{address}/mcp", message_handler=note) as client:
-        await until(lambda: shelf.listeners == 1)
-        shelf.put(remote("all.say"))
+        await until(lambda: tool_provider.listeners == 1)
+        tool_provider.put(remote("all.say"))
         await until(lambda: bool(told))
         assert await names(client) == {"all.say"}
 
 
-async def test_without_a_session_a_subscription_tells_of_ones_own_changes(shelf: ShelfOnDemand, address: str) -> None:
+async def test_without_a_session_a_subscription_tells_of_ones_own_changes(
+    tool_provider: ToolProviderOnDemand, address: str
+) -> None:
     async with (
         official_client(f"{address}/mcp", key=BOB_KEY, mode=MODERN) as client,
         client.listen(tools_list_changed=True) as heard,
     ):
         with anyio.fail_after(DEADLINE_S):
-            shelf.put(remote("hers.say"), only=ALICE)
-            shelf.put(remote("his.say"), only=BOB)
+            tool_provider.put(remote("hers.say"), only=ALICE)
+            tool_provider.put(remote("his.say"), only=BOB)
             assert await anext(aiter(heard)) == ToolsListChanged()
         assert await names(client) == {"his.say"}
-    await until(lambda: shelf.listeners == 0)
+    await until(lambda: tool_provider.listeners == 0)
 
 
 async def test_a_server_that_stops_ends_subscriptions_in_good_order(
-    rig: Rig, shelf: ShelfOnDemand, address: str
+    rig: Rig, tool_provider: ToolProviderOnDemand, address: str
 ) -> None:
     async with (
         official_client(f"{address}/mcp", mode=MODERN) as client,
@@ -301,9 +311,11 @@ async def test_a_server_that_stops_ends_subscriptions_in_good_order(
 
 
 @ERAS
-async def test_progress_is_relayed_with_total_and_message(shelf: ShelfOnDemand, address: str, mode: str) -> None:
+async def test_progress_is_relayed_with_total_and_message(
+    tool_provider: ToolProviderOnDemand, address: str, mode: str
+) -> None:
     slow, told = Slow(), list[tuple[float, float | None, str | None]]()
-    shelf.put(slow.tool("all.wait"))
+    tool_provider.put(slow.tool("all.wait"))
 
     async def note(progress: float, total: float | None, message: str | None) -> None:
         told.append((progress, total, message))
@@ -316,10 +328,10 @@ async def test_progress_is_relayed_with_total_and_message(shelf: ShelfOnDemand, 
     assert slow.was_heard
 
 
-async def test_who_did_not_ask_for_progress_has_none(shelf: ShelfOnDemand, address: str) -> None:
+async def test_who_did_not_ask_for_progress_has_none(tool_provider: ToolProviderOnDemand, address: str) -> None:
     slow = Slow()
     slow.let_go.set()
-    shelf.put(slow.tool("all.wait"))
+    tool_provider.put(slow.tool("all.wait"))
     async with http_client(address) as http:
         session = await open_session(http)
         answer = await http.post("/mcp", json=calling("all.wait", word="x"), headers=session)
@@ -328,9 +340,11 @@ async def test_who_did_not_ask_for_progress_has_none(shelf: ShelfOnDemand, addre
 
 
 @ERAS
-async def test_taking_a_call_back_cancels_the_tool(shelf: ShelfOnDemand, address: str, mode: str) -> None:
+async def test_taking_a_call_back_cancels_the_tool(
+    tool_provider: ToolProviderOnDemand, address: str, mode: str
+) -> None:
     slow = Slow()
-    shelf.put(slow.tool("all.wait"))
+    tool_provider.put(slow.tool("all.wait"))
     async with official_client(f"{address}/mcp", mode=mode) as client:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(client.call_tool, "all.wait", {"word": "x"})
@@ -342,9 +356,11 @@ async def test_taking_a_call_back_cancels_the_tool(shelf: ShelfOnDemand, address
         assert not (await client.call_tool("echo", {"text": "still here"})).is_error
 
 
-async def test_a_tool_taken_off_the_shelf_finishes_the_call_it_is_in(shelf: ShelfOnDemand, address: str) -> None:
+async def test_a_tool_taken_off_the_shelf_finishes_the_call_it_is_in(
+    tool_provider: ToolProviderOnDemand, address: str
+) -> None:
     slow, results = Slow(), list[types.CallToolResult]()
-    shelf.put(slow.tool("all.wait"))
+    tool_provider.put(slow.tool("all.wait"))
 
     async def call(client: Any) -> None:
         results.append(await client.call_tool("all.wait", {"word": "x"}))
@@ -354,7 +370,7 @@ async def test_a_tool_taken_off_the_shelf_finishes_the_call_it_is_in(shelf: Shel
             tasks.start_soon(call, client)
             with anyio.fail_after(DEADLINE_S):
                 await slow.begun.wait()
-            shelf.take("all.wait")
+            tool_provider.take("all.wait")
             slow.let_go.set()
         assert not results[0].is_error
         with pytest.raises(MCPError, match="unknown tool"):

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from schemathesis import GenerationMode
 from typing_extensions import TypedDict
 
-from armarium.capabilities.store.entry import described_tools
+from armarium.capabilities.store.manifest import described_tools
 from armarium.capabilities.store.routes import store_routes
 from armarium.foundation.routes import Route
 from armarium.foundation.tools import Args, Call, ErrorStyle, local_tool

@@ -9,7 +9,7 @@ from armarium.capabilities.corpus.storage.checks import document_mark, passages_
 from armarium.capabilities.corpus.storage.storage import Tallies
 from armarium.capabilities.corpus.troubles import damaged
 from armarium.foundation.files.glob_patterns import path_matcher
-from armarium.retrieval.passages import IndexKind
+from armarium.retrieval.chunks import IndexKind
 
 if TYPE_CHECKING:
     import numpy

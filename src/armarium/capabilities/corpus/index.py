@@ -26,9 +26,9 @@ from armarium.capabilities.corpus.words_directory import (
     remove,
     replaced,
 )
+from armarium.retrieval.chunks import IndexKind
 from armarium.retrieval.errors import TornIndex
 from armarium.retrieval.lexical import WordIndex, WordPassage
-from armarium.retrieval.passages import IndexKind
 from armarium.retrieval.vectors import VectorIndex
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from armarium.capabilities.corpus.troubles import root_trouble, storage_damage, 
 from armarium.capabilities.corpus.words_directory import remove as remove_words
 from armarium.foundation.events import FileScanned
 from armarium.foundation.memory import give_memory_back
-from armarium.retrieval.passages import IndexKind
+from armarium.retrieval.chunks import IndexKind
 
 _FOLLOW_S = 1.0
 _PATIENCE_S = 30.0

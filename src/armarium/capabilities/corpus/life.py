@@ -34,7 +34,7 @@ from armarium.capabilities.corpus.state import (
 from armarium.capabilities.corpus.storage.storage import Storage, opened_anew
 from armarium.foundation.events import Events
 from armarium.foundation.files.confine import ConfinedRoot
-from armarium.retrieval.passages import IndexKind
+from armarium.retrieval.chunks import IndexKind
 
 Indexing = Literal["background", "full", "none"]
 

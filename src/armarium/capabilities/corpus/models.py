@@ -19,7 +19,7 @@ from armarium.providers.local.embedder import LocalEmbedder
 from armarium.providers.mistral import MistralChat, MistralEmbedder
 from armarium.providers.openai import OpenAIChat, OpenAIEmbedder
 from armarium.providers.vendors import MISTRAL, OPENAI
-from armarium.retrieval.passages import IndexKind
+from armarium.retrieval.chunks import IndexKind
 
 Provider = Literal["local", "mistral", "openai"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-Json = dict[str, Any]
+from armarium.foundation.schema import Json
 
 
 def _object(properties: Json, required: list[str] | None = None, **more: Any) -> Json:

@@ -17,16 +17,16 @@ from armarium.capabilities.corpus.settings import CorpusSettings
 from armarium.capabilities.corpus.snippets import snippet
 from armarium.capabilities.corpus.storage.passages import StoredChunk
 from armarium.capabilities.corpus.storage.storage import Storage
-from armarium.foundation.breaker import GuardedService
+from armarium.foundation.circuit_breaker import GuardedService
 from armarium.foundation.files.errors import InvalidPattern
 from armarium.providers.errors import ProviderError
 from armarium.providers.interfaces import Embedder
+from armarium.retrieval.chunks import IndexKind
 from armarium.retrieval.duplicates import distinct
 from armarium.retrieval.fusion import Ranking
 from armarium.retrieval.hybrid import Question, Restriction, by_words, question, search
-from armarium.retrieval.passages import IndexKind
+from armarium.retrieval.index_choice import IndexChoice, indexes_for
 from armarium.retrieval.rerank import reorder
-from armarium.retrieval.routing import IndexChoice, indexes_for
 
 _log = logging.getLogger(__name__)
 

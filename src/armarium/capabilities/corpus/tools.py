@@ -11,7 +11,8 @@ from armarium.capabilities.corpus.opening import Slice
 from armarium.capabilities.corpus.searching import Filters, Results
 from armarium.capabilities.corpus.service import Asked, Corpus
 from armarium.foundation.errors import ArgumentOutOfRange, ArmariumError, InvalidArgument, MissingArgument
-from armarium.foundation.tools import Args, Call, ErrorStyle, Json, ToolSpec, local_tool, message_and_hint
+from armarium.foundation.schema import Json
+from armarium.foundation.tools import Args, Call, ErrorStyle, ToolSpec, local_tool, message_and_hint
 from armarium.retrieval.spans import citation, span_as_json, span_from_json
 
 AsText = Callable[[Json], list[str]]

@@ -13,7 +13,6 @@ from anyio import to_thread
 from armarium.capabilities.gateway.errors import RegistryInvalid
 from armarium.capabilities.gateway.live import LiveServers, Reloaded
 from armarium.capabilities.gateway.masks import masked, still_masked, unmasked
-from armarium.capabilities.gateway.model import Json
 from armarium.capabilities.gateway.refusals import InvalidSource
 from armarium.capabilities.gateway.server_entries import ServerEntry
 from armarium.capabilities.gateway.server_files import (
@@ -26,6 +25,7 @@ from armarium.capabilities.gateway.server_files import (
     resolved,
 )
 from armarium.foundation.files.replace import replace_file
+from armarium.foundation.schema import Json
 
 Entries = dict[str, ServerEntry]
 

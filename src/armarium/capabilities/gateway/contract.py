@@ -9,7 +9,8 @@ from armarium.capabilities.gateway.errors import GatewayError
 from armarium.capabilities.gateway.sensitive import LONGEST_SECRET, SENSITIVE
 from armarium.capabilities.gateway.server_entries import AUTH_MODES
 from armarium.foundation.errors import ArmariumError
-from armarium.foundation.tools import ErrorStyle, Json
+from armarium.foundation.schema import Json
+from armarium.foundation.tools import ErrorStyle
 
 CONTRACT_VERSION: Final = "rag-tools-v1"
 DISCOVER: Final = "rag_discover_resources"

@@ -10,8 +10,9 @@ from armarium.capabilities.gateway.errors import GatewayError
 from armarium.capabilities.gateway.fanout import Job, ask_all
 from armarium.capabilities.gateway.keyring import Keyring, check_addressee
 from armarium.capabilities.gateway.known import KnownResources
-from armarium.capabilities.gateway.model import DiscoveryFilters, Json, Listing, RagServer, Resource, Secrets
+from armarium.capabilities.gateway.model import DiscoveryFilters, Listing, RagServer, Resource, Secrets
 from armarium.capabilities.gateway.server_files import ServerSpec
+from armarium.foundation.schema import Json
 from armarium.foundation.tools import Call
 
 

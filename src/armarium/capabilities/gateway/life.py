@@ -18,7 +18,7 @@ from armarium.capabilities.gateway.live import LiveServers
 from armarium.capabilities.gateway.metrics import GatewayMetrics
 from armarium.capabilities.gateway.own import OwnServer
 from armarium.capabilities.gateway.pace import pace_of
-from armarium.capabilities.gateway.proxy import ProxyShelf
+from armarium.capabilities.gateway.proxy import ProxyToolProvider
 from armarium.capabilities.gateway.remote import Deadlines
 from armarium.capabilities.gateway.searching import SecondLook
 from armarium.capabilities.gateway.server_files import has_files
@@ -29,7 +29,7 @@ from armarium.capabilities.gateway.upstreams.answers import UpstreamLimits
 from armarium.capabilities.gateway.upstreams.pool import Upstreams
 from armarium.capability import Facilities
 from armarium.foundation.errors import ConfigError
-from armarium.foundation.rate import RateLimit
+from armarium.foundation.rate_limit import RateLimit
 
 _log = logging.getLogger(__name__)
 
@@ -39,10 +39,10 @@ class OpenGateway:
     """The gateway while it is open: the three tools' service, and what changes under it."""
 
     gateway: Gateway
-    shelf: ProxyShelf
+    tool_provider: ProxyToolProvider
     administration: Administration
     pace: RateLimit | None = None
-    """How often each caller may call; the shelf's tools keep it by themselves."""
+    """How often each caller may call; the tool_provider's tools keep it by themselves."""
 
 
 @asynccontextmanager
@@ -50,12 +50,12 @@ async def open_gateway(settings: GatewaySettings, facilities: Facilities) -> Asy
     """The gateway over the servers that the files name, and over what this server keeps itself."""
     async with AsyncExitStack() as parts:
         # Both are made below: they need the connections that tell them their news.
-        shelf: ProxyShelf
+        tool_provider: ProxyToolProvider
         servers: LiveServers
         metrics = GatewayMetrics(facilities.metrics.registry, lambda: upstreams.health())
         upstreams = Upstreams(
             upstream_limits(settings.limits),
-            on_tools_changed=lambda server: shelf.tools_changed(server),
+            on_tools_changed=lambda server: tool_provider.tools_changed(server),
             on_health=lambda health: servers.tell_health(health),
             on_request=metrics.asked,
         )
@@ -66,7 +66,7 @@ async def open_gateway(settings: GatewaySettings, facilities: Facilities) -> Asy
             _log.warning("no servers: there are no folders for files of them", extra={"config_dir": str(directory)})
         servers = LiveServers(directory, upstreams, facilities.events, admin_group=settings.admin_group)
         pace = pace_of(settings.limits.rate_per_minute)
-        shelf = ProxyShelf(servers, pace)
+        tool_provider = ProxyToolProvider(servers, pace)
         try:
             await servers.reload()
         except RegistryInvalid as error:
@@ -74,11 +74,11 @@ async def open_gateway(settings: GatewaySettings, facilities: Facilities) -> Asy
         gateway = await gateway_over(servers.current, settings, facilities, parts)
         servers.on_reload(lambda changes: gateway.servers_changed())
         tasks = await parts.enter_async_context(anyio.create_task_group())
-        tasks.start_soon(shelf.keep_filled)
+        tasks.start_soon(tool_provider.keep_filled)
         if settings.watch:
             tasks.start_soon(servers.watch)
         try:
-            yield OpenGateway(gateway, shelf, Administration(servers), pace)
+            yield OpenGateway(gateway, tool_provider, Administration(servers), pace)
         finally:
             tasks.cancel_scope.cancel()
 

@@ -9,9 +9,9 @@ from typing import Any, Protocol
 from armarium.capabilities.gateway.errors import GatewayError
 from armarium.capabilities.gateway.server_files import ServerSpec
 from armarium.capabilities.gateway.upstreams.answers import CallResult, UpstreamTool
+from armarium.foundation.schema import Json
 from armarium.foundation.tools import Call
 
-Json = dict[str, Any]
 Secrets = Mapping[str, str]
 """Sensitive parameters by name; see `sensitive`."""
 

@@ -8,10 +8,10 @@ from armarium.capabilities.gateway.access import may_use_source
 from armarium.capabilities.gateway.contract import told
 from armarium.capabilities.gateway.discovery import Discovered
 from armarium.capabilities.gateway.errors import GatewayError
-from armarium.capabilities.gateway.model import Json
 from armarium.capabilities.gateway.server_entries import OPEN_MODES
 from armarium.capabilities.gateway.server_files import ServerSpec
 from armarium.foundation.identity import Principal
+from armarium.foundation.schema import Json
 
 
 def overview(principal: Principal, discovered: Discovered, shown: Sequence[tuple[ServerSpec, Json]]) -> Json:

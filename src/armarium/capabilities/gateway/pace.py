@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from armarium.capabilities.gateway.model import Json
 from armarium.capabilities.gateway.refusals import TooManyCalls
-from armarium.foundation.rate import RateLimit
+from armarium.foundation.rate_limit import RateLimit
+from armarium.foundation.schema import Json
 from armarium.foundation.tools import Call, Relayed, ToolSpec
 
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from armarium.capabilities.gateway import understanding
 from armarium.capabilities.gateway.merging import MergedHit
-from armarium.capabilities.gateway.model import Json
 from armarium.capabilities.gateway.resolving import Resolution
 from armarium.capabilities.gateway.searching import hit_fields
+from armarium.foundation.schema import Json
 
 
 @dataclass(frozen=True, slots=True)

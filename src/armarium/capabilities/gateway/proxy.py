@@ -19,7 +19,7 @@ from armarium.capabilities.gateway.upstreams.answers import OnProgress, Upstream
 from armarium.capabilities.gateway.upstreams.pool import SetChanges
 from armarium.capabilities.gateway.upstreams.upstream import Upstream
 from armarium.foundation.identity import Principal
-from armarium.foundation.rate import RateLimit
+from armarium.foundation.rate_limit import RateLimit
 from armarium.foundation.tools import Call, Relayed, ToolSpec, remote_tool
 
 _log = logging.getLogger(__name__)
@@ -30,7 +30,7 @@ _LONGEST_NAME = 128
 USERNAME = "username"
 
 
-class ProxyShelf:
+class ProxyToolProvider:
     """What generic servers offer now. Their tools are asked for when a server comes, and when it says they changed."""
 
     def __init__(self, servers: LiveServers, pace: RateLimit | None = None) -> None:
@@ -132,10 +132,10 @@ class ProxyShelf:
         if upstream is None or not may_see_server(call.principal, upstream.spec):
             raise UpstreamUnavailable(f"`{server}` is no longer served", server=server)
         progress: OnProgress | None = None
-        if call.pulse.is_heard:
+        if call.cancellation.has_listener:
 
             async def relay(done: float, total: float | None, message: str | None) -> None:
-                call.pulse.tell(done, total, message)
+                call.cancellation.report(done, total, message)
 
             progress = relay
         result = await upstream.call(tool, arguments, on_progress=progress)

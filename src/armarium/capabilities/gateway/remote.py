@@ -16,7 +16,6 @@ from armarium.capabilities.gateway.filters import wishes
 from armarium.capabilities.gateway.model import (
     DiscoveryFilters,
     Hits,
-    Json,
     Listing,
     Member,
     Question,
@@ -29,6 +28,7 @@ from armarium.capabilities.gateway.sensitive import declared_by, scrubbed
 from armarium.capabilities.gateway.server_entries import OPEN_MODES
 from armarium.capabilities.gateway.server_files import DataSource, ServerSpec
 from armarium.capabilities.gateway.upstreams.answers import CallResult, UpstreamTool
+from armarium.foundation.schema import Json
 from armarium.foundation.telemetry import log_fields
 from armarium.foundation.tools import Call
 

@@ -9,8 +9,9 @@ from armarium.capabilities.gateway.discovery import in_order
 from armarium.capabilities.gateway.fanout import Job, ask_all
 from armarium.capabilities.gateway.keyring import Keyring
 from armarium.capabilities.gateway.merging import MergedHit, merged, reranked
-from armarium.capabilities.gateway.model import Hit, Hits, Json, Question, Secrets
+from armarium.capabilities.gateway.model import Hit, Hits, Question, Secrets
 from armarium.capabilities.gateway.resolving import Chosen, Resolution, SourceError
+from armarium.foundation.schema import Json
 from armarium.foundation.tools import Call
 from armarium.providers.interfaces import Reranker
 

@@ -19,7 +19,6 @@ from armarium.capabilities.gateway.known import KnownResources
 from armarium.capabilities.gateway.learning import Learner
 from armarium.capabilities.gateway.model import (
     DiscoveryFilters,
-    Json,
     Member,
     Question,
     RagServer,
@@ -44,6 +43,7 @@ from armarium.capabilities.gateway.telling import (
     record_sources,
 )
 from armarium.foundation.errors import InvalidArgument
+from armarium.foundation.schema import Json
 from armarium.foundation.tools import Call
 
 Current = Callable[[], Mapping[str, Member]]

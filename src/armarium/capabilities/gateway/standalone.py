@@ -21,7 +21,7 @@ from armarium.capabilities.gateway.contract import (
 from armarium.capabilities.gateway.errors import GatewayError, UpstreamUnavailable
 from armarium.capabilities.gateway.filters import check_filters, wishes
 from armarium.capabilities.gateway.merging import MergedHit
-from armarium.capabilities.gateway.model import Hit, Json
+from armarium.capabilities.gateway.model import Hit
 from armarium.capabilities.gateway.own import as_hit
 from armarium.capabilities.gateway.refusals import InvalidSource, TokenExpired
 from armarium.capabilities.gateway.searching import hit_fields
@@ -29,6 +29,7 @@ from armarium.capabilities.gateway.synthesis import TOO_LONG, told_of_writing, w
 from armarium.capabilities.gateway.telling import ms_since
 from armarium.capabilities.gateway.tools import DiscoverArgs, RawArgs, SynthesisArgs
 from armarium.foundation.errors import ArmariumError, InvalidArgument
+from armarium.foundation.schema import Json
 from armarium.foundation.tools import Call, ToolSpec, local_tool
 from armarium.retrieval.sources import SearchSource, Sources
 

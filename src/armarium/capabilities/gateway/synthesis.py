@@ -14,7 +14,8 @@ from anyio.to_thread import run_sync
 
 from armarium.capabilities.gateway.errors import UpstreamTimeout
 from armarium.capabilities.gateway.merging import MergedHit
-from armarium.capabilities.gateway.model import Json, ServerAnswer
+from armarium.capabilities.gateway.model import ServerAnswer
+from armarium.foundation.schema import Json
 from armarium.providers.batches import estimated_tokens
 from armarium.providers.errors import ProviderError
 from armarium.providers.interfaces import Chat, Message

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from armarium.capabilities.gateway.contract import answer, told
 from armarium.capabilities.gateway.errors import GatewayError
-from armarium.capabilities.gateway.model import Json, ServerAnswer
+from armarium.capabilities.gateway.model import ServerAnswer
 from armarium.capabilities.gateway.resolving import Chosen, Resolution, SourceError
+from armarium.foundation.schema import Json
 from armarium.foundation.tools import Call, Part
 
 _PLACE = ("root", "path")

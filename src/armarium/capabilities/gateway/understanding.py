@@ -11,7 +11,7 @@ import orjson
 from armarium.capabilities.gateway.contract import DISPLAY_FIELDS
 from armarium.capabilities.gateway.errors import GatewayError, UpstreamProtocol
 from armarium.capabilities.gateway.filters import FILTERS
-from armarium.capabilities.gateway.model import Hit, Hits, Json, Listing, Resource, ServerAnswer
+from armarium.capabilities.gateway.model import Hit, Hits, Listing, Resource, ServerAnswer
 from armarium.capabilities.gateway.refusals import REFUSALS
 from armarium.capabilities.gateway.server_entries import AUTH_MODES, OPEN_MODES
 from armarium.capabilities.gateway.untrusted import (
@@ -29,6 +29,7 @@ from armarium.capabilities.gateway.untrusted import (
     whole_in,
 )
 from armarium.capabilities.gateway.upstreams.answers import CallResult
+from armarium.foundation.schema import Json
 
 _LONGEST_ID = 512
 _LONGEST_SNIPPET = 4_000

@@ -8,7 +8,7 @@ from typing import Any, TypeVar, cast
 
 import orjson
 
-from armarium.capabilities.gateway.model import Json
+from armarium.foundation.schema import Json
 
 LONGEST_NAME = 500
 LARGEST_OBJECT = 8_000

@@ -12,9 +12,9 @@ from typing import Any
 
 from armarium.capabilities.registry.answer_shapes import Scanned
 from armarium.capabilities.registry.answers import scan_answer
-from armarium.capabilities.registry.entry import described_tools
+from armarium.capabilities.registry.checks import problem_of
 from armarium.capabilities.registry.errors import NotFound, RegistryUnusable
-from armarium.capabilities.registry.examine import problem_of
+from armarium.capabilities.registry.manifest import described_tools
 from armarium.capabilities.registry.model import ReportFormat, ScanReport
 from armarium.capabilities.registry.opening import open_registry
 from armarium.capabilities.registry.paths import is_absolute
@@ -22,11 +22,11 @@ from armarium.capabilities.registry.reports.reading import read_reports
 from armarium.capabilities.registry.service import Registry
 from armarium.capabilities.registry.settings import registry_file
 from armarium.capabilities.registry.tools import registry_tools
-from armarium.capability import Finding
+from armarium.capability import CheckResult
 from armarium.foundation.errors import ArmariumError
 from armarium.foundation.identity import LOCAL
-from armarium.foundation.schema import SchemaCheck
-from armarium.foundation.tools import Call, Json, Relayed
+from armarium.foundation.schema import Json, SchemaCheck
+from armarium.foundation.tools import Call, Relayed
 
 _HINT = "begin one: armarium registry import REPORT, armarium registry register FILE, or armarium up"
 
@@ -60,11 +60,11 @@ class RegistryChores:
         """Whether there is a registry."""
         return registry_file(self._directory).exists()
 
-    def problem(self) -> Finding | None:
+    def problem(self) -> CheckResult | None:
         """Why the registry cannot be used, if there is one that cannot."""
         file = registry_file(self._directory)
         if file.is_symlink() or file.parent.is_symlink():
-            return Finding("registry", "fail", f"{file} is a link", "remove it; the registry makes its own files")
+            return CheckResult("registry", "fail", f"{file} is a link", "remove it; the registry makes its own files")
         return problem_of(file) if self.exists else None
 
     async def call(self, tool: str, arguments: Mapping[str, Any]) -> Json:

@@ -15,7 +15,8 @@ from armarium.capabilities.registry.reports.reading import reports_in
 from armarium.capabilities.registry.service import Registry
 from armarium.capabilities.registry.tracking import IssueChange
 from armarium.foundation.errors import ArmariumError, InvalidArgument
-from armarium.foundation.tools import Call, ErrorStyle, Json, ToolSpec, local_tool
+from armarium.foundation.schema import Json
+from armarium.foundation.tools import Call, ErrorStyle, ToolSpec, local_tool
 
 
 def registry_tools(registry: Registry) -> list[ToolSpec]:
@@ -94,7 +95,7 @@ def _finding_tools(registry: Registry) -> list[ToolSpec]:
         rule and line) and seen again; those of the same `scan_source` in the same files or `paths` that are not
         reported any more close as fixed; those that come back open again. An empty list with `paths` says that all is
         well there. Findings outside the project, and in files that were removed, are skipped and counted."""
-        outcome = await registry.scan(reported_scan(args), call.principal.username, call.pulse.beat)
+        outcome = await registry.scan(reported_scan(args), call.principal.username, call.cancellation.checkpoint)
         return answers.scan_answer(outcome)
 
     async def list_findings(call: Call, args: arguments.ListFindingsArgs) -> shapes.Findings:
@@ -151,7 +152,7 @@ def import_tool(registry: Registry) -> ToolSpec:
     async def import_scan_results(call: Call, args: arguments.ImportArgs) -> shapes.Imported:
         """Take in a report as a scanner wrote it: all that its scanners say, or nothing."""
         reports = reports_in(args.report, args.format, source=args.scan_source, covered=args.paths)
-        scans = await registry.scan_all(reports, call.principal.username, call.pulse.beat)
+        scans = await registry.scan_all(reports, call.principal.username, call.cancellation.checkpoint)
         return {"scans": [answers.scan_answer(scan) for scan in scans]}
 
     content = {"content_fields": frozenset({"report"}), "subject": ("scan_source", "")}

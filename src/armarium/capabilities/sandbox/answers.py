@@ -6,7 +6,7 @@ from typing import Literal, NotRequired
 
 from typing_extensions import TypedDict
 
-from armarium.foundation.tools import Json
+from armarium.foundation.schema import Json
 
 EntryType = Literal["file", "directory", "symlink", "other"]
 TargetType = Literal["file", "directory", "other", "external", "missing"]

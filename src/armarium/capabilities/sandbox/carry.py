@@ -16,13 +16,13 @@ from armarium.capabilities.sandbox.places import State, Version, is_unchanged, r
 from armarium.capabilities.sandbox.removal import Entry
 from armarium.capabilities.sandbox.roots import Root, locating
 from armarium.capabilities.sandbox.transfer import Remaining, Transferred
+from armarium.foundation.cancellation import Cancellation
 from armarium.foundation.files.confine import open_child_directory
 from armarium.foundation.files.directory_locks import DirectoryBusy, DirectoryLocks
 from armarium.foundation.files.names import escape_name
 from armarium.foundation.files.staged_names import is_staged
 from armarium.foundation.files.staging import remove_if_stale, staged_directory, staged_file
 from armarium.foundation.files.traversal import EntryFailed, Visit, visits
-from armarium.foundation.limits import Pulse
 
 _CHANGED = "changed while it was moved"
 _APPEARED = "appeared while it was moved"
@@ -44,7 +44,7 @@ class Journey:
     """Where the destination really is, once links are followed."""
     if_match: str | None
     locks: DirectoryLocks
-    pulse: Pulse
+    cancellation: Cancellation
 
     @property
     def from_shown(self) -> str:
@@ -82,7 +82,7 @@ def _require_removable(journey: Journey) -> None:
         return
     trees.require_writable(entry.dir_fd, entry.name)
     with entry.opened() as fd:
-        for visit in visits(fd, journey.path, journey.pulse, only_directories=True):
+        for visit in visits(fd, journey.path, journey.cancellation, only_directories=True):
             if visit.kind == "enter":
                 with locating(journey.source, escape_name(visit.path)), suppress(FileNotFoundError):
                     trees.require_writable(visit.dir_fd, visit.name)
@@ -100,9 +100,9 @@ def _carry_file(journey: Journey, target_fd: int, new_name: str) -> Transferred:
                 fd = os.open(entry.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=entry.dir_fd)
                 held.callback(os.close, fd)
                 status = os.fstat(fd)
-                require_match(Version(fd, status), journey.if_match, journey.from_shown, journey.pulse)
+                require_match(Version(fd, status), journey.if_match, journey.from_shown, journey.cancellation)
             new = held.enter_context(staged_file(target_fd, 0o600))
-            trees.fill_from(source, journey.path, fd, new.fd, journey.pulse)
+            trees.fill_from(source, journey.path, fd, new.fd, journey.cancellation)
             keep_attributes(fd, status, new.fd)
             _sync(new.fd)
             if not keep_out:
@@ -150,7 +150,7 @@ def _carry_directory(journey: Journey, target_fd: int, new_name: str) -> Transfe
         job = trees.CopyJob(journey.source, top_fd, journey.path, journey.target, journey.landing, whole=True)
         with staged_directory(target_fd, 0o700) as staged:
             with locating(journey.source, journey.from_shown):
-                done = trees.copy_tree(job, staged.fd, journey.pulse)
+                done = trees.copy_tree(job, staged.fd, journey.cancellation)
             keep_attributes(top_fd, os.fstat(top_fd), staged.fd)
             _sync(staged.fd)
             with journey.locks.holding(entry.dir_fd, target_fd, patient=True):
@@ -188,7 +188,7 @@ def _remove_copied(journey: Journey, top_fd: int, states: dict[str, State]) -> l
     remaining: list[Remaining] = []
     left_before: list[int] = []
     try:
-        for visit in visits(top_fd, journey.path, Pulse()):
+        for visit in visits(top_fd, journey.path, Cancellation()):
             if visit.kind == "enter":
                 left_before.append(len(remaining))
             elif visit.kind == "leave":

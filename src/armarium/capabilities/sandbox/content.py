@@ -6,7 +6,7 @@ import errno
 import os
 from collections.abc import Generator
 
-from armarium.foundation.limits import Pulse
+from armarium.foundation.cancellation import Cancellation
 
 _BLOCK = 8 * 1024 * 1024
 # Where the kernel cannot copy by itself; after EIO, reading and writing tell which of the two failed.
@@ -22,13 +22,13 @@ class NotWritten(Exception):
         self.error = error
 
 
-def copy_content(source: int, target: int, pulse: Pulse) -> int:
+def copy_content(source: int, target: int, cancellation: Cancellation) -> int:
     """Copy a file into an empty one, in the kernel where it can; returns the size. Holes stay holes."""
     size = os.fstat(source).st_size
     for start, end in _extents(source, size):
-        _copy_range(source, target, start, end, pulse)
+        _copy_range(source, target, start, end, cancellation)
     # Also what came to the end meanwhile, and files of which the kernel does not tell the size.
-    size = _copy_by_hand(source, target, size, None, pulse)
+    size = _copy_by_hand(source, target, size, None, cancellation)
     try:
         os.ftruncate(target, size)
     except OSError as error:
@@ -51,23 +51,23 @@ def _extents(fd: int, size: int) -> Generator[tuple[int, int]]:
         offset = end
 
 
-def _copy_range(source: int, target: int, start: int, end: int, pulse: Pulse) -> None:
+def _copy_range(source: int, target: int, start: int, end: int, cancellation: Cancellation) -> None:
     try:
         while start < end:
             count = os.copy_file_range(source, target, min(_BLOCK, end - start), start, start)
             if count == 0:
                 break
             start += count
-            pulse.beat(start)
+            cancellation.checkpoint(start)
     except OSError as error:
         if error.errno in _TARGET_IS_FULL:
             raise NotWritten(error) from error
         if error.errno not in _COPY_BY_HAND:
             raise
-    _copy_by_hand(source, target, start, end, pulse)
+    _copy_by_hand(source, target, start, end, cancellation)
 
 
-def _copy_by_hand(source: int, target: int, start: int, end: int | None, pulse: Pulse) -> int:
+def _copy_by_hand(source: int, target: int, start: int, end: int | None, cancellation: Cancellation) -> int:
     """Copy up to `end`, or to the end of the file; returns how far it came."""
     while end is None or start < end:
         block = os.pread(source, _BLOCK if end is None else min(_BLOCK, end - start), start)
@@ -81,7 +81,7 @@ def _copy_by_hand(source: int, target: int, start: int, end: int | None, pulse: 
                 start += count
         except OSError as error:
             raise NotWritten(error) from error
-        pulse.beat(start)
+        cancellation.checkpoint(start)
     return start
 
 

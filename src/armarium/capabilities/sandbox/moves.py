@@ -14,12 +14,12 @@ from armarium.capabilities.sandbox.pool import expect_bytes, expect_much
 from armarium.capabilities.sandbox.removal import Entry, entry_at
 from armarium.capabilities.sandbox.roots import Root, locating
 from armarium.capabilities.sandbox.transfer import Transferred, destination_in, refuse_into_itself
+from armarium.foundation.cancellation import Cancellation
 from armarium.foundation.errors import InvalidArgument
 from armarium.foundation.files.directory_locks import DirectoryLocks
 from armarium.foundation.files.errors import NotARegularFile, PathEscapesRoot
 from armarium.foundation.files.names import escape_name
 from armarium.foundation.files.traversal import visits
-from armarium.foundation.limits import Pulse
 
 _ABOUT_THE_TARGET = frozenset(
     {errno.ENOTEMPTY, errno.EEXIST, errno.EISDIR, errno.ENOTDIR, errno.ENOSPC, errno.EDQUOT, errno.EMLINK,
@@ -37,7 +37,13 @@ def require_movable_source(root: Root, path: str) -> bool:
 
 
 def move(
-    source: Root, path: str, target: Root, wanted: str, if_match: str | None, locks: DirectoryLocks, pulse: Pulse
+    source: Root,
+    path: str,
+    target: Root,
+    wanted: str,
+    if_match: str | None,
+    locks: DirectoryLocks,
+    cancellation: Cancellation,
 ) -> Transferred:
     """Move an entry; a link is moved itself. What could not be removed from the source is told in `remaining`."""
     shown = escape_name(path)
@@ -48,10 +54,10 @@ def move(
             parent, _, new_name = destination.rpartition("/")
             landing = "/".join(filter(None, [target.whereabouts(parent), new_name]))
             target.require_visible(landing)
-        journey = Journey(source, path, entry, target, destination, landing, if_match, locks, pulse)
+        journey = Journey(source, path, entry, target, destination, landing, if_match, locks, cancellation)
         # Whatever speaks against the move is found before a directory is made for it.
         _check(journey)
-        with matching(entry.dir_fd, entry.name, if_match, shown, pulse):
+        with matching(entry.dir_fd, entry.name, if_match, shown, cancellation):
             pass
         with locating(target, escape_name(destination)):
             done = in_directory(target, parent, lambda fd: _move_into(journey, fd, new_name), make=True)
@@ -71,14 +77,14 @@ def _check(journey: Journey) -> None:
         expect_much()  # everything in the directory is looked at
     with entry.opened() as fd:
         refuse_into_itself(source, source.confined.locate(fd), journey.target, journey.landing)
-        trees.require_nothing_hidden(source, fd, path, journey.pulse)
+        trees.require_nothing_hidden(source, fd, path, journey.cancellation)
         if source is not journey.target:
             _require_all_movable(journey, fd)
 
 
 def _require_all_movable(journey: Journey, fd: int) -> None:
     """Raise if something in the directory may not be in the other root."""
-    for visit in visits(fd, journey.path, journey.pulse):
+    for visit in visits(fd, journey.path, journey.cancellation):
         landing = visit.landing(journey.path, journey.landing)
         with locating(journey.target, escape_name(landing)):
             journey.target.require_visible(landing, is_directory=visit.kind != "entry")
@@ -103,7 +109,7 @@ def _move_into(journey: Journey, target_fd: int, new_name: str) -> Transferred:
     done = Transferred(journey.destination, entry.is_directory)
     try:
         with (
-            matching(entry.dir_fd, entry.name, journey.if_match, journey.from_shown, journey.pulse) as confirm,
+            matching(entry.dir_fd, entry.name, journey.if_match, journey.from_shown, journey.cancellation) as confirm,
             journey.locks.holding(entry.dir_fd, target_fd),
         ):
             confirm()

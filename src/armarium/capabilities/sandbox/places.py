@@ -13,8 +13,8 @@ from armarium.capabilities.sandbox.errors import Conflict, NotFound
 from armarium.capabilities.sandbox.pool import expect_bytes
 from armarium.capabilities.sandbox.reading import digest
 from armarium.capabilities.sandbox.roots import Root
+from armarium.foundation.cancellation import Cancellation
 from armarium.foundation.files.errors import IsADirectory, NotARegularFile
-from armarium.foundation.limits import Pulse
 
 READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _TRIES = 20
@@ -150,14 +150,14 @@ def version_at(dir_fd: int, name: str, *, readable: bool = True) -> Generator[Ve
             os.close(fd)
 
 
-def require_match(version: Version, if_match: str | None, shown: str, pulse: Pulse) -> None:
+def require_match(version: Version, if_match: str | None, shown: str, cancellation: Cancellation) -> None:
     """Raise `Conflict` unless the file still has the hash the caller saw."""
     if if_match is None:
         return
     current: str | None = None
     if version.status is not None and stat.S_ISREG(version.status.st_mode):
         expect_bytes(version.status.st_size)
-        current = digest(version.fd, "sha256", pulse)
+        current = digest(version.fd, "sha256", cancellation)
     if current != if_match.lower():
         raise Conflict(
             f"file has changed since it was read: {shown}" if current else f"no such file to match: {shown}",
@@ -167,17 +167,19 @@ def require_match(version: Version, if_match: str | None, shown: str, pulse: Pul
 
 
 @contextmanager
-def matching(dir_fd: int, name: str, if_match: str | None, shown: str, pulse: Pulse) -> Generator[Callable[[], None]]:
+def matching(
+    dir_fd: int, name: str, if_match: str | None, shown: str, cancellation: Cancellation
+) -> Generator[Callable[[], None]]:
     """Compare the file with the expected hash before the lock is taken; what is yielded confirms it under the lock."""
     if if_match is None:
         yield lambda: None
         return
     with version_at(dir_fd, name) as seen:
-        require_match(seen, if_match, shown, pulse)
+        require_match(seen, if_match, shown, cancellation)
 
         def confirm() -> None:
             with version_at(dir_fd, name) as now:
                 if not same_state(now.status, seen.status):
-                    require_match(now, if_match, shown, pulse)
+                    require_match(now, if_match, shown, cancellation)
 
         yield confirm

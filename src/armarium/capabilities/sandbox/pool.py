@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any, NamedTuple, TypeVar
 
-from armarium.foundation.turns import Turns
+from armarium.foundation.run_slots import RunSlots
 
 ResultT = TypeVar("ResultT")
 
@@ -68,10 +68,10 @@ class Pool:
     ) -> None:
         """With `max_bytes`, work that expects to go through more raises `LongWork`.
 
-        With `at_once`, so many jobs run at the same time, and those that have a thread take turns.
+        With `at_once`, at most that many jobs run at the same time; the others wait for a time slice.
         """
         self._max_bytes = max_bytes
-        self._turns = None if at_once is None else Turns(at_once)
+        self._run_slots = None if at_once is None else RunSlots(at_once)
         self._name = name
         self._size = size
         self._prepare = prepare
@@ -163,7 +163,7 @@ class Pool:
             self._threads.discard(threading.current_thread())
 
     def _run(self, job: _Job) -> None:
-        with nullcontext() if self._turns is None else self._turns.turn():
+        with nullcontext() if self._run_slots is None else self._run_slots.slot():
             if not job.answer.cancelled():
                 _do(job)
 

@@ -12,8 +12,8 @@ from armarium.capabilities.sandbox.answers import FileContent
 from armarium.capabilities.sandbox.errors import FileTooLarge
 from armarium.capabilities.sandbox.pool import expect_bytes
 from armarium.capabilities.sandbox.search.scan import count_newlines
+from armarium.foundation.cancellation import Cancellation
 from armarium.foundation.errors import InvalidArgument
-from armarium.foundation.limits import Pulse
 
 _BLOCK = 1 << 20
 _LEAST_HASH_BLOCK, _HASH_BLOCK = 64 * 1024, 4 * 1024 * 1024
@@ -57,13 +57,15 @@ class ReadLimits:
     partial_bytes: int
 
 
-def read(fd: int, size: int, window: Window, limits: ReadLimits, pulse: Pulse, *, number_lines: bool) -> FileContent:
+def read(
+    fd: int, size: int, window: Window, limits: ReadLimits, cancellation: Cancellation, *, number_lines: bool
+) -> FileContent:
     """The wanted part of an open regular file. `root` and `path` are the caller's to add."""
     if window.is_whole:
         return _read_whole(fd, size, limits, number_lines)
     if window.offset_bytes is not None or window.limit_bytes is not None:
         return _read_bytes(fd, size, window, limits)
-    return _read_lines(fd, size, window, limits, pulse, number_lines)
+    return _read_lines(fd, size, window, limits, cancellation, number_lines)
 
 
 def _read_whole(fd: int, size: int, limits: ReadLimits, number_lines: bool) -> FileContent:
@@ -96,17 +98,17 @@ def _read_bytes(fd: int, size: int, window: Window, limits: ReadLimits) -> FileC
 
 
 def _read_lines(
-    fd: int, size: int, window: Window, limits: ReadLimits, pulse: Pulse, number_lines: bool
+    fd: int, size: int, window: Window, limits: ReadLimits, cancellation: Cancellation, number_lines: bool
 ) -> FileContent:
     if window.tail_lines is not None and size > _NUMBERED_TAIL_BYTES and not number_lines:
         return _read_tail(fd, size, window.tail_lines, limits)
     expect_bytes(size)
     if window.tail_lines is not None:
-        total = _total_lines(fd, pulse)
+        total = _total_lines(fd, cancellation)
         first, wanted = max(1, total - window.tail_lines + 1), window.tail_lines
     else:
         first, wanted = window.offset_lines or 1, window.limit_lines
-    part = _lines_between(fd, first, wanted, limits.partial_bytes, pulse)
+    part = _lines_between(fd, first, wanted, limits.partial_bytes, cancellation)
     binary = is_binary(_pread(fd, 0, _SNIFFED_BYTES))
     answer = _described(
         part.data,
@@ -170,7 +172,7 @@ class _Lines:
     cut: bool
 
 
-def _lines_between(fd: int, first: int, wanted: int | None, max_bytes: int, pulse: Pulse) -> _Lines:
+def _lines_between(fd: int, first: int, wanted: int | None, max_bytes: int, cancellation: Cancellation) -> _Lines:
     """Lines `first` … `first + wanted - 1`, and how many the file has. Holds no more than the answer and a block."""
     kept: list[bytes] = []
     kept_bytes = 0
@@ -178,7 +180,7 @@ def _lines_between(fd: int, first: int, wanted: int | None, max_bytes: int, puls
     last_byte = b"\n"
     cut = False
     stop_before = None if wanted is None else first - 1 + wanted
-    for block in _blocks(fd, pulse):
+    for block in _blocks(fd, cancellation):
         ends = count_newlines(block, 0, len(block))
         begins_inside = newlines + ends >= first - 1
         over = stop_before is not None and newlines >= stop_before
@@ -206,19 +208,19 @@ def _after_newline(block: bytes, count: int) -> int:
     return position
 
 
-def _total_lines(fd: int, pulse: Pulse) -> int:
+def _total_lines(fd: int, cancellation: Cancellation) -> int:
     newlines = 0
     last_byte = b"\n"
-    for block in _blocks(fd, pulse):
+    for block in _blocks(fd, cancellation):
         newlines += count_newlines(block, 0, len(block))
         last_byte = block[-1:]
     return newlines + (last_byte != b"\n")
 
 
-def _blocks(fd: int, pulse: Pulse) -> Generator[bytes]:
+def _blocks(fd: int, cancellation: Cancellation) -> Generator[bytes]:
     offset = 0
     while block := os.pread(fd, _BLOCK, offset):
-        pulse.beat(offset)
+        cancellation.checkpoint(offset)
         yield block
         offset += len(block)
 
@@ -299,7 +301,7 @@ def human_size(size: int) -> str:
     return f"{amount:.1f}".removesuffix(".0") + "TB"
 
 
-def digest(fd: int, algorithm: str, pulse: Pulse) -> str:
+def digest(fd: int, algorithm: str, cancellation: Cancellation) -> str:
     """The hash of an open file, read in blocks."""
     hasher = hashlib.new(algorithm, usedforsecurity=False)
     # The size is a hint: a file may grow, and those of the kernel have content and the size 0.
@@ -309,5 +311,5 @@ def digest(fd: int, algorithm: str, pulse: Pulse) -> str:
     while length := os.preadv(fd, [buffer], offset):
         hasher.update(view[:length])
         offset += length
-        pulse.beat(offset)
+        cancellation.checkpoint(offset)
     return hasher.hexdigest()

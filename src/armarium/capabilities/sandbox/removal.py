@@ -13,13 +13,13 @@ from armarium.capabilities.sandbox import trees
 from armarium.capabilities.sandbox.errors import CannotRemoveRoot, Conflict
 from armarium.capabilities.sandbox.places import matching
 from armarium.capabilities.sandbox.roots import Root, locating
+from armarium.foundation.cancellation import Cancellation
 from armarium.foundation.files.confine import open_child_directory
 from armarium.foundation.files.directory_locks import DirectoryLocks
 from armarium.foundation.files.errors import IsADirectory, NotADirectory
 from armarium.foundation.files.names import escape_name
 from armarium.foundation.files.staging import Staged, set_aside
 from armarium.foundation.files.traversal import EntryFailed, remove_contents, visits
-from armarium.foundation.limits import Pulse
 
 _TRIES = 5
 _CHANGED_MEANWHILE = frozenset({errno.ENOTEMPTY, errno.EEXIST})
@@ -58,13 +58,13 @@ def entry_at(root: Root, path: str) -> Generator[Entry]:
         yield entry
 
 
-def remove_file(root: Root, path: str, if_match: str | None, locks: DirectoryLocks, pulse: Pulse) -> None:
+def remove_file(root: Root, path: str, if_match: str | None, locks: DirectoryLocks, cancellation: Cancellation) -> None:
     """Remove a file or a link, never what the link leads to."""
     with entry_at(root, path) as entry:
         if entry.is_directory:
             raise IsADirectory(f"is a directory: {escape_name(path)}", hint="use remove_folder")
         with (
-            matching(entry.dir_fd, entry.name, if_match, escape_name(path), pulse) as confirm,
+            matching(entry.dir_fd, entry.name, if_match, escape_name(path), cancellation) as confirm,
             locks.holding(entry.dir_fd),
         ):
             confirm()
@@ -72,7 +72,7 @@ def remove_file(root: Root, path: str, if_match: str | None, locks: DirectoryLoc
         os.fsync(entry.dir_fd)
 
 
-def remove_folder(root: Root, path: str, locks: DirectoryLocks, pulse: Pulse) -> int:
+def remove_folder(root: Root, path: str, locks: DirectoryLocks, cancellation: Cancellation) -> int:
     """Remove a directory and everything in it; returns how many entries went.
 
     It gets a hidden name first, so that nobody meets half of it and a killed removal is finished at the next start.
@@ -84,13 +84,13 @@ def remove_folder(root: Root, path: str, locks: DirectoryLocks, pulse: Pulse) ->
             what = "a link" if stat.S_ISLNK(entry.status.st_mode) else "a file"
             raise NotADirectory(f"is {what}, not a directory: {escape_name(path)}", hint="use remove_file")
         with entry.opened() as fd:
-            trees.require_nothing_hidden(root, fd, path, pulse)
-            _require_removable(root, fd, path, pulse)
+            trees.require_nothing_hidden(root, fd, path, cancellation)
+            _require_removable(root, fd, path, cancellation)
         with locks.holding(entry.dir_fd):
             aside = set_aside(entry.dir_fd, entry.name)
         with closing(aside):
             try:
-                removed = _remove_tree(aside, path, pulse)
+                removed = _remove_tree(aside, path, cancellation)
             except BaseException:
                 with suppress(OSError):
                     aside.put(entry.name, exclusive=True)
@@ -99,10 +99,10 @@ def remove_folder(root: Root, path: str, locks: DirectoryLocks, pulse: Pulse) ->
         return removed
 
 
-def _require_removable(root: Root, top_fd: int, path: str, pulse: Pulse) -> None:
+def _require_removable(root: Root, top_fd: int, path: str, cancellation: Cancellation) -> None:
     """Raise if a directory of the tree keeps what is in it, before anything is removed from the others."""
     _require_emptiable(root, top_fd, ".", path)
-    for visit in visits(top_fd, path, pulse, with_staged=True, only_directories=True):
+    for visit in visits(top_fd, path, cancellation, with_staged=True, only_directories=True):
         if visit.kind == "enter":
             _require_emptiable(root, visit.dir_fd, visit.name, visit.path)
 
@@ -124,11 +124,11 @@ def _is_empty(dir_fd: int, name: str) -> bool:
         os.close(fd)
 
 
-def _remove_tree(aside: Staged, path: str, pulse: Pulse) -> int:
+def _remove_tree(aside: Staged, path: str, cancellation: Cancellation) -> int:
     removed = 0
     for _ in range(_TRIES):
         try:
-            removed += remove_contents(aside.fd, path, pulse)
+            removed += remove_contents(aside.fd, path, cancellation)
             aside.remove_empty()
         except (OSError, EntryFailed) as error:
             # A caller who had opened a directory of the tree before may put something into it.

@@ -93,7 +93,7 @@ class Sandbox:
 
     def _read(self, call: Call, root: Root, path: str, window: Window, number_lines: bool) -> answers.FileContent:
         with about(root, path) as normal, self._opened(root, normal, window) as (fd, status):
-            content = read(fd, status.st_size, window, self._limits, call.pulse, number_lines=number_lines)
+            content = read(fd, status.st_size, window, self._limits, call.cancellation, number_lines=number_lines)
         return answers.FileContent(root=root.name, path=escape_name(normal), **content)  # pyright: ignore[reportCallIssue] no overlap
 
     @contextmanager
@@ -145,7 +145,7 @@ class Sandbox:
                 encoded = _encoded(content, "content")
 
                 def write(place: Place) -> writes.Replaced:
-                    return writes.write(place, encoded, mode, if_match, self._locks, call.pulse)
+                    return writes.write(place, encoded, mode, if_match, self._locks, call.cancellation)
 
                 return normal, in_place(root, normal, path, write, make_parents=if_match is None)
 
@@ -164,7 +164,7 @@ class Sandbox:
 
         def work() -> str:
             with about(root, path) as normal:
-                removal.remove_file(root, normal, if_match, self._locks, call.pulse)
+                removal.remove_file(root, normal, if_match, self._locks, call.cancellation)
                 return normal
 
         normal = await self._workers.change(call.caller, work)
@@ -202,7 +202,7 @@ class Sandbox:
 
                 def apply(place: Place) -> tuple[bytes | None, PatchResult]:
                     return writes.patch(
-                        place, diff, if_match, self._locks, call.pulse, reveal=may_read, dry_run=dry_run
+                        place, diff, if_match, self._locks, call.cancellation, reveal=may_read, dry_run=dry_run
                     )
 
                 make_parents = not dry_run and if_match is None
@@ -238,7 +238,7 @@ class Sandbox:
 
         def work() -> tuple[str, int]:
             with about(root, path, what="directory") as normal:
-                return normal, removal.remove_folder(root, normal, self._locks, call.pulse)
+                return normal, removal.remove_folder(root, normal, self._locks, call.cancellation)
 
         normal, removed = await self._workers.long(call.caller, work)
         await self._changed(call, root, normal, "removed", is_directory=True)
@@ -254,7 +254,7 @@ class Sandbox:
                 if include_sha256 and "file" in (found["type"], found.get("target", {}).get("type")):
                     with self._opened(root, normal, Window()) as (fd, status):
                         expect_bytes(status.st_size)
-                        found["sha256"] = digest(fd, "sha256", call.pulse)
+                        found["sha256"] = digest(fd, "sha256", call.cancellation)
                 return found
 
         return await self._workers.run(call.caller, work)
@@ -270,7 +270,7 @@ class Sandbox:
                     root=root.name,
                     path=escape_name(normal),
                     algorithm=algorithm,
-                    hash=digest(fd, algorithm, call.pulse),
+                    hash=digest(fd, algorithm, call.cancellation),
                     size=status.st_size,
                 )
 
@@ -299,7 +299,7 @@ class Sandbox:
             with about(into_root, target[1]) as wanted:
                 if not found.is_directory:
                     _require_directory_if_slash(into_root, target[1], wanted)
-                return path, transfer.copy(found, into_root, wanted, if_match, self._locks, call.pulse)
+                return path, transfer.copy(found, into_root, wanted, if_match, self._locks, call.cancellation)
 
         path, done = await self._workers.transfer(call.caller, work)
         await self._changed(
@@ -331,7 +331,7 @@ class Sandbox:
             with about(into_root, target[1]) as wanted:
                 if not is_directory:
                     _require_directory_if_slash(into_root, target[1], wanted)
-                return path, moves.move(from_root, path, into_root, wanted, if_match, self._locks, call.pulse)
+                return path, moves.move(from_root, path, into_root, wanted, if_match, self._locks, call.cancellation)
 
         path, done = await self._workers.transfer(call.caller, work)
         with anyio.CancelScope(shield=True):  # all of it is told, or listeners would think that a file is gone
@@ -360,7 +360,7 @@ class Sandbox:
     async def grep(self, call: Call, root_name: str, path: str, query: Query, scope: Scope) -> answers.Matches:
         root = self._roots.enter(root_name, "grep", path)
         until = self._search_end(scope)
-        return await self._workers.search(call.caller, grep_root, root, path, query, scope, until, call.pulse)
+        return await self._workers.search(call.caller, grep_root, root, path, query, scope, until, call.cancellation)
 
     @repeated
     async def glob(self, call: Call, root_name: str, path: str, query: NameQuery, scope: Scope) -> answers.FoundFiles:
@@ -368,7 +368,7 @@ class Sandbox:
         if (query.pattern is None) == (query.regex is None):
             raise InvalidArgument("exactly one of `pattern` or `regex` must be provided")
         until = self._search_end(scope)
-        return await self._workers.search(call.caller, glob_root, root, path, query, scope, until, call.pulse)
+        return await self._workers.search(call.caller, glob_root, root, path, query, scope, until, call.cancellation)
 
     def _search_end(self, scope: Scope) -> float:
         """When the search ends, counted from now: one that waits for a thread ends in time as well."""

@@ -14,7 +14,8 @@ from armarium.capabilities.sandbox.reading import Window
 from armarium.capabilities.sandbox.search.grep import Query
 from armarium.capabilities.sandbox.search.in_root import NameQuery, Scope
 from armarium.capabilities.sandbox.service import Sandbox
-from armarium.foundation.tools import Call, Json, NoArgs, ToolSpec, local_tool
+from armarium.foundation.schema import Json
+from armarium.foundation.tools import Call, NoArgs, ToolSpec, local_tool
 
 _SEARCH_GRACE_S = 30.0
 

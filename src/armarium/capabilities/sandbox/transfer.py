@@ -19,13 +19,13 @@ from armarium.capabilities.sandbox.places import (
 from armarium.capabilities.sandbox.pool import expect_bytes, expect_much
 from armarium.capabilities.sandbox.roots import Root, locating
 from armarium.capabilities.sandbox.writes import Fill, replace_file
+from armarium.foundation.cancellation import Cancellation
 from armarium.foundation.errors import InvalidArgument
 from armarium.foundation.files.confine import open_child_directory
 from armarium.foundation.files.directory_locks import DirectoryLocks
 from armarium.foundation.files.errors import NotADirectory
 from armarium.foundation.files.names import escape_name
 from armarium.foundation.files.staging import staged_directory
-from armarium.foundation.limits import Pulse
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,21 +71,26 @@ def copy_source(root: Root, path: str) -> Source:
 
 
 def copy(
-    found: Source, target: Root, wanted: str, if_match: str | None, locks: DirectoryLocks, pulse: Pulse
+    found: Source, target: Root, wanted: str, if_match: str | None, locks: DirectoryLocks, cancellation: Cancellation
 ) -> Transferred:
     """Copy a file, or a directory with all it holds."""
     destination = destination_in(target, wanted, found.name, is_directory=found.is_directory)
     if not found.is_directory:
         expect_bytes(found.size)
-        return _copy_file(found, target, destination, if_match, locks, pulse)
+        return _copy_file(found, target, destination, if_match, locks, cancellation)
     if if_match is not None:
         raise InvalidArgument("`if_match` is the hash of a file; the source is a directory")
     expect_much()
-    return _copy_directory(found, target, destination, locks, pulse)
+    return _copy_directory(found, target, destination, locks, cancellation)
 
 
 def _copy_file(
-    found: Source, target: Root, destination: str, if_match: str | None, locks: DirectoryLocks, pulse: Pulse
+    found: Source,
+    target: Root,
+    destination: str,
+    if_match: str | None,
+    locks: DirectoryLocks,
+    cancellation: Cancellation,
 ) -> Transferred:
     source, shown = found.root, escape_name(found.path)
     with locating(source, shown, what="source file"):
@@ -94,7 +99,7 @@ def _copy_file(
         with locating(source, shown):
             if source.ignore:
                 source.require_visible(source.confined.locate(fd, last_known=True))
-            require_match(Version(fd, status), if_match, shown, pulse)
+            require_match(Version(fd, status), if_match, shown, cancellation)
         size = 0
 
         def fill_for(before: Version) -> Fill:
@@ -103,10 +108,10 @@ def _copy_file(
 
             def fill(new: int) -> None:
                 nonlocal size
-                size = trees.fill_from(source, found.path, fd, new, pulse)
+                size = trees.fill_from(source, found.path, fd, new, cancellation)
                 if if_match is not None and not same_state(os.fstat(fd), status):
                     with locating(source, shown):
-                        require_match(Version(fd, status), if_match, shown, pulse)
+                        require_match(Version(fd, status), if_match, shown, cancellation)
 
             return fill
 
@@ -121,7 +126,9 @@ def _copy_file(
     return Transferred(destination, False, size, replaced=not created)
 
 
-def _copy_directory(found: Source, target: Root, destination: str, locks: DirectoryLocks, pulse: Pulse) -> Transferred:
+def _copy_directory(
+    found: Source, target: Root, destination: str, locks: DirectoryLocks, cancellation: Cancellation
+) -> Transferred:
     landing = target.whereabouts(destination)
     refuse_into_itself(found.root, found.path, target, landing)
     target.require_visible(landing, is_directory=True)
@@ -133,21 +140,25 @@ def _copy_directory(found: Source, target: Root, destination: str, locks: Direct
     try:
         job = trees.CopyJob(found.root, top_fd, found.path, target, landing, whole=False)
         with locating(target, escape_name(destination)):
-            done = in_directory(target, parent, lambda fd: _stage_and_put(job, fd, name, locks, pulse), make=True)
+            done = in_directory(
+                target, parent, lambda fd: _stage_and_put(job, fd, name, locks, cancellation), make=True
+            )
     finally:
         os.close(top_fd)
     return Transferred(destination, True, done.bytes, done.files, done.skipped)
 
 
-def _stage_and_put(job: trees.CopyJob, dir_fd: int, name: str, locks: DirectoryLocks, pulse: Pulse) -> trees.TreeCopy:
+def _stage_and_put(
+    job: trees.CopyJob, dir_fd: int, name: str, locks: DirectoryLocks, cancellation: Cancellation
+) -> trees.TreeCopy:
     """Copy to a hidden directory; at the end it gets its name, or its content goes into the directory that has it."""
     existing = _existing_directory(dir_fd, name)
     try:
         with staged_directory(dir_fd, stat.S_IMODE(os.fstat(job.top_fd).st_mode) & 0o777) as staged:
             with locating(job.source, escape_name(job.top_path)):
-                done = trees.copy_tree(job, staged.fd, pulse)
+                done = trees.copy_tree(job, staged.fd, cancellation)
             if existing is not None:
-                trees.merge(staged.fd, job.target, existing, job.target_path, locks, pulse)
+                trees.merge(staged.fd, job.target, existing, job.target_path, locks, cancellation)
             else:
                 with locks.holding(dir_fd, patient=True):
                     staged.put(name, exclusive=True)

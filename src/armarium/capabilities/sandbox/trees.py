@@ -15,23 +15,23 @@ from armarium.capabilities.sandbox.content import NotWritten, copy_content
 from armarium.capabilities.sandbox.errors import PathIgnored
 from armarium.capabilities.sandbox.places import READ, State, state_of
 from armarium.capabilities.sandbox.roots import Root, locating
+from armarium.foundation.cancellation import Cancellation
 from armarium.foundation.files.directory_locks import DirectoryLocks
 from armarium.foundation.files.errors import IsADirectory, NotADirectory
 from armarium.foundation.files.names import escape_name
 from armarium.foundation.files.staged_names import new_staged_name
 from armarium.foundation.files.traversal import Descent, Visit, visits
-from armarium.foundation.limits import Pulse
 
 _NEW_FILE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _SYNCED_ONE_BY_ONE = 64
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def require_nothing_hidden(root: Root, top_fd: int, top_path: str, pulse: Pulse) -> None:
+def require_nothing_hidden(root: Root, top_fd: int, top_path: str, cancellation: Cancellation) -> None:
     """A directory that holds files hidden from agents is not theirs to remove or rename."""
     if root.ignore is None:
         return
-    for visit in visits(top_fd, top_path, pulse):
+    for visit in visits(top_fd, top_path, cancellation):
         if root.ignore.hides(visit.path, visit.kind != "entry"):
             raise PathIgnored(f"directory holds files hidden by the ignore list: {escape_name(top_path)}")
 
@@ -69,13 +69,13 @@ class CopyJob:
     """For a move: everything that a file has is kept, and the state of every entry is remembered."""
 
 
-def copy_tree(job: CopyJob, staged_fd: int, pulse: Pulse) -> TreeCopy:
+def copy_tree(job: CopyJob, staged_fd: int, cancellation: Cancellation) -> TreeCopy:
     """Copy everything below one open directory into an empty one. Links that stay inside the root are kept as links."""
     done = TreeCopy(states={} if job.whole else None)
     hidden_depth = 0
     source, target = job.source, job.target
     with closing(Descent(staged_fd)) as staged:
-        for visit in visits(job.top_fd, job.top_path, pulse):
+        for visit in visits(job.top_fd, job.top_path, cancellation):
             is_directory = visit.kind != "entry"
             landing = visit.landing(job.top_path, job.target_path)
             if hidden_depth or (source.ignore and source.ignore.hides(visit.path, is_directory)):
@@ -87,7 +87,7 @@ def copy_tree(job: CopyJob, staged_fd: int, pulse: Pulse) -> TreeCopy:
                 with locating(target, escape_name(landing)):
                     _copy_directory(visit, staged, whole=job.whole)
             else:
-                _copy_entry(job, visit, landing, staged.fd, done, pulse)
+                _copy_entry(job, visit, landing, staged.fd, done, cancellation)
     with locating(target, escape_name(job.target_path)):
         _sync(staged_fd, done.files)
     return done
@@ -109,13 +109,15 @@ def _copy_directory(visit: Visit, staged: Descent, *, whole: bool) -> None:
     staged.leave()
 
 
-def _copy_entry(job: CopyJob, visit: Visit, landing: str, staged_fd: int, done: TreeCopy, pulse: Pulse) -> None:
+def _copy_entry(
+    job: CopyJob, visit: Visit, landing: str, staged_fd: int, done: TreeCopy, cancellation: Cancellation
+) -> None:
     root = job.source
     with locating(job.target, escape_name(landing)):
         if stat.S_ISREG(visit.status.st_mode):
             with suppress(FileNotFoundError):
                 sync = done.files < _SYNCED_ONE_BY_ONE
-                size, state = copy_file(root, visit, staged_fd, pulse, whole=job.whole, sync=sync)
+                size, state = copy_file(root, visit, staged_fd, cancellation, whole=job.whole, sync=sync)
                 done.bytes += size
                 done.files += 1
                 if done.states is not None:
@@ -134,14 +136,16 @@ def _stays_inside(root: Root, visit: Visit) -> bool:
         return root.confined.link_target(visit.dir_fd, visit.name, visit.path) != "external"
 
 
-def copy_file(root: Root, visit: Visit, staged_fd: int, pulse: Pulse, *, whole: bool, sync: bool) -> tuple[int, State]:
+def copy_file(
+    root: Root, visit: Visit, staged_fd: int, cancellation: Cancellation, *, whole: bool, sync: bool
+) -> tuple[int, State]:
     """Copy a regular file by name into an open directory; returns its size, and its state before it was read."""
     fd = open_source(root, visit.dir_fd, visit.name, visit.path)
     try:
         status = os.fstat(fd)
         new = os.open(visit.name, _NEW_FILE, 0o600 if whole else stat.S_IMODE(status.st_mode) & 0o777, dir_fd=staged_fd)
         try:
-            size = fill_from(root, visit.path, fd, new, pulse)
+            size = fill_from(root, visit.path, fd, new, cancellation)
             if whole:
                 keep_attributes(fd, status, new)
             if sync:
@@ -164,10 +168,10 @@ def open_source(root: Root, dir_fd: int, name: str, path: str) -> int:
             raise
 
 
-def fill_from(root: Root, path: str, source_fd: int, target_fd: int, pulse: Pulse) -> int:
+def fill_from(root: Root, path: str, source_fd: int, target_fd: int, cancellation: Cancellation) -> int:
     """Copy the content. A failure of the source names it, one of the destination is `NotWritten`."""
     try:
-        return copy_content(source_fd, target_fd, pulse)
+        return copy_content(source_fd, target_fd, cancellation)
     except NotWritten:
         raise
     except OSError:
@@ -202,11 +206,13 @@ def _sync(staged_fd: int, files: int) -> None:
     os.fsync(staged_fd)
 
 
-def merge(staged_fd: int, target: Root, target_fd: int, path: str, locks: DirectoryLocks, pulse: Pulse) -> None:
+def merge(
+    staged_fd: int, target: Root, target_fd: int, path: str, locks: DirectoryLocks, cancellation: Cancellation
+) -> None:
     """Move everything of a staged tree into an existing directory. Each file changes at once, the tree does not."""
-    _require_mergeable(staged_fd, target, target_fd, path, pulse)
+    _require_mergeable(staged_fd, target, target_fd, path, cancellation)
     with closing(Descent(target_fd)) as there:
-        for visit in visits(staged_fd, path, pulse):
+        for visit in visits(staged_fd, path, cancellation):
             with locating(target, escape_name(visit.path)):
                 if visit.kind == "enter":
                     with suppress(FileExistsError):
@@ -233,13 +239,13 @@ def _merge_entry(visit: Visit, target_fd: int, locks: DirectoryLocks) -> None:
         os.rename(visit.name, visit.name, src_dir_fd=visit.dir_fd, dst_dir_fd=target_fd)
 
 
-def _require_mergeable(staged_fd: int, target: Root, target_fd: int, path: str, pulse: Pulse) -> None:
+def _require_mergeable(staged_fd: int, target: Root, target_fd: int, path: str, cancellation: Cancellation) -> None:
     """Raise, before anything is changed, if a file stands where a directory would come, or the other way round, or if
     something would come into a directory that this user may not change."""
     missing_depth = 0
     is_writable = [False]
     with closing(Descent(target_fd)) as there:
-        for visit in visits(staged_fd, path, pulse):
+        for visit in visits(staged_fd, path, cancellation):
             if visit.kind == "leave":
                 if missing_depth:
                     missing_depth -= 1

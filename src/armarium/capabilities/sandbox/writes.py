@@ -18,9 +18,9 @@ from armarium.capabilities.sandbox.errors import AlreadyExists, FileTooLarge, Pe
 from armarium.capabilities.sandbox.places import Place, Version, require_match, same_state, version_at
 from armarium.capabilities.sandbox.pool import expect_bytes
 from armarium.capabilities.sandbox.reading import human_size
+from armarium.foundation.cancellation import Cancellation
 from armarium.foundation.files.directory_locks import DirectoryLocks
 from armarium.foundation.files.staging import Staged, staged_file
-from armarium.foundation.limits import Pulse
 
 MAX_PATCHED_BYTES = 64 * 1024 * 1024
 MAX_HASHED_APPEND_BYTES = 8 * 1024 * 1024
@@ -43,15 +43,15 @@ class Replaced:
 
 
 def write(
-    place: Place, content: bytes, mode: str, if_match: str | None, locks: DirectoryLocks, pulse: Pulse
+    place: Place, content: bytes, mode: str, if_match: str | None, locks: DirectoryLocks, cancellation: Cancellation
 ) -> Replaced:
     """Overwrite, append or create; the answer's size is what was written, its hash that of the whole file."""
     if mode == "append":
-        return _append(place, content, if_match, locks, pulse)
+        return _append(place, content, if_match, locks, cancellation)
     exclusive = mode == "create_only"
 
     def fill_for(before: Version) -> Fill:
-        require_match(before, if_match, place.shown, pulse)
+        require_match(before, if_match, place.shown, cancellation)
         if exclusive and before.status is not None:
             raise _already_exists(place.shown)
         return lambda fd: write_all(fd, content)
@@ -65,7 +65,7 @@ def patch(
     diff: bytes,
     if_match: str | None,
     locks: DirectoryLocks,
-    pulse: Pulse,
+    cancellation: Cancellation,
     *,
     reveal: bool,
     dry_run: bool,
@@ -75,7 +75,7 @@ def patch(
 
     def fill_for(before: Version) -> Fill:
         nonlocal outcome
-        require_match(before, if_match, place.shown, pulse)
+        require_match(before, if_match, place.shown, cancellation)
         content = _patchable(before, place.shown)
         result = patches.apply_patch(content, diff, reveal=reveal)
         outcome = content, result
@@ -170,17 +170,19 @@ def _put(new: Staged, place: Place, exclusive: bool) -> None:
         raise _already_exists(place.shown) from None
 
 
-def _append(place: Place, content: bytes, if_match: str | None, locks: DirectoryLocks, pulse: Pulse) -> Replaced:
+def _append(
+    place: Place, content: bytes, if_match: str | None, locks: DirectoryLocks, cancellation: Cancellation
+) -> Replaced:
     """Add to the end of the file itself, which a program that has it open goes on writing to."""
     for _ in range(_TRIES):
         status = place.status()
         _require_writable(place, status)
         if status is None and if_match is None:
             with suppress(AlreadyExists):
-                return write(place, content, "create_only", None, locks, pulse)
+                return write(place, content, "create_only", None, locks, cancellation)
             continue
         try:
-            return _append_to_existing(place, content, if_match, locks, pulse)
+            return _append_to_existing(place, content, if_match, locks, cancellation)
         except FileNotFoundError:
             if if_match is not None:
                 raise
@@ -188,15 +190,15 @@ def _append(place: Place, content: bytes, if_match: str | None, locks: Directory
 
 
 def _append_to_existing(
-    place: Place, content: bytes, if_match: str | None, locks: DirectoryLocks, pulse: Pulse
+    place: Place, content: bytes, if_match: str | None, locks: DirectoryLocks, cancellation: Cancellation
 ) -> Replaced:
     reading = -1
     with version_at(place.dir_fd, place.name, readable=if_match is not None) as before:
-        require_match(before, if_match, place.shown, pulse)
+        require_match(before, if_match, place.shown, cancellation)
         with locks.holding(place.dir_fd):
             if not same_state(place.status(), before.status) and if_match is not None:
                 with version_at(place.dir_fd, place.name) as now:
-                    require_match(now, if_match, place.shown, pulse)
+                    require_match(now, if_match, place.shown, cancellation)
             fd = os.open(place.name, _APPEND, dir_fd=place.dir_fd)
             try:
                 size = _extend(fd, content)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from armarium.capability import Finding
+from armarium.capability import CheckResult
 from armarium.foundation.sql import queries
 
 DATABASE = "store database"
@@ -44,7 +44,7 @@ class DatabaseFacts:
     """Whether a pooler stands before it."""
 
 
-async def asked(dsn: str) -> DatabaseFacts | Finding:
+async def asked(dsn: str) -> DatabaseFacts | CheckResult:
     """What the database says, or why it says nothing."""
     import asyncpg  # pyright: ignore[reportMissingTypeStubs] it has none
 
@@ -54,13 +54,13 @@ async def asked(dsn: str) -> DatabaseFacts | Finding:
     except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, ValueError) as error:
         # The words of the error may repeat the address, and with it the password.
         message = f"cannot be used: {type(error).__name__}"
-        return Finding(DATABASE, "fail", message, hint="check store.dsn, and that PostgreSQL runs there")
+        return CheckResult(DATABASE, "fail", message, hint="check store.dsn, and that PostgreSQL runs there")
     try:
         async with asyncio.timeout(_PATIENCE_S), connection.transaction():
             return await _found(connection)
     except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
         message = f"does not answer questions: {type(error).__name__}"
-        return Finding(DATABASE, "fail", message, hint="let the user of store.dsn own its database")
+        return CheckResult(DATABASE, "fail", message, hint="let the user of store.dsn own its database")
     finally:
         connection.terminate()
 

@@ -34,7 +34,7 @@ from armarium.capabilities.store.validation import (
 )
 from armarium.capabilities.store.writing import Write, Writing, Written, checked_write
 from armarium.foundation.errors import ArmariumError
-from armarium.foundation.rate import RateLimit
+from armarium.foundation.rate_limit import RateLimit
 from armarium.foundation.tools import Call
 
 

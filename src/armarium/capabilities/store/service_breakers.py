@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import anyio
 
-from armarium.foundation.breaker import Attempt, GuardedService
+from armarium.foundation.circuit_breaker import Attempt, GuardedService
 
 _FAILURES = 3
 _LEFT_ALONE_S = 30.0

@@ -8,7 +8,8 @@ from armarium.capabilities.store import answers, arguments
 from armarium.capabilities.store.errors import InvalidOffset, InvalidPath, InvalidQuery, ResourceBusy, StoreError
 from armarium.capabilities.store.service import Store
 from armarium.foundation.errors import ArmariumError, DeadlineExceeded, InvalidArgument
-from armarium.foundation.tools import Call, ErrorStyle, Json, ToolSpec, local_tool
+from armarium.foundation.schema import Json
+from armarium.foundation.tools import Call, ErrorStyle, ToolSpec, local_tool
 
 _PATH_ARGUMENTS = frozenset({"project", "path", "from_path", "to_path", "path_prefix"})
 _NUMBER_ARGUMENTS = frozenset({"offset", "length", "depth", "limit", "version", "if_version"})

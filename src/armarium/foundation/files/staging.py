@@ -14,10 +14,10 @@ from collections.abc import Callable
 from contextlib import closing, suppress
 from typing import Self
 
+from armarium.foundation.cancellation import Cancellation
 from armarium.foundation.files.confine import open_child_directory, rename_noreplace
 from armarium.foundation.files.staged_names import is_staged, new_staged_name
 from armarium.foundation.files.traversal import Descent, EntryFailed, remove_contents
-from armarium.foundation.limits import Pulse
 
 _NEW_FILE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _LOOK = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -84,7 +84,7 @@ class Staged:
         with suppress(OSError, EntryFailed):
             if stat.S_ISDIR(os.fstat(self.fd).st_mode):
                 os.fchmod(self.fd, stat.S_IRWXU)
-                remove_contents(self.fd, "", Pulse(), force=True)
+                remove_contents(self.fd, "", Cancellation(), force=True)
                 os.rmdir(self._name, dir_fd=self._dir_fd)
             else:
                 os.unlink(self._name, dir_fd=self._dir_fd)
@@ -149,7 +149,7 @@ def _lock(fd: int) -> bool:
     return True
 
 
-def sweep(top_fd: int, pulse: Pulse, prune: Callable[[str], bool]) -> int:
+def sweep(top_fd: int, cancellation: Cancellation, prune: Callable[[str], bool]) -> int:
     """Remove staged entries without an owner below an open directory; returns how many.
 
     `prune` says of a directory's path whether to leave it out. The sweep pauses often, because nobody waits for it.
@@ -161,7 +161,7 @@ def sweep(top_fd: int, pulse: Pulse, prune: Callable[[str], bool]) -> int:
         removed += _remove_stale(descent.fd, levels[-1][2])
         while levels:
             path, below, _ = levels[-1]
-            pulse.beat(removed)
+            cancellation.checkpoint(removed)
             if (worked := time.monotonic() - resumed) > _PAUSE_AFTER_S:
                 time.sleep(_PAUSE_RATIO * worked)
                 resumed = time.monotonic()
@@ -235,7 +235,7 @@ def _removed(dir_fd: int, name: str, fd: int) -> bool:
             return False
         if stat.S_ISDIR(os.fstat(fd).st_mode):
             os.fchmod(fd, stat.S_IRWXU)
-            remove_contents(fd, "", Pulse(), force=True)
+            remove_contents(fd, "", Cancellation(), force=True)
             os.rmdir(name, dir_fd=dir_fd)
         else:
             os.unlink(name, dir_fd=dir_fd)

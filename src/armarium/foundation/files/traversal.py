@@ -10,9 +10,9 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Literal
 
+from armarium.foundation.cancellation import Cancellation
 from armarium.foundation.files.confine import READ_DIRECTORY, open_child_directory
 from armarium.foundation.files.staged_names import drop_staged
-from armarium.foundation.limits import Pulse
 
 _MOST_OPEN = 64
 
@@ -116,7 +116,7 @@ class _Directory:
 
 
 def visits(
-    top_fd: int, top_path: str, pulse: Pulse, *, with_staged: bool = False, only_directories: bool = False
+    top_fd: int, top_path: str, cancellation: Cancellation, *, with_staged: bool = False, only_directories: bool = False
 ) -> Generator[Visit]:
     """Everything below an open directory, parents around their children; an error is an `EntryFailed`.
 
@@ -140,7 +140,7 @@ def visits(
                     continue
                 name = current.names.pop()
                 seen += 1
-                pulse.beat(seen)
+                cancellation.checkpoint(seen)
                 path = f"{current.path}/{name}" if current.path else name
                 with suppress(FileNotFoundError):
                     status = os.stat(name, dir_fd=descent.fd, follow_symlinks=False)
@@ -178,13 +178,13 @@ def _in_turn(names: list[str], with_staged: bool) -> list[str]:
     return names
 
 
-def remove_contents(top_fd: int, top_path: str, pulse: Pulse, *, force: bool = False) -> int:
+def remove_contents(top_fd: int, top_path: str, cancellation: Cancellation, *, force: bool = False) -> int:
     """Remove everything below an open directory; returns how many entries went.
 
     With `force` also from directories of ours that are write-protected.
     """
     removed = 0
-    for visit in visits(top_fd, top_path, pulse, with_staged=True):
+    for visit in visits(top_fd, top_path, cancellation, with_staged=True):
         try:
             with suppress(FileNotFoundError):
                 if visit.kind == "entry":

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Literal, NamedTuple, Protocol
 
+from armarium.foundation.cancellation import Cancellation
 from armarium.foundation.files.ignore import GITIGNORE, GitIgnores, IgnoreRules
 from armarium.foundation.files.staged_names import drop_staged
-from armarium.foundation.limits import Pulse
 
 OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -89,16 +89,16 @@ class _Level:
 class Watch:
     """Knows when a search has to end: at its deadline with what it found, or at once because nobody waits for it."""
 
-    def __init__(self, deadline: float, pulse: Pulse) -> None:
+    def __init__(self, deadline: float, cancellation: Cancellation) -> None:
         self.timed_out = False
         self.done = 0
         """Entries seen so far."""
         self._deadline = deadline
-        self._pulse = pulse
+        self._cancellation = cancellation
 
-    def beat(self) -> None:
+    def checkpoint(self) -> None:
         """Called in every loop that may take long."""
-        self._pulse.beat(self.done)
+        self._cancellation.checkpoint(self.done)
         if time.monotonic() >= self._deadline:
             self.timed_out = True
 
@@ -199,7 +199,7 @@ class Walk:
 
     def _list(self, fd: int) -> Entries:
         watch = self._watch
-        watch.beat()
+        watch.checkpoint()
         entries: Entries = []
         with os.scandir(fd) as listing:
             while not watch.timed_out:
@@ -208,7 +208,7 @@ class Walk:
                 entries += more
                 if len(more) < _ENTRIES_PER_BEAT:
                     break
-                watch.beat()
+                watch.checkpoint()
         return entries
 
     def _hides(self, level: _Level, entry: os.DirEntry[str]) -> bool:

@@ -18,7 +18,7 @@ from armarium.retrieval.chunking.windows import (
     row_boundary,
     windows,
 )
-from armarium.retrieval.passages import Chunk, Extracted, IndexKind
+from armarium.retrieval.chunks import Chunk, Extracted, IndexKind
 from armarium.retrieval.spans import Lines, Page, Span
 
 Passage = tuple[int, int, str]

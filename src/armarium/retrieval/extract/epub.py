@@ -6,11 +6,11 @@ import posixpath
 from urllib.parse import unquote
 from xml.etree.ElementTree import Element
 
+from armarium.retrieval.chunks import Extracted
 from armarium.retrieval.extract.errors import ExtractFailed
 from armarium.retrieval.extract.html import render
 from armarium.retrieval.extract.limits import Limits
 from armarium.retrieval.extract.package import Package
-from armarium.retrieval.passages import Extracted
 from armarium.retrieval.text import clean, decode
 
 _CONTAINER = "META-INF/container.xml"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from armarium.retrieval.chunks import Extracted
 from armarium.retrieval.documents import Format
 from armarium.retrieval.extract.errors import ExtractFailed
 from armarium.retrieval.extract.limits import DEFAULT_LIMITS, Limits
-from armarium.retrieval.passages import Extracted
 
 EXTRACTABLE = frozenset({"code", "text", "md", "data", "html", "pdf", "word", "slides", "sheet", "epub", "email"})
 """The document types that have text of their own."""

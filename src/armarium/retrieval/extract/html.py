@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
+from armarium.retrieval.chunks import Extracted
 from armarium.retrieval.extract.html_tokens import Token, attribute, resolved, tokens
-from armarium.retrieval.passages import Extracted
 from armarium.retrieval.text import decode
 
 _DROPPED = frozenset({"script", "style", "template", "svg", "noscript", "iframe", "object", "noembed", "noframes"})

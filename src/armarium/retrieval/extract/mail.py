@@ -13,10 +13,10 @@ from email.header import decode_header, make_header
 from email.message import Message
 from itertools import islice
 
+from armarium.retrieval.chunks import Extracted
 from armarium.retrieval.extract.errors import ExtractFailed
 from armarium.retrieval.extract.html import render
 from armarium.retrieval.extract.limits import Limits
-from armarium.retrieval.passages import Extracted
 from armarium.retrieval.text import clean, decode
 
 _MAX_HEADER_CHARS = 4_096

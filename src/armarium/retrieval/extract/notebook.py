@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterator
 from typing import Any, cast
 
+from armarium.retrieval.chunks import Extracted
 from armarium.retrieval.extract.errors import ExtractFailed
-from armarium.retrieval.passages import Extracted
 from armarium.retrieval.text import clean, decode
 
 _MAX_OUTPUT_LINES = 20

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+from armarium.retrieval.chunks import Extracted
 from armarium.retrieval.extract.errors import ExtractFailed
 from armarium.retrieval.extract.limits import Limits
 from armarium.retrieval.extract.paging import joined_pages
 from armarium.retrieval.extract.reading_order import Piece, page_text
-from armarium.retrieval.passages import Extracted
 from armarium.retrieval.text import clean
 
 _WORD = re.compile(r"\S+")

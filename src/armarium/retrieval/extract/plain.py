@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from armarium.retrieval.chunks import Extracted, Structure
 from armarium.retrieval.documents import Format
-from armarium.retrieval.passages import Extracted, Structure
 from armarium.retrieval.text import decode
 
 _ROWS = frozenset({"csv", "tsv", "jsonl"})

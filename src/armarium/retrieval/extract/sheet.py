@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime, time
 from typing import Any
 
+from armarium.retrieval.chunks import Extracted
 from armarium.retrieval.extract.errors import ExtractFailed
 from armarium.retrieval.extract.limits import Limits
 from armarium.retrieval.extract.package import Package
-from armarium.retrieval.passages import Extracted
 from armarium.retrieval.text import clean
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from xml.etree.ElementTree import Element
 
+from armarium.retrieval.chunks import Extracted
 from armarium.retrieval.extract.errors import ExtractFailed
 from armarium.retrieval.extract.limits import Limits
 from armarium.retrieval.extract.package import Package
 from armarium.retrieval.extract.paging import joined_pages
-from armarium.retrieval.passages import Extracted
 from armarium.retrieval.text import clean
 
 _A = "{http://schemas.openxmlformats.org/drawingml/2006/main}"

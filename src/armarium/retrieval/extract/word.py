@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterator
 from xml.etree.ElementTree import Element
 
+from armarium.retrieval.chunks import Extracted
 from armarium.retrieval.extract.errors import ExtractFailed
 from armarium.retrieval.extract.limits import Limits
 from armarium.retrieval.extract.package import Package
-from armarium.retrieval.passages import Extracted
 from armarium.retrieval.text import clean
 
 _W = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"

@@ -19,8 +19,8 @@ from platform import python_version
 
 import typer
 
-from armarium.assembly import DOORS, Settings, open_authenticator, token_path
-from armarium.capability import Facilities, Finding
+from armarium.assembly import MANIFESTS, Settings, open_authenticator, token_path
+from armarium.capability import CheckResult, Facilities
 from armarium.foundation.audit import AuditFilter, read_records
 from armarium.foundation.errors import ConfigError
 from armarium.foundation.events import Events
@@ -37,7 +37,7 @@ _PROBE_TIMEOUT_S = 1.0
 _COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
 
 
-def examine(config: Path | None) -> list[Finding]:
+def examine(config: Path | None) -> list[CheckResult]:
     """Everything that was looked at, in order."""
     findings = [_python(), _open_files()]
     file = given_file(config)
@@ -46,21 +46,21 @@ def examine(config: Path | None) -> list[Finding]:
     except ConfigError as error:
         # The machine can still be looked at; what the defaults would be is nobody's question.
         message = f"{error.message}; nothing that depends on them was looked at"
-        findings.append(Finding("settings", "fail", message, error.hint))
+        findings.append(CheckResult("settings", "fail", message, error.hint))
         return [*findings, *_machine()]
     return [*findings, _chosen(settings, file), *_server(settings), *_capabilities(settings)]
 
 
-def _chosen(settings: CoreSettings, file: Path | None) -> Finding:
+def _chosen(settings: CoreSettings, file: Path | None) -> CheckResult:
     if file is None:
-        return Finding("settings", "ok", "no armarium.yaml here; the defaults")
-    if all(getattr(settings, door.name) is None for door in DOORS):
-        sections = ", ".join(door.name for door in DOORS)
-        return Finding("settings", "fail", f"{file} configures no capability", hint=f"add a section: {sections}")
-    return Finding("settings", "ok", str(file))
+        return CheckResult("settings", "ok", "no armarium.yaml here; the defaults")
+    if all(getattr(settings, manifest.name) is None for manifest in MANIFESTS):
+        sections = ", ".join(manifest.name for manifest in MANIFESTS)
+        return CheckResult("settings", "fail", f"{file} configures no capability", hint=f"add a section: {sections}")
+    return CheckResult("settings", "ok", str(file))
 
 
-def _server(settings: CoreSettings) -> Generator[Finding]:
+def _server(settings: CoreSettings) -> Generator[CheckResult]:
     yield from _state_directory(settings.state_path())
     yield _callers(settings)
     yield _port(settings)
@@ -69,97 +69,101 @@ def _server(settings: CoreSettings) -> Generator[Finding]:
     yield _traces(settings)
 
 
-def _machine() -> Generator[Finding]:
+def _machine() -> Generator[CheckResult]:
     """What capabilities find without being asked for."""
     facilities = Facilities(Events(), Settings().state_path())
-    for door in DOORS:
-        yield from door.examine(None, facilities)
+    for manifest in MANIFESTS:
+        yield from manifest.check(None, facilities)
 
 
-def _capabilities(settings: CoreSettings) -> Generator[Finding]:
+def _capabilities(settings: CoreSettings) -> Generator[CheckResult]:
     facilities = Facilities(Events(), settings.state_path(), max_body_bytes=settings.server.max_body_bytes)
-    for door in DOORS:
-        yield from door.examine(getattr(settings, door.name), facilities)
+    for manifest in MANIFESTS:
+        yield from manifest.check(getattr(settings, manifest.name), facilities)
 
 
-def _python() -> Finding:
+def _python() -> CheckResult:
     if sys.version_info >= _OLDEST_PYTHON:
-        return Finding("python", "ok", python_version())
+        return CheckResult("python", "ok", python_version())
     wanted = ".".join(map(str, _OLDEST_PYTHON))
-    return Finding("python", "fail", f"{python_version()} is too old", hint=f"install Python {wanted} or later")
+    return CheckResult("python", "fail", f"{python_version()} is too old", hint=f"install Python {wanted} or later")
 
 
-def _open_files() -> Finding:
+def _open_files() -> CheckResult:
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     if most == resource.RLIM_INFINITY or most >= _FEWEST_FILES:
-        return Finding("open files", "ok", "no limit" if most == resource.RLIM_INFINITY else f"up to {most}")
-    return Finding(
+        return CheckResult("open files", "ok", "no limit" if most == resource.RLIM_INFINITY else f"up to {most}")
+    return CheckResult(
         "open files", "warn", f"only {most} at once", hint=f"raise the hard limit: ulimit -Hn {_FEWEST_FILES}"
     )
 
 
-def _state_directory(state: Path) -> Iterator[Finding]:
+def _state_directory(state: Path) -> Iterator[CheckResult]:
     if not state.exists():
         yield _creatable("state directory", state)
         return
     if not state.is_dir() or not os.access(state, os.W_OK | os.X_OK):
-        yield Finding("state directory", "fail", f"{state} cannot be written", hint="set `state_dir` to one that can")
+        yield CheckResult(
+            "state directory", "fail", f"{state} cannot be written", hint="set `state_dir` to one that can"
+        )
         return
     mode = stat.S_IMODE(state.stat().st_mode)
     if mode & 0o077:
         message = f"{state} is open to other users (mode {mode:04o})"
-        yield Finding("state directory", "warn", message, hint=f"chmod 700 {state}")
+        yield CheckResult("state directory", "warn", message, hint=f"chmod 700 {state}")
     else:
-        yield Finding("state directory", "ok", str(state))
+        yield CheckResult("state directory", "ok", str(state))
     yield _clock(state)
 
 
-def _creatable(subject: str, wanted: Path) -> Finding:
+def _creatable(subject: str, wanted: Path) -> CheckResult:
     above = next(parent for parent in wanted.absolute().parents if parent.exists())
     if above.is_dir() and os.access(above, os.W_OK | os.X_OK):
-        return Finding(subject, "ok", f"{wanted} will be created")
-    return Finding(subject, "fail", f"{wanted} cannot be created", hint=f"let this user write in {above}")
+        return CheckResult(subject, "ok", f"{wanted} will be created")
+    return CheckResult(subject, "fail", f"{wanted} cannot be created", hint=f"let this user write in {above}")
 
 
-def _clock(directory: Path) -> Finding:
+def _clock(directory: Path) -> CheckResult:
     """A network file system stamps files with a clock of its own."""
     with tempfile.TemporaryFile(dir=directory) as probe:
         gap_s = abs(os.fstat(probe.fileno()).st_mtime - time.time())
     if gap_s <= _WIDEST_CLOCK_GAP_S:
-        return Finding("clock", "ok", "file times agree with this machine's clock")
+        return CheckResult("clock", "ok", "file times agree with this machine's clock")
     message = f"file times are {gap_s:.0f} s away from this machine's clock"
-    return Finding("clock", "warn", message, hint="synchronise the clocks, or move `state_dir` to a local disk")
+    return CheckResult("clock", "warn", message, hint="synchronise the clocks, or move `state_dir` to a local disk")
 
 
-def _callers(settings: CoreSettings) -> Finding:
+def _callers(settings: CoreSettings) -> CheckResult:
     file = token_path(settings)
     if file is None:
         try:
             open_authenticator(settings)
         except ConfigError as error:
-            return Finding("callers", "fail", error.message, error.hint)
+            return CheckResult("callers", "fail", error.message, error.hint)
         who = "anyone on this machine" if settings.security.auth == "none" else f"{len(settings.security.keys)} keys"
-        return Finding("callers", "ok", who)
+        return CheckResult("callers", "ok", who)
     if not file.exists() and settings.security.auth == "auto":
-        return Finding("token", "ok", f"{file} will be made at the first start")
+        return CheckResult("token", "ok", f"{file} will be made at the first start")
     try:
         read_token(file)
     except ConfigError as error:
-        return Finding("token", "fail", error.message, error.hint or "write a long random string into it")
+        return CheckResult("token", "fail", error.message, error.hint or "write a long random string into it")
     if stat.S_IMODE(file.stat().st_mode) & 0o077:
-        return Finding("token", "fail", f"other users may read {file}", hint=f"chmod 600 {file}")
-    return Finding("token", "ok", str(file))
+        return CheckResult("token", "fail", f"other users may read {file}", hint=f"chmod 600 {file}")
+    return CheckResult("token", "ok", str(file))
 
 
-def _port(settings: CoreSettings) -> Finding:
+def _port(settings: CoreSettings) -> CheckResult:
     host, port = settings.server.host, settings.server.port
     try:
         listen(host, port).close()
     except ConfigError as error:
         if _answers(host, port):
-            return Finding("port", "warn", f"a server answers on {host}:{port} already", hint="stop it, or use --port")
-        return Finding("port", "fail", error.message, error.hint)
-    return Finding("port", "ok", f"{host}:{port} is free" if port else f"{host}, any free port")
+            return CheckResult(
+                "port", "warn", f"a server answers on {host}:{port} already", hint="stop it, or use --port"
+            )
+        return CheckResult("port", "fail", error.message, error.hint)
+    return CheckResult("port", "ok", f"{host}:{port} is free" if port else f"{host}, any free port")
 
 
 def _answers(host: str, port: int) -> bool:
@@ -171,28 +175,28 @@ def _answers(host: str, port: int) -> bool:
             return False
 
 
-def _audit_trail(file: Path) -> Finding:
+def _audit_trail(file: Path) -> CheckResult:
     if not file.exists():
         return _creatable("audit trail", file)
     if not os.access(file, os.R_OK | os.W_OK):
-        return Finding("audit trail", "fail", f"{file} cannot be written", hint="let this user write it")
+        return CheckResult("audit trail", "fail", f"{file} cannot be written", hint="let this user write it")
     try:
         read_records(file, AuditFilter(), last=1)
     except sqlite3.Error as error:
         message = f"{file} cannot be read: {error}"
-        return Finding("audit trail", "fail", message, hint="move it away; a new one is made at the next start")
-    return Finding("audit trail", "ok", str(file))
+        return CheckResult("audit trail", "fail", message, hint="move it away; a new one is made at the next start")
+    return CheckResult("audit trail", "ok", str(file))
 
 
-def _traces(settings: CoreSettings) -> Finding:
+def _traces(settings: CoreSettings) -> CheckResult:
     endpoint = settings.telemetry.otlp_endpoint
     if _has_exporter():
         message = without_credentials(endpoint) if endpoint else "the otel extra is installed, and not used"
-        return Finding("traces", "ok", message)
+        return CheckResult("traces", "ok", message)
     if endpoint:
         message = "telemetry.otlp_endpoint is set, and the otel extra is not installed"
-        return Finding("traces", "fail", message, hint="pip install 'armarium[otel]'")
-    return Finding("traces", "ok", "the otel extra is not installed, and not needed")
+        return CheckResult("traces", "fail", message, hint="pip install 'armarium[otel]'")
+    return CheckResult("traces", "ok", "the otel extra is not installed, and not needed")
 
 
 def _has_exporter() -> bool:
@@ -202,7 +206,7 @@ def _has_exporter() -> bool:
         return False
 
 
-def show_findings(findings: Sequence[Finding], *, as_json: bool) -> None:
+def show_findings(findings: Sequence[CheckResult], *, as_json: bool) -> None:
     """Tell what was found; the report is the command's data."""
     if as_json:
         healthy = all(finding.state != "fail" for finding in findings)

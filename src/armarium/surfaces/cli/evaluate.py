@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import anyio
 
-from armarium.retrieval.evaluate import Evaluation, evaluate, read_judged_set
+from armarium.retrieval.evaluation import Evaluation, evaluate, read_judged_set
 from armarium.surfaces.cli.output import say, show, show_json
 
 IndexOption = Literal["auto", "text", "code"]

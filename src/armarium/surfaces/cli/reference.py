@@ -19,7 +19,7 @@ import typer
 import yaml
 from pydantic import BaseModel
 
-from armarium.assembly import DOORS, Settings, open_armarium, servers_schema
+from armarium.assembly import MANIFESTS, Settings, open_armarium, servers_schema
 from armarium.foundation.errors import ArmariumError
 from armarium.foundation.tools import ERROR_ENVELOPE, ToolSpec
 from armarium.surfaces.cli import filesystem
@@ -146,8 +146,8 @@ def _served_tools() -> list[tuple[str, ToolSpec]]:
             async with open_armarium(Settings.model_validate(wanted)) as armarium:
                 return armarium.dispatcher.tools
 
-    served = anyio.run(ask) + [(door.name, tool) for door in DOORS for tool in door.described()]
-    return [(owner, tool) for door in DOORS for owner, tool in served if owner == door.name]
+    served = anyio.run(ask) + [(manifest.name, tool) for manifest in MANIFESTS for tool in manifest.declared_tools()]
+    return [(owner, tool) for manifest in MANIFESTS for owner, tool in served if owner == manifest.name]
 
 
 def _tool(tool: ToolSpec) -> Generator[str]:

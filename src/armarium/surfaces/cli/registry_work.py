@@ -12,6 +12,7 @@ import anyio
 import orjson
 
 from armarium.assembly import registry_chores
+from armarium.foundation.schema import Json
 from armarium.surfaces.cli import registry_tables
 from armarium.surfaces.cli.output import Misuse, say, show, show_json
 
@@ -19,7 +20,6 @@ STANDARD = Path("-")
 """Standard input, in place of a file."""
 
 _Answer = TypeVar("_Answer")
-Json = dict[str, Any]
 
 
 def show_list(

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from armarium.assembly import DOORS, Settings, installed, open_authenticator, registry_chores, token_path
+from armarium.assembly import MANIFESTS, Settings, installed, open_authenticator, registry_chores, token_path
 from armarium.foundation.errors import ConfigError
 from armarium.foundation.events import Events
 from armarium.foundation.identity import read_token
@@ -123,8 +123,12 @@ def serve(settings: CoreSettings, config: Path, *, as_json: bool) -> None:
 
     def announce(address: str) -> None:
         connection = _Connection(settings, address)
-        sections = [(door, section) for door in DOORS if (section := getattr(settings, door.name, None)) is not None]
-        capabilities = [door.name for door, section in sections if door.is_on(section)]
+        sections = [
+            (manifest, section)
+            for manifest in MANIFESTS
+            if (section := getattr(settings, manifest.name, None)) is not None
+        ]
+        capabilities = [manifest.name for manifest, section in sections if manifest.is_enabled(section)]
         known = {"capabilities": capabilities, "auth": settings.security.auth, "config_file": str(config)}
         _log.info("listening", extra={"address": address} | connection.as_json(with_config=False) | known)
         if as_json:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import anyio
 from starlette.types import Message, Send
 
-from armarium.foundation.tools import Json
+from armarium.foundation.schema import Json
 from armarium.surfaces.json_text import encoded
 from armarium.surfaces.packing import pieces_of
 from armarium.surfaces.refusals import respond_in_pieces, send_pieces

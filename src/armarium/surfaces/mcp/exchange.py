@@ -17,7 +17,7 @@ from mcp.shared.transport_context import TransportContext
 from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, RequestId
 from pydantic import ValidationError
 
-from armarium.foundation.tools import Json
+from armarium.foundation.schema import Json
 from armarium.surfaces.caller import Caller
 from armarium.surfaces.json_text import is_whole
 from armarium.surfaces.mcp.sessions import Session

@@ -13,7 +13,7 @@ from mcp_types import UNSUPPORTED_PROTOCOL_VERSION
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS, SUPPORTED_PROTOCOL_VERSIONS
 from starlette.types import Message, Receive, Scope, Send
 
-from armarium.foundation.tools import Json
+from armarium.foundation.schema import Json
 from armarium.surfaces.caller import Caller
 from armarium.surfaces.gate import Admitted, Gate
 from armarium.surfaces.mcp.event_stream import HttpAnswer, event, start_stream

@@ -11,7 +11,7 @@ import anyio
 import anyio.lowlevel
 from mcp.server.context import ServerRequestContext
 
-from armarium.foundation.limits import Report
+from armarium.foundation.cancellation import ProgressListener
 
 _MOST_WAITING = 16
 
@@ -19,7 +19,7 @@ _News = tuple[float, float | None, str | None]
 
 
 @asynccontextmanager
-async def progress_of(context: ServerRequestContext[Any, Any]) -> AsyncGenerator[Report | None]:
+async def progress_of(context: ServerRequestContext[Any, Any]) -> AsyncGenerator[ProgressListener | None]:
     """A function that worker threads may call to report progress; None when the client did not ask for any."""
     if context.meta is None or context.meta.get("progress_token") is None:
         yield None

@@ -17,7 +17,8 @@ from starlette.requests import HTTPConnection
 from armarium import __version__
 from armarium.foundation.errors import UnknownTool
 from armarium.foundation.identity import LOCAL, Principal
-from armarium.foundation.tools import Json, ToolSpec
+from armarium.foundation.schema import Json
+from armarium.foundation.tools import ToolSpec
 from armarium.surfaces.caller import Caller
 from armarium.surfaces.dispatch import Dispatcher
 from armarium.surfaces.mcp.listing import advertised, advertised_if_possible
@@ -25,7 +26,7 @@ from armarium.surfaces.mcp.progress import progress_of
 from armarium.surfaces.mcp.set_aside import SET_ASIDE, SetAside
 from armarium.surfaces.mcp.tool_changes import ToolChanges
 from armarium.surfaces.responses import Form
-from armarium.surfaces.shelves import MadeOnce, Shelves
+from armarium.surfaces.tool_providers import MadeOnce, ToolProviders
 
 CALLER = "armarium.caller"
 """Where the gate leaves the caller in an ASGI scope."""
@@ -66,25 +67,25 @@ def mcp_server(
     dispatcher: Dispatcher,
     tools: Sequence[ToolSpec],
     *,
-    shelves: Shelves | None = None,
+    tool_providers: ToolProviders | None = None,
     traced: bool = False,
 ) -> McpServer:
-    """A server that lists `tools`, and those on the `shelves` to whom they are for, and runs them through the
+    """A server that lists `tools`, and those on the `tool_providers` to whom they are for, and runs them through the
     dispatcher; `traced` if somebody collects the spans."""
-    shelves = shelves or Shelves()
+    tool_providers = tool_providers or ToolProviders()
     fixed = [advertised(tool) for tool in tools]
     fixed_listing = types.ListToolsResult(tools=fixed)
-    from_shelves = MadeOnce(advertised_if_possible)
+    provided = MadeOnce(advertised_if_possible)
     served = frozenset(tool.name for tool in tools)
 
     def listed(principal: Principal) -> list[types.Tool]:
-        told = [from_shelves.of(tool) for tool in shelves.tools_for(principal)]
+        told = [provided.of(tool) for tool in tool_providers.tools_for(principal)]
         return [*fixed, *(tool for tool in told if tool is not None)]
 
-    changes = ToolChanges(shelves, listed)
+    changes = ToolChanges(tool_providers, listed)
 
     async def list_tools(context: _Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
-        return types.ListToolsResult(tools=listed(_caller(context).principal)) if shelves else fixed_listing
+        return types.ListToolsResult(tools=listed(_caller(context).principal)) if tool_providers else fixed_listing
 
     async def listen(
         context: _Context, params: types.SubscriptionsListenRequestParams
@@ -95,7 +96,9 @@ def mcp_server(
         caller = _caller(context)
         async with progress_of(context) as report:
             try:
-                return await dispatcher.call(caller, name, arguments, report, served=served, shelves=shelves, form=form)
+                return await dispatcher.call(
+                    caller, name, arguments, report, served=served, tool_providers=tool_providers, form=form
+                )
             except UnknownTool as error:
                 unknown = MCPError(types.INVALID_PARAMS, error.message)
         # Raised out here because the progress task group would wrap it.
@@ -114,7 +117,7 @@ def mcp_server(
         title=identity.title,
         instructions=identity.instructions,
         on_list_tools=list_tools,
-        on_subscriptions_listen=listen if shelves else None,
+        on_subscriptions_listen=listen if tool_providers else None,
         get_tool_input_schema={tool.name: tool.input_schema for tool in tools}.get,
     )
     # Registered by name, not as `on_call_tool`, because the dispatcher already returns the wire form.
@@ -123,7 +126,7 @@ def mcp_server(
     async def straight_to_the_tool(ctx: _Context, call_next: CallNext) -> HandlerResult:
         """Spare ordinary tool calls the SDK's models: the dispatcher checks all they would."""
         name, arguments = _plain_call(ctx)
-        if name in served or (name and shelves):
+        if name in served or (name and tool_providers):
             return await call(ctx, name, arguments, "packed")
         return await call_next(ctx)
 

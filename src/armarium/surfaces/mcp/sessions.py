@@ -30,8 +30,8 @@ from mcp_types import (
 from pydantic import ValidationError
 
 from armarium.foundation.identity import Principal
+from armarium.foundation.schema import Json
 from armarium.foundation.telemetry import Metrics
-from armarium.foundation.tools import Json
 from armarium.surfaces.mcp.server import McpServer
 
 _log = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ from typing import Any, cast
 import orjson
 from starlette.types import Message, Send
 
-from armarium.foundation.tools import Json
+from armarium.foundation.schema import Json
 from armarium.surfaces.packing import Packed, pieces_of
 from armarium.surfaces.refusals import send_pieces
 

@@ -18,7 +18,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream
 from mcp.shared.message import SessionMessage
 
 from armarium.foundation.identity import LOCAL
-from armarium.foundation.tools import Json
+from armarium.foundation.schema import Json
 from armarium.surfaces.caller import Caller
 from armarium.surfaces.mcp.exchange import Exchange, take_notification
 from armarium.surfaces.mcp.server import McpServer

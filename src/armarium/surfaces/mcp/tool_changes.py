@@ -14,7 +14,7 @@ from mcp.server.subscriptions import ListenHandler, ServerEvent, ToolsListChange
 from mcp.shared.exceptions import MCPError
 
 from armarium.foundation.identity import Principal
-from armarium.surfaces.shelves import Shelves
+from armarium.surfaces.tool_providers import ToolProviders
 
 _MOST_SUBSCRIPTIONS = 1024
 
@@ -22,11 +22,11 @@ _MOST_SUBSCRIPTIONS = 1024
 class ToolChanges:
     """Who listens to one server, and what each of them would be told if they asked for the list now.
 
-    A change of a shelf is told to those whose own list is another by it: nobody learns of tools that are not theirs.
+    A client is notified only if its own list of tools changes, so that nobody learns of tools that are not theirs.
     """
 
-    def __init__(self, shelves: Shelves, listed: Callable[[Principal], Sequence[types.Tool]]) -> None:
-        self._shelves = shelves
+    def __init__(self, tool_providers: ToolProviders, listed: Callable[[Principal], Sequence[types.Tool]]) -> None:
+        self._tool_providers = tool_providers
         self._listed = listed
         self._last: dict[Principal, Sequence[types.Tool]] = {}
         self._listeners: dict[object, tuple[Principal, Callable[[], None]]] = {}
@@ -35,13 +35,13 @@ class ToolChanges:
 
     @property
     def can_happen(self) -> bool:
-        """Whether there is a shelf at all."""
-        return bool(self._shelves)
+        """Whether there is a tool_provider at all."""
+        return bool(self._tool_providers)
 
     def subscribe(self, principal: Principal, tell: Callable[[], None]) -> Callable[[], None]:
         """Call `tell` when the caller's list has changed, until the returned function is called."""
         if not self._listeners:
-            self._unsubscribe = self._shelves.on_change(self._look_again)
+            self._unsubscribe = self._tool_providers.on_change(self._look_again)
         token = object()
         self._listeners[token] = principal, tell
         self._last.setdefault(principal, self._listed(principal))
@@ -114,7 +114,7 @@ class _OwnBus:
         self._principal = principal
 
     async def publish(self, event: ServerEvent) -> None:
-        """Nobody publishes here: the news come from the shelves."""
+        """Nobody publishes here: the news come from the tool_providers."""
 
     def subscribe(self, listener: Callable[[ServerEvent], None]) -> Callable[[], None]:
         """Let the SDK hear of changes of this caller's list."""

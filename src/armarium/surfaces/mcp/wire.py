@@ -12,7 +12,7 @@ import anyio
 from mcp.shared.jsonrpc_dispatcher import cancelled_request_id_from_params
 from mcp_types import INVALID_REQUEST, PARSE_ERROR, RequestId
 
-from armarium.foundation.tools import Json
+from armarium.foundation.schema import Json
 from armarium.surfaces.argument_bounds import decoded_line
 from armarium.surfaces.json_text import NotJson
 from armarium.surfaces.mcp.exchange import NotAMessage, checked_message

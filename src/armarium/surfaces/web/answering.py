@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from starlette.types import Message, Receive, Scope, Send
 
-from armarium.foundation.tools import Json
+from armarium.foundation.schema import Json
 from armarium.surfaces.gate import Gate
 from armarium.surfaces.refusals import Refused
 

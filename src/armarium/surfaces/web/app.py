@@ -17,7 +17,7 @@ from starlette.types import Receive, Scope, Send
 from armarium.foundation.errors import Cancelled, InvalidArgument, NotInGroup
 from armarium.foundation.events import Events
 from armarium.foundation.routes import Route
-from armarium.foundation.tools import Json
+from armarium.foundation.schema import Json
 from armarium.surfaces.caller import Caller
 from armarium.surfaces.dispatch import Dispatcher
 from armarium.surfaces.gate import Gate

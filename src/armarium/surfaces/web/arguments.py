@@ -11,8 +11,7 @@ import orjson
 
 from armarium.foundation.errors import InvalidArgument
 from armarium.foundation.routes import Place, Route
-from armarium.foundation.schema import JsonSchema
-from armarium.foundation.tools import Json
+from armarium.foundation.schema import Json, JsonSchema
 from armarium.surfaces.argument_bounds import TooManyValues, decoded_body
 from armarium.surfaces.json_text import NotJson, Suspect
 

@@ -10,8 +10,8 @@ from typing import Any, cast
 
 from armarium import __version__
 from armarium.foundation.routes import Route
-from armarium.foundation.schema import JsonSchema
-from armarium.foundation.tools import Json, ToolSpec
+from armarium.foundation.schema import Json, JsonSchema
+from armarium.foundation.tools import ToolSpec
 
 API_ROOT = "/api"
 DESCRIPTION_PATH = f"{API_ROOT}/openapi.json"

@@ -18,12 +18,12 @@ from typing import NamedTuple
 
 from armarium.capabilities.corpus.files.exclusion import Exclusion
 from armarium.capabilities.corpus.files.paths import ARCHIVE_MARK, is_storable, printable
+from armarium.foundation.cancellation import Cancellation
 from armarium.foundation.files.confine import ConfinedRoot
 from armarium.foundation.files.errors import FileError
 from armarium.foundation.files.ignore import GitIgnores
 from armarium.foundation.files.names import escape_name
 from armarium.foundation.files.walk import Bounds, Entries, EntryKind, Selection, Walk, Watch
-from armarium.foundation.limits import Pulse
 
 _Identity = tuple[int, int]
 
@@ -78,7 +78,7 @@ class SizeLimits:
 def discover(
     root: ConfinedRoot,
     rules: DiscoveryRules,
-    pulse: Pulse,
+    cancellation: Cancellation,
     unnameable: Callable[[Unnameable], None] | None = None,
 ) -> Iterator[Found]:
     """The files to index, in the order of their paths.
@@ -88,14 +88,16 @@ def discover(
     """
     if os.fstat(root.fd).st_nlink == 0:
         raise FileNotFoundError(errno.ENOENT, "the root directory was deleted")
-    discovery = _Discovery(root, rules, pulse, unnameable)
+    discovery = _Discovery(root, rules, cancellation, unnameable)
     return discovery.with_links() if rules.follow_symlinks else discovery.without_links()
 
 
-def discover_below(root: ConfinedRoot, rules: DiscoveryRules, directory: str, pulse: Pulse) -> Iterator[Found]:
+def discover_below(
+    root: ConfinedRoot, rules: DiscoveryRules, directory: str, cancellation: Cancellation
+) -> Iterator[Found]:
     """The files to index below one directory, which itself belongs to the corpus. Links are not followed."""
     with root.opened(directory, os.O_RDONLY | os.O_DIRECTORY) as fd:
-        yield from _Discovery(root, rules, pulse, None).files_below(fd, directory)
+        yield from _Discovery(root, rules, cancellation, None).files_below(fd, directory)
 
 
 class _Discovery:
@@ -105,14 +107,14 @@ class _Discovery:
         self,
         root: ConfinedRoot,
         rules: DiscoveryRules,
-        pulse: Pulse,
+        cancellation: Cancellation,
         unnameable: Callable[[Unnameable], None] | None,
     ) -> None:
         self.exclusion = rules.exclusion
         self.unnameable = unnameable
         self._root = root
         self._rules = rules
-        self._watch = Watch(math.inf, pulse)
+        self._watch = Watch(math.inf, cancellation)
         self._links: deque[str] = deque()
         self._files: set[_Identity] = set()
         self._directories: set[_Identity] = set()

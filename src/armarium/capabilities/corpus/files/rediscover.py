@@ -8,15 +8,15 @@ from collections.abc import Iterator
 
 from armarium.capabilities.corpus.files.discover import DiscoveryRules, Found, discover_below
 from armarium.capabilities.corpus.files.paths import is_storable
+from armarium.foundation.cancellation import Cancellation
 from armarium.foundation.files.confine import ConfinedRoot
 from armarium.foundation.files.errors import FileError
 from armarium.foundation.files.ignore import GitIgnores
 from armarium.foundation.files.names import escape_name
 from armarium.foundation.files.staged_names import leads_through_staged
-from armarium.foundation.limits import Pulse
 
 
-def rediscover(root: ConfinedRoot, rules: DiscoveryRules, rel_path: str, pulse: Pulse) -> Iterator[Found]:
+def rediscover(root: ConfinedRoot, rules: DiscoveryRules, rel_path: str, cancellation: Cancellation) -> Iterator[Found]:
     """What is at the path now: a file, the files of a directory, or nothing that belongs to the corpus.
 
     `rel_path` is the name in the file system.
@@ -35,7 +35,7 @@ def rediscover(root: ConfinedRoot, rules: DiscoveryRules, rel_path: str, pulse: 
             if stat.S_ISREG(status.st_mode):
                 yield Found(escape_name(rel_path), status.st_size, status.st_mtime_ns, status.st_ino)
             elif is_directory:
-                yield from discover_below(root, rules, rel_path, pulse)
+                yield from discover_below(root, rules, rel_path, cancellation)
     except (OSError, FileError):
         return
 

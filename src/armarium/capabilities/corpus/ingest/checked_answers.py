@@ -26,8 +26,8 @@ from armarium.capabilities.corpus.ingest.prepared import (
     Vanished,
     passage_hash,
 )
+from armarium.retrieval.chunks import IndexKind, RepType
 from armarium.retrieval.documents import DocType
-from armarium.retrieval.passages import IndexKind, RepType
 from armarium.retrieval.spans import SpanKind
 
 Value = TypeVar("Value")

@@ -20,8 +20,8 @@ from armarium.capabilities.corpus.storage.embeddings import Pending
 from armarium.capabilities.corpus.storage.storage import Storage
 from armarium.providers.errors import ProviderAuth, ProviderError
 from armarium.providers.interfaces import Embedder
+from armarium.retrieval.chunks import IndexKind
 from armarium.retrieval.embedding import embedded_text
-from armarium.retrieval.passages import IndexKind
 
 if TYPE_CHECKING:
     from armarium.providers.interfaces import Vectors

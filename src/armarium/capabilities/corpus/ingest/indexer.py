@@ -29,11 +29,11 @@ from armarium.capabilities.corpus.news import IndexingFailed, Mode
 from armarium.capabilities.corpus.storage.documents import Known
 from armarium.capabilities.corpus.storage.storage import Storage
 from armarium.capabilities.corpus.troubles import root_trouble, what_ended_it
+from armarium.foundation.cancellation import Cancellation, Stopped
 from armarium.foundation.errors import ArmariumError
 from armarium.foundation.files.confine import ConfinedRoot
 from armarium.foundation.files.ignore import GITIGNORE
 from armarium.foundation.files.names import NotAnEscape, escape_name, unescape_name
-from armarium.foundation.limits import Pulse, Stopped
 from armarium.retrieval.errors import TornIndex
 
 _log = logging.getLogger(__name__)
@@ -95,7 +95,7 @@ class Indexer:
         self._on_turn = on_turn
         self._on_damage = on_damage
         self._jobs: queue.SimpleQueue[_Scan | _Refresh | _Repair | None] = queue.SimpleQueue()
-        self._pulse = Pulse()
+        self._cancellation = Cancellation()
         self._counting = threading.Lock()
         self._unfinished = 0
         self._thread = threading.Thread(target=self._work, name="corpus-index", daemon=True)
@@ -127,7 +127,7 @@ class Indexer:
 
     def close(self) -> None:
         """Stop at the next file; what was recorded by then stays."""
-        self._pulse.stop()
+        self._cancellation.cancel()
         self._jobs.put(None)
         self._preparers.close()
         self._thread.join()
@@ -186,12 +186,12 @@ class Indexer:
                     recording.bury(rel_path, forbidden=True)
             recording.wipe_forbidden()
         seen: set[str] = set()
-        found = discover(self._root, self._rules, self._pulse, self._tell_unnameable)
+        found = discover(self._root, self._rules, self._cancellation, self._tell_unnameable)
         wanted = self._changed(found, known, seen, again=again)
         for outcome in self._preparers.prepare(self._affordable(wanted, recording), recording.catch_up):
-            self._pulse.beat(0)
+            self._cancellation.checkpoint(0)
             recording.take(outcome)
-        self._pulse.beat(0)
+        self._cancellation.checkpoint(0)
         for rel_path, document in known.items():
             if (document.container or rel_path) not in seen:
                 recording.bury(rel_path, forbidden=self._is_hidden(rel_path, document.container))
@@ -251,7 +251,7 @@ class Indexer:
         wanted: dict[str, Wanted] = {}
         for rel_path in sorted(rel_paths):
             there: set[str] = set()
-            for each in rediscover(self._root, self._rules, rel_path, self._pulse):
+            for each in rediscover(self._root, self._rules, rel_path, self._cancellation):
                 there.add(each.rel_path)
                 before = self._storage.documents.known_at(each.rel_path)
                 if before is None or (before.size_bytes, before.mtime_ns) != (each.size_bytes, each.mtime_ns):
@@ -261,7 +261,7 @@ class Indexer:
                 if gone not in there and gone.partition(MEMBER_MARK)[0] not in there:
                     recording.bury(gone, forbidden=self._is_hidden(gone))
         for outcome in self._preparers.prepare(self._affordable(wanted.values(), recording), recording.catch_up):
-            self._pulse.beat(0)
+            self._cancellation.checkpoint(0)
             recording.take(outcome)
         recording.close()
 

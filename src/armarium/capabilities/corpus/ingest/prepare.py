@@ -27,9 +27,9 @@ from armarium.capabilities.corpus.ingest.prepared import (
 )
 from armarium.foundation.errors import ArmariumError
 from armarium.retrieval.chunking.cut import chunk
+from armarium.retrieval.chunks import Chunk, Extracted
 from armarium.retrieval.documents import HEAD_BYTES, Format, classify
 from armarium.retrieval.extract.formats import extract
-from armarium.retrieval.passages import Chunk, Extracted
 from armarium.retrieval.spans import span_as_columns
 from armarium.retrieval.text import decode
 

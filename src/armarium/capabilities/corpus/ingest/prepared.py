@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from armarium.capabilities.corpus.files.exclusion import SecretMatch
-from armarium.retrieval.passages import IndexKind, RepType
+from armarium.retrieval.chunks import IndexKind, RepType
 from armarium.retrieval.spans import SpanKind
 
 LONGEST_TITLE = 500

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from armarium.capabilities.corpus.storage.checks import sealed_vector, unsealed_vector
 from armarium.capabilities.corpus.storage.database import Database
-from armarium.retrieval.passages import IndexKind
+from armarium.retrieval.chunks import IndexKind
 
 
 class Pending(NamedTuple):

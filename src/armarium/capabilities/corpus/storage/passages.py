@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from armarium.capabilities.corpus.errors import StoreCorrupt
 from armarium.capabilities.corpus.storage.checks import span_check
 from armarium.capabilities.corpus.storage.database import Database
-from armarium.retrieval.passages import IndexKind
+from armarium.retrieval.chunks import IndexKind
 from armarium.retrieval.spans import Span, span_from_columns
 
 

@@ -22,7 +22,7 @@ from armarium.capabilities.gateway.upstreams.connection import Connection
 from armarium.capabilities.gateway.upstreams.faults import gone
 from armarium.capabilities.gateway.upstreams.pulse import Pulse
 from armarium.capabilities.gateway.upstreams.scrubber import Scrubber
-from armarium.foundation.breaker import Breaker
+from armarium.foundation.circuit_breaker import CircuitBreaker
 
 _FAULTS_OF_THE_SERVER = (UpstreamUnavailable, UpstreamTimeout, UpstreamProtocol)
 """What counts against it; a refusal, or an answer of any size, shows that it is well. Deadlines are judged apart."""
@@ -48,7 +48,7 @@ class Link:
         self._tasks = tasks
         self._on_tools_changed = on_tools_changed
         self._on_change = on_change
-        self._breaker = Breaker(limits.breaker_failures, limits.breaker_open_s, anyio.current_time)
+        self._breaker = CircuitBreaker(limits.breaker_failures, limits.breaker_open_s, anyio.current_time)
         self._attempts = Attempts(anyio.current_time)
         self._pulse = Pulse(lambda: self.connection, limits.ping_s, tasks, anyio.current_time)
         self._retired: set[Connection] = set()

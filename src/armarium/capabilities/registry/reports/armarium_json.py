@@ -10,8 +10,8 @@ from armarium.capabilities.registry.arguments import ReportArgs
 from armarium.capabilities.registry.model import Reported, ScanReport
 from armarium.capabilities.registry.reports.fields import as_object, refused
 from armarium.foundation.errors import ArgumentOutOfRange, InvalidArgument, MissingArgument
-from armarium.foundation.schema import SchemaCheck
-from armarium.foundation.tools import Call, Json, local_tool
+from armarium.foundation.schema import Json, SchemaCheck
+from armarium.foundation.tools import Call, local_tool
 
 
 def is_armarium_json(document: object) -> bool:

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from armarium.capabilities.registry.errors import ValidationError
-
-Json = dict[str, Any]
+from armarium.foundation.schema import Json
 
 _NAMES: Mapping[type, str] = {dict: "an object", list: "an array", str: "a text", int: "an integer"}
 _HINT = "reports are SARIF 2.1.0, gitleaks' JSON, or Armarium's own; name the one it is with the format"

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any, cast
 
 from armarium.capabilities.registry.model import Reported, ScanReport
-from armarium.capabilities.registry.reports.fields import Json, as_object, line_in, refused, text_in
+from armarium.capabilities.registry.reports.fields import as_object, line_in, refused, text_in
+from armarium.foundation.schema import Json
 
 SOURCE = "gitleaks"
 

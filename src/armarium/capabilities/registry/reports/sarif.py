@@ -10,17 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from armarium.capabilities.registry.model import Reported, ScanReport
-from armarium.capabilities.registry.reports.fields import (
-    Json,
-    array_in,
-    as_object,
-    line_in,
-    object_in,
-    refused,
-    text_in,
-)
+from armarium.capabilities.registry.reports.fields import array_in, as_object, line_in, object_in, refused, text_in
 from armarium.capabilities.registry.reports.sarif_locations import Locations
 from armarium.capabilities.registry.reports.sarif_rules import Rule, Rules, message_text, severity
+from armarium.foundation.schema import Json
 
 NO_LOCATION = "no_location"
 NO_RULE = "no_rule"

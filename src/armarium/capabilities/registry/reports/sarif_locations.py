@@ -6,7 +6,8 @@ import re
 from typing import Any
 from urllib.parse import unquote
 
-from armarium.capabilities.registry.reports.fields import Json, array_in, as_object, index_in, object_in, text_in
+from armarium.capabilities.registry.reports.fields import array_in, as_object, index_in, object_in, text_in
+from armarium.foundation.schema import Json
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(.*)", re.DOTALL)
 """At least two letters: `C:` is a drive."""

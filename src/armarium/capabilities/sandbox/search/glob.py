@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from armarium.capabilities.sandbox.search.lines import PathSearch
+from armarium.foundation.cancellation import Cancellation
 from armarium.foundation.errors import InvalidArgument
 from armarium.foundation.files.glob_patterns import glob_selection
 from armarium.foundation.files.walk import Bounds, Entries, EntryKind, Selection, Walk, Watch
-from armarium.foundation.limits import Pulse
 
 FoundType = Literal["file", "directory", "symlink", "other"]
 
@@ -47,14 +47,14 @@ def glob(
     max_results: int,
     offset: int = 0,
     bounds: Bounds,
-    pulse: Pulse,
+    cancellation: Cancellation,
 ) -> GlobResult:
     """Find the entries below a directory whose path, relative to it, matches a glob or holds a match of a regex.
 
     `prefix` is the path of the directory in its root, "" for the root itself. The directory itself is never found. The
     first `offset` entries are left out.
     """
-    watch = Watch(bounds.deadline, pulse)
+    watch = Watch(bounds.deadline, cancellation)
     walk = Walk(top_fd, prefix, _selection(pattern, regex), type_filter, bounds, watch)
     matches: list[Found] = []
     with closing(walk.runs()) as runs:

@@ -10,9 +10,9 @@ from typing import Literal, NamedTuple
 from armarium.capabilities.sandbox.search.haystack import BUFFER_BYTES, MAX_LINE_BYTES, Chunk, Haystack
 from armarium.capabilities.sandbox.search.hits import Hit, hits
 from armarium.capabilities.sandbox.search.lines import LineSearch
+from armarium.foundation.cancellation import Cancellation
 from armarium.foundation.files.glob_patterns import filter_selection
 from armarium.foundation.files.walk import Bounds, Everything, Walk, Watch
-from armarium.foundation.limits import Pulse
 
 Output = Literal["content", "files", "count"]
 """What a result is: a matching line, a file that has one, or a file with how many it has."""
@@ -63,21 +63,21 @@ class GrepResult:
     """Text files that were read, wholly or, when the search ended early, in part."""
 
 
-def grep(top_fd: int, prefix: str, query: Query, *, bounds: Bounds, pulse: Pulse) -> GrepResult:
+def grep(top_fd: int, prefix: str, query: Query, *, bounds: Bounds, cancellation: Cancellation) -> GrepResult:
     """Search the regular files below a directory. `prefix` is its path in its root, "" for the root itself."""
     search = LineSearch(query.pattern, fold=query.case_insensitive)
     selection = Everything() if query.glob_filter is None else filter_selection(query.glob_filter)
-    watch = Watch(bounds.deadline, pulse)
+    watch = Watch(bounds.deadline, cancellation)
     walk = Walk(top_fd, prefix, selection, "file", bounds, watch)
     haystack = Haystack(query.context_lines, query.buffer_bytes, query.max_line_bytes)
     with closing(walk.runs()) as runs, closing(haystack.chunks(runs)) as chunks:
         return _search(search, query, chunks, haystack, watch)
 
 
-def grep_file(file_fd: int, path: str, query: Query, *, bounds: Bounds, pulse: Pulse) -> GrepResult:
+def grep_file(file_fd: int, path: str, query: Query, *, bounds: Bounds, cancellation: Cancellation) -> GrepResult:
     """Search one freshly opened file, shown as `path`. It was named expressly, so no filter applies."""
     search = LineSearch(query.pattern, fold=query.case_insensitive)
-    watch = Watch(bounds.deadline, pulse)
+    watch = Watch(bounds.deadline, cancellation)
     haystack = Haystack(query.context_lines, query.buffer_bytes, query.max_line_bytes)
     with closing(haystack.chunks_of_file(file_fd, path)) as chunks:
         return _search(search, query, chunks, haystack, watch)
@@ -88,7 +88,7 @@ def _search(search: LineSearch, query: Query, chunks: Iterable[Chunk], haystack:
     last: tuple[str, int] | None = None
     truncated = False
     for chunk in chunks:
-        watch.beat()
+        watch.checkpoint()
         for hit in hits(search, chunk, query.context_lines if query.output == "content" else 0):
             if chunk.first_line is not None and last == hit[:2]:
                 continue  # the same line, too long to be searched at once

@@ -15,11 +15,11 @@ from armarium.capabilities.sandbox.roots import Root, about
 from armarium.capabilities.sandbox.search.glob import Found, glob
 from armarium.capabilities.sandbox.search.grep import Query, grep, grep_file
 from armarium.capabilities.sandbox.search.hits import Hit
+from armarium.foundation.cancellation import Cancellation
 from armarium.foundation.files.errors import NotADirectory, NotARegularFile
 from armarium.foundation.files.ignore import GitIgnores
 from armarium.foundation.files.names import escape_name
 from armarium.foundation.files.walk import Bounds
-from armarium.foundation.limits import Pulse
 
 MAX_RESULTS = 100_000
 """Most results of one search, whatever it asks for."""
@@ -45,15 +45,17 @@ class NameQuery:
     offset: int = 0
 
 
-def grep_root(root: Root, path: str, query: Query, scope: Scope, deadline: float, pulse: Pulse) -> Matches:
+def grep_root(
+    root: Root, path: str, query: Query, scope: Scope, deadline: float, cancellation: Cancellation
+) -> Matches:
     """Lines that match, in path order. The path may also be a single file."""
     limited = replace(query, max_results=min(query.max_results, MAX_RESULTS))
     with about(root, path, what="directory") as normal, _opened(root, normal, scope, deadline) as (fd, bounds):
         mode = os.fstat(fd).st_mode
         if stat.S_ISDIR(mode):
-            result = grep(fd, normal, limited, bounds=bounds, pulse=pulse)
+            result = grep(fd, normal, limited, bounds=bounds, cancellation=cancellation)
         elif stat.S_ISREG(mode):
-            result = grep_file(fd, normal, limited, bounds=bounds, pulse=pulse)
+            result = grep_file(fd, normal, limited, bounds=bounds, cancellation=cancellation)
         else:
             raise NotARegularFile(f"not a directory or a regular file: {path}")
     found = Matches(
@@ -80,7 +82,9 @@ def _tell_of_more(found: Matches | FoundFiles, next_offset: int, asked: int) -> 
         found["note"] = f"no more than {MAX_RESULTS} results are returned at once"
 
 
-def glob_root(root: Root, path: str, query: NameQuery, scope: Scope, deadline: float, pulse: Pulse) -> FoundFiles:
+def glob_root(
+    root: Root, path: str, query: NameQuery, scope: Scope, deadline: float, cancellation: Cancellation
+) -> FoundFiles:
     """Entries whose path matches, in path order."""
     with about(root, path, what="directory") as normal, _opened(root, normal, scope, deadline) as (fd, bounds):
         if not stat.S_ISDIR(os.fstat(fd).st_mode):
@@ -94,7 +98,7 @@ def glob_root(root: Root, path: str, query: NameQuery, scope: Scope, deadline: f
             max_results=min(query.max_results, MAX_RESULTS),
             offset=query.offset,
             bounds=bounds,
-            pulse=pulse,
+            cancellation=cancellation,
         )
     matches = [_found_file(found) for found in result.matches]
     found = FoundFiles(

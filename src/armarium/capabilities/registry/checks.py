@@ -11,12 +11,12 @@ from armarium.capabilities.registry.errors import RegistryUnusable
 from armarium.capabilities.registry.settings import RegistrySettings, project_directory, registry_file
 from armarium.capabilities.registry.storage.database import SCHEMA_VERSION, check_version, schema_version
 from armarium.capabilities.registry.storage.place import connected_to_read, is_writable
-from armarium.capability import Facilities, Finding
+from armarium.capability import CheckResult, Facilities
 
 _BEGIN_AGAIN = "restore the file, or move it away to begin again"
 
 
-def examine(section: RegistrySettings | None, facilities: Facilities) -> Iterator[Finding]:
+def check(section: RegistrySettings | None, facilities: Facilities) -> Iterator[CheckResult]:
     """Look at the project and at the file of its registry; change nothing."""
     if section is None:
         return
@@ -24,21 +24,21 @@ def examine(section: RegistrySettings | None, facilities: Facilities) -> Iterato
     file = registry_file(project)
     if not project.is_dir():
         problem = "is not a directory" if project.exists() else "does not exist"
-        yield Finding("registry project", "fail", f"{project} {problem}", "create it, or correct `project`")
+        yield CheckResult("registry project", "fail", f"{project} {problem}", "create it, or correct `project`")
         return
     if is_writable(file):
-        yield Finding("registry project", "ok", str(project))
+        yield CheckResult("registry project", "ok", str(project))
     elif file.exists():
         told = f"{file} cannot be written, so the registry is open for reading only"
-        yield Finding("registry project", "warn", told, "let this user write there")
+        yield CheckResult("registry project", "warn", told, "let this user write there")
     else:
-        yield Finding("registry project", "fail", f"{project} cannot be written", "let this user write there")
+        yield CheckResult("registry project", "fail", f"{project} cannot be written", "let this user write there")
         return
     if file.exists():
-        yield problem_of(file, thorough=True) or Finding("registry database", "ok", f"version {SCHEMA_VERSION}")
+        yield problem_of(file, thorough=True) or CheckResult("registry database", "ok", f"version {SCHEMA_VERSION}")
 
 
-def problem_of(file: Path, *, thorough: bool = False) -> Finding | None:
+def problem_of(file: Path, *, thorough: bool = False) -> CheckResult | None:
     """Why a registry's file cannot be used, if it cannot; thoroughly is by reading all of it."""
     try:
         with closing(connected_to_read(file)) as connection:
@@ -46,9 +46,9 @@ def problem_of(file: Path, *, thorough: bool = False) -> Finding | None:
             if version or connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
                 check_version(version)
             if thorough and connection.execute("PRAGMA quick_check(1)").fetchone()[0] != "ok":
-                return Finding("registry database", "fail", f"{file} is damaged", _BEGIN_AGAIN)
+                return CheckResult("registry database", "fail", f"{file} is damaged", _BEGIN_AGAIN)
     except RegistryUnusable as error:
-        return Finding("registry database", "fail", f"{file}: {error.message}", error.hint)
+        return CheckResult("registry database", "fail", f"{file}: {error.message}", error.hint)
     except sqlite3.Error:
-        return Finding("registry database", "fail", f"{file} cannot be read", _BEGIN_AGAIN)
+        return CheckResult("registry database", "fail", f"{file} cannot be read", _BEGIN_AGAIN)
     return None

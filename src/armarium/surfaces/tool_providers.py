@@ -1,4 +1,4 @@
-"""The shelves of all capabilities as one: which tools a caller finds there, and what was made of them once."""
+"""Combines the tool providers of all capabilities, and caches what is compiled for their tools."""
 
 from __future__ import annotations
 
@@ -7,33 +7,32 @@ from collections.abc import Callable, Container, Sequence
 from typing import Generic, TypeVar
 
 from armarium.foundation.identity import Principal
-from armarium.foundation.shelf import ToolShelf
-from armarium.foundation.tools import ToolSpec
+from armarium.foundation.tools import ToolProvider, ToolSpec
 
 _MOST_REMEMBERED = 2048
 
 MadeT = TypeVar("MadeT")
 
 
-class Shelves:
-    """Tools that come and go, behind the fixed ones: a name that is taken there, or on an earlier shelf, stays so."""
+class ToolProviders:
+    """The tools of all providers. A fixed tool hides provided ones of its name, and an earlier provider later ones."""
 
-    def __init__(self, by_capability: Sequence[tuple[str, ToolShelf]] = (), taken: Container[str] = ()) -> None:
+    def __init__(self, by_capability: Sequence[tuple[str, ToolProvider]] = (), taken: Container[str] = ()) -> None:
         self._by_capability = tuple(by_capability)
         self._taken = taken
 
     def __bool__(self) -> bool:
         return bool(self._by_capability)
 
-    def of(self, capability: str) -> Shelves:
-        """Only those of one capability."""
-        return Shelves([each for each in self._by_capability if each[0] == capability], self._taken)
+    def of(self, capability: str) -> ToolProviders:
+        """The providers of one capability."""
+        return ToolProviders([each for each in self._by_capability if each[0] == capability], self._taken)
 
     def tools_for(self, principal: Principal) -> list[ToolSpec]:
         """What the caller may see and call now."""
         found: dict[str, ToolSpec] = {}
-        for _, shelf in self._by_capability:
-            for tool in shelf.tools_for(principal):
+        for _, tool_provider in self._by_capability:
+            for tool in tool_provider.tools_for(principal):
                 if tool.name not in self._taken:
                     found.setdefault(tool.name, tool)
         return list(found.values())
@@ -42,15 +41,15 @@ class Shelves:
         """The tool of that name, with its capability; None as well when it is not for this caller."""
         if name in self._taken:
             return None
-        for capability, shelf in self._by_capability:
-            for tool in shelf.tools_for(principal):
+        for capability, tool_provider in self._by_capability:
+            for tool in tool_provider.tools_for(principal):
                 if tool.name == name:
                     return capability, tool
         return None
 
     def on_change(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Call `callback` whenever somebody's tools may have changed, until the returned function is called."""
-        endings = [shelf.on_change(callback) for _, shelf in self._by_capability]
+        endings = [tool_provider.on_change(callback) for _, tool_provider in self._by_capability]
 
         def unsubscribe() -> None:
             for end in endings:

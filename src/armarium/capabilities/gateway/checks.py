@@ -14,34 +14,34 @@ from armarium.capabilities.gateway.server_files import (
     read_registry,
 )
 from armarium.capabilities.gateway.settings import FEATURE_VARIABLE, GatewaySettings, config_directory, is_enabled
-from armarium.capability import Facilities, Finding
+from armarium.capability import CheckResult, Facilities
 
 
-def examine(section: GatewaySettings | None, facilities: Facilities) -> Iterator[Finding]:
+def check(section: GatewaySettings | None, facilities: Facilities) -> Iterator[CheckResult]:
     """Read the files of servers, and look whether their programs are there; start none."""
     if section is None:
         return
     if not is_enabled(section):
-        yield Finding("gateway", "warn", "is switched off", f"see `gateway.enabled` and {FEATURE_VARIABLE}")
+        yield CheckResult("gateway", "warn", "is switched off", f"see `gateway.enabled` and {FEATURE_VARIABLE}")
         return
     directory = config_directory(section)
     if not has_files(directory):
         told = f"there is neither {' nor '.join(SEARCH_ORDER)} in {directory}"
         hint = "see `gateway.config_dir`; a relative one begins at the directory that the server is started in"
-        yield Finding("gateway servers", "warn", told, hint)
+        yield CheckResult("gateway servers", "warn", told, hint)
         return
     try:
         registry = read_registry(directory)
     except RegistryInvalid as error:
         for problem in error.problems:
-            yield Finding("gateway servers", "fail", problem, "mend the file")
+            yield CheckResult("gateway servers", "fail", problem, "mend the file")
         return
     enabled = [spec for spec in registry.servers.values() if spec.enabled]
-    yield Finding("gateway servers", "ok", f"{len(enabled)} of {len(registry.servers)} enabled")
+    yield CheckResult("gateway servers", "ok", f"{len(enabled)} of {len(registry.servers)} enabled")
     for spec in enabled:
         if (missing := _missing_program(spec)) is not None:
             told = f"{spec.name} starts {missing}, which is not there"
-            yield Finding("gateway servers", "warn", told, "install it, or correct `command`")
+            yield CheckResult("gateway servers", "warn", told, "install it, or correct `command`")
 
 
 def _missing_program(spec: ServerSpec) -> str | None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from armarium.capabilities.registry.settings import STATE_DIRECTORY, RegistrySettings, project_directory
-from armarium.capability import Capability, Door, Facilities, Finding
+from armarium.capability import Capability, CheckResult, Facilities, Manifest
 from armarium.foundation.tools import ToolSpec
 
 if TYPE_CHECKING:
@@ -39,11 +39,11 @@ async def open_capability(settings: RegistrySettings, facilities: Facilities) ->
         yield Capability("registry", tools, _INSTRUCTIONS, registry_routes(tools, import_tool(registry)))
 
 
-def examine_registry(section: RegistrySettings | None, facilities: Facilities) -> Iterable[Finding]:
+def check_registry(section: RegistrySettings | None, facilities: Facilities) -> Iterable[CheckResult]:
     """What `armarium doctor` is told."""
-    from armarium.capabilities.registry.examine import examine
+    from armarium.capabilities.registry.checks import check
 
-    return examine(section, facilities)
+    return check(section, facilities)
 
 
 def described_tools() -> Sequence[ToolSpec]:
@@ -53,16 +53,16 @@ def described_tools() -> Sequence[ToolSpec]:
     return registry_tools(cast("Registry", None))
 
 
-def kept_by_registry(section: RegistrySettings) -> list[Path]:
+def registry_state_paths(section: RegistrySettings) -> list[Path]:
     """The directory with the registry's file, inside the project."""
     return [project_directory(section.project) / STATE_DIRECTORY]
 
 
-DOOR = Door(
+MANIFEST = Manifest(
     "registry",
     RegistrySettings,
     open_capability,
-    examine_registry,
-    keeps=kept_by_registry,
-    described=described_tools,
+    check=check_registry,
+    state_paths=registry_state_paths,
+    declared_tools=described_tools,
 )

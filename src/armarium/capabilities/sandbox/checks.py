@@ -7,7 +7,7 @@ from collections.abc import Generator
 
 from armarium.capabilities.sandbox.roots import WRITING_TOOLS
 from armarium.capabilities.sandbox.settings import RootSettings, SandboxSettings
-from armarium.capability import Facilities, Finding
+from armarium.capability import CheckResult, Facilities
 from armarium.foundation.errors import ConfigError
 from armarium.foundation.files.beneath import kernel_has_openat2
 from armarium.foundation.files.errors import InvalidPattern
@@ -15,7 +15,7 @@ from armarium.foundation.files.ignore import IgnoreRules, lines_hiding
 from armarium.foundation.files.landlock import supported_abi
 
 
-def examine(settings: SandboxSettings | None, facilities: Facilities) -> Generator[Finding]:
+def check(settings: SandboxSettings | None, facilities: Facilities) -> Generator[CheckResult]:
     """Look at the kernel, and at every root the settings name."""
     yield _confinement()
     yield _second_layer(settings)
@@ -26,15 +26,15 @@ def examine(settings: SandboxSettings | None, facilities: Facilities) -> Generat
             # Inside a root, the state directory is hidden; it cannot be a root itself.
             lines_hiding([facilities.state_dir], root.path)
         except InvalidPattern as error:
-            yield Finding(f"root {root.name}", "fail", error.message, hint="correct the root's `ignore`")
+            yield CheckResult(f"root {root.name}", "fail", error.message, hint="correct the root's `ignore`")
         except ConfigError as error:
-            yield Finding(f"root {root.name}", "fail", error.message, error.hint)
+            yield CheckResult(f"root {root.name}", "fail", error.message, error.hint)
 
 
-def _confinement() -> Finding:
+def _confinement() -> CheckResult:
     if kernel_has_openat2():
-        return Finding("openat2", "ok", "the kernel keeps every path inside its root")
-    return Finding(
+        return CheckResult("openat2", "ok", "the kernel keeps every path inside its root")
+    return CheckResult(
         "openat2",
         "warn",
         "missing; paths are walked one name at a time, which is as safe and slower",
@@ -42,13 +42,13 @@ def _confinement() -> Finding:
     )
 
 
-def _second_layer(settings: SandboxSettings | None) -> Finding:
+def _second_layer(settings: SandboxSettings | None) -> CheckResult:
     abi = supported_abi()
     if settings and settings.landlock == "off":
-        return Finding("landlock", "warn", "switched off", hint="remove `landlock: off` from the sandbox section")
+        return CheckResult("landlock", "warn", "switched off", hint="remove `landlock: off` from the sandbox section")
     if abi:
-        return Finding("landlock", "ok", f"version {abi}; the kernel locks the worker threads into the roots")
-    return Finding(
+        return CheckResult("landlock", "ok", f"version {abi}; the kernel locks the worker threads into the roots")
+    return CheckResult(
         "landlock",
         "warn",
         "missing; the second layer below openat2 is not there",
@@ -56,21 +56,21 @@ def _second_layer(settings: SandboxSettings | None) -> Finding:
     )
 
 
-def _root(root: RootSettings) -> Finding:
+def _root(root: RootSettings) -> CheckResult:
     subject = f"root {root.name}"
     path = os.path.expanduser(root.path)
     if not os.path.isdir(path):
         problem = "is not a directory" if os.path.exists(path) else "does not exist"
-        return Finding(subject, "fail", f"{path} {problem}", hint="create it, or correct the root's `path`")
+        return CheckResult(subject, "fail", f"{path} {problem}", hint="create it, or correct the root's `path`")
     if not os.access(path, os.R_OK | os.X_OK):
-        return Finding(subject, "fail", f"{path} cannot be read", hint=f"let this user read and enter it: {path}")
+        return CheckResult(subject, "fail", f"{path} cannot be read", hint=f"let this user read and enter it: {path}")
     if root.read_only or not _may_write(root):
-        return Finding(subject, "ok", f"{path} (read-only)")
+        return CheckResult(subject, "ok", f"{path} (read-only)")
     if not os.access(path, os.W_OK):
-        return Finding(
+        return CheckResult(
             subject, "warn", f"{path} cannot be written", hint="set `read_only: true`, or let this user write there"
         )
-    return Finding(subject, "ok", path)
+    return CheckResult(subject, "ok", path)
 
 
 def _may_write(root: RootSettings) -> bool:

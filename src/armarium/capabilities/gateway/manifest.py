@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from armarium.capabilities.gateway.settings import GatewaySettings, config_directory, is_enabled
-from armarium.capability import Capability, Door, Facilities, Finding
+from armarium.capability import Capability, CheckResult, Facilities, Manifest
 from armarium.foundation.tools import ToolSpec
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ async def open_capability(settings: GatewaySettings, facilities: Facilities) -> 
             *gateway_routes([*tools, *for_interfaces]),
             *administration_routes(opened.administration, admin_group=settings.admin_group),
         ]
-        yield Capability("gateway", tools, _INSTRUCTIONS, routes, opened.shelf)
+        yield Capability("gateway", tools, _INSTRUCTIONS, routes, opened.tool_provider)
 
 
 def described_tools() -> Sequence[ToolSpec]:
@@ -52,25 +52,25 @@ def described_tools() -> Sequence[ToolSpec]:
     return rag_tools(cast("Gateway", None))
 
 
-def examine_gateway(section: GatewaySettings | None, facilities: Facilities) -> Iterable[Finding]:
+def check_gateway(section: GatewaySettings | None, facilities: Facilities) -> Iterable[CheckResult]:
     """What `armarium doctor` is told."""
-    from armarium.capabilities.gateway.examine import examine
+    from armarium.capabilities.gateway.checks import check
 
-    return examine(section, facilities)
+    return check(section, facilities)
 
 
-def kept_by_gateway(section: GatewaySettings) -> list[Path]:
+def gateway_state_paths(section: GatewaySettings) -> list[Path]:
     """The folders with the files of servers: whoever could write there could have any program started."""
     config_dir = config_directory(section)
     return [config_dir / "overrides", config_dir / "defaults"]
 
 
-DOOR = Door(
+MANIFEST = Manifest(
     "gateway",
     GatewaySettings,
     open_capability,
-    examine_gateway,
-    keeps=kept_by_gateway,
-    described=described_tools,
-    is_on=is_enabled,
+    check=check_gateway,
+    state_paths=gateway_state_paths,
+    declared_tools=described_tools,
+    is_enabled=is_enabled,
 )

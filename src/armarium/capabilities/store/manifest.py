@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from armarium.capabilities.store.settings import StoreSettings
-from armarium.capability import Capability, Door, Facilities, Finding
+from armarium.capability import Capability, CheckResult, Facilities, Manifest
 from armarium.foundation.tools import ToolSpec
 
 if TYPE_CHECKING:
@@ -42,11 +42,11 @@ async def open_capability(settings: StoreSettings, facilities: Facilities) -> As
                 unregister()
 
 
-def examine_store(section: StoreSettings | None, facilities: Facilities) -> Iterable[Finding]:
+def check_store(section: StoreSettings | None, facilities: Facilities) -> Iterable[CheckResult]:
     """What `armarium doctor` is told."""
-    from armarium.capabilities.store.examine import examine
+    from armarium.capabilities.store.checks import check
 
-    return examine(section, facilities)
+    return check(section, facilities)
 
 
 def described_tools() -> Sequence[ToolSpec]:
@@ -56,17 +56,17 @@ def described_tools() -> Sequence[ToolSpec]:
     return store_tools(cast("Store", None))
 
 
-def kept_by_store(section: StoreSettings) -> list[Path]:
+def store_state_paths(section: StoreSettings) -> list[Path]:
     """The files of a database that is started here, where they are not in the server's state directory."""
     return [Path(section.data_dir).expanduser()] if section.data_dir else []
 
 
-DOOR = Door(
+MANIFEST = Manifest(
     "store",
     StoreSettings,
     open_capability,
-    examine_store,
+    check=check_store,
     packages=("asyncpg", "cryptography", "httpx2", "numpy", "onnxruntime", "tantivy", "tokenizers"),
-    keeps=kept_by_store,
-    described=described_tools,
+    state_paths=store_state_paths,
+    declared_tools=described_tools,
 )

@@ -9,37 +9,39 @@ from pathlib import Path
 from armarium.capabilities.corpus.errors import IndexNotReady, RootInaccessible, StoreCorrupt
 from armarium.capabilities.corpus.settings import CorpusSettings
 from armarium.capabilities.corpus.state import is_being_indexed, read_status, root_directory, state_directory
-from armarium.capability import Facilities, Finding
+from armarium.capability import CheckResult, Facilities
 from armarium.foundation.process_isolation import available_isolation
 
 
-def examine(section: CorpusSettings | None, facilities: Facilities) -> Iterator[Finding]:
+def check(section: CorpusSettings | None, facilities: Facilities) -> Iterator[CheckResult]:
     """Look at the directory and its state; change nothing."""
     if find_spec("openpyxl") is None:
-        yield Finding("office packages", "warn", "Excel files are left out", "pip install 'armarium[office]'")
+        yield CheckResult("office packages", "warn", "Excel files are left out", "pip install 'armarium[office]'")
     if section is None:
         return
     yield _isolation(section)
     try:
         root = root_directory(section.root)
     except RootInaccessible as error:
-        yield Finding("corpus root", "fail", error.message, error.hint)
+        yield CheckResult("corpus root", "fail", error.message, error.hint)
         return
-    yield Finding("corpus root", "ok", str(root))
+    yield CheckResult("corpus root", "ok", str(root))
     state_dir = state_directory(root, section.state_dir)
     yield from _warnings(state_dir)
     if is_being_indexed(state_dir):
-        yield Finding("corpus state", "warn", "another process is indexing this directory", "use that server instead")
+        yield CheckResult(
+            "corpus state", "warn", "another process is indexing this directory", "use that server instead"
+        )
 
 
-def _isolation(section: CorpusSettings) -> Finding:
+def _isolation(section: CorpusSettings) -> CheckResult:
     subject, mode = "parser workers", section.ingest.isolation
     if mode == "off":
-        return Finding(subject, "warn", "not isolated", "remove `isolation: off` from the ingest section")
+        return CheckResult(subject, "warn", "not isolated", "remove `isolation: off` from the ingest section")
     isolation = available_isolation()
     if isolation.is_complete:
-        return Finding(subject, "ok", f"isolated by Landlock {isolation.landlock} and seccomp")
-    return Finding(
+        return CheckResult(subject, "ok", f"isolated by Landlock {isolation.landlock} and seccomp")
+    return CheckResult(
         subject,
         "fail" if mode == "required" else "warn",
         f"not fully isolated; missing: {isolation.missing}",
@@ -47,14 +49,14 @@ def _isolation(section: CorpusSettings) -> Finding:
     )
 
 
-def _warnings(state_dir: Path) -> Iterator[Finding]:
+def _warnings(state_dir: Path) -> Iterator[CheckResult]:
     """What the process that indexes, or did last, found wrong."""
     try:
         warnings = read_status(state_dir).get("warnings", ())
     except IndexNotReady:
         return
     except StoreCorrupt as error:
-        yield Finding("corpus state", "warn", error.message, error.hint)
+        yield CheckResult("corpus state", "warn", error.message, error.hint)
         return
     for warning in warnings:
-        yield Finding("corpus state", "warn", str(warning), "the log of the process that indexes has the details")
+        yield CheckResult("corpus state", "warn", str(warning), "the log of the process that indexes has the details")

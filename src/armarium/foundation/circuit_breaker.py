@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
-BreakerState = Literal["closed", "open", "half_open"]
+CircuitState = Literal["closed", "open", "half_open"]
 
 
-class Breaker:
+class CircuitBreaker:
     """Counts failures in a row. Open, it admits no call; whoever owns it tries the server once the break is over."""
 
     def __init__(self, failures: int, open_s: float, now: Callable[[], float]) -> None:
@@ -21,7 +21,7 @@ class Breaker:
         self._opened_at: float | None = None
 
     @property
-    def state(self) -> BreakerState:
+    def state(self) -> CircuitState:
         """`half_open` when it is time for a trial, whether or not one is under way."""
         if self._opened_at is None:
             return "closed"
@@ -74,7 +74,7 @@ class GuardedService:
     """A service that everybody asks alike: left alone while it keeps failing, and then tried by one call at a time."""
 
     def __init__(self, failures: int, open_s: float, now: Callable[[], float]) -> None:
-        self._breaker = Breaker(failures, open_s, now)
+        self._breaker = CircuitBreaker(failures, open_s, now)
         self._in_trial = False
 
     @contextmanager

@@ -8,18 +8,18 @@ from contextlib import asynccontextmanager, suppress
 
 import anyio
 
-from armarium.capabilities.sandbox.examine import examine
+from armarium.capabilities.sandbox.checks import check
 from armarium.capabilities.sandbox.reading import ReadLimits
 from armarium.capabilities.sandbox.roots import Root, Roots
 from armarium.capabilities.sandbox.service import Sandbox
 from armarium.capabilities.sandbox.settings import SandboxSettings
 from armarium.capabilities.sandbox.tools import sandbox_tools
 from armarium.capabilities.sandbox.workers import Workers
-from armarium.capability import Capability, Door, Facilities
+from armarium.capability import Capability, Facilities, Manifest
+from armarium.foundation.cancellation import Cancellation, Stopped
 from armarium.foundation.files.confine import READ_DIRECTORY
 from armarium.foundation.files.ignore import lines_hiding
 from armarium.foundation.files.staging import sweep
-from armarium.foundation.limits import Pulse, Stopped
 
 _log = logging.getLogger(__name__)
 
@@ -58,34 +58,34 @@ async def open_sandbox(settings: SandboxSettings, facilities: Facilities) -> Asy
 @asynccontextmanager
 async def _sweeping(roots: Roots, workers: Workers) -> AsyncGenerator[None]:
     """Sweep beside whatever the block does. What the block raises comes out as it is, not in a group."""
-    pulse = Pulse()
+    cancellation = Cancellation()
     raised: Exception | None = None
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_sweep, roots, workers, pulse)
+        tasks.start_soon(_sweep, roots, workers, cancellation)
         try:
             yield
         except Exception as error:  # noqa: BLE001 raised again below
             raised = error
-        pulse.stop()
+        cancellation.cancel()
         tasks.cancel_scope.cancel()
     if raised is not None:
         raise raised
 
 
-async def _sweep(roots: Roots, workers: Workers, pulse: Pulse) -> None:
+async def _sweep(roots: Roots, workers: Workers, cancellation: Cancellation) -> None:
     """Remove what a process that was killed has left half done."""
     for root in roots:
         if not root.read_only:
             with suppress(OSError, Stopped):
-                await workers.long("", _sweep_root, root, pulse)
+                await workers.long("", _sweep_root, root, cancellation)
 
 
-def _sweep_root(root: Root, pulse: Pulse) -> None:
+def _sweep_root(root: Root, cancellation: Cancellation) -> None:
     confined, ignore = root.confined, root.ignore
     with confined.opened("", READ_DIRECTORY) as fd:
-        removed = sweep(fd, pulse, lambda path: ignore is not None and ignore.hides(path, True))
+        removed = sweep(fd, cancellation, lambda path: ignore is not None and ignore.hides(path, True))
     if removed:
         _log.info("entries of unfinished changes were removed", extra={"root": root.name, "entries": removed})
 
 
-DOOR = Door("sandbox", SandboxSettings, open_sandbox, examine)
+MANIFEST = Manifest("sandbox", SandboxSettings, open_sandbox, check=check)

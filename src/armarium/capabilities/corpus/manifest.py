@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from armarium.capabilities.corpus.settings import STATE_DIRECTORY, CorpusSettings
-from armarium.capability import Capability, Door, Facilities, Finding
+from armarium.capability import Capability, CheckResult, Facilities, Manifest
 
 _INSTRUCTIONS = (
     "The corpus answers from an indexed directory. dir2mcp.search finds passages, dir2mcp.ask answers with citations "
@@ -32,14 +32,14 @@ async def open_corpus(settings: CorpusSettings, facilities: Facilities) -> Async
             unregister()
 
 
-def examine_corpus(section: CorpusSettings | None, facilities: Facilities) -> Iterable[Finding]:
+def check_corpus(section: CorpusSettings | None, facilities: Facilities) -> Iterable[CheckResult]:
     """What `armarium doctor` is told."""
-    from armarium.capabilities.corpus.examine import examine
+    from armarium.capabilities.corpus.checks import check
 
-    return examine(section, facilities)
+    return check(section, facilities)
 
 
-def kept_by_corpus(section: CorpusSettings) -> list[Path]:
+def corpus_state_paths(section: CorpusSettings) -> list[Path]:
     """The state directory: the index, its token, and what providers answered."""
     return [Path(section.state_dir).expanduser() if section.state_dir else _root(section) / STATE_DIRECTORY]
 
@@ -48,11 +48,11 @@ def _root(section: CorpusSettings) -> Path:
     return Path(os.path.abspath(os.path.expanduser(section.root)))
 
 
-DOOR = Door(
+MANIFEST = Manifest(
     "corpus",
     CorpusSettings,
     open_corpus,
-    examine_corpus,
+    check=check_corpus,
     packages=("numpy", "onnxruntime", "tantivy", "tokenizers", "usearch"),
-    keeps=kept_by_corpus,
+    state_paths=corpus_state_paths,
 )

@@ -17,12 +17,12 @@ import anyio.to_thread
 
 from armarium.foundation.errors import ArmariumError
 from armarium.providers.interfaces import Embedder
+from armarium.retrieval.chunks import IndexKind
 from armarium.retrieval.embedding import embedded_text
 from armarium.retrieval.fusion import CANDIDATES
 from armarium.retrieval.hybrid import question, search
+from armarium.retrieval.index_choice import looks_like_code
 from armarium.retrieval.lexical import WordIndex, WordPassage
-from armarium.retrieval.passages import IndexKind
-from armarium.retrieval.routing import looks_like_code
 from armarium.retrieval.vectors import VectorIndex
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal, cast
 
 import re2  # pyright: ignore[reportMissingTypeStubs] the package has no type information
 
-from armarium.retrieval.passages import IndexKind
+from armarium.retrieval.chunks import IndexKind
 
 IndexChoice = Literal["auto", "text", "code", "both"]
 

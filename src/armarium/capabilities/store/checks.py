@@ -16,7 +16,7 @@ from armarium.capabilities.store.postgres.embedded import address
 from armarium.capabilities.store.postgres.home import Home, data_directory, unusable
 from armarium.capabilities.store.postgres.installation import Installation, fitting_installation, installations
 from armarium.capabilities.store.settings import StoreSettings
-from armarium.capability import Facilities, Finding
+from armarium.capability import CheckResult, Facilities
 
 _PATIENCE_S = 10.0
 _PACKAGES = ("asyncpg", "redis", "cryptography")
@@ -27,13 +27,13 @@ _WIDEST_ESCAPES = 3
 _REST_OF_A_REQUEST = 4096
 
 
-def examine(section: StoreSettings | None, facilities: Facilities) -> Generator[Finding]:
+def check(section: StoreSettings | None, facilities: Facilities) -> Generator[CheckResult]:
     """Look at the database the settings name, or at what is needed to start one; change and start nothing."""
     if section is None:
         return
     if missing := [package for package in _PACKAGES if find_spec(package) is None]:
         message = f"not installed: {', '.join(missing)}"
-        yield Finding("store packages", "fail", message, hint="pip install 'armarium[store]'")
+        yield CheckResult("store packages", "fail", message, hint="pip install 'armarium[store]'")
         return
     if section.dsn is not None:
         yield from asyncio.run(_served_elsewhere(section.dsn.get_secret_value(), section))
@@ -47,9 +47,9 @@ def examine(section: StoreSettings | None, facilities: Facilities) -> Generator[
         yield _keys_in_memory(section)
 
 
-async def _served_elsewhere(dsn: str, section: StoreSettings) -> list[Finding]:
+async def _served_elsewhere(dsn: str, section: StoreSettings) -> list[CheckResult]:
     found = await asked(dsn)
-    if isinstance(found, Finding):
+    if isinstance(found, CheckResult):
         return [found]
     facts = found.facts
     return [
@@ -61,89 +61,89 @@ async def _served_elsewhere(dsn: str, section: StoreSettings) -> list[Finding]:
     ]
 
 
-def _version(version: int) -> Finding:
+def _version(version: int) -> CheckResult:
     from armarium.capabilities.store.migrate import OLDEST_POSTGRES
 
     message = f"PostgreSQL {version // 10000}"
     if version >= OLDEST_POSTGRES:
-        return Finding(DATABASE, "ok", message)
-    return Finding(DATABASE, "fail", f"{message} is too old", hint="the store needs PostgreSQL 15 or newer")
+        return CheckResult(DATABASE, "ok", message)
+    return CheckResult(DATABASE, "fail", f"{message} is too old", hint="the store needs PostgreSQL 15 or newer")
 
 
-def _pooler(found: DatabaseFacts, section: StoreSettings) -> Generator[Finding]:
+def _pooler(found: DatabaseFacts, section: StoreSettings) -> Generator[CheckResult]:
     if not found.pooled:
         return
     if section.pooler == "none":
         message = "store.dsn leads to a pooler, and store.pooler is none: prepared statements fail"
-        yield Finding("store pooler", "fail", message, hint="remove store.pooler, or name the database itself")
+        yield CheckResult("store pooler", "fail", message, hint="remove store.pooler, or name the database itself")
         return
     message = "each transaction gets a session of its own; jobs of other servers are looked for, not heard of"
-    yield Finding("store pooler", "ok", message)
+    yield CheckResult("store pooler", "ok", message)
 
 
-def _vectors(facts: Mapping[str, Any]) -> Finding:
+def _vectors(facts: Mapping[str, Any]) -> CheckResult:
     if facts["vectors"]:
-        return Finding("pgvector", "ok", str(facts["vectors"]))
+        return CheckResult("pgvector", "ok", str(facts["vectors"]))
     if facts["vectors_available"]:
         hint = "the first start enables it if it may; otherwise an administrator runs: CREATE EXTENSION vector"
-        return Finding("pgvector", "warn", "installed, and not yet enabled", hint=hint)
-    return Finding("pgvector", "fail", "missing", hint="install pgvector 0.7 or newer on the database server")
+        return CheckResult("pgvector", "warn", "installed, and not yet enabled", hint=hint)
+    return CheckResult("pgvector", "fail", "missing", hint="install pgvector 0.7 or newer on the database server")
 
 
-def _role(facts: Mapping[str, Any]) -> Finding:
+def _role(facts: Mapping[str, Any]) -> CheckResult:
     if facts["above_row_security"]:
         message = "the user of store.dsn stands above row security, the second wall between callers"
-        return Finding("store role", "warn", message, hint="use one that is no superuser and has no BYPASSRLS")
-    return Finding("store role", "ok", "row security holds for it")
+        return CheckResult("store role", "warn", message, hint="use one that is no superuser and has no BYPASSRLS")
+    return CheckResult("store role", "ok", "row security holds for it")
 
 
-def _index(found: DatabaseFacts, section: StoreSettings) -> Generator[Finding]:
+def _index(found: DatabaseFacts, section: StoreSettings) -> Generator[CheckResult]:
     """Whether schema and vectors are those that the settings need."""
     if not found.applied and (foreign := sorted(name for name, is_ours in found.adoptable.items() if not is_ours)):
         message = f"tables of another user stand in the way: {', '.join(foreign)}"
-        yield Finding("store schema", "fail", message, hint="let the user of store.dsn own them")
+        yield CheckResult("store schema", "fail", message, hint="let the user of store.dsn own them")
     elif not found.applied and found.adoptable:
         message = f"the next start takes over {len(found.adoptable)} tables of the contract, and makes their index anew"
-        yield Finding("store schema", "ok", message)
+        yield CheckResult("store schema", "ok", message)
     else:
         yield _schema(found.applied, found.made_for, section)
     if found.made_with is not None and section.search.enabled:
         yield _model(found.made_with, section)
 
 
-def _model(made_with: str, section: StoreSettings) -> Finding:
+def _model(made_with: str, section: StoreSettings) -> CheckResult:
     from armarium.capabilities.store.models import model_name
 
     if made_with == (model := model_name(section.embedding)):
-        return Finding("store vectors", "ok", f"made with {model}")
+        return CheckResult("store vectors", "ok", f"made with {model}")
     message = f"made with {made_with}, and the settings ask for {model}: files are found by their words alone"
-    return Finding("store vectors", "warn", message, hint="run: armarium store reindex, or put the settings back")
+    return CheckResult("store vectors", "warn", message, hint="run: armarium store reindex, or put the settings back")
 
 
-def _schema(applied: frozenset[int], made_for: str | None, section: StoreSettings) -> Finding:
+def _schema(applied: frozenset[int], made_for: str | None, section: StoreSettings) -> CheckResult:
     from armarium.capabilities.store.migrate import migrations
 
     known = {number for number, _, _ in migrations()}
     if unknown := applied - known:
         message = f"made by a newer Armarium (schema {max(unknown)})"
-        return Finding("store schema", "fail", message, hint="update this server")
+        return CheckResult("store schema", "fail", message, hint="update this server")
     wanted = section.dimensions
     if made_for not in (None, str(wanted)):
         message = f"the index holds vectors of {made_for} numbers, and the settings ask for {wanted}"
         hint = "put the embedding settings back, or run: armarium store reindex"
-        return Finding("store schema", "fail", message, hint=hint)
+        return CheckResult("store schema", "fail", message, hint=hint)
     if missing := known - applied:
-        return Finding("store schema", "ok", f"the next start applies {len(missing)} of {len(known)} migrations")
-    return Finding("store schema", "ok", "up to date")
+        return CheckResult("store schema", "ok", f"the next start applies {len(missing)} of {len(known)} migrations")
+    return CheckResult("store schema", "ok", "up to date")
 
 
-def _started_here(home: Home, section: StoreSettings) -> Generator[Finding]:
+def _started_here(home: Home, section: StoreSettings) -> Generator[CheckResult]:
     try:
         installation = fitting_installation(list(installations()), home.data_version())
     except DatabaseUnavailable as error:
-        yield Finding(DATABASE, "fail", error.message, error.hint)
+        yield CheckResult(DATABASE, "fail", error.message, error.hint)
         return
-    yield Finding(DATABASE, "ok", f"PostgreSQL {installation.major}, started here when it is needed")
+    yield CheckResult(DATABASE, "ok", f"PostgreSQL {installation.major}, started here when it is needed")
     directory = _directory(home)
     yield directory
     if os.geteuid() == 0 and directory.state != "fail":
@@ -155,12 +155,12 @@ def _started_here(home: Home, section: StoreSettings) -> Generator[Finding]:
             yield from _index(found, section)
 
 
-def _largest_write(payload_bytes: int, body_bytes: int) -> Generator[Finding]:
+def _largest_write(payload_bytes: int, body_bytes: int) -> Generator[CheckResult]:
     needed = payload_bytes * _WIDEST_ESCAPES + _REST_OF_A_REQUEST
     if needed <= body_bytes:
         return
     never = payload_bytes + _REST_OF_A_REQUEST > body_bytes
-    yield Finding(
+    yield CheckResult(
         "store writes",
         "warn",
         f"a write of store.max_payload_bytes ({payload_bytes}) {'does' if never else 'may'} not fit into a request of "
@@ -169,25 +169,27 @@ def _largest_write(payload_bytes: int, body_bytes: int) -> Generator[Finding]:
     )
 
 
-def _directory(home: Home) -> Finding:
+def _directory(home: Home) -> CheckResult:
     subject = "store directory"
     try:
         if home.root.exists():
             home.check()
         elif not os.access(nearest := _nearest(home.root), os.W_OK | os.X_OK):
-            return Finding(subject, "fail", f"{nearest} cannot be written", hint="set store.data_dir to one that can")
+            return CheckResult(
+                subject, "fail", f"{nearest} cannot be written", hint="set store.data_dir to one that can"
+            )
     except OSError as error:
         failure = unusable(error)
-        return Finding(subject, "fail", failure.message, failure.hint)
+        return CheckResult(subject, "fail", failure.message, failure.hint)
     except DatabaseUnavailable as error:
-        return Finding(subject, "fail", error.message, error.hint)
-    return Finding(subject, "ok", str(home.root))
+        return CheckResult(subject, "fail", error.message, error.hint)
+    return CheckResult(subject, "ok", str(home.root))
 
 
-def _without_root(home: Home, installation: Installation) -> Finding:
+def _without_root(home: Home, installation: Installation) -> CheckResult:
     if can_leave_root([_nearest(home.root)], installation.binaries):
-        return Finding("store account", "ok", "PostgreSQL runs without the rights of root")
-    return Finding(
+        return CheckResult("store account", "ok", "PostgreSQL runs without the rights of root")
+    return CheckResult(
         "store account",
         "fail",
         "PostgreSQL does not run as root, and nobody else here can reach its programs and its directory",
@@ -200,7 +202,7 @@ def _nearest(path: Path) -> Path:
     return next(each for each in (path, *path.parents) if each.exists())
 
 
-def _redis(url: str) -> Finding:
+def _redis(url: str) -> CheckResult:
     import redis
 
     try:
@@ -210,13 +212,13 @@ def _redis(url: str) -> Finding:
             client.ping()
     except (redis.RedisError, OSError, ValueError) as error:
         message = f"cannot be used: {type(error).__name__}"
-        return Finding("redis", "fail", message, hint="check store.redis_url, and that Redis runs there")
-    return Finding("redis", "ok", "answers")
+        return CheckResult("redis", "fail", message, hint="check store.redis_url, and that Redis runs there")
+    return CheckResult("redis", "ok", "answers")
 
 
-def _keys_in_memory(section: StoreSettings) -> Finding:
+def _keys_in_memory(section: StoreSettings) -> CheckResult:
     message = "callers' keys stay in the memory of the server that takes a write: only its own workers can index it"
     if not section.index.workers:
         message += ", and store.index.workers is 0"
     hint = "set store.redis_url to have several servers, or `armarium store worker`"
-    return Finding("redis", "warn", message, hint)
+    return CheckResult("redis", "warn", message, hint)

@@ -1,4 +1,4 @@
-"""A shelf that tests, and clients through a tool, put tools on and take them off again."""
+"""A tool_provider that tests, and clients through a tool, put tools on and take them off again."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from typing_extensions import TypedDict
 
 from armarium.foundation.errors import ArmariumError
 from armarium.foundation.identity import Principal
-from armarium.foundation.tools import Args, Call, Json, Relayed, ToolSpec, local_tool, remote_tool
+from armarium.foundation.schema import Json
+from armarium.foundation.tools import Args, Call, Relayed, ToolSpec, local_tool, remote_tool
 
 ANY_OBJECT: Json = {"type": "object", "properties": {"word": {"type": "string"}}, "required": ["word"]}
 PICTURE: Json = {"type": "image", "data": "aGk=", "mimeType": "image/png"}
@@ -24,14 +25,14 @@ class Unreachable(ArmariumError):
 
 
 class StockArgs(Args):
-    """What to put on the shelf, or to take off."""
+    """What to put on the tool_provider, or to take off."""
 
     name: str
     there: bool = True
 
 
 class Stocked(TypedDict):
-    """What is on the shelf now."""
+    """What is on the tool_provider now."""
 
     tools: list[str]
 
@@ -69,22 +70,22 @@ class Slow:
         """The tool itself."""
 
         async def forward(call: Call, values: Mapping[str, Any]) -> Relayed:
-            self.was_heard = call.pulse.is_heard
+            self.was_heard = call.cancellation.has_listener
             for step in (1, 2):
-                call.pulse.tell(step, 3, f"step {step}")
+                call.cancellation.report(step, 3, f"step {step}")
             self.begun.set()
             try:
                 await self.let_go.wait()
             except BaseException:
                 self.cancelled.set()
                 raise
-            call.pulse.tell(3.0, 3, None)
+            call.cancellation.report(3.0, 3, None)
             return Relayed([])
 
         return remote_tool(name, "Takes a while.", ANY_OBJECT, forward)
 
 
-class ShelfOnDemand:
+class ToolProviderOnDemand:
     """Tools by name, each for one caller or for everybody."""
 
     def __init__(self) -> None:
@@ -92,7 +93,7 @@ class ShelfOnDemand:
         self._callbacks: list[Callable[[], None]] = []
 
     def put(self, tool: ToolSpec, only: Principal | None = None) -> None:
-        """Put a tool on the shelf, in place of one of the same name."""
+        """Put a tool on the tool_provider, in place of one of the same name."""
         self._tools[tool.name] = tool, only
         self.changed()
 
@@ -121,10 +122,10 @@ class ShelfOnDemand:
         return lambda: self._callbacks.remove(callback)
 
     def stocking(self) -> ToolSpec:
-        """A fixed tool with which a client changes what is on the shelf."""
+        """A fixed tool with which a client changes what is on the tool_provider."""
 
         async def stock(call: Call, args: StockArgs) -> Stocked:
-            """Put a tool on the shelf, or take it off."""
+            """Put a tool on the tool_provider, or take it off."""
             if args.there:
                 self.put(remote(args.name))
             else:

@@ -1,0 +1,45 @@
+"""Task groups that raise a single exception as itself."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+from anyio.abc import TaskGroup
+
+
+@asynccontextmanager
+async def task_group() -> AsyncGenerator[TaskGroup]:
+    """An anyio task group. If it fails with one exception, that exception is raised, not a group that contains it.
+
+    Where both the block and its tasks fail, or several tasks do, the exception group is raised.
+    """
+    try:
+        async with anyio.create_task_group() as tasks:
+            yield tasks
+    except BaseExceptionGroup as group:
+        raise _only_member(group) from None
+
+
+@asynccontextmanager
+async def background(work: Callable[[], Coroutine[Any, Any, object]]) -> AsyncGenerator[None]:
+    """Run `work` while the block runs, and cancel it at the end of the block."""
+    async with task_group() as tasks:
+        tasks.start_soon(work)
+        try:
+            yield
+        finally:
+            tasks.cancel_scope.cancel()
+
+
+def _only_member(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The only exception in a group, through any nesting, or the group itself."""
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        members = error.exceptions
+        if len(members) != 1:
+            return group
+        error = members[0]
+    return error
