@@ -36,10 +36,7 @@ async def background(work: Callable[[], Coroutine[Any, Any, object]]) -> AsyncGe
 
 def _only_member(group: BaseExceptionGroup[BaseException]) -> BaseException:
     """The only exception in a group, through any nesting, or the group itself."""
-    error: BaseException = group
-    while isinstance(error, BaseExceptionGroup):
-        members = error.exceptions
-        if len(members) != 1:
-            return group
-        error = members[0]
-    return error
+    if len(group.exceptions) != 1:
+        return group
+    member = group.exceptions[0]
+    return _only_member(member) if isinstance(member, BaseExceptionGroup) else member
