@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from armarium.assembly import Settings, open_armarium
 from armarium.capabilities.gateway.contract import DISCOVER
 from armarium.capabilities.gateway.pace import pace_of
 from armarium.foundation.identity import Principal, key_hash
+from armarium.server import open_server
+from armarium.settings import Settings
 from armarium.surfaces.dispatch import Caller
 from support.client import connected
 from support.house import HOSTILE, started
@@ -28,7 +29,7 @@ async def test_a_caller_who_asks_too_often_is_told_when_to_come_back_and_others_
             "gateway": {"config_dir": str(tmp_path), "limits": {"rate_per_minute": 2}},
         }
     )
-    async with open_armarium(settings) as armarium:
+    async with open_server(settings) as armarium:
         for _ in range(2):
             assert "isError" not in await armarium.dispatcher.call(ANNA, DISCOVER, {})
         refused = await armarium.dispatcher.call(ANNA, DISCOVER, {})

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from registry_calls import Calls, Json, ServedProject, error_of
 
-from armarium.capabilities.registry.chores import RegistryChores
+from armarium.capabilities.registry.commands.project import RegistryProject
 from armarium.capabilities.registry.errors import ValidationError
+from armarium.surfaces.cli.host import Host
 from support.client import RawSession
 
 FINDING = {"path": "a.py", "rule_id": "R", "message": "m"}
@@ -143,9 +144,15 @@ async def test_metadata_may_hold_the_largest_number_that_json_readers_agree_on(c
 
 
 async def test_a_report_in_a_file_is_refused_for_what_the_tool_refuses_it(project: Path) -> None:
-    chores = RegistryChores(project)
+    registry = RegistryProject(Host(), project)
+    command = {"file": "-", "format": "armarium"}
+
+    async def import_report(arguments: Any) -> list[Any]:
+        data = json.dumps(arguments).encode()
+        return (await registry.import_report(data, command, lambda done, total: None))["scans"]
+
     for arguments in each_bad_call("report_findings"):
         with pytest.raises(ValidationError):
-            await chores.import_reports(json.dumps(arguments).encode(), "armarium")
-    (scan,) = await chores.import_reports(json.dumps(GOOD["report_findings"] | {"paths": None}).encode(), "armarium")
+            await import_report(arguments)
+    (scan,) = await import_report(GOOD["report_findings"] | {"paths": None})
     assert scan["findings_created"] == 0, "what is null was not given, as for the tool"

@@ -8,7 +8,6 @@ from typing import Any
 import anyio
 import pytest
 
-from armarium.assembly import Settings, open_armarium
 from armarium.capabilities.registry import watching
 from armarium.capabilities.registry.errors import Busy
 from armarium.capabilities.registry.model import FileFilter, FileRecord
@@ -18,6 +17,8 @@ from armarium.capabilities.registry.watching import watched
 from armarium.foundation.events import Events, FileChanged, FileMoved, FileScanned, ScannerFinding
 from armarium.foundation.identity import LOCAL, Principal
 from armarium.foundation.refs import FileRef
+from armarium.server import open_server
+from armarium.settings import Settings
 from armarium.surfaces.dispatch import Caller
 
 DEADLINE_S = 60.0
@@ -290,7 +291,7 @@ async def test_what_an_agent_does_in_the_sandbox_and_the_corpus_finds_is_known(p
         }
     )
     with anyio.fail_after(DEADLINE_S):
-        async with open_armarium(settings) as server:
+        async with open_server(settings) as server:
 
             async def call(tool: str, **arguments: Any) -> Any:
                 result = await server.dispatcher.call(Caller(LOCAL, "test"), tool, arguments)

@@ -13,16 +13,18 @@ import anyio
 import mcp_types as types
 from mcp.server.context import ServerRequestContext
 
+from armarium.command_line.host import ServerIdentity
 from armarium.foundation.errors import ArmariumError
 from armarium.foundation.identity import Authenticator
 from armarium.foundation.schema import Json
+from armarium.foundation.sockets import listen
 from armarium.foundation.telemetry import Metrics, log_as_json
 from armarium.foundation.tools import Args, Call, ToolSpec, local_tool, remote_tool
 from armarium.surfaces.dispatch import Dispatcher
 from armarium.surfaces.gate import Gate
 from armarium.surfaces.mcp.app import McpApp
-from armarium.surfaces.mcp.server import McpServer, ServerIdentity, mcp_server
-from armarium.surfaces.mcp.serving import listen, serve_http
+from armarium.surfaces.mcp.server import McpServer, mcp_server
+from armarium.surfaces.mcp.serving import serve_http
 from armarium.surfaces.mcp.sessions import Sessions
 
 _log = logging.getLogger("armarium.conformance")

@@ -22,18 +22,20 @@ import anyio
 from tool_provider_on_demand import ToolProviderOnDemand
 from typing_extensions import TypedDict
 
+from armarium.command_line.host import ServerIdentity
 from armarium.foundation.audit import AuditLog
 from armarium.foundation.cancellation import Cancellation, Stopped
 from armarium.foundation.errors import ArmariumError
 from armarium.foundation.identity import Authenticator, Principal, key_hash
+from armarium.foundation.sockets import listen
 from armarium.foundation.telemetry import Metrics, export_traces, log_as_json
 from armarium.foundation.tools import Args, Call, ToolSpec, local_tool
 from armarium.surfaces.caller_limits import CallLimits, RequestLimits
 from armarium.surfaces.dispatch import Dispatcher
 from armarium.surfaces.gate import Gate, PaymentCheck
 from armarium.surfaces.mcp.app import McpApp
-from armarium.surfaces.mcp.server import McpServer, ServerIdentity, mcp_server
-from armarium.surfaces.mcp.serving import listen, serve_http
+from armarium.surfaces.mcp.server import McpServer, mcp_server
+from armarium.surfaces.mcp.serving import serve_http
 from armarium.surfaces.mcp.sessions import Sessions
 from armarium.surfaces.mcp.stdio import serve_stdio
 

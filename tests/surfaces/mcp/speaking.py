@@ -17,8 +17,9 @@ import mcp
 from fixture_capability import ALICE_KEY
 from mcp.client.streamable_http import streamable_http_client
 
+from armarium.foundation.sockets import listen
 from armarium.surfaces.mcp.app import McpApp
-from armarium.surfaces.mcp.serving import listen, serve_http
+from armarium.surfaces.mcp.serving import serve_http
 
 PROGRAM = str(Path(__file__).with_name("fixture_capability.py"))
 DEADLINE_S = 20.0

@@ -10,7 +10,7 @@ import pytest
 from fixture_capability import build
 from speaking import calling, http_client, open_session, opening, serving
 
-from armarium.assembly import is_loopback, open_authenticator, token_path
+from armarium.foundation.authentication import is_loopback, open_authenticator, token_path
 from armarium.foundation.errors import ConfigError
 from armarium.foundation.identity import ANYONE, key_hash
 from armarium.foundation.settings import CoreSettings, load_settings

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from speaking import http_client, open_session, opening, request, serving
 
 from armarium.foundation.errors import BindFailed, ConfigError, TlsConfigInvalid
-from armarium.surfaces.mcp.serving import listen, tls_context
+from armarium.foundation.sockets import listen, tls_context
 from armarium.surfaces.origins import AllowedOrigins
 
 ORIGINS = ("http://localhost:*", "https://console.example.com")

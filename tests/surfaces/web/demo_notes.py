@@ -14,18 +14,20 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from armarium.capability import Capability
+from armarium.command_line.host import ServerIdentity
 from armarium.foundation.audit import AuditLog
 from armarium.foundation.errors import ArmariumError, DeadlineExceeded, Internal
 from armarium.foundation.events import Events
 from armarium.foundation.identity import Authenticator, Principal, key_hash
 from armarium.foundation.routes import Route
+from armarium.foundation.sockets import listen
 from armarium.foundation.telemetry import Metrics
 from armarium.foundation.tools import Args, Call, ToolSpec, local_tool
 from armarium.surfaces.dispatch import Dispatcher
 from armarium.surfaces.gate import Gate, PaymentCheck
 from armarium.surfaces.mcp.app import McpApp
-from armarium.surfaces.mcp.server import ServerIdentity, mcp_server
-from armarium.surfaces.mcp.serving import listen, serve_http
+from armarium.surfaces.mcp.server import mcp_server
+from armarium.surfaces.mcp.serving import serve_http
 from armarium.surfaces.mcp.sessions import Sessions
 from armarium.surfaces.web.app import JsonApi
 

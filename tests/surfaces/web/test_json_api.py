@@ -13,8 +13,9 @@ import pytest
 from demo_notes import BASE, KEY, STAFF_KEY, Demo, caller_of, demo
 
 from armarium.foundation.audit import AuditFilter, AuditLog, CallRecord, read_records
+from armarium.foundation.sockets import listen
 from armarium.surfaces.dispatch import Caller
-from armarium.surfaces.mcp.serving import listen, serve_http
+from armarium.surfaces.mcp.serving import serve_http
 from armarium.surfaces.refusals import Refused
 
 ORIGIN = "https://console.example.com"

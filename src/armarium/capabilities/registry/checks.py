@@ -38,6 +38,13 @@ def check(section: RegistrySettings | None, facilities: Facilities) -> Iterator[
         yield problem_of(file, thorough=True) or CheckResult("registry database", "ok", f"version {SCHEMA_VERSION}")
 
 
+def file_problem(file: Path) -> CheckResult | None:
+    """Why the registry's file cannot be used; None if it can, or does not exist yet."""
+    if file.is_symlink() or file.parent.is_symlink():
+        return CheckResult("registry", "fail", f"{file} is a link", "remove it; the registry makes its own files")
+    return problem_of(file) if file.exists() else None
+
+
 def problem_of(file: Path, *, thorough: bool = False) -> CheckResult | None:
     """Why a registry's file cannot be used, if it cannot; thoroughly is by reading all of it."""
     try:

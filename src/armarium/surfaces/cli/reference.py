@@ -19,14 +19,17 @@ import typer
 import yaml
 from pydantic import BaseModel
 
-from armarium.assembly import MANIFESTS, Settings, open_armarium, servers_schema
+from armarium.assembly import MANIFESTS
+from armarium.capabilities.corpus.commands.app import app as dir2mcp_app
+from armarium.capabilities.corpus.commands.settings import CORPUS_SECTIONS, Dir2McpSettings
+from armarium.capabilities.gateway.server_schema import registry_schema
+from armarium.capabilities.sandbox import commands as filesystem
+from armarium.command_line.output import FAILED, OK, say
 from armarium.foundation.errors import ArmariumError
 from armarium.foundation.tools import ERROR_ENVELOPE, ToolSpec
-from armarium.surfaces.cli import filesystem
-from armarium.surfaces.cli.dir2mcp.main import app as dir2mcp_app
-from armarium.surfaces.cli.dir2mcp.settings import CORPUS_SECTIONS, Dir2McpSettings
+from armarium.server import open_server
+from armarium.settings import Settings
 from armarium.surfaces.cli.main import app
-from armarium.surfaces.cli.output import FAILED, OK, say
 from armarium.surfaces.cli.schema_tables import Schema, answer_fields, definitions_of, fields_of, nested_objects
 
 DIRECTORY = Path("docs/reference")
@@ -114,7 +117,7 @@ def pages() -> dict[str, str]:
         name: re.sub(r"\n{3,}", "\n\n", "\n".join([_BANNER, "", *lines])).rstrip() + "\n"
         for name, lines in made.items()
     }
-    return written | {SERVERS_SCHEMA: json.dumps(servers_schema(), indent=2) + "\n"}
+    return written | {SERVERS_SCHEMA: json.dumps(registry_schema(), indent=2) + "\n"}
 
 
 def _tools() -> Generator[str]:
@@ -143,7 +146,7 @@ def _served_tools() -> list[tuple[str, ToolSpec]]:
                 "sandbox": {"roots": roots},
                 "corpus": {"root": directory, "ingest": {"watch": False}},
             }
-            async with open_armarium(Settings.model_validate(wanted)) as armarium:
+            async with open_server(Settings.model_validate(wanted)) as armarium:
                 return armarium.dispatcher.tools
 
     served = anyio.run(ask) + [(manifest.name, tool) for manifest in MANIFESTS for tool in manifest.declared_tools()]

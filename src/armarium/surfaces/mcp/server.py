@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, cast
 
 import mcp_types as types
@@ -14,7 +13,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from starlette.requests import HTTPConnection
 
-from armarium import __version__
+from armarium.command_line.host import ServerIdentity
 from armarium.foundation.errors import UnknownTool
 from armarium.foundation.identity import LOCAL, Principal
 from armarium.foundation.schema import Json
@@ -32,16 +31,6 @@ CALLER = "armarium.caller"
 """Where the gate leaves the caller in an ASGI scope."""
 
 _Context = ServerRequestContext[Any, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class ServerIdentity:
-    """What a client is told about whom it speaks to."""
-
-    name: str
-    instructions: str
-    title: str = "Armarium"
-    version: str = __version__
 
 
 class McpServer(Server[Any]):

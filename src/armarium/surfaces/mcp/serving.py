@@ -8,14 +8,12 @@ import signal
 import socket
 import ssl
 from collections.abc import Callable, Generator
-from pathlib import Path
 
 import anyio
 import uvicorn
 from anyio.abc import TaskStatus
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from armarium.foundation.errors import BindFailed, TlsConfigInvalid
 from armarium.surfaces.mcp.app import McpApp
 
 _MAX_HEAD_BYTES = 512 * 1024
@@ -64,42 +62,6 @@ async def serve_http(
                 await server.shutdown(sockets=[listening])
             raise
         tasks.cancel_scope.cancel()
-
-
-def listen(host: str, port: int) -> socket.socket:
-    """A socket bound to the address, so that the port is known, and taken, before anything else starts."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listening = socket.socket(family, socket.SOCK_STREAM)
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listening.bind((host, port))
-    except OSError as error:
-        listening.close()
-        raise BindFailed(
-            f"cannot listen on {host}:{port}: {error.strerror}", hint="choose another address or port"
-        ) from error
-    listening.listen(2048)
-    listening.setblocking(False)
-    return listening
-
-
-def tls_context(certificate: Path, key: Path) -> ssl.SSLContext:
-    """What encrypts connections, from a certificate (with its chain) and its key, both PEM."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    for what, file in (("certificate", certificate), ("key", key)):
-        try:
-            file.open("rb").close()
-        except OSError as error:
-            raise TlsConfigInvalid(f"cannot read the TLS {what} {file}: {error.strerror}") from error
-    try:
-        # A key with a passphrase must not make OpenSSL ask for it on the terminal.
-        context.load_cert_chain(certificate, key, password="")
-    except (ssl.SSLError, ValueError) as error:
-        raise TlsConfigInvalid(
-            f"{certificate} and {key} are not a certificate and its key",
-            hint="both must be PEM, the key without a passphrase, and belong together",
-        ) from error
-    return context
 
 
 class _Server(uvicorn.Server):
