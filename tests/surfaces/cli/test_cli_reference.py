@@ -9,15 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from armarium.surfaces.cli.reference import pages
-from armarium.surfaces.cli.schema_tables import type_in_words
+from reference.reference_pages import pages
+from reference.schema_tables import type_in_words
 
 REPOSITORY = Path(__file__).parents[3]
-REFERENCE = REPOSITORY / "docs" / "reference"
 
 
 def reference(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "armarium.surfaces.cli.reference", *map(str, arguments)]
+    command = [sys.executable, REPOSITORY / "scripts/write-docs", *map(str, arguments)]
     return subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
 
 
@@ -34,8 +33,8 @@ def test_the_pages_in_the_repository_are_not_stale() -> None:
 def test_a_page_that_is_stale_or_missing_is_named(tmp_path: Path) -> None:
     assert reference("--directory", tmp_path).returncode == 0
     assert reference("--check", "--directory", tmp_path).returncode == 0
-    (tmp_path / "errors.md").unlink()
-    with (tmp_path / "cli.md").open("a") as page:
+    (tmp_path / "reference/errors.md").unlink()
+    with (tmp_path / "reference/cli.md").open("a") as page:
         page.write("by hand\n")
     done = reference("--check", "--directory", tmp_path)
     assert done.returncode == 1

@@ -1,17 +1,14 @@
-"""Writes docs/reference from the code: tools, settings, errors, commands, a schema. --check only says what is stale."""
+"""Generates docs/reference from the code: tools, settings, errors, commands and the schema of server files."""
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import inspect
 import json
 import pkgutil
 import re
-import sys
 import tempfile
 from collections.abc import Generator, Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 import anyio
@@ -26,10 +23,8 @@ from armarium.surfaces.cli import filesystem
 from armarium.surfaces.cli.dir2mcp.main import app as dir2mcp_app
 from armarium.surfaces.cli.dir2mcp.settings import CORPUS_SECTIONS, Dir2McpSettings
 from armarium.surfaces.cli.main import app
-from armarium.surfaces.cli.output import FAILED, OK, say
-from armarium.surfaces.cli.schema_tables import Schema, answer_fields, definitions_of, fields_of, nested_objects
+from reference.schema_tables import Schema, answer_fields, definitions_of, fields_of, nested_objects
 
-DIRECTORY = Path("docs/reference")
 SERVERS_SCHEMA = "servers.schema.json"
 _BANNER = "<!-- Generated from the code by `make docs`. Change the code, not this page. -->"
 _TOOLS_INTRODUCTION = """\
@@ -75,36 +70,6 @@ _PACKAGES_WITH_ERRORS = tuple(
 )
 _LONGEST_DEFAULT = 120
 """What is longer stands below the table."""
-
-
-def main() -> None:
-    """Write the pages, or check them."""
-    parser = argparse.ArgumentParser(prog="python -m armarium.surfaces.cli.reference", description=__doc__)
-    parser.add_argument("--check", action="store_true", help="write nothing; end with 1 if a page is stale")
-    parser.add_argument("--directory", type=Path, default=DIRECTORY, help="where the pages are (%(default)s)")
-    options = parser.parse_args()
-    sys.exit(_check(options.directory) if options.check else _write(options.directory))
-
-
-def _check(directory: Path) -> int:
-    stale = [name for name, text in pages().items() if _current(directory / name) != text]
-    for name in stale:
-        say(f"{directory / name} is stale")
-    if stale:
-        say("hint: make docs")
-    return FAILED if stale else OK
-
-
-def _current(page: Path) -> str | None:
-    return page.read_text(encoding="utf-8") if page.exists() else None
-
-
-def _write(directory: Path) -> int:
-    directory.mkdir(parents=True, exist_ok=True)
-    for name, text in pages().items():
-        (directory / name).write_text(text, encoding="utf-8")
-        say(f"{directory / name}")
-    return OK
 
 
 def pages() -> dict[str, str]:
@@ -346,7 +311,3 @@ def _value(default: Any) -> str:
         return f"`{str(default).lower()}`"
     written = str(default).replace("\n", "\\n")
     return f"`{written}`" if default != "" else '`""`'
-
-
-if __name__ == "__main__":
-    main()
