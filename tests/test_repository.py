@@ -204,6 +204,17 @@ def test_the_image_copies_files_that_exist_and_reach_the_build_context() -> None
         assert source.split("/")[0] in admitted
 
 
+def test_the_image_installs_the_required_dependencies_in_locked_versions_and_no_extra() -> None:
+    installs = [rest for name, rest in dockerfile_instructions() if name == "RUN" and "bin/pip install" in rest]
+    assert len(installs) == 2
+    with_dependencies, without = installs
+    assert "--requirement requirements.txt --constraint requirements.lock" in with_dependencies
+    assert "--no-deps" in without
+    command = with_dependencies.partition(" > requirements.txt")[0].replace("python", sys.executable, 1)
+    done = subprocess.run(["sh", "-c", command], cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == pyproject()["project"]["dependencies"]
+
+
 def test_the_image_starts_a_command_of_the_package_with_the_configuration_it_carries() -> None:
     command, flag, config = json.loads(instruction("CMD"))
     assert command in pyproject()["project"]["scripts"]
