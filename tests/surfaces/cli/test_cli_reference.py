@@ -75,12 +75,12 @@ def test_every_setting_has_its_default_and_its_meaning(made: dict[str, str]) -> 
     assert "| `enabled` | true or false | `false` |" in flat
     assert "| `session_max_lifetime` | a duration such as 30m, 24h or 1h30m, or 0 for no limit | `0` |" in dir2mcp
     assert "## `rag`" not in dir2mcp, "sections of the corpus are described where the corpus is"
-    assert made["settings.md"].count("- '**/id_rsa'") == 1, "a long list is told once"
+    assert made["settings.md"].count("- '**/id_rsa'") == 1, "a long list is shown once"
     rows = [line for line in made["settings.md"].splitlines() if line.startswith("| `")]
     assert [row for row in rows if row.endswith("|  |")] == []
 
 
-def test_every_error_has_a_meaning_and_no_code_is_told_twice_in_a_section(made: dict[str, str]) -> None:
+def test_every_error_has_a_meaning_and_no_code_appears_twice_in_a_section(made: dict[str, str]) -> None:
     for section in made["errors.md"].split("\n## ")[1:]:
         rows = [line.split(" | ") for line in section.splitlines() if line.startswith("| `")]
         assert all(len(row[1]) > 5 for row in rows)
@@ -100,7 +100,7 @@ def test_options_that_all_commands_take_are_described_once(made: dict[str, str])
     dir2mcp = made["cli.md"].partition("\n## dir2mcp\n")[2]
     assert dir2mcp.count("| `--state-dir PATH` |") == 1
     section = dir2mcp.partition("\n## dir2mcp reindex\n")[2].partition("\n## ")[0]
-    assert "It takes the options of `dir2mcp`, too." in section
+    assert "It also takes the options of `dir2mcp`." in section
 
 
 @pytest.mark.parametrize(
