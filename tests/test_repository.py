@@ -1,4 +1,4 @@
-"""Checks the repository itself: lock files, make targets, container files, and a test for every case of the contract."""
+"""Checks the repository itself: lock files, make targets, container files, a test for every case of the contract."""
 
 from __future__ import annotations
 
