@@ -46,7 +46,7 @@ def main() -> None:
     measured = [measure(vectors, passages, goal_ms) for passages, goal_ms in goals.items()]
     rows = [row for found, _ in measured for row in found]
     goal = ", ".join(f"{goal_ms:g} ms at {passages:,}" for passages, goal_ms in goals.items())
-    goal = f"p50 of {goal} chunks; 350 MB at 100,000; recall@10 of {RECALL_GOAL}"
+    goal = f"p50 of {goal} passages; 350 MB at 100,000; recall@10 of {RECALL_GOAL}"
     report("corpus_queries", rows, goal, all(met for _, met in measured))
 
 
