@@ -9,15 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from armarium.surfaces.cli.reference import pages
-from armarium.surfaces.cli.schema_tables import type_in_words
+from reference.reference_pages import pages
+from reference.schema_tables import type_in_words
 
 REPOSITORY = Path(__file__).parents[3]
-REFERENCE = REPOSITORY / "docs" / "reference"
 
 
 def reference(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "armarium.surfaces.cli.reference", *map(str, arguments)]
+    command = [sys.executable, REPOSITORY / "scripts/write-docs", *map(str, arguments)]
     return subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
 
 
@@ -34,8 +33,8 @@ def test_the_pages_in_the_repository_are_not_stale() -> None:
 def test_a_page_that_is_stale_or_missing_is_named(tmp_path: Path) -> None:
     assert reference("--directory", tmp_path).returncode == 0
     assert reference("--check", "--directory", tmp_path).returncode == 0
-    (tmp_path / "errors.md").unlink()
-    with (tmp_path / "cli.md").open("a") as page:
+    (tmp_path / "reference/errors.md").unlink()
+    with (tmp_path / "reference/cli.md").open("a") as page:
         page.write("by hand\n")
     done = reference("--check", "--directory", tmp_path)
     assert done.returncode == 1
@@ -76,12 +75,12 @@ def test_every_setting_has_its_default_and_its_meaning(made: dict[str, str]) -> 
     assert "| `enabled` | true or false | `false` |" in flat
     assert "| `session_max_lifetime` | a duration such as 30m, 24h or 1h30m, or 0 for no limit | `0` |" in dir2mcp
     assert "## `rag`" not in dir2mcp, "sections of the corpus are described where the corpus is"
-    assert made["settings.md"].count("- '**/id_rsa'") == 1, "a long list is told once"
+    assert made["settings.md"].count("- '**/id_rsa'") == 1, "a long list is shown once"
     rows = [line for line in made["settings.md"].splitlines() if line.startswith("| `")]
     assert [row for row in rows if row.endswith("|  |")] == []
 
 
-def test_every_error_has_a_meaning_and_no_code_is_told_twice_in_a_section(made: dict[str, str]) -> None:
+def test_every_error_has_a_meaning_and_no_code_appears_twice_in_a_section(made: dict[str, str]) -> None:
     for section in made["errors.md"].split("\n## ")[1:]:
         rows = [line.split(" | ") for line in section.splitlines() if line.startswith("| `")]
         assert all(len(row[1]) > 5 for row in rows)
@@ -101,7 +100,7 @@ def test_options_that_all_commands_take_are_described_once(made: dict[str, str])
     dir2mcp = made["cli.md"].partition("\n## dir2mcp\n")[2]
     assert dir2mcp.count("| `--state-dir PATH` |") == 1
     section = dir2mcp.partition("\n## dir2mcp reindex\n")[2].partition("\n## ")[0]
-    assert "It takes the options of `dir2mcp`, too." in section
+    assert "It also takes the options of `dir2mcp`." in section
 
 
 @pytest.mark.parametrize(

@@ -1,17 +1,14 @@
-"""Writes docs/reference from the code: tools, settings, errors, commands, a schema. --check only says what is stale."""
+"""Generates docs/reference from the code: tools, settings, errors, commands and the schema of server files."""
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import inspect
 import json
 import pkgutil
 import re
-import sys
 import tempfile
 from collections.abc import Generator, Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 import anyio
@@ -30,84 +27,60 @@ from armarium.foundation.tools import ERROR_ENVELOPE, ToolSpec
 from armarium.server import open_server
 from armarium.settings import Settings
 from armarium.surfaces.cli.main import app
-from armarium.surfaces.cli.schema_tables import Schema, answer_fields, definitions_of, fields_of, nested_objects
+from reference.schema_tables import Schema, definitions_of, fields_of, nested_objects, result_fields
 
-DIRECTORY = Path("docs/reference")
 SERVERS_SCHEMA = "servers.schema.json"
 _BANNER = "<!-- Generated from the code by `make docs`. Change the code, not this page. -->"
 _TOOLS_INTRODUCTION = """\
 # Tools
 
-An answer is an object in `structuredContent`. The text of a tool of the sandbox is the same JSON, except that
-`read_file` gives the content as one text and the rest as JSON in a second; the text of a tool of the corpus is for
-reading. When a call fails, `isError` is true and `structuredContent` is `{"error": {…}}` with the fields below; the
-corpus has the first three, and says its hint in the text. The store has the first three without `error` around them,
-and `retry_after_ms` where waiting helps. The registry has `{"error": "…", "code": "…"}`, and one answer that is a list:
-the text of `get_issue_files` is the list itself, `structuredContent` has it as `result`.
+A result is an object in `structuredContent`, and its text is the same JSON. There are three exceptions. The first text
+of `read_file` is the content of the file, and the second has the other fields. The text of a tool of the corpus is for
+people. The text of `get_issue_files` is a list, which is `result` in `structuredContent`.
+
+When a call fails, `isError` is true. The form of the error depends on the contract of the capability:
+
+| capability | error in `structuredContent` |
+|---|---|
+| sandbox | `{"error": {…}}` with the fields below |
+| corpus | `{"error": {…}}` with `code`, `message` and `retryable`; the text has the hint |
+| store | `code`, `message`, `retryable`, and `retry_after_ms` if waiting helps |
+| registry | `{"error": "…", "code": "…"}` |
+| gateway | `{"results": {"error": {…}}, …}` with `code`, `message`, `retryable` and more |
 """
 _SETTINGS_INTRODUCTION = """\
 # Settings
 
-`armarium serve --config armarium.yaml` reads one YAML file. A flag wins over the environment, the environment over the
-file, the file over the defaults. `ARMARIUM_SERVER__PORT=9000` is `server.port: 9000`: the prefix, the section, two
-underscores, the setting. Only the section `store` takes nothing from the environment. `armarium config print` shows
-what is in effect.
+`armarium serve --config armarium.yaml` reads one YAML file. A flag takes precedence over the environment, the
+environment over the file, and the file over the defaults. `ARMARIUM_SERVER__PORT=9000` sets `server.port`: the prefix,
+the section, two underscores, the setting. The section `store` ignores the environment. `armarium config print` shows
+the settings in effect.
 """
 _DIR2MCP_INTRODUCTION = """\
 # The file `.dir2mcp.yaml`
 
-`dir2mcp` reads `./.dir2mcp.yaml`, or the one in the directory it serves. The order is flags, environment
-(`DIR2MCP_SERVER__LISTEN=127.0.0.1:8087`), file, defaults; `${NAME}` in a value is the variable of that name.
-`dir2mcp config print` shows what is in effect. These sections are those of `corpus` above, without `corpus.` in front:
-SECTIONS.
+`dir2mcp` reads `./.dir2mcp.yaml`, or the one in the directory that it serves. Flags take precedence over the
+environment (`DIR2MCP_SERVER__LISTEN=127.0.0.1:8087`), the file and the defaults. `${NAME}` in a value is replaced by
+that variable. `dir2mcp config print` shows the settings in effect. These sections are those of `corpus` above, without
+the prefix `corpus.`: SECTIONS.
 """
 _ERRORS_INTRODUCTION = """\
 # Errors
 
-Codes are stable: programs may rely on them. *Retry* means that the same call can succeed later. A *denial* is logged at
-WARN with the attempted and the resolved path.
+Codes are stable, so programs may rely on them. *Retry* means that the same call can succeed later. A *denial* is logged
+at WARN with the attempted and the resolved path.
 """
 _COMMANDS_INTRODUCTION = """\
 # Commands
 
-Data goes to standard output and talk to standard error. Exit codes: 0 it worked, 1 it failed, 2 the command line or the
-settings are wrong, 130 interrupted. `dir2mcp` has some more, and names them.
+Data goes to standard output, messages go to standard error. Exit codes: 0 success, 1 failure, 2 wrong command line or
+settings, 130 interrupted. `dir2mcp` has further exit codes, listed below.
 """
 _PACKAGES_WITH_ERRORS = tuple(
     f"armarium.{package}" for package in ("foundation", "capabilities", "retrieval", "providers", "surfaces.cli")
 )
 _LONGEST_DEFAULT = 120
-"""What is longer stands below the table."""
-
-
-def main() -> None:
-    """Write the pages, or check them."""
-    parser = argparse.ArgumentParser(prog="python -m armarium.surfaces.cli.reference", description=__doc__)
-    parser.add_argument("--check", action="store_true", help="write nothing; end with 1 if a page is stale")
-    parser.add_argument("--directory", type=Path, default=DIRECTORY, help="where the pages are (%(default)s)")
-    options = parser.parse_args()
-    sys.exit(_check(options.directory) if options.check else _write(options.directory))
-
-
-def _check(directory: Path) -> int:
-    stale = [name for name, text in pages().items() if _current(directory / name) != text]
-    for name in stale:
-        say(f"{directory / name} is stale")
-    if stale:
-        say("hint: make docs")
-    return FAILED if stale else OK
-
-
-def _current(page: Path) -> str | None:
-    return page.read_text(encoding="utf-8") if page.exists() else None
-
-
-def _write(directory: Path) -> int:
-    directory.mkdir(parents=True, exist_ok=True)
-    for name, text in pages().items():
-        (directory / name).write_text(text, encoding="utf-8")
-        say(f"{directory / name}")
-    return OK
+"""Longer defaults are shown below the table."""
 
 
 def pages() -> dict[str, str]:
@@ -124,7 +97,7 @@ def _tools() -> Generator[str]:
     yield _TOOLS_INTRODUCTION
     error = ERROR_ENVELOPE.schema["properties"]["error"]
     rows = [(f"`{f.name}`", f.type, _yes(f.required), f.description) for f in fields_of(error, {})]
-    yield from _table(("field", "type", "always there", "meaning"), rows)
+    yield from _table(("field", "type", "always present", "meaning"), rows)
     yield "The codes are in [errors.md](errors.md)."
     capability = None
     for owner, tool in _served_tools():
@@ -135,7 +108,7 @@ def _tools() -> Generator[str]:
 
 
 def _served_tools() -> list[tuple[str, ToolSpec]]:
-    """The tools of every capability, asked of a server that is opened for it and closed again."""
+    """The tools of every capability, from an open server or as its manifest declares them."""
 
     async def ask() -> list[tuple[str, ToolSpec]]:
         with tempfile.TemporaryDirectory() as directory:
@@ -162,21 +135,21 @@ def _tool(tool: ToolSpec) -> Generator[str]:
         for f in fields_of(tool.input_schema, definitions_of(tool.input_schema))
     ]
     if not arguments:
-        yield from ("It takes no arguments.", "")
+        yield from ("No arguments.", "")
     elif any(meaning for *_, meaning in arguments):
         yield from _table(("argument", "type", "default", "meaning"), arguments)
     else:
         yield from _table(("argument", "type", "default"), [row[:-1] for row in arguments])
     if tool.output_schema is not None:
-        fields = answer_fields(tool.output_schema, definitions_of(tool.output_schema))
+        fields = result_fields(tool.output_schema, definitions_of(tool.output_schema))
         rows = [(f"`{name}`", kind, _yes(always)) for name, kind, always in fields]
-        yield from _table(("answer", "type", "always there"), rows)
+        yield from _table(("result", "type", "always present"), rows)
 
 
 def _traits(tool: ToolSpec) -> str:
     traits = [
-        "reads only" if tool.read_only else "may change files",
-        "calling it twice is the same as once" if tool.idempotent else None,
+        "read-only" if tool.read_only else "may change data",
+        "idempotent" if tool.idempotent else None,
         "destructive" if tool.destructive else None,
         "reaches beyond this server" if tool.open_world else None,
     ]
@@ -185,28 +158,28 @@ def _traits(tool: ToolSpec) -> str:
 
 def _settings() -> Generator[str]:
     yield _SETTINGS_INTRODUCTION
-    told: dict[str, str] = {}
-    yield from _model("armarium.yaml", Settings, told)
+    shown: dict[str, str] = {}
+    yield from _model("armarium.yaml", Settings, shown)
     yield from ("# The file of `mcp-filesystem`", "")
-    yield from ("`mcp-filesystem --config FILE` reads a flat file of its own.", "")
-    yield from _model("mcp-filesystem.yaml", filesystem.FilesystemSettings, told)
+    yield from ("`mcp-filesystem --config FILE` reads a flat file.", "")
+    yield from _model("mcp-filesystem.yaml", filesystem.FilesystemSettings, shown)
     sections = ", ".join(f"`{name}`" for name in CORPUS_SECTIONS)
     yield _DIR2MCP_INTRODUCTION.replace("SECTIONS", sections)
     defaults = Dir2McpSettings().model_dump(mode="json")
-    yield from _model(".dir2mcp.yaml", Dir2McpSettings, told, defaults, without=CORPUS_SECTIONS)
+    yield from _model(".dir2mcp.yaml", Dir2McpSettings, shown, defaults, without=CORPUS_SECTIONS)
 
 
 def _model(
     title: str,
     model: type[BaseModel],
-    told: dict[str, str],
+    shown: dict[str, str],
     defaults: Schema | None = None,
     *,
     without: Sequence[str] = (),
 ) -> Generator[str]:
     schema = model.model_json_schema()
     properties = {name: node for name, node in schema["properties"].items() if name not in without}
-    yield from _section(title, schema | {"properties": properties}, definitions_of(schema), defaults, told, path="")
+    yield from _section(title, schema | {"properties": properties}, definitions_of(schema), defaults, shown, path="")
 
 
 def _section(
@@ -214,12 +187,12 @@ def _section(
     schema: Schema,
     definitions: Schema,
     defaults: Schema | None,
-    told: dict[str, str],
+    shown: dict[str, str],
     *,
     path: str,
     about: str = "",
 ) -> Generator[str]:
-    """One object of the settings as a table, and then the objects within it. Long lists are `told` once on the page."""
+    """One object of the settings as a table, then its nested objects. A long list is shown once on the page."""
     yield from (f"## {title}", "")
     if path:
         yield from (" ".join(str(about or schema.get("description", "")).split()), "")
@@ -231,18 +204,18 @@ def _section(
         if not objects or any(is_list for _, is_list in objects):
             default = "required" if field.required else _value(field.default)
             listed = _as_yaml_list(field.default)
-            if listed in told:
-                default = f"that of `{told[listed]}`"
+            if listed in shown:
+                default = f"as `{shown[listed]}`"
             elif len(listed) > _LONGEST_DEFAULT:
-                told[listed] = f"{path}{field.name}"
+                shown[listed] = f"{path}{field.name}"
                 default = "below"
-                long += ("", f"`{path}{field.name}`, unless set:", "", "```yaml", listed, "```", "")
+                long += ("", f"`{path}{field.name}`, by default:", "", "```yaml", listed, "```", "")
             rows.append((f"`{field.name}`", field.type, default, field.description))
         for inner, is_list in objects:
             name = f"{path}{field.name}{'[]' if is_list else ''}"
-            # A list is described where it is listed, its items by what they are.
+            # The description of a list is in its row; its items are described by their model.
             given, about = (None, "") if is_list else (field.default, field.description)
-            within += _section(f"`{name}`", inner, definitions, given, told, path=f"{name}.", about=about)
+            within += _section(f"`{name}`", inner, definitions, given, shown, path=f"{name}.", about=about)
     if rows:
         yield from _table(("setting", "type", "default", "meaning"), rows)
     yield from long
@@ -250,7 +223,7 @@ def _section(
 
 
 def _as_yaml_list(default: Any) -> str:
-    """A list as a file of settings would hold it; of anything else, nothing."""
+    """A list as YAML; empty for any other value."""
     return yaml.safe_dump(default, width=1000).rstrip() if isinstance(default, list) and default else ""
 
 
@@ -266,7 +239,7 @@ def _errors() -> Generator[str]:
 
 
 def _error_classes() -> dict[str, list[type[ArmariumError]]]:
-    """The errors that have a code of their own, by where they live."""
+    """The error classes that define a code, by the part of the system they belong to."""
     for package in _PACKAGES_WITH_ERRORS:
         for module in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}."):
             importlib.import_module(module.name)
@@ -304,25 +277,25 @@ def _commands() -> Generator[str]:
 
 
 def _command(
-    command: Any, path: str, parent: typer.Context | None, told: frozenset[tuple[str, str]] = frozenset()
+    command: Any, path: str, parent: typer.Context | None, shown: frozenset[tuple[str, str]] = frozenset()
 ) -> Generator[str]:
-    """One command and those below it; what all of them take is `told` at the top only."""
+    """One command and its subcommands. Options that all of them have are shown once, at the top."""
     context = typer.Context(command, info_name=path.rpartition(" ")[2], parent=parent)
     yield from (f"## {path}", "")
     yield from _help(command.help or "")
     records = (parameter.get_help_record(context) for parameter in command.get_params(context))
     options = [record for record in records if record is not None and record[0] != "--help"]
-    rows = [(f"`{option}`", meaning) for option, meaning in options if (option, meaning) not in told]
+    rows = [(f"`{option}`", meaning) for option, meaning in options if (option, meaning) not in shown]
     if rows:
         yield from _table(("option", "meaning"), rows)
     if len(rows) < len(options):
-        yield from (f"It takes the options of `{path.partition(' ')[0]}`, too.", "")
+        yield from (f"It also takes the options of `{path.partition(' ')[0]}`.", "")
     for name, below in getattr(command, "commands", {}).items():
-        yield from _command(below, f"{path} {name}", context, told | frozenset(options))
+        yield from _command(below, f"{path} {name}", context, shown | frozenset(options))
 
 
 def _help(text: str) -> Generator[str]:
-    """Paragraphs as they are; what the terminal shows line by line is code."""
+    """Paragraphs unchanged; preformatted ones as code blocks."""
     for paragraph in inspect.cleandoc(text).split("\n\n"):
         if paragraph.startswith("\b"):
             yield from ("```", *paragraph.splitlines()[1:], "```", "")
@@ -349,7 +322,3 @@ def _value(default: Any) -> str:
         return f"`{str(default).lower()}`"
     written = str(default).replace("\n", "\\n")
     return f"`{written}`" if default != "" else '`""`'
-
-
-if __name__ == "__main__":
-    main()

@@ -1,4 +1,4 @@
-"""Turns a JSON Schema into rows a person can read: names, types in words, defaults."""
+"""Converts a JSON Schema into table rows: names, types in words, defaults."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from armarium.foundation.settings import Duration
 
 Schema = Mapping[str, Any]
 
-_LARGEST_SAID = 10**12
-"""Bounds beyond this are there for safety and say nothing to a reader."""
+_LARGEST_SHOWN_BOUND = 10**12
+"""Larger bounds exist for safety and are not shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +32,12 @@ class Field:
 
 
 def definitions_of(schema: Schema) -> Schema:
-    """The named parts of a schema, under the name that its draft has for them."""
+    """The definitions of a schema, whatever key its draft uses for them."""
     return schema.get("$defs") or schema.get("definitions") or {}
 
 
 def fields_of(schema: Schema, definitions: Schema, defaults: Schema | None = None) -> Generator[Field]:
-    """The properties of an object; `defaults` are those its parent gives it, instead of its own."""
+    """The properties of an object. `defaults` from its parent replace its own."""
     required = schema.get("required", ())
     for name, node in schema.get("properties", {}).items():
         default = (defaults or {}).get(name, node.get("default"))
@@ -53,35 +53,35 @@ def fields_of(schema: Schema, definitions: Schema, defaults: Schema | None = Non
         )
 
 
-def answer_fields(
+def result_fields(
     schema: Schema, definitions: Schema, prefix: str = "", always: bool = True
 ) -> Generator[tuple[str, str, bool]]:
-    """Every field of an answer, nested ones by their path: name, type, and whether it is always there."""
+    """Every field of a result, nested fields by their path: name, type, and whether it is always present."""
     for field in fields_of(schema, definitions):
-        there = always and field.required
+        present = always and field.required
         path = f"{prefix}{field.name}"
-        yield path, field.type, there
+        yield path, field.type, present
         yield from _fields_of_any(
             [
-                list(answer_fields(inner, definitions, f"{path}[]." if is_list else f"{path}.", always=there))
+                list(result_fields(inner, definitions, f"{path}[]." if is_list else f"{path}.", always=present))
                 for inner, is_list in nested_objects(field.schema, definitions)
             ]
         )
 
 
 def _fields_of_any(forms: Sequence[Sequence[tuple[str, str, bool]]]) -> Generator[tuple[str, str, bool]]:
-    """The fields of an object that has one of several forms: only what all of them have is sure to be there."""
+    """The fields of an object with several forms: only fields of all forms are always present."""
     types: dict[str, list[str]] = {}
-    sure: Counter[str] = Counter()
+    always_present: Counter[str] = Counter()
     for name, kind, always in chain.from_iterable(forms):
         types.setdefault(name, []).append(kind)
-        sure[name] += always
+        always_present[name] += always
     for name, kinds in types.items():
-        yield name, " or ".join(dict.fromkeys(kinds)), sure[name] == len(forms)
+        yield name, " or ".join(dict.fromkeys(kinds)), always_present[name] == len(forms)
 
 
 def nested_objects(node: Schema, definitions: Schema) -> Generator[tuple[Schema, bool]]:
-    """The objects a property holds, and whether it holds a list of them."""
+    """The objects in a property, and whether the property is a list of them."""
     for option in _options(node):
         if option.get("type") == "array":
             for inner, _ in nested_objects(option.get("items", {}), definitions):
@@ -102,7 +102,7 @@ def type_in_words(node: Schema, definitions: Schema) -> str:
 
 
 def _options(node: Schema) -> list[Schema]:
-    """What a property may be, null left out: an optional one may simply be missing."""
+    """The alternatives of a property without null, which means that it is optional."""
     return [option for option in node.get("anyOf", [node]) if option.get("type") != "null"]
 
 
@@ -135,12 +135,12 @@ def _bounds(node: Schema) -> str:
     low, above, high = (node.get(rule) for rule in ("minimum", "exclusiveMinimum", "maximum"))
     if above is not None and node.get("type") == "integer":
         low, above = above + 1, None
-    if high is not None and high > _LARGEST_SAID:
+    if high is not None and high > _LARGEST_SHOWN_BOUND:
         high = None
     if low is not None and high is not None:
         return f", {low} to {high}"
-    said = {"at least": low, "more than": above, "at most": high}
-    return "".join(f", {words} {bound}" for words, bound in said.items() if bound is not None)
+    bounds = {"at least": low, "more than": above, "at most": high}
+    return "".join(f", {words} {bound}" for words, bound in bounds.items() if bound is not None)
 
 
 def _resolved(node: Schema, definitions: Schema) -> Schema:
