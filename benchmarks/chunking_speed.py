@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from armarium.retrieval.chunking.cut import chunk
-from armarium.retrieval.chunking.grammars import parser_for
-from armarium.retrieval.chunking.limits import ChunkLimits
+from armarium.retrieval.chunker.document import chunk
+from armarium.retrieval.chunker.grammars import parser_for
+from armarium.retrieval.chunker.limits import ChunkLimits
 from armarium.retrieval.chunks import Extracted, Structure
 from measure import best_of_each, compared, report
 from source_tree import SourceWriter

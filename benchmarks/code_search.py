@@ -32,7 +32,7 @@ from armarium.capabilities.corpus.searching import Filters, Hit
 from armarium.capabilities.corpus.service import Corpus
 from armarium.capabilities.corpus.settings import CorpusSettings
 from armarium.foundation.events import Events
-from armarium.retrieval.index_choice import IndexChoice
+from armarium.retrieval.search.index_choice import IndexChoice
 from armarium.retrieval.spans import Lines
 from measure import report
 

@@ -21,7 +21,7 @@ from armarium.capabilities.corpus.settings import ChunkingSettings, CorpusSettin
 from armarium.capabilities.corpus.state import META_FILE, state_directory
 from armarium.capabilities.corpus.storage.storage import Storage
 from armarium.providers.local.embedder import LocalEmbedder
-from armarium.retrieval.vectors import VectorIndex
+from armarium.retrieval.search.vector_index import VectorIndex
 from corpus_engine import CheapVectors, index_with
 from corpus_server import CorpusServer
 from prose import Prose, paths

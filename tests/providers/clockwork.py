@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import anyio.lowlevel
 
-from armarium.providers.pacing import Timing
+from armarium.providers.retry import Timing
 
 WALL = 1_800_000_000.0
 """Fri, 15 Jan 2027 08:00:00 GMT."""

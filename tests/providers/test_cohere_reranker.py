@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from clockwork import Clockwork
 
+from armarium.providers.client import ProviderClient
 from armarium.providers.cohere import CohereReranker, cohere_client
 from armarium.providers.errors import ProviderAuth, ProviderFailed, ProviderRateLimited
-from armarium.providers.http import ProviderClient
 from armarium.providers.interfaces import Reranker
 from armarium.providers.vendors import COHERE
 from emulators import CohereEmulator, RateLimited, Unusable

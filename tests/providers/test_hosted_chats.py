@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from clockwork import Clockwork
 
+from armarium.providers.client import ProviderClient
 from armarium.providers.errors import ProviderUnavailable
-from armarium.providers.http import ProviderClient
 from armarium.providers.interfaces import Chat, Message
 from armarium.providers.mistral import MistralChat
 from armarium.providers.openai import OpenAIChat, openai_client

@@ -14,8 +14,8 @@ from clockwork import Clockwork
 from hypothesis import given
 from hypothesis import strategies as st
 
+from armarium.providers.client import ProviderClient
 from armarium.providers.errors import ProviderAuth, ProviderFailed
-from armarium.providers.http import ProviderClient
 from armarium.providers.interfaces import Embedder
 from armarium.providers.mistral import MistralEmbedder, mistral_client
 from armarium.providers.openai import OpenAIEmbedder

@@ -10,7 +10,7 @@ from clockwork import WALL, Clockwork
 from hypothesis import given
 from hypothesis import strategies as st
 
-from armarium.providers.pacing import Pace, Patience, Tries, retry_after_s
+from armarium.providers.retry import Pace, Patience, Tries, retry_after_s
 from armarium.providers.vendors import MISTRAL
 
 

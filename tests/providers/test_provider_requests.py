@@ -19,6 +19,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from armarium.foundation.errors import ConfigError
+from armarium.providers.client import ProviderClient
+from armarium.providers.error_responses import refusal, refusal_in_stream
 from armarium.providers.errors import (
     ProviderAuth,
     ProviderError,
@@ -26,9 +28,7 @@ from armarium.providers.errors import (
     ProviderRateLimited,
     ProviderUnavailable,
 )
-from armarium.providers.http import ProviderClient
-from armarium.providers.pacing import Patience
-from armarium.providers.refusals import refusal, refusal_in_stream
+from armarium.providers.retry import Patience
 from armarium.providers.vendors import COHERE, MISTRAL, OPENAI, Vendor
 from emulators import (
     CohereEmulator,

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from armarium.retrieval.chunking import definitions as definitions_module
-from armarium.retrieval.chunking.cut import chunk
-from armarium.retrieval.chunking.limits import ChunkLimits
+from armarium.retrieval.chunker import definitions as definitions_module
+from armarium.retrieval.chunker.document import chunk
+from armarium.retrieval.chunker.limits import ChunkLimits
 from armarium.retrieval.chunks import Chunk, Extracted
 from armarium.retrieval.spans import Lines
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from armarium.retrieval.chunking.cut import chunk
-from armarium.retrieval.chunking.grammars import GRAMMARS
-from armarium.retrieval.chunking.limits import ChunkLimits
+from armarium.retrieval.chunker.document import chunk
+from armarium.retrieval.chunker.grammars import GRAMMARS
+from armarium.retrieval.chunker.limits import ChunkLimits
 from armarium.retrieval.chunks import Chunk, Extracted, Structure
 from armarium.retrieval.spans import Lines, Page
 

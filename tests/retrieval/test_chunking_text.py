@@ -6,8 +6,8 @@ from itertools import pairwise
 
 import pytest
 
-from armarium.retrieval.chunking.cut import chunk
-from armarium.retrieval.chunking.limits import ChunkLimits
+from armarium.retrieval.chunker.document import chunk
+from armarium.retrieval.chunker.limits import ChunkLimits
 from armarium.retrieval.chunks import Extracted, Structure
 from armarium.retrieval.spans import Lines, Page
 

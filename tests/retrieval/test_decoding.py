@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from armarium.retrieval.text import clean, decode
+from armarium.retrieval.encodings import clean, decode
 
 SAMPLES = {
     "cp1252": "Größe der Äpfel, naïve façade für alle Fälle – “ja” 5 €\n",

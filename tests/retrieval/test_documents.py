@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from armarium.retrieval.documents import Format, classify
+from armarium.retrieval.document_types import Format, classify
 
 
 def zipped(*names: str) -> bytes:

@@ -8,10 +8,10 @@ from email.message import EmailMessage
 import pytest
 from zipped_documents import book, with_entity_bomb, with_parts
 
-from armarium.retrieval.documents import Format, classify
-from armarium.retrieval.extract.errors import ExtractFailed
-from armarium.retrieval.extract.formats import extract
-from armarium.retrieval.extract.limits import Limits
+from armarium.retrieval.document_types import Format, classify
+from armarium.retrieval.extractors.document import extract
+from armarium.retrieval.extractors.errors import ExtractFailed
+from armarium.retrieval.extractors.limits import Limits
 
 EPUB, EML, MBOX = Format("epub", "epub"), Format("email", "eml"), Format("email", "mbox")
 

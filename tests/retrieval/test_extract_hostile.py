@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from zipped_documents import book, presentation, word_document, workbook
 
 from armarium.retrieval.chunks import Extracted
-from armarium.retrieval.documents import DocType, Format, classify
-from armarium.retrieval.extract.errors import ExtractFailed
-from armarium.retrieval.extract.formats import EXTRACTABLE, extract
+from armarium.retrieval.document_types import DocType, Format, classify
+from armarium.retrieval.extractors.document import EXTRACTABLE, extract
+from armarium.retrieval.extractors.errors import ExtractFailed
 
 NAMES = {"pdf": "pdf", "word": "docx", "slides": "pptx", "sheet": "xlsx", "epub": "epub"}
 FORMS = [

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from armarium.retrieval.chunks import Extracted
-from armarium.retrieval.documents import classify
-from armarium.retrieval.extract.formats import extract
+from armarium.retrieval.document_types import classify
+from armarium.retrieval.extractors.document import extract
 
 
 def extracted(page: str) -> Extracted:

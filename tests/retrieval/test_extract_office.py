@@ -12,10 +12,10 @@ from collections.abc import Callable
 import pytest
 from zipped_documents import presentation, with_entity_bomb, with_parts, word_document, workbook
 
-from armarium.retrieval.documents import Format, classify
-from armarium.retrieval.extract.errors import ExtractFailed
-from armarium.retrieval.extract.formats import extract
-from armarium.retrieval.extract.limits import Limits
+from armarium.retrieval.document_types import Format, classify
+from armarium.retrieval.extractors.document import extract
+from armarium.retrieval.extractors.errors import ExtractFailed
+from armarium.retrieval.extractors.limits import Limits
 
 DOCX, PPTX, XLSX = Format("word", "docx"), Format("slides", "pptx"), Format("sheet", "xlsx")
 

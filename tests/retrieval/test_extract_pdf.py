@@ -16,12 +16,12 @@ from reportlab.lib.utils import ImageReader
 from reportlab.pdfbase.pdfmetrics import stringWidth
 from reportlab.pdfgen.canvas import Canvas
 
-from armarium.retrieval.documents import Format
-from armarium.retrieval.extract.errors import ExtractFailed
-from armarium.retrieval.extract.formats import extract
-from armarium.retrieval.extract.limits import Limits
-from armarium.retrieval.extract.pdf import PdfText
-from armarium.retrieval.extract.reading_order import Piece, in_reading_order
+from armarium.retrieval.document_types import Format
+from armarium.retrieval.extractors.document import extract
+from armarium.retrieval.extractors.errors import ExtractFailed
+from armarium.retrieval.extractors.limits import Limits
+from armarium.retrieval.extractors.pdf import PdfText
+from armarium.retrieval.extractors.reading_order import Piece, in_reading_order
 
 PDF = Format("pdf", "pdf")
 FONT, SIZE, PITCH = "Helvetica", 10, 12

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from armarium.retrieval.chunks import Extracted
-from armarium.retrieval.documents import classify
-from armarium.retrieval.extract.errors import ExtractFailed
-from armarium.retrieval.extract.formats import extract
+from armarium.retrieval.document_types import classify
+from armarium.retrieval.extractors.document import extract
+from armarium.retrieval.extractors.errors import ExtractFailed
 
 
 def extracted(name: str, data: bytes) -> Extracted:

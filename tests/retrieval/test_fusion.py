@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from armarium.retrieval.duplicates import distinct
-from armarium.retrieval.fusion import Found, Ranking, fuse, vector_weight
+from armarium.retrieval.search.duplicates import distinct
+from armarium.retrieval.search.fusion import Found, Ranking, fuse, vector_weight
 
 
 def ranking(scores: dict[int, float]) -> Ranking:

@@ -10,9 +10,9 @@ import pytest
 from numpy.typing import NDArray
 
 from armarium.retrieval.chunks import IndexKind
-from armarium.retrieval.hybrid import Question, Restriction, by_words, question, search
-from armarium.retrieval.lexical import WordIndex, WordPassage
-from armarium.retrieval.vectors import VectorIndex
+from armarium.retrieval.search.hybrid import Question, Restriction, by_words, question, search
+from armarium.retrieval.search.lexical_index import WordIndex, WordPassage
+from armarium.retrieval.search.vector_index import VectorIndex
 
 Vector = NDArray[numpy.float32]
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from armarium.retrieval.chunks import IndexKind
 from armarium.retrieval.errors import IndexBusy, TornIndex
-from armarium.retrieval.lexical import WordIndex, WordPassage
-from armarium.retrieval.stop_words import STOP_WORDS
+from armarium.retrieval.search.lexical_index import WordIndex, WordPassage
+from armarium.retrieval.search.stop_words import STOP_WORDS
 
 
 def passage(
@@ -137,7 +137,7 @@ def test_a_filter_of_more_documents_than_are_named_one_by_one_answers_alike(inde
 
 
 def test_a_wide_filter_of_the_worst_hits_still_answers_them(index: WordIndex, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("armarium.retrieval.lexical._LONGEST_PICKED_FROM", 1000)
+    monkeypatch.setattr("armarium.retrieval.search.lexical_index._LONGEST_PICKED_FROM", 1000)
     best = (passage(number, "flow " * 5, doc=number) for number in range(3000))
     worst = (passage(number, "flow and much else that is not it", doc=number) for number in range(3000, 6000))
     fill(index, *best, *worst)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from armarium.retrieval.quotes import Quotable, best_sentences
+from armarium.retrieval.search.quotes import Quotable, best_sentences
 
 
 def test_sentences_with_words_of_the_question_are_chosen_in_the_order_of_their_passages() -> None:

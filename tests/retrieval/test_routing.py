@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from armarium.retrieval.index_choice import IndexChoice, indexes_for, looks_like_code, names_something
+from armarium.retrieval.search.index_choice import IndexChoice, indexes_for, looks_like_code, names_something
 
 
 def test_a_name_is_what_programs_write_as_one_word() -> None:

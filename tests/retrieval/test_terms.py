@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from armarium.retrieval.stop_words import STOP_WORDS
-from armarium.retrieval.terms import index_text, is_lone_character, language_of, little_words
+from armarium.retrieval.search.stop_words import STOP_WORDS
+from armarium.retrieval.search.terms import index_text, is_lone_character, language_of, little_words
 
 
 def words(text: str) -> list[str]:

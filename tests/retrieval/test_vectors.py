@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from armarium.retrieval.errors import TornIndex
-from armarium.retrieval.vectors import VectorIndex
+from armarium.retrieval.search.vector_index import VectorIndex
 
 DIMENSIONS = 32
 Matrix = NDArray[numpy.float32]
@@ -190,6 +190,9 @@ def test_threads_search_while_another_adds() -> None:
 
 def test_the_local_model_can_be_loaded_after_the_index() -> None:
     """In a process of its own: usearch and onnxruntime do not bear every order of loading."""
-    load = "from armarium.retrieval.vectors import VectorIndex; VectorIndex(8); import onnxruntime; print('alive')"
+    load = (
+        "from armarium.retrieval.search.vector_index import VectorIndex; VectorIndex(8)\n"
+        "import onnxruntime; print('alive')"
+    )
     ended = subprocess.run([sys.executable, "-c", load], capture_output=True, text=True)
     assert ended.stdout == "alive\n", ended.stderr

@@ -8,7 +8,7 @@ from typing import cast
 
 from armarium.foundation.schema import Json
 from armarium.providers.batches import sendable
-from armarium.providers.http import ProviderClient
+from armarium.providers.client import ProviderClient
 from armarium.providers.vendors import COHERE
 
 _TOKENS_PER_TEXT = 4_000

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from armarium.providers.batches import BatchLimits
-from armarium.providers.completions import HostedChat
-from armarium.providers.embeddings import HostedEmbedder
-from armarium.providers.http import ProviderClient
+from armarium.providers.client import ProviderClient
+from armarium.providers.hosted_chat import HostedChat
+from armarium.providers.hosted_embedder import HostedEmbedder
 from armarium.providers.vendors import MISTRAL
 
 _DIMENSIONS = {"mistral-embed": 1024, "codestral-embed": 1536}

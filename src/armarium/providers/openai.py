@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from armarium.providers.batches import BatchLimits
-from armarium.providers.completions import HostedChat
-from armarium.providers.embeddings import HostedEmbedder
-from armarium.providers.http import ProviderClient
-from armarium.providers.pacing import Patience
+from armarium.providers.client import ProviderClient
+from armarium.providers.hosted_chat import HostedChat
+from armarium.providers.hosted_embedder import HostedEmbedder
+from armarium.providers.retry import Patience
 from armarium.providers.vendors import OPENAI
 
 _TOKENS_PER_TEXT = 8_000

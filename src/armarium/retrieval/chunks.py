@@ -22,7 +22,7 @@ class Extracted:
     """Line ends are `\\n`; no NUL and no half surrogates, so that it can be stored and sent anywhere."""
     structure: Structure = "plain"
     language: str | None = None
-    """For `code`: the name of its grammar, as `retrieval.documents` knows it; None when there is none."""
+    """For `code`: the name of its grammar, as `retrieval.document_types` knows it; None when there is none."""
     title: str | None = None
     """The document's own title, where the format has one."""
     page_starts: Sequence[int] | None = None

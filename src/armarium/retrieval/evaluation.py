@@ -19,11 +19,11 @@ from armarium.foundation.errors import ArmariumError
 from armarium.providers.interfaces import Embedder
 from armarium.retrieval.chunks import IndexKind
 from armarium.retrieval.embedding import embedded_text
-from armarium.retrieval.fusion import CANDIDATES
-from armarium.retrieval.hybrid import question, search
-from armarium.retrieval.index_choice import looks_like_code
-from armarium.retrieval.lexical import WordIndex, WordPassage
-from armarium.retrieval.vectors import VectorIndex
+from armarium.retrieval.search.fusion import CANDIDATES
+from armarium.retrieval.search.hybrid import question, search
+from armarium.retrieval.search.index_choice import looks_like_code
+from armarium.retrieval.search.lexical_index import WordIndex, WordPassage
+from armarium.retrieval.search.vector_index import VectorIndex
 
 if TYPE_CHECKING:
     import numpy

@@ -12,7 +12,7 @@ from corpus_calls import everything_in, rows
 
 from armarium.capabilities.corpus.files.exclusion import DEFAULT_PATH_EXCLUDES
 from armarium.capabilities.corpus.words_directory import WORDS_DIRECTORY
-from armarium.retrieval.lexical import WordIndex
+from armarium.retrieval.search.lexical_index import WordIndex
 from support.open_corpus import OpenCorpus, found
 
 CANARY = "zanzibarian"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from armarium.capabilities.corpus.storage.passages import StoredChunk
 from armarium.providers.interfaces import Chat, Message
-from armarium.retrieval.quotes import Quotable, best_sentences
+from armarium.retrieval.search.quotes import Quotable, best_sentences
 from armarium.retrieval.spans import Lines, citation
 
 _RULES = (

@@ -28,8 +28,8 @@ from armarium.capabilities.corpus.words_directory import (
 )
 from armarium.retrieval.chunks import IndexKind
 from armarium.retrieval.errors import TornIndex
-from armarium.retrieval.lexical import WordIndex, WordPassage
-from armarium.retrieval.vectors import VectorIndex
+from armarium.retrieval.search.lexical_index import WordIndex, WordPassage
+from armarium.retrieval.search.vector_index import VectorIndex
 
 if TYPE_CHECKING:
     import numpy

@@ -25,9 +25,9 @@ from armarium.foundation.files.confine import ConfinedRoot, normalise
 from armarium.foundation.files.errors import FileError, IsADirectory, PathEscapesRoot
 from armarium.foundation.files.ignore import GitIgnores
 from armarium.foundation.files.names import escape_name
-from armarium.retrieval.documents import HEAD_BYTES, Format, classify
+from armarium.retrieval.document_types import HEAD_BYTES, Format, classify
+from armarium.retrieval.encodings import decode
 from armarium.retrieval.spans import Lines, Page, Span
-from armarium.retrieval.text import decode
 
 _WITHOUT_TEXT = frozenset({"image", "audio", "archive"})
 _OWN_LINES = frozenset({"code", "text", "md", "data", "html"})

@@ -22,11 +22,11 @@ from armarium.foundation.files.errors import InvalidPattern
 from armarium.providers.errors import ProviderError
 from armarium.providers.interfaces import Embedder
 from armarium.retrieval.chunks import IndexKind
-from armarium.retrieval.duplicates import distinct
-from armarium.retrieval.fusion import Ranking
-from armarium.retrieval.hybrid import Question, Restriction, by_words, question, search
-from armarium.retrieval.index_choice import IndexChoice, indexes_for
-from armarium.retrieval.rerank import reorder
+from armarium.retrieval.search.duplicates import distinct
+from armarium.retrieval.search.fusion import Ranking
+from armarium.retrieval.search.hybrid import Question, Restriction, by_words, question, search
+from armarium.retrieval.search.index_choice import IndexChoice, indexes_for
+from armarium.retrieval.search.rerank import reorder
 
 _log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Callable
 from pathlib import Path
 
-from armarium.retrieval.lexical import WordIndex
+from armarium.retrieval.search.lexical_index import WordIndex
 
 WORDS_DIRECTORY = "words"
 

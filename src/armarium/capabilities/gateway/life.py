@@ -134,7 +134,7 @@ def _writer(settings: GatewaySettings) -> Writer | None:
     if answers.model is None:
         return None
     from armarium.providers.openai import OpenAIChat, openai_client
-    from armarium.providers.pacing import Patience
+    from armarium.providers.retry import Patience
 
     # Somebody waits, and has the best sentences instead: a model that fails is not asked many times.
     patience = Patience(tries=2, deadline_s=answers.timeout_s)

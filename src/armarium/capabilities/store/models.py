@@ -16,7 +16,7 @@ from armarium.providers.cohere import CohereReranker, cohere_client
 from armarium.providers.interfaces import Embedder, Reranker
 from armarium.providers.local.embedder import LocalEmbedder
 from armarium.providers.openai import OpenAIEmbedder, openai_client
-from armarium.providers.pacing import Patience
+from armarium.providers.retry import Patience
 
 CALLERS_REMEMBERED: Final = 32
 _RERANK_PATH = "/rerank"

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from armarium.retrieval.terms import index_text, is_lone_character, language_of, little_words, word_analyzer
+from armarium.retrieval.search.terms import index_text, is_lone_character, language_of, little_words, word_analyzer
 
 TOKENIZER: Final = "armarium-words-1"
 """Kept with each passage. Raised whenever words are cut, stemmed or kept in another way."""

@@ -26,12 +26,12 @@ from armarium.capabilities.corpus.ingest.prepared import (
     Wanted,
 )
 from armarium.foundation.errors import ArmariumError
-from armarium.retrieval.chunking.cut import chunk
+from armarium.retrieval.chunker.document import chunk
 from armarium.retrieval.chunks import Chunk, Extracted
-from armarium.retrieval.documents import HEAD_BYTES, Format, classify
-from armarium.retrieval.extract.formats import extract
+from armarium.retrieval.document_types import HEAD_BYTES, Format, classify
+from armarium.retrieval.encodings import decode
+from armarium.retrieval.extractors.document import extract
 from armarium.retrieval.spans import span_as_columns
-from armarium.retrieval.text import decode
 
 _STILL_DOCUMENTS = frozenset({FileTooLarge.code, ExtractFailed.code})
 """Members that cannot be read are listed as such; those without a safe name have nothing to be listed under."""

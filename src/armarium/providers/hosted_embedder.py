@@ -9,8 +9,8 @@ import anyio
 
 from armarium.foundation.schema import Json
 from armarium.providers.batches import BatchLimits, batches, sendable
+from armarium.providers.client import ProviderClient
 from armarium.providers.errors import ProviderError, ProviderFailed
-from armarium.providers.http import ProviderClient
 
 if TYPE_CHECKING:
     from armarium.providers.interfaces import Vectors

@@ -7,8 +7,8 @@ import posixpath
 import zipfile
 from xml.etree import ElementTree
 
-from armarium.retrieval.extract.errors import ExtractFailed
-from armarium.retrieval.extract.limits import Limits
+from armarium.retrieval.extractors.errors import ExtractFailed
+from armarium.retrieval.extractors.limits import Limits
 
 _OLE = b"\xd0\xcf\x11\xe0"
 _ENCRYPTED = 0x1

@@ -11,11 +11,11 @@ from statistics import median
 from typing import Any
 
 from armarium.retrieval.chunks import Extracted
-from armarium.retrieval.extract.errors import ExtractFailed
-from armarium.retrieval.extract.limits import Limits
-from armarium.retrieval.extract.paging import joined_pages
-from armarium.retrieval.extract.reading_order import Piece, page_text
-from armarium.retrieval.text import clean
+from armarium.retrieval.encodings import clean
+from armarium.retrieval.extractors.errors import ExtractFailed
+from armarium.retrieval.extractors.limits import Limits
+from armarium.retrieval.extractors.paging import joined_pages
+from armarium.retrieval.extractors.reading_order import Piece, page_text
 
 _WORD = re.compile(r"\S+")
 _WIDE_GAP = 1.5

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from armarium.retrieval.terms import language_of, little_words
+from armarium.retrieval.search.terms import language_of, little_words
 
 _SENTENCE_END = re.compile(r"(?<=[.!?。！？])\s+|\n{2,}|\n(?=\s*(?:[-*#>|]|\d+[.)]))")
 _WORD = re.compile(r"\w+")

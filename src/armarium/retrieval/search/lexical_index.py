@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from armarium.foundation.errors import ArmariumError
 from armarium.retrieval.chunks import IndexKind
 from armarium.retrieval.errors import IndexBusy, TornIndex
-from armarium.retrieval.terms import index_text, is_lone_character, language_of, little_words, word_analyzer
+from armarium.retrieval.search.terms import index_text, is_lone_character, language_of, little_words, word_analyzer
 
 if TYPE_CHECKING:
     import numpy

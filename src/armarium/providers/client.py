@@ -13,9 +13,9 @@ import anyio.to_thread
 import orjson
 
 from armarium.foundation.schema import Json
+from armarium.providers.error_responses import refusal, refusal_in_stream
 from armarium.providers.errors import ProviderError, ProviderRateLimited
-from armarium.providers.pacing import Pace, Patience, Timing, Tries
-from armarium.providers.refusals import refusal, refusal_in_stream
+from armarium.providers.retry import Pace, Patience, Timing, Tries
 from armarium.providers.vendors import Vendor
 
 if TYPE_CHECKING:

@@ -7,11 +7,11 @@ from urllib.parse import unquote
 from xml.etree.ElementTree import Element
 
 from armarium.retrieval.chunks import Extracted
-from armarium.retrieval.extract.errors import ExtractFailed
-from armarium.retrieval.extract.html import render
-from armarium.retrieval.extract.limits import Limits
-from armarium.retrieval.extract.package import Package
-from armarium.retrieval.text import clean, decode
+from armarium.retrieval.encodings import clean, decode
+from armarium.retrieval.extractors.errors import ExtractFailed
+from armarium.retrieval.extractors.html import render
+from armarium.retrieval.extractors.limits import Limits
+from armarium.retrieval.extractors.package import Package
 
 _CONTAINER = "META-INF/container.xml"
 _ENCRYPTION = "META-INF/encryption.xml"

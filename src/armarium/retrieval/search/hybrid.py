@@ -10,16 +10,16 @@ import anyio
 
 from armarium.providers.interfaces import Embedder
 from armarium.retrieval.chunks import IndexKind
-from armarium.retrieval.fusion import CANDIDATES, Found, Ranking, fuse, vector_weight
-from armarium.retrieval.index_choice import names_something
-from armarium.retrieval.lexical import WordIndex
-from armarium.retrieval.vectors import VectorIndex
+from armarium.retrieval.search.fusion import CANDIDATES, Found, Ranking, fuse, vector_weight
+from armarium.retrieval.search.index_choice import names_something
+from armarium.retrieval.search.lexical_index import WordIndex
+from armarium.retrieval.search.vector_index import VectorIndex
 
 if TYPE_CHECKING:
     import numpy
     from numpy.typing import NDArray
 
-    from armarium.retrieval.vectors import Alive, Ids
+    from armarium.retrieval.search.vector_index import Alive, Ids
 
 
 @dataclass(frozen=True, slots=True)

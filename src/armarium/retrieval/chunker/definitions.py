@@ -11,8 +11,8 @@ from functools import cache
 from operator import methodcaller, sub
 from typing import TYPE_CHECKING
 
-from armarium.retrieval.chunking.grammars import GRAMMARS, Grammar, parser_for, title, unwrapped
-from armarium.retrieval.chunking.pieces import Fits, Path, Piece
+from armarium.retrieval.chunker.grammars import GRAMMARS, Grammar, parser_for, title, unwrapped
+from armarium.retrieval.chunker.segments import Fits, Path, Piece
 
 if TYPE_CHECKING:
     from tree_sitter import Node, Parser

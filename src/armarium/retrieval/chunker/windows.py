@@ -6,7 +6,7 @@ import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 
-from armarium.retrieval.chunking.limits import ChunkLimits
+from armarium.retrieval.chunker.limits import ChunkLimits
 
 Stretch = tuple[int, int]
 """Where in the text something begins, and where it has ended."""

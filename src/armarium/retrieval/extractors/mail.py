@@ -14,10 +14,10 @@ from email.message import Message
 from itertools import islice
 
 from armarium.retrieval.chunks import Extracted
-from armarium.retrieval.extract.errors import ExtractFailed
-from armarium.retrieval.extract.html import render
-from armarium.retrieval.extract.limits import Limits
-from armarium.retrieval.text import clean, decode
+from armarium.retrieval.encodings import clean, decode
+from armarium.retrieval.extractors.errors import ExtractFailed
+from armarium.retrieval.extractors.html import render
+from armarium.retrieval.extractors.limits import Limits
 
 _MAX_HEADER_CHARS = 4_096
 _HEADERS = ("From", "To", "Cc", "Date")

@@ -9,10 +9,10 @@ from datetime import datetime, time
 from typing import Any
 
 from armarium.retrieval.chunks import Extracted
-from armarium.retrieval.extract.errors import ExtractFailed
-from armarium.retrieval.extract.limits import Limits
-from armarium.retrieval.extract.package import Package
-from armarium.retrieval.text import clean
+from armarium.retrieval.encodings import clean
+from armarium.retrieval.extractors.errors import ExtractFailed
+from armarium.retrieval.extractors.limits import Limits
+from armarium.retrieval.extractors.package import Package
 
 
 def extract_sheet(data: bytes, limits: Limits) -> Extracted:

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from xml.etree.ElementTree import Element
 
 from armarium.retrieval.chunks import Extracted
-from armarium.retrieval.extract.errors import ExtractFailed
-from armarium.retrieval.extract.limits import Limits
-from armarium.retrieval.extract.package import Package
-from armarium.retrieval.extract.paging import joined_pages
-from armarium.retrieval.text import clean
+from armarium.retrieval.encodings import clean
+from armarium.retrieval.extractors.errors import ExtractFailed
+from armarium.retrieval.extractors.limits import Limits
+from armarium.retrieval.extractors.package import Package
+from armarium.retrieval.extractors.paging import joined_pages
 
 _A = "{http://schemas.openxmlformats.org/drawingml/2006/main}"
 _P = "{http://schemas.openxmlformats.org/presentationml/2006/main}"

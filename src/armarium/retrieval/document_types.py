@@ -7,7 +7,7 @@ import zlib
 from dataclasses import dataclass
 from typing import Literal
 
-from armarium.retrieval.text import wide_encoding
+from armarium.retrieval.encodings import wide_encoding
 
 DocType = Literal[
     "code", "text", "md", "data", "html", "pdf", "word", "slides", "sheet", "epub", "email",

@@ -8,7 +8,7 @@ from typing import Any, Literal, cast
 import orjson
 
 from armarium.providers.errors import ProviderError
-from armarium.providers.pacing import retry_after_s
+from armarium.providers.retry import retry_after_s
 from armarium.providers.vendors import Vendor
 
 _EXCERPT_CHARS = 200

@@ -7,7 +7,7 @@ from contextlib import aclosing
 from typing import Any, cast
 
 from armarium.foundation.schema import Json
-from armarium.providers.http import ProviderClient
+from armarium.providers.client import ProviderClient
 from armarium.providers.interfaces import Message
 
 

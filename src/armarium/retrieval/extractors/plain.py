@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from armarium.retrieval.chunks import Extracted, Structure
-from armarium.retrieval.documents import Format
-from armarium.retrieval.text import decode
+from armarium.retrieval.document_types import Format
+from armarium.retrieval.encodings import decode
 
 _ROWS = frozenset({"csv", "tsv", "jsonl"})
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from armarium.retrieval.chunking.pieces import Path, Piece
+from armarium.retrieval.chunker.segments import Path, Piece
 
 Outline = list[tuple[int, str]]
 """The headings in force, outermost first: level and title."""

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import Any, cast
 
 from armarium.retrieval.chunks import Extracted
-from armarium.retrieval.extract.errors import ExtractFailed
-from armarium.retrieval.text import clean, decode
+from armarium.retrieval.encodings import clean, decode
+from armarium.retrieval.extractors.errors import ExtractFailed
 
 _MAX_OUTPUT_LINES = 20
 _MAX_OUTPUT_CHARS = 2_000

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from xml.etree.ElementTree import Element
 
 from armarium.retrieval.chunks import Extracted
-from armarium.retrieval.extract.errors import ExtractFailed
-from armarium.retrieval.extract.limits import Limits
-from armarium.retrieval.extract.package import Package
-from armarium.retrieval.text import clean
+from armarium.retrieval.encodings import clean
+from armarium.retrieval.extractors.errors import ExtractFailed
+from armarium.retrieval.extractors.limits import Limits
+from armarium.retrieval.extractors.package import Package
 
 _W = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 _FALLBACK = "{http://schemas.openxmlformats.org/markup-compatibility/2006}Fallback"

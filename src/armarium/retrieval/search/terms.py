@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import re2  # pyright: ignore[reportMissingTypeStubs] the package has no type information
 
-from armarium.retrieval.stop_words import STOP_WORDS
+from armarium.retrieval.search.stop_words import STOP_WORDS
 
 if TYPE_CHECKING:
     from tantivy import TextAnalyzer

@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass, field
 
 from armarium.retrieval.chunks import Extracted
-from armarium.retrieval.extract.html_tokens import Token, attribute, resolved, tokens
-from armarium.retrieval.text import decode
+from armarium.retrieval.encodings import decode
+from armarium.retrieval.extractors.html_tokens import Token, attribute, resolved, tokens
 
 _DROPPED = frozenset({"script", "style", "template", "svg", "noscript", "iframe", "object", "noembed", "noframes"})
 _RAW = frozenset({"script", "style"})

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from itertools import pairwise
 from operator import methodcaller
 
-from armarium.retrieval.chunking.definitions import definitions
-from armarium.retrieval.chunking.limits import ChunkLimits
-from armarium.retrieval.chunking.markdown import Outline, sections
-from armarium.retrieval.chunking.pieces import gathered
-from armarium.retrieval.chunking.windows import (
+from armarium.retrieval.chunker.definitions import definitions
+from armarium.retrieval.chunker.limits import ChunkLimits
+from armarium.retrieval.chunker.markdown import Outline, sections
+from armarium.retrieval.chunker.segments import gathered
+from armarium.retrieval.chunker.windows import (
     after_blank_lines,
     line_windows,
     prose_boundary,
