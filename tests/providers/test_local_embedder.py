@@ -17,9 +17,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from armarium.foundation.errors import ArmariumError
-from armarium.providers.interfaces import Embedder
+from armarium.providers.interfaces import Embedder, embedding_input
 from armarium.providers.local import embedder as embedder_module
-from armarium.providers.local.compact import compact
 from armarium.providers.local.embedder import LocalEmbedder
 from armarium.providers.local.encoder import Encoder
 from armarium.providers.local.errors import EmbedderClosed
@@ -173,8 +172,20 @@ async def test_other_languages_are_hardly_known(embedder: LocalEmbedder, text: s
     assert await embedder.knows(text) <= at_most
 
 
-def test_compact_code_keeps_its_words_and_loses_its_shape() -> None:
-    assert compact("\tdef f(a):\r\n\n        return  a\n") == "def f(a): return a"
+CODE = "\tdef f(a):\r\n\n        return  a\n"
+
+
+@pytest.mark.parametrize(
+    ("context", "is_code", "expected"),
+    [
+        ("class Store", True, "class Store\ndef f(a): return a"),
+        ("", True, "def f(a): return a"),
+        ("Chapter 1", False, f"Chapter 1\n{CODE}"),
+        ("", False, CODE),
+    ],
+)
+def test_the_local_model_reads_code_without_its_whitespace(context: str, is_code: bool, expected: str) -> None:
+    assert embedding_input(LocalEmbedder(), context, CODE, is_code=is_code) == expected
 
 
 async def test_the_model_is_loaded_once_and_not_on_the_event_loop(watched: Watched) -> None:

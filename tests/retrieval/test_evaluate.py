@@ -11,7 +11,10 @@ import numpy
 import pytest
 from numpy.typing import NDArray
 
+from armarium.providers.local.embedder import LocalEmbedder
+from armarium.providers.openai import OpenAIEmbedder, openai_client
 from armarium.retrieval.evaluation import UnreadableSet, evaluate, measured, read_judged_set
+from emulators import OpenAIEmulator
 
 DOCUMENTS = [
     {"id": "ships", "title": "Ships", "text": "A ship is a vessel that sails the sea."},
@@ -51,6 +54,33 @@ def write(directory: Path, qrels: str, documents: Sequence[object] = DOCUMENTS) 
     (directory / "docs.jsonl").write_text("".join(json.dumps(each) + "\n" for each in documents))
     (directory / "queries.jsonl").write_text("".join(json.dumps(each) + "\n" for each in QUERIES))
     (directory / "qrels.tsv").write_text(qrels)
+
+
+CODE = "def f(x):\n    return x\n"
+
+
+async def test_a_hosted_embedder_receives_code_with_its_line_breaks(tmp_path: Path) -> None:
+    write(tmp_path, "1\ta\t1\n", [{"id": "a", "title": "class A", "text": CODE}])
+    with OpenAIEmulator() as emulator:
+        embedder = OpenAIEmbedder(openai_client(emulator.url, emulator.key), "nomic-embed-text")
+        await evaluate(read_judged_set(tmp_path), embedder, kind="code")
+        await embedder.aclose()
+    assert emulator.bodies("/embeddings")[0]["input"] == [f"class A\n{CODE}"]
+
+
+async def test_the_local_embedder_receives_code_without_them(tmp_path: Path) -> None:
+    embedded: list[str] = []
+
+    class RecordingEmbedder(LocalEmbedder):
+        async def embed(self, texts: Sequence[str]) -> NDArray[numpy.float32]:
+            embedded.extend(texts)
+            return await super().embed(texts)
+
+    write(tmp_path, "1\ta\t1\n", [{"id": "a", "title": "class A", "text": CODE}])
+    embedder = RecordingEmbedder()
+    await evaluate(read_judged_set(tmp_path), embedder, kind="code")
+    await embedder.aclose()
+    assert embedded == ["class A\ndef f(x): return x"]
 
 
 async def test_a_set_is_measured_by_words_by_vectors_and_by_both(judged_set: Path) -> None:

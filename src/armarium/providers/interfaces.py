@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     import numpy
@@ -38,6 +38,21 @@ class Embedder(Protocol):
     async def aclose(self) -> None:
         """Let go of connections and memory."""
         ...
+
+
+@runtime_checkable
+class CodeCompactor(Protocol):
+    """An embedder that needs source code without its indentation and line breaks."""
+
+    def compact_code(self, code: str) -> str:
+        """The code as the model reads it."""
+        ...
+
+
+def embedding_input(embedder: Embedder, context: str, text: str, *, is_code: bool) -> str:
+    """The text to embed for a chunk: its context, if any, on the first line, then its text as this model reads it."""
+    body = embedder.compact_code(text) if is_code and isinstance(embedder, CodeCompactor) else text
+    return f"{context}\n{body}" if context else body
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import anyio.to_thread
 
 from armarium.foundation.errors import ArmariumError
-from armarium.providers.interfaces import Embedder
+from armarium.providers.interfaces import Embedder, embedding_input
 from armarium.retrieval.chunks import IndexKind
-from armarium.retrieval.embedding import embedded_text
 from armarium.retrieval.search.fusion import CANDIDATES
 from armarium.retrieval.search.hybrid import question, search
 from armarium.retrieval.search.index_choice import looks_like_code
@@ -159,7 +158,8 @@ def _discounted(gains: Sequence[int]) -> float:
 async def _vectors(judged: JudgedSet, kind: IndexKind, embedder: Embedder, progress: Progress | None) -> VectorIndex:
     import numpy
 
-    texts = [embedded_text(kind, document.title, document.text) for document in judged.documents]
+    is_code = kind == "code"
+    texts = [embedding_input(embedder, each.title, each.text, is_code=is_code) for each in judged.documents]
     index: VectorIndex | None = None
     for start in range(0, len(texts), _EMBEDDED_AT_ONCE):
         rows = await embedder.embed(texts[start : start + _EMBEDDED_AT_ONCE])
