@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from armarium.retrieval.chunker.document import chunk
+from armarium.retrieval.chunker.document import chunk_document
 from armarium.retrieval.chunker.grammars import parser_for
-from armarium.retrieval.chunker.limits import ChunkLimits
-from armarium.retrieval.chunks import Extracted, Structure
+from armarium.retrieval.chunks import ChunkLimits, ExtractedText, Structure
 from measure import best_of_each, compared, report
 from source_tree import SourceWriter
 
@@ -89,12 +88,12 @@ def texts(make: Callable[[Writer], str]) -> list[str]:
 
 def measured(case: str) -> dict[str, Any]:
     structure, language, make = CASES[case]
-    documents = [Extracted(text, structure, language) for text in texts(make)]
+    documents = [ExtractedText(text, structure, language) for text in texts(make)]
     limits = ChunkLimits()
 
     def ours() -> None:
         for document in documents:
-            chunk(document, limits)
+            chunk_document(document, limits)
 
     def peer() -> None:
         for document in documents:

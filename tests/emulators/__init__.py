@@ -19,7 +19,7 @@ from emulators.faults import (
 )
 from emulators.mistral import MistralEmulator
 from emulators.openai import OpenAIEmulator
-from emulators.serving import Emulator, Recorded
+from emulators.server import Emulator, Recorded
 
 __all__ = [
     "CohereEmulator",

@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from armarium.foundation.errors import ArmariumError
+from armarium.providers.errors import EmbedderClosed
 from armarium.providers.interfaces import Embedder, embedding_input
 from armarium.providers.local import embedder as embedder_module
 from armarium.providers.local.embedder import LocalEmbedder
 from armarium.providers.local.encoder import Encoder
-from armarium.providers.local.errors import EmbedderClosed
 
 DEADLINE_S = 60
 
@@ -155,7 +155,7 @@ def test_fertility_is_never_negative(encoder: Encoder, text: str) -> None:
     ],
 )
 async def test_english_and_code_are_known(embedder: LocalEmbedder, text: str) -> None:
-    assert await embedder.knows(text) >= 0.9
+    assert await embedder.confidence(text) >= 0.9
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ async def test_english_and_code_are_known(embedder: LocalEmbedder, text: str) ->
     ],
 )
 async def test_other_languages_are_hardly_known(embedder: LocalEmbedder, text: str, at_most: float) -> None:
-    assert await embedder.knows(text) <= at_most
+    assert await embedder.confidence(text) <= at_most
 
 
 CODE = "\tdef f(a):\r\n\n        return  a\n"

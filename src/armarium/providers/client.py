@@ -1,4 +1,4 @@
-"""How hosted models are asked: one request loop with deadlines, tries, a shared pace and bounded answers."""
+"""HTTP client of a provider: deadlines, retries, a shared rate limit and bounded responses."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import anyio.to_thread
 import orjson
 
 from armarium.foundation.schema import Json
-from armarium.providers.error_responses import refusal, refusal_in_stream
+from armarium.providers.error_responses import error_from_event, error_from_response
 from armarium.providers.errors import ProviderError, ProviderRateLimited
-from armarium.providers.retry import Pace, Patience, Timing, Tries
+from armarium.providers.retry import Attempts, Clock, RateLimiter, RetryPolicy
 from armarium.providers.vendors import Vendor
 
 if TYPE_CHECKING:
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
-_LONGEST_ANSWER_BYTES = 64 * 1024 * 1024
-_LONGEST_REFUSAL_BYTES = 16 * 1024
-_CONNECT_S = 10.0
-_PARTING_S = 2.0
+_MAX_RESPONSE_BYTES = 64 * 1024 * 1024
+_MAX_ERROR_BYTES = 16 * 1024
+_CONNECT_TIMEOUT_S = 10.0
+_CLOSE_TIMEOUT_S = 2.0
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 class ProviderClient:
-    """Asks one vendor: all models of an account share one, and with it the account's rate.
+    """Sends requests to one provider. All models of an account share a client, and with it the account's rate limit.
 
-    The key is in no representation, message or log line of it.
+    The API key appears in no representation, error message or log record.
     """
 
     def __init__(
@@ -45,175 +45,177 @@ class ProviderClient:
         key: str | None = None,
         *,
         base_url: str | None = None,
-        patience: Patience | None = None,
+        retry_policy: RetryPolicy | None = None,
         concurrency: int = 4,
         requests_per_minute: float | None = None,
-        longest_answer_bytes: int = _LONGEST_ANSWER_BYTES,
-        timing: Timing | None = None,
+        max_response_bytes: int = _MAX_RESPONSE_BYTES,
+        clock: Clock | None = None,
     ) -> None:
         self.vendor = vendor
         self.concurrency = concurrency
         self._base_url = vendor.base_url(base_url)
         self._key = vendor.key(key)
-        self._patience = patience or Patience()
-        self._timing = timing or Timing()
-        self._pace = Pace(requests_per_minute, self._timing)
-        self._longest_answer_bytes = longest_answer_bytes
+        self._retry_policy = retry_policy or RetryPolicy()
+        self._clock = clock or Clock()
+        self._rate_limiter = RateLimiter(requests_per_minute, self._clock)
+        self._max_response_bytes = max_response_bytes
         self._slots = anyio.Semaphore(concurrency)
-        # Somebody's question does not queue behind the batches of an indexing run.
+        # A query does not queue behind the batches of an indexing run.
         self._urgent_slots = anyio.Semaphore(concurrency)
-        self._opening = anyio.Lock()
+        self._client_lock = anyio.Lock()
         self._client: httpx2.AsyncClient | None = None
 
     @property
     def host(self) -> str | None:
-        """The host that is asked."""
+        """The host of the base URL."""
         return urlsplit(self._base_url).hostname
 
     def __repr__(self) -> str:
         return f"ProviderClient({self.vendor.name!r}, key={'given' if self._key else 'none'})"
 
     async def post(self, path: str, body: Json, *, urgent: bool = False, deadline_s: float | None = None) -> Json:
-        """Send a request and return the object it is answered with; urgent when somebody waits for it."""
-        tries = Tries(self._patience, self._timing, deadline_s, urgent=urgent)
+        """Send a request and return the JSON object of the response. `urgent`: a caller waits for it."""
+        attempts = Attempts(self._retry_policy, self._clock, deadline_s, urgent=urgent)
         while True:
             try:
                 async with self._urgent_slots if urgent else self._slots:
-                    await self._turn(tries)
-                    client = await self._opened()
-                    return await self._ask(client, path, body, tries.try_s)
+                    await self._start(attempts)
+                    client = await self._http_client()
+                    return await self._request(client, path, body, attempts.timeout_s)
             except ProviderError as error:
-                await self._wait_or_raise(tries, error)
+                await self._wait_or_raise(attempts, error)
 
     async def events(
         self, path: str, body: Json, *, is_last: Callable[[Json], bool], deadline_s: float | None = None
     ) -> AsyncGenerator[Json]:
-        """Send a request and yield the events of its answer; tried again only while none has come.
+        """Send a request and yield the events of the response. It is retried only before the first event.
 
-        A stream that ends without `[DONE]` and without an event that `is_last` was cut off, and raises.
+        Raises when the stream ends early: without `[DONE]` and without an event that `is_last`.
         """
-        tries = Tries(self._patience, self._timing, deadline_s, urgent=True)
-        begun = False
+        attempts = Attempts(self._retry_policy, self._clock, deadline_s, urgent=True)
+        started = False
         while True:
             try:
                 async with self._urgent_slots:
-                    await self._turn(tries)
-                    client = await self._opened()
-                    async with aclosing(self._stream(client, path, body, tries, is_last)) as events:
+                    await self._start(attempts)
+                    client = await self._http_client()
+                    async with aclosing(self._stream(client, path, body, attempts, is_last)) as events:
                         async for event in events:
-                            begun = True
+                            started = True
                             yield event
                     return
             except ProviderError as error:
-                if begun:
+                if started:
                     raise
-                await self._wait_or_raise(tries, error)
+                await self._wait_or_raise(attempts, error)
 
     async def aclose(self) -> None:
-        """Close the connections; the client can be used again and then opens new ones."""
+        """Close the connections. The next request opens new ones."""
         client, self._client = self._client, None
         if client is not None:
             await client.aclose()
 
-    async def _turn(self, tries: Tries) -> None:
-        # The time of a batch runs from here, not while it queues for a slot.
-        tries.begin()
-        wait_s = self._pace.wait_s()
-        if wait_s > tries.left_s:
+    async def _start(self, attempts: Attempts) -> None:
+        # The deadline of a batch starts here, not while it queues for a slot.
+        attempts.start()
+        delay_s = self._rate_limiter.delay_s()
+        if delay_s > attempts.remaining_s:
             raise self.vendor.rate_limited(
-                f"{self.vendor.name} takes the next request later than this one can wait",
+                f"the rate limit of {self.vendor.name} delays the request beyond its deadline",
                 hint="retry in a moment",
-                retry_after_s=wait_s,
+                retry_after_s=delay_s,
             )
-        await self._pace.turn()
+        await self._rate_limiter.acquire()
 
-    async def _wait_or_raise(self, tries: Tries, error: ProviderError) -> None:
-        wait_s = tries.wait_after(error)
-        if wait_s is None:
+    async def _wait_or_raise(self, attempts: Attempts, error: ProviderError) -> None:
+        delay_s = attempts.delay_after(error)
+        if delay_s is None:
             raise error
         if isinstance(error, ProviderRateLimited):
-            self._pace.hold(wait_s)
-        _log.info("a provider is asked again", extra={"code": error.code, "wait_s": round(wait_s, 3)} | error.private)
-        await self._timing.sleep(wait_s)
+            self._rate_limiter.pause(delay_s)
+        _log.info(
+            "retrying a provider request", extra={"code": error.code, "wait_s": round(delay_s, 3)} | error.private
+        )
+        await self._clock.sleep(delay_s)
 
-    async def _ask(self, client: httpx2.AsyncClient, path: str, body: Json, try_s: float) -> Json:
-        with self._translated(), anyio.fail_after(try_s):
-            async with self._answer(client, path, body) as response:
-                return self._parsed(await self._read(response, self._longest_answer_bytes))
+    async def _request(self, client: httpx2.AsyncClient, path: str, body: Json, timeout_s: float) -> Json:
+        with self._translated(), anyio.fail_after(timeout_s):
+            async with self._response(client, path, body) as response:
+                return self._parsed(await self._read(response, self._max_response_bytes))
 
     async def _stream(
-        self, client: httpx2.AsyncClient, path: str, body: Json, tries: Tries, is_last: Callable[[Json], bool]
+        self, client: httpx2.AsyncClient, path: str, body: Json, attempts: Attempts, is_last: Callable[[Json], bool]
     ) -> AsyncGenerator[Json]:
         import httpx2
 
         ended = False
         received = 0
-        # A deadline around the whole stream would be a cancel scope that stays open while the caller works.
+        # A timeout around the whole stream would be a cancel scope that stays open while the caller works.
         with self._translated():
-            async with self._answer(client, path, body, tries.try_s) as response:
+            async with self._response(client, path, body, attempts.timeout_s) as response:
                 if response.headers.get("content-type", "").partition(";")[0].strip().lower() == "application/json":
-                    with anyio.fail_after(tries.try_s):
-                        whole = await self._read(response, self._longest_answer_bytes)
-                    yield self._parsed(whole)
+                    with anyio.fail_after(attempts.timeout_s):
+                        content = await self._read(response, self._max_response_bytes)
+                    yield self._parsed(content)
                     return
                 response.encoding = "utf-8"
                 source = cast("AsyncGenerator[httpx2.ServerSentEvent]", aiter(httpx2.EventSource(response)))
                 async with aclosing(source):
                     while True:
-                        with anyio.fail_after(tries.try_s):
+                        with anyio.fail_after(attempts.timeout_s):
                             event = await anext(source, None)
                         if event is None or event.data == "[DONE]":
                             break
                         received += len(event.data)
-                        if received > self._longest_answer_bytes:
+                        if received > self._max_response_bytes:
                             raise self.vendor.unusable("it is too long")
                         parsed = self._parsed(event.data)
-                        if problem := refusal_in_stream(self.vendor, parsed, key=self._key):
-                            raise problem
+                        if error := error_from_event(self.vendor, parsed, key=self._key):
+                            raise error
                         ended = ended or is_last(parsed)
                         yield parsed
         if event is None and not ended:
-            raise self.vendor.unavailable(f"{self.vendor.name} broke off in the middle of its answer")
+            raise self.vendor.unavailable(f"{self.vendor.name} closed the connection in the middle of its response")
 
     @asynccontextmanager
-    async def _answer(
-        self, client: httpx2.AsyncClient, path: str, body: Json, try_s: float | None = None
+    async def _response(
+        self, client: httpx2.AsyncClient, path: str, body: Json, timeout_s: float | None = None
     ) -> AsyncGenerator[httpx2.Response]:
-        """The answer once its head is there and says that the request was accepted."""
+        """The response, once its status says that the request was accepted."""
         request = client.build_request("POST", f"{self._base_url}{path}", content=orjson.dumps(body))
-        with anyio.fail_after(try_s):
+        with anyio.fail_after(timeout_s):
             response = await client.send(request, stream=True)
         try:
             if response.status_code != 200:
-                with anyio.fail_after(try_s):
-                    text = await self._read(response, _LONGEST_REFUSAL_BYTES, cut=True)
-                raise refusal(
-                    self.vendor, response.status_code, response.headers, text, key=self._key, wall=self._timing.wall()
+                with anyio.fail_after(timeout_s):
+                    text = await self._read(response, _MAX_ERROR_BYTES, truncate=True)
+                raise error_from_response(
+                    self.vendor, response.status_code, response.headers, text, key=self._key, wall=self._clock.wall()
                 )
             yield response
         finally:
-            with anyio.move_on_after(_PARTING_S, shield=True):
+            with anyio.move_on_after(_CLOSE_TIMEOUT_S, shield=True):
                 await response.aclose()
 
-    async def _read(self, response: httpx2.Response, limit: int, *, cut: bool = False) -> bytes:
+    async def _read(self, response: httpx2.Response, limit: int, *, truncate: bool = False) -> bytes:
         content = bytearray()
         async for piece in response.aiter_bytes():
             content += piece
             if len(content) > limit:
-                if cut:
+                if truncate:
                     break
                 raise self.vendor.unusable("it is too long")
         return bytes(content[:limit])
 
     def _parsed(self, text: bytes | str) -> Json:
         try:
-            answer = orjson.loads(text)
+            parsed = orjson.loads(text)
         except orjson.JSONDecodeError as failure:
-            # Most often a proxy's page or a body cut short; the next try may reach the vendor itself.
-            raise self.vendor.unavailable(f"{self.vendor.name} gave an answer that is not JSON") from failure
-        if not isinstance(answer, dict):
+            # Most often a proxy's error page or a truncated body; the next attempt may reach the provider.
+            raise self.vendor.unavailable(f"{self.vendor.name} sent a response that is not JSON") from failure
+        if not isinstance(parsed, dict):
             raise self.vendor.unusable("it is not a JSON object")
-        return cast("Json", answer)
+        return cast("Json", parsed)
 
     @contextmanager
     def _translated(self) -> Generator[None]:
@@ -222,27 +224,28 @@ class ProviderClient:
         try:
             yield
         except (TimeoutError, httpx2.TimeoutException) as failure:
-            raise self.vendor.unavailable(f"{self.vendor.name} did not answer in time") from failure
+            raise self.vendor.unavailable(f"{self.vendor.name} timed out") from failure
         except httpx2.HTTPError as failure:
-            # The text of these can hold addresses inside the operator's network.
+            # The text of these errors can contain addresses of the operator's network.
             raise self.vendor.unavailable(
-                f"{self.vendor.name} could not be reached, or the connection broke",
+                f"{self.vendor.name} is unreachable, or the connection failed",
                 hint="check the base URL and the network",
                 private={"reason": type(failure).__name__},
             ) from failure
 
-    async def _opened(self) -> httpx2.AsyncClient:
+    async def _http_client(self) -> httpx2.AsyncClient:
         import httpx2
 
-        async with self._opening:
+        timeout_s = self._retry_policy.attempt_timeout_s
+        async with self._client_lock:
             if self._client is None:
                 self._client = httpx2.AsyncClient(
                     headers=_headers(self._key),
-                    timeout=httpx2.Timeout(self._patience.try_s, connect=min(_CONNECT_S, self._patience.try_s)),
+                    timeout=httpx2.Timeout(timeout_s, connect=min(_CONNECT_TIMEOUT_S, timeout_s)),
                     limits=httpx2.Limits(max_connections=2 * self.concurrency),
                     follow_redirects=False,
                     verify=await self._certificates(),
-                    # A proxy for the outside cannot reach a model on this machine.
+                    # A configured proxy cannot reach a model on this machine.
                     trust_env=self.host not in _LOOPBACK,
                 )
         return self._client
@@ -251,13 +254,13 @@ class ProviderClient:
         import httpx2
 
         if self._base_url.startswith("http://"):
-            return False  # nothing is encrypted there, so there is nothing to verify
+            return False  # no TLS, so no certificate to verify
         try:
-            # Reading the machine's certificates takes a tenth of a second or two.
+            # Reading the system's certificates takes 0.1 to 0.2 s.
             return await anyio.to_thread.run_sync(httpx2.create_ssl_context)
         except OSError as failure:
             raise self.vendor.failed(
-                "the certificates for secure connections cannot be read", hint="check SSL_CERT_FILE and SSL_CERT_DIR"
+                "the TLS certificates of this machine cannot be read", hint="check SSL_CERT_FILE and SSL_CERT_DIR"
             ) from failure
 
 

@@ -1,4 +1,4 @@
-"""Chat answers from an endpoint that speaks as OpenAI's does: a conversation in, pieces of text out as they come."""
+"""Chat models behind an OpenAI-compatible HTTP endpoint, with streamed responses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from armarium.providers.interfaces import Message
 
 
 class HostedChat:
-    """A chat model behind HTTP; the vendors' own classes say what is particular to them."""
+    """A chat model behind HTTP. Subclasses define what differs between providers."""
 
     def __init__(self, client: ProviderClient, model: str, *, max_tokens_field: str = "max_tokens") -> None:
         self.model = model
@@ -22,11 +22,11 @@ class HostedChat:
     async def stream(
         self, messages: Sequence[Message], *, max_tokens: int | None = None, temperature: float | None = None
     ) -> AsyncGenerator[str]:
-        """The answer piece by piece; raises when it breaks off."""
+        """The response, piece by piece. Raises when it ends early."""
         body: Json = {
             "model": self.model,
             "messages": [
-                # Half surrogates cannot be sent, and a question may hold anything.
+                # UTF-8 cannot encode unpaired surrogates, and a question may contain them.
                 {"role": message.role, "content": message.content.encode("utf-8", "replace").decode()}
                 for message in messages
             ],
@@ -41,7 +41,7 @@ class HostedChat:
                 choice = _first_choice(event)
                 if choice.get("finish_reason") == "error":
                     raise self._client.vendor.unavailable(
-                        f"{self._client.vendor.name} failed in the middle of its answer"
+                        f"{self._client.vendor.name} failed in the middle of its response"
                     )
                 if text := _text(choice):
                     yield text
@@ -52,7 +52,7 @@ class HostedChat:
 
 
 def _first_choice(event: Json) -> Json:
-    # The last event of some servers only tells the usage, and has no choice.
+    # The last event of some servers only reports the usage and has no choice.
     choices = event.get("choices")
     if isinstance(choices, list) and choices and isinstance(choices[0], dict):
         return cast("Json", choices[0])
@@ -64,7 +64,7 @@ def _is_last(event: Json) -> bool:
 
 
 def _text(choice: Json) -> str:
-    """The text of an event, or of a whole answer from a server that does not stream."""
+    """The text of an event, or of the complete response of a server that does not stream."""
     message = choice.get("delta") or choice.get("message")
     if not isinstance(message, dict):
         return ""
@@ -73,6 +73,6 @@ def _text(choice: Json) -> str:
         return content
     if not isinstance(content, list):
         return ""
-    # Models that think send pieces of several kinds; only what is said belongs to the answer.
+    # Reasoning models send pieces of several types; only those of type "text" belong to the response.
     pieces = [cast("dict[str, Any]", piece) for piece in cast("list[object]", content) if isinstance(piece, dict)]
     return "".join(str(piece.get("text") or "") for piece in pieces if piece.get("type") == "text")

@@ -1,4 +1,4 @@
-"""Tells what kind of document a file is, from its name and its first bytes."""
+"""Classifies files by their name and first bytes."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ DocType = Literal[
     "code", "text", "md", "data", "html", "pdf", "word", "slides", "sheet", "epub", "email",
     "image", "audio", "archive", "binary_ignored",
 ]  # fmt: skip
-"""What a file is, in the words of `documents.doc_type`."""
+"""The values of `documents.doc_type`."""
 
 HEAD_BYTES = 4096
-"""How much of a file `classify` needs to see. More does no harm."""
+"""How many bytes of a file `classify` needs."""
 
 
 @dataclass(frozen=True, slots=True)
-class Format:
-    """What a file is and how it is read."""
+class DocumentFormat:
+    """The type and the format of a file."""
 
     doc_type: DocType
     name: str
@@ -36,7 +36,7 @@ _GRAMMARS = frozenset(
         "kotlin", "scala",
     }
 )  # fmt: skip
-"""The languages whose definitions can be told apart; other code is cut by lines."""
+"""The languages with a grammar; other code is split by lines."""
 
 _CODE_EXTENSIONS = {
     "python": "py pyi pyw pyx pxd", "javascript": "js mjs cjs jsx", "typescript": "ts mts cts", "tsx": "tsx",
@@ -84,7 +84,7 @@ _OTHER_EXTENSIONS: dict[DocType, dict[str, str]] = {
         "mp3": "mp3", "wav": "wav", "ogg": "ogg oga opus", "flac": "flac", "m4a": "m4a", "aac": "aac", "webm": "weba",
     },
     "archive": {"zip": "zip", "tar": "tar", "tar.gz": "tgz", "tar.bz2": "tbz2 tbz", "tar.xz": "txz"},
-    # Programs, models and packages in a container: nothing in them is meant to be read.
+    # Programs, models and packages in a container format, without readable text.
     "binary_ignored": {
         "zip": "jar war ear apk ipa aar whl nupkg vsix xpi npz pt odt ods odp", "gzip": "gz", "bzip2": "bz2",
         "xz": "xz",
@@ -115,13 +115,13 @@ _INTERPRETERS = {
 }  # fmt: skip
 
 
-def _code(name: str) -> Format:
-    return Format("code", name, name if name in _GRAMMARS else None)
+def _code(name: str) -> DocumentFormat:
+    return DocumentFormat("code", name, name if name in _GRAMMARS else None)
 
 
-def _by_key(tables: dict[DocType, dict[str, str]]) -> dict[str, Format]:
+def _by_key(tables: dict[DocType, dict[str, str]]) -> dict[str, DocumentFormat]:
     return {
-        key: _code(name) if doc_type == "code" else Format(doc_type, name)
+        key: _code(name) if doc_type == "code" else DocumentFormat(doc_type, name)
         for doc_type, table in tables.items()
         for name, keys in table.items()
         for key in keys.split()
@@ -133,32 +133,32 @@ _BY_NAME = _by_key(_WELL_KNOWN)
 _BY_INTERPRETER = _by_key({"code": _INTERPRETERS})
 _TAR_ENDINGS = {".tar.gz": "tar.gz", ".tar.bz2": "tar.bz2", ".tar.xz": "tar.xz"}
 
-_TEXT = Format("text", "text")
-_HTML = Format("html", "html")
-_UNREADABLE = Format("binary_ignored", "binary")
+_TEXT = DocumentFormat("text", "text")
+_HTML = DocumentFormat("html", "html")
+_UNREADABLE = DocumentFormat("binary_ignored", "binary")
 
 _ZIP = rb"PK(?:\x03\x04|\x05\x06|\x07\x08)"
-# Every signature that plain text could also begin with is followed by bytes that text cannot hold.
-_SIGNATURES: dict[str, tuple[bytes, Format]] = {
-    "pdf": (rb"%PDF-", Format("pdf", "pdf")),
-    "zip": (_ZIP, Format("archive", "zip")),
-    "gzip": (rb"\x1f\x8b\x08", Format("binary_ignored", "gzip")),
-    "bzip2": (rb"BZh[1-9](?:1AY&SY|\x17rE8P\x90)", Format("binary_ignored", "bzip2")),
-    "xz": (rb"\xfd7zXZ\0", Format("binary_ignored", "xz")),
-    "png": (rb"\x89PNG\r\n", Format("image", "png")),
-    "jpeg": (rb"\xff\xd8\xff", Format("image", "jpeg")),
-    "gif": (rb"GIF8[79]a.{4}[\x80-\xff\0]", Format("image", "gif")),
-    "webp": (rb"RIFF.{4}WEBPVP8", Format("image", "webp")),
-    "tiff": (rb"II[*+]\0|MM\0[*+]", Format("image", "tiff")),
-    "bmp": (rb"BM.{4}\0\0\0\0", Format("image", "bmp")),
-    "avif": (rb"\0\0\0.ftypavi[fs]", Format("image", "avif")),
-    "heic": (rb"\0\0\0.ftyp(?:heic|heix|mif1|msf1)", Format("image", "heic")),
-    "mp3": (rb"ID3[\x02-\x04][\0-\x0f]|\xff[\xfa\xfb\xf2\xf3][\x10-\xef]", Format("audio", "mp3")),
-    "aac": (rb"\xff[\xf0\xf1\xf8\xf9][\x40-\x7f\x80-\xbf]", Format("audio", "aac")),
-    "wav": (rb"RIFF.{4}WAVEfmt ", Format("audio", "wav")),
-    "ogg": (rb"OggS\0", Format("audio", "ogg")),
-    "flac": (rb"fLaC[\0\x80]", Format("audio", "flac")),
-    "m4a": (rb"\0\0\0.ftyp(?:M4A |M4B )", Format("audio", "m4a")),
+# Signatures that plain text could start with include bytes that text cannot contain.
+_SIGNATURES: dict[str, tuple[bytes, DocumentFormat]] = {
+    "pdf": (rb"%PDF-", DocumentFormat("pdf", "pdf")),
+    "zip": (_ZIP, DocumentFormat("archive", "zip")),
+    "gzip": (rb"\x1f\x8b\x08", DocumentFormat("binary_ignored", "gzip")),
+    "bzip2": (rb"BZh[1-9](?:1AY&SY|\x17rE8P\x90)", DocumentFormat("binary_ignored", "bzip2")),
+    "xz": (rb"\xfd7zXZ\0", DocumentFormat("binary_ignored", "xz")),
+    "png": (rb"\x89PNG\r\n", DocumentFormat("image", "png")),
+    "jpeg": (rb"\xff\xd8\xff", DocumentFormat("image", "jpeg")),
+    "gif": (rb"GIF8[79]a.{4}[\x80-\xff\0]", DocumentFormat("image", "gif")),
+    "webp": (rb"RIFF.{4}WEBPVP8", DocumentFormat("image", "webp")),
+    "tiff": (rb"II[*+]\0|MM\0[*+]", DocumentFormat("image", "tiff")),
+    "bmp": (rb"BM.{4}\0\0\0\0", DocumentFormat("image", "bmp")),
+    "avif": (rb"\0\0\0.ftypavi[fs]", DocumentFormat("image", "avif")),
+    "heic": (rb"\0\0\0.ftyp(?:heic|heix|mif1|msf1)", DocumentFormat("image", "heic")),
+    "mp3": (rb"ID3[\x02-\x04][\0-\x0f]|\xff[\xfa\xfb\xf2\xf3][\x10-\xef]", DocumentFormat("audio", "mp3")),
+    "aac": (rb"\xff[\xf0\xf1\xf8\xf9][\x40-\x7f\x80-\xbf]", DocumentFormat("audio", "aac")),
+    "wav": (rb"RIFF.{4}WAVEfmt ", DocumentFormat("audio", "wav")),
+    "ogg": (rb"OggS\0", DocumentFormat("audio", "ogg")),
+    "flac": (rb"fLaC[\0\x80]", DocumentFormat("audio", "flac")),
+    "m4a": (rb"\0\0\0.ftyp(?:M4A |M4B )", DocumentFormat("audio", "m4a")),
     "other": (
         rb"\x7fELF|MZ.{0,60}\0|\xca\xfe\xba\xbe|\xcf\xfa\xed\xfe|\xfe\xed\xfa[\xce\xcf]|\0asm|\0\0\0.ftyp|\x1aE\xdf\xa3"
         rb"|7z\xbc\xaf\x27\x1c|Rar!\x1a\x07|\x28\xb5\x2f\xfd|SQLite format 3\0|\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
@@ -171,10 +171,10 @@ _MAGIC = re.compile(
 )
 _OLE = b"\xd0\xcf\x11\xe0"
 _ZIP_CONTENTS = (
-    (b"mimetypeapplication/epub+zip", Format("epub", "epub")),
-    (b"word/", Format("word", "docx")),
-    (b"ppt/", Format("slides", "pptx")),
-    (b"xl/", Format("sheet", "xlsx")),
+    (b"mimetypeapplication/epub+zip", DocumentFormat("epub", "epub")),
+    (b"word/", DocumentFormat("word", "docx")),
+    (b"ppt/", DocumentFormat("slides", "pptx")),
+    (b"xl/", DocumentFormat("sheet", "xlsx")),
 )
 _ZIP_TYPES = frozenset({"word", "slides", "sheet", "epub"})
 _TEXT_TYPES = frozenset({"code", "text", "md", "data", "html", "email"})
@@ -184,14 +184,14 @@ _PRINTABLE = bytes({*range(0x20, 0x7F), *range(0x80, 0x100), *b"\t\n\v\f\r\b\x1b
 _MAX_CONTROL_SHARE = 0.05
 
 
-def classify(rel_path: str, head: bytes) -> Format:
-    """What the file of that name and beginning is. Where the two contradict each other, the content is right."""
+def classify(rel_path: str, head: bytes) -> DocumentFormat:
+    """The format of a file. If name and content contradict each other, the content decides."""
     named = _by_name(rel_path)
     if magic := _MAGIC.match(head):
         assert magic.lastgroup is not None
         return _by_signature(magic.lastgroup, named, head)
     if head[257:262] == b"ustar" and not (named and named.doc_type in _TEXT_TYPES and b"\0" not in head):
-        return Format("archive", "tar")
+        return DocumentFormat("archive", "tar")
     if named is None or named.doc_type in _TEXT_TYPES:
         return _readable(named, head)
     if named.name != "svg" and _contradicts(named, head):
@@ -199,7 +199,7 @@ def classify(rel_path: str, head: bytes) -> Format:
     return named
 
 
-def _by_name(rel_path: str) -> Format | None:
+def _by_name(rel_path: str) -> DocumentFormat | None:
     name = rel_path[rel_path.rfind("/") + 1 :].lower()
     if (known := _BY_NAME.get(name)) is not None:
         return known
@@ -208,32 +208,34 @@ def _by_name(rel_path: str) -> Format | None:
         return None
     for ending, archive in _TAR_ENDINGS.items():
         if name.endswith(ending):
-            return Format("archive", archive)
+            return DocumentFormat("archive", archive)
     if (known := _BY_EXTENSION.get(extension)) is not None:
         return known
-    # `Dockerfile.dev` and `Makefile.am` are what they are called first; `readme.old` too.
+    # `Dockerfile.dev`, `Makefile.am` and `readme.old` are classified by their stem.
     return _BY_NAME.get(stem.partition(".")[0]) if stem else None
 
 
-def _by_signature(signature: str, named: Format | None, head: bytes) -> Format:
+def _by_signature(signature: str, named: DocumentFormat | None, head: bytes) -> DocumentFormat:
     if signature == "zip":
         return _zip_contents(named, head)
     if signature in {"gzip", "bzip2", "xz"}:
         if named and named.doc_type == "archive" and named.name.startswith("tar."):
             return named
         if signature == "gzip" and _unpacked_head(head)[257:262] == b"ustar":
-            return Format("archive", "tar.gz")
+            return DocumentFormat("archive", "tar.gz")
     if head.startswith(_OLE) and named and named.doc_type in _ZIP_TYPES:
-        return named  # an office document under a password: extraction says so
+        return named  # an encrypted office document: extraction reports it
     return _SIGNATURES[signature][1]
 
 
-def _zip_contents(named: Format | None, head: bytes) -> Format:
+def _zip_contents(named: DocumentFormat | None, head: bytes) -> DocumentFormat:
     seen = next((inside for mark, inside in _ZIP_CONTENTS if mark in head), None)
     if named and (named.doc_type in _ZIP_TYPES or named.name == "zip"):
-        # A plain archive may well hold a folder called word/, so its name is believed; a document's only if it fits.
+        # The content of a document overrides its extension, but a plain archive may contain a folder word/.
         return seen if seen and named.doc_type in _ZIP_TYPES else named
-    return seen if seen and (b"[Content_Types].xml" in head or seen.name == "epub") else Format("archive", "zip")
+    return (
+        seen if seen and (b"[Content_Types].xml" in head or seen.name == "epub") else DocumentFormat("archive", "zip")
+    )
 
 
 def _unpacked_head(head: bytes) -> bytes:
@@ -243,7 +245,7 @@ def _unpacked_head(head: bytes) -> bytes:
         return b""
 
 
-def _readable(named: Format | None, head: bytes) -> Format:
+def _readable(named: DocumentFormat | None, head: bytes) -> DocumentFormat:
     if looks_binary(head):
         return _UNREADABLE
     if named is not None and named.doc_type != "text":
@@ -255,7 +257,7 @@ def _readable(named: Format | None, head: bytes) -> Format:
     return named or _TEXT
 
 
-def _by_shebang(head: bytes) -> Format | None:
+def _by_shebang(head: bytes) -> DocumentFormat | None:
     if not (match := _SHEBANG.match(head)):
         return None
     programs = [word.rpartition(b"/")[2].decode("ascii", "replace").lower() for word in match.groups(b"")]
@@ -263,15 +265,15 @@ def _by_shebang(head: bytes) -> Format | None:
     return _BY_INTERPRETER.get(program.rstrip("0123456789.-"))
 
 
-def _contradicts(named: Format, head: bytes) -> bool:
-    """Whether a file named like an image, a recording or the like is plain text, as pointers to large files are."""
+def _contradicts(named: DocumentFormat, head: bytes) -> bool:
+    """Whether a file with the name of a binary format is plain text, such as a Git LFS pointer."""
     if named.doc_type == "pdf":
-        return bool(_LOOKS_LIKE_HTML.match(head))  # anything else is a broken PDF, and is reported as one
+        return bool(_LOOKS_LIKE_HTML.match(head))  # anything else is reported as a damaged PDF
     return bool(head) and head.isascii() and not looks_binary(head)
 
 
 def looks_binary(head: bytes) -> bool:
-    """Whether these first bytes are not text in any encoding."""
+    """Whether these bytes are not text in any encoding."""
     if b"\0" in head:
         return wide_encoding(head) is None
     return len(head.translate(None, _PRINTABLE)) > len(head) * _MAX_CONTROL_SHARE and wide_encoding(head) is None

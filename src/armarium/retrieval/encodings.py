@@ -1,4 +1,4 @@
-"""Turns the bytes of a file into text: finds out the encoding, makes every line end `\\n`, and never fails."""
+"""Decodes the bytes of a file: detects the encoding, normalises line ends, and never fails."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import codecs
 import re
 
 _SAMPLE_BYTES = 65_536
-"""How much is looked at to guess an encoding: enough to be sure, and a few milliseconds at most."""
+"""The size of the sample for detecting an encoding; takes a few milliseconds at most."""
 
 _BOMS = (
     (codecs.BOM_UTF8, "utf-8"),
-    (codecs.BOM_UTF32_LE, "utf-32-le"),  # before UTF-16, whose mark it starts with
+    (codecs.BOM_UTF32_LE, "utf-32-le"),  # before UTF-16, whose BOM it starts with
     (codecs.BOM_UTF32_BE, "utf-32-be"),
     (codecs.BOM_UTF16_LE, "utf-16-le"),
     (codecs.BOM_UTF16_BE, "utf-16-be"),
@@ -20,21 +20,21 @@ _HIGH_IN_WORD = re.compile(
     rb"(?<=[A-Za-z])[\x80-\xff]{1,3}(?![\x80-\xff])|(?<![\x80-\xff])[\x80-\xff]{1,3}(?=[A-Za-z])"
 )
 _LEAD_BYTES = re.compile(rb"[\x81\x83\x84\x88-\x90\x98-\x9f]")
-"""What begins most characters of Shift JIS, and is rare in the Latin codecs."""
-_SHIFTED_JAPANESE = re.compile(rb"\x1b\$[@B]")
+"""The lead bytes of most Shift JIS characters, which are rare in Latin encodings."""
+_ISO_2022_JP = re.compile(rb"\x1b\$[@B]")
 
 _LATIN = ("cp1252", "cp1250", "iso8859_2")
-"""Codecs that only differ in a few letters, which a detector mixes up; the first that reads well is taken."""
+"""Similar encodings that detectors confuse. The one with the fewest misread characters is used."""
 _LATIN_LIKE = re.compile(
     r"cp125[0247]|iso8859_(1|2|3|4|9|1\d)$|latin|mac_(?!cyrillic|greek)|cp(037|437|85\d|86\d|775)|hp_|ascii"
 )
 _UNMARKED = ["utf_7", "utf_16", "utf_16_le", "utf_16_be", "utf_32", "utf_32_le", "utf_32_be"]
-"""What `wide_encoding` has already ruled out, and short samples are mistaken for."""
+"""Encodings that `wide_encoding` has excluded, and that detectors report for short samples."""
 _SYMBOL_IN_WORD = re.compile(r"(?<=[^\W\d_])[^\w\s'’.\-‐‑·]+(?=[^\W\d_])|\ufffd|[\x80-\x9f]")
 
 
 def decode(data: bytes) -> str:
-    """The text of `data`, with `\\n` as its only line end and without NUL."""
+    """The text of `data`, with `\\n` as the only line end and without NUL."""
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError:
@@ -43,14 +43,14 @@ def decode(data: bytes) -> str:
     else:
         if "\0" in text and (encoding := wide_encoding(data)):
             text = data.decode(encoding, errors="replace")
-        elif b"\x1b" in data and _SHIFTED_JAPANESE.search(data):
+        elif b"\x1b" in data and _ISO_2022_JP.search(data):
             text = data.decode("iso2022_jp_2", errors="replace")
-    return _with_one_line_end(text.removeprefix("\ufeff"))
+    return _normalised_lines(text.removeprefix("\ufeff"))
 
 
 def clean(text: str) -> str:
-    """The text as everything behind extraction expects it: `\\n` ends lines, no NUL, no half surrogates."""
-    text = _with_one_line_end(text)
+    """The text with `\\n` as the only line end, without NUL and without unpaired surrogates."""
+    text = _normalised_lines(text)
     if not text.isascii():
         try:
             text.encode("utf-8")
@@ -59,15 +59,15 @@ def clean(text: str) -> str:
     return text
 
 
-def _with_one_line_end(text: str) -> str:
-    # Each test runs at memory speed and nearly always spares a copy.
+def _normalised_lines(text: str) -> str:
+    # Each check is fast and usually avoids a copy.
     if "\r" in text:
         text = text.replace("\r\n", "\n").replace("\r", "\n")
     return text.replace("\0", "\ufffd") if "\0" in text else text
 
 
 def wide_encoding(head: bytes) -> str | None:
-    """The encoding of text in two or four bytes a character, by its mark or by where its zero bytes stand."""
+    """The encoding of UTF-16 or UTF-32 text, detected by its BOM or by the positions of zero bytes."""
     for bom, encoding in _BOMS:
         if head.startswith(bom):
             return encoding
@@ -93,7 +93,7 @@ def _share_of_zeros(data: bytes) -> float:
 
 
 def _guess(data: bytes) -> str:
-    """The encoding of bytes that are not UTF-8 throughout."""
+    """The encoding of bytes that are not valid UTF-8."""
     sample = _sample(data)
     if _nearly_utf8(sample):
         return "utf-8"
@@ -112,9 +112,9 @@ def _latin(sample: bytes) -> str:
 
 
 def _is_latin(sample: bytes) -> bool:
-    """Whether bytes above ASCII are single letters of words, as in Latin script only.
+    """Whether bytes above ASCII are single letters inside words, as in Latin scripts.
 
-    A detector needs more than the three umlauts of a short text, and takes them for Arabic.
+    Detectors need longer texts: they take a few umlauts for Arabic.
     """
     runs = _HIGH_RUN.findall(sample)
     high = sum(map(len, runs))
@@ -125,7 +125,7 @@ def _is_latin(sample: bytes) -> bool:
 
 
 def _sample(data: bytes) -> bytes:
-    """The part that tells encodings apart: whole lines from where bytes stop being ASCII."""
+    """The most informative part: complete lines around the first byte that is not ASCII."""
     first = _HIGH_RUN.search(data)
     start = max(0, first.start() - 1024) if first else 0
     start = data.rfind(b"\n", start - 1024, start) + 1 if start else 0
@@ -133,7 +133,7 @@ def _sample(data: bytes) -> bytes:
 
 
 def _nearly_utf8(sample: bytes) -> bool:
-    """Whether a few broken bytes stand in what is UTF-8 otherwise; other encodings hardly ever form its sequences."""
+    """Whether the bytes are UTF-8 with a few errors; other encodings rarely form valid UTF-8 sequences."""
     text = sample.decode("utf-8", errors="replace")
     broken = text.count("\ufffd")
     sequences = sum(1 for char in text if char > "\x7f") - broken
@@ -141,5 +141,5 @@ def _nearly_utf8(sample: bytes) -> bool:
 
 
 def _misread(text: str) -> int:
-    """How often a symbol stands inside a word: what text looks like in a codec that is not its own."""
+    """The number of symbols inside words, which indicate a wrong encoding."""
     return len(_SYMBOL_IN_WORD.findall(text))

@@ -37,7 +37,7 @@ from emulators import (
     Silent,
     Truncated,
 )
-from emulators.meaning import INVENTED_CITATION, citations
+from emulators.model_output import INVENTED_CITATION, citations
 from support.client import ToolClient, connected
 from support.corpus import CorpusProcess
 

@@ -1,1 +1,1 @@
-"""Text into passages that can be found and cited, cut where its structure allows."""
+"""Splits text into chunks at the boundaries of its structure."""

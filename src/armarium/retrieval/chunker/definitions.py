@@ -1,4 +1,4 @@
-"""Finds where code may be cut: at its definitions, and inside of those that are too long, at members and statements."""
+"""Splits code at its definitions, and definitions that are too long at members and statements."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from operator import methodcaller, sub
 from typing import TYPE_CHECKING
 
 from armarium.retrieval.chunker.grammars import GRAMMARS, Grammar, parser_for, title, unwrapped
-from armarium.retrieval.chunker.segments import Fits, Path, Piece
+from armarium.retrieval.chunker.segments import Fits, Path, Segment
 
 if TYPE_CHECKING:
     from tree_sitter import Node, Parser
@@ -21,55 +21,55 @@ _LINE_BREAK = re.compile(b"\n")
 _MAX_PARSED_CHARS = 2_000_000
 _MAX_LINE_CHARS = 20_000
 _MAX_PATH = 8
-# Repairing what is not code takes a parser quadratic time, and it cannot be interrupted. What is long is first tried in
-# samples, so that a file that only claims to be code does not hold up the others; what is very long is parsed in parts.
-# A small sample only says where to try a large one. A sample's time is compared with the time that simple code of the
-# same length takes on this machine. Real code takes up to 15 times as long, and what would take minutes as a whole
-# takes 200 times as long or longer. The limit lies so far from both that every machine cuts a file the same way.
+# On text that is not code, error recovery takes the parser quadratic time, and it cannot be interrupted. Therefore long
+# files are first parsed in samples, and very long files in parts. A slow small sample selects the place for a large
+# one. The time of a sample is compared with the time that simple code of the same length takes on this machine: real
+# code takes up to 15 times as long, and files that would take minutes take 200 times as long or longer. The limit is so
+# far from both that every machine splits a file in the same way.
 _PART_CHARS = 128_000
 _SAMPLE_EVERY_CHARS = 32_000
 _SAMPLE_CHARS = 2_000
 _LARGE_SAMPLE_CHARS = 16_000
 _UNSAMPLED_CHARS = 8_000
 _SIMPLE_CODE = ("def area(width, height):\n    return width * height\n\n\n" * 320)[:_LARGE_SAMPLE_CHARS]
-_SUSPECT_TIMES = 25
-_MAX_TIMES = 60
+_SUSPECT_SLOWDOWN = 25
+_MAX_SLOWDOWN = 60
 _MAX_PART_S = 5.0
 
 
 @dataclass(slots=True)
 class _Level:
-    """A node on the way from the top to where the search is."""
+    """A node on the path from the root to the current node."""
 
     children: Iterator[Node]
     path: Path
     comments: tuple[int, int] | None = None
-    """The first and last line of comments and attributes that wait for what they belong to."""
+    """The first and last line of pending comments and attributes, which belong to the next node."""
 
 
 class _Rows:
-    """Tells the lines of nodes by their bytes: `start_point` and `end_point` crash in tree-sitter 0.26.0, which counts
-    the references to them wrongly."""
+    """Maps byte offsets of nodes to lines. Replaces `start_point` and `end_point`, which crash in tree-sitter 0.26.0
+    because of a reference-counting bug."""
 
     def __init__(self, source: bytes, first: int) -> None:
         self.first = first
-        # The end of the text is no line of its own, though nodes without any text may stand there.
+        # The end of the text does not start a line, although empty nodes may be there.
         self._starts: list[int] = [0, *map(methodcaller("end"), _LINE_BREAK.finditer(source, 0, len(source) - 1))]
 
     def of(self, node: Node) -> tuple[int, int]:
-        """The first and the last line; a line break at its end does not make it longer."""
+        """The first and the last line, without a trailing line break."""
         start, end = node.start_byte, node.end_byte
         row = bisect_right(self._starts, start) - 1
         return self.first + row, self.first + bisect_right(self._starts, max(start, end - 1), row) - 1
 
 
 class _Cuts:
-    """Collects the lines on which pieces begin."""
+    """Collects the lines at which segments start."""
 
     def __init__(self) -> None:
         self.found: list[tuple[int, Path, bool]] = []
         self.covered = -1
-        """The last line that is known to hold a part of an earlier piece: no piece begins on it."""
+        """The last line of an earlier segment: no segment starts at or before it."""
 
     def add(self, row: int, path: Path, is_definition: bool) -> None:
         if row > self.covered:
@@ -79,17 +79,17 @@ class _Cuts:
         self.covered = max(self.covered, row)
 
 
-def definitions(text: str, line_starts: Sequence[int], language: str | None, fits: Fits) -> list[Piece] | None:
-    """The pieces of a source file, in order and without gaps. None: there is no grammar, or the text is not code that
-    a person wrote, so its structure says nothing."""
+def definitions(text: str, line_starts: Sequence[int], language: str | None, fits: Fits) -> list[Segment] | None:
+    """The segments of a source file, in order and without gaps. None: there is no grammar, or the text is generated or
+    not code, so that its structure is meaningless."""
     grammar = GRAMMARS.get(language or "")
     if grammar is None or language is None or len(text) > _MAX_PARSED_CHARS or _has_long_line(text, line_starts):
         return None
     parser = parser_for(language)
-    pieces: list[Piece] = []
+    segments: list[Segment] = []
     for first_row, past_row in _parts(text, line_starts):
         start, end = line_starts[first_row], _start_of(line_starts, past_row, len(text))
-        if not _parses_well(parser, text, start, end):
+        if not _parses_fast(parser, text, start, end):
             return None
         began = time.thread_time()
         source = text[start:end].encode(errors="replace")
@@ -97,13 +97,13 @@ def definitions(text: str, line_starts: Sequence[int], language: str | None, fit
         cuts = _cuts(root, grammar, _Rows(source, first_row), line_starts, len(text), fits)
         edges = [line_starts[row] for row, _, _ in cuts] + [end]
         edges[0] = start
-        pieces.extend(
-            Piece(edges[index], edges[index + 1], path, is_definition)
+        segments.extend(
+            Segment(edges[index], edges[index + 1], path, is_definition)
             for index, (_, path, is_definition) in enumerate(cuts)
         )
         if time.thread_time() - began > _MAX_PART_S:
             return None
-    return pieces
+    return segments
 
 
 def _has_long_line(text: str, line_starts: Sequence[int]) -> bool:
@@ -113,41 +113,41 @@ def _has_long_line(text: str, line_starts: Sequence[int]) -> bool:
 
 
 def _parts(text: str, line_starts: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Ranges of lines to parse on their own: all, or in a very long file parts that end before an unindented line."""
+    """The line ranges to parse separately. Parts of a very long file end before an unindented line."""
     first = 0
     while _start_of(line_starts, first, len(text)) + _PART_CHARS < len(text):
         past, size = first, 0
-        last_good = 0
+        boundary = 0
         while size < _PART_CHARS:
             past += 1
             size = _start_of(line_starts, past, len(text)) - line_starts[first]
             at = _start_of(line_starts, past, len(text))
             if text[at - 2 : at] == "\n\n" and not text[at : at + 1].isspace():
-                last_good = past
-        past = last_good or past
+                boundary = past
+        past = boundary or past
         yield first, past
         first = past
     if first < len(line_starts):
         yield first, len(line_starts)
 
 
-def _parses_well(parser: Parser, text: str, start: int, end: int) -> bool:
+def _parses_fast(parser: Parser, text: str, start: int, end: int) -> bool:
     if end - start <= _UNSAMPLED_CHARS:
         return True
     suspects = [
         at
         for at in range(start + _SAMPLE_CHARS, end, _SAMPLE_EVERY_CHARS)
-        if _times_as_slow(parser, text[at : at + _SAMPLE_CHARS]) > _SUSPECT_TIMES
+        if _slowdown(parser, text[at : at + _SAMPLE_CHARS]) > _SUSPECT_SLOWDOWN
     ]
     if end - start > 2 * _SAMPLE_EVERY_CHARS:
         suspects.append(start)
     large = (text[at : min(end, at + _LARGE_SAMPLE_CHARS)] for at in suspects)
-    # Once may have been slow because the machine was.
-    return not any(all(_times_as_slow(parser, sample) > _MAX_TIMES for _ in range(2)) for sample in large)
+    # Twice, because the machine may have been busy.
+    return not any(all(_slowdown(parser, sample) > _MAX_SLOWDOWN for _ in range(2)) for sample in large)
 
 
-def _times_as_slow(parser: Parser, sample: str) -> float:
-    """How many times as long as simple code of the same length this takes."""
+def _slowdown(parser: Parser, sample: str) -> float:
+    """The parse time relative to simple code of the same length."""
     return _parse_s(parser, sample) / (_simple_s_per_char() * max(1, len(sample)))
 
 
@@ -196,7 +196,7 @@ def _cuts(
             name = title(grammar, inner, constants_too=not path and node_row < last_row)
             if name is not None and len(path) < _MAX_PATH:
                 path = (*path, name)
-        # What begins on a line of the piece before it can only become a part of that one.
+        # A node that starts on a line of the previous segment becomes a part of it.
         begin = row if row > cuts.covered else cuts.found[-1][0]
         if row == last_row or fits(line_starts[begin], _start_of(line_starts, last_row + 1, size)):
             cuts.add(row, path, name is not None)
@@ -206,7 +206,7 @@ def _cuts(
         below = _Level(iter(parts), path)
         inner_row, _ = rows.of(inner)
         if name is None and parts and rows.of(parts[0])[0] == inner_row:
-            # The first part is where the piece begins, so what was said above it belongs to that part.
+            # The first part starts the segment, so the comments above belong to it.
             below.comments = (row, inner_row - 1) if row < inner_row else None
         else:
             cuts.add(row, path, is_definition=False)
@@ -218,7 +218,7 @@ def _cuts(
 
 
 def _hold(level: _Level, cuts: _Cuts, row: int, last_row: int) -> None:
-    """Keep a comment until it is known what follows it; one behind code on the same line stays with that."""
+    """Hold a comment until the next node is known. A comment behind code on the same line belongs to that code."""
     if row <= cuts.covered:
         cuts.cover(last_row)
     elif level.comments and row <= level.comments[1] + 1:
@@ -229,7 +229,7 @@ def _hold(level: _Level, cuts: _Cuts, row: int, last_row: int) -> None:
 
 
 def _release(level: _Level, cuts: _Cuts) -> None:
-    """Let waiting comments stand for themselves."""
+    """Add pending comments as a segment of their own."""
     if level.comments:
         cuts.add(level.comments[0], level.path, is_definition=False)
         cuts.cover(level.comments[1])

@@ -1,4 +1,4 @@
-"""Knows the tree-sitter grammars: which node of a language is a definition, and what it is called."""
+"""The tree-sitter grammars: which nodes of a language are definitions, and their names."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ _MAX_WRAPPERS = 4
 
 @dataclass(frozen=True, slots=True)
 class Grammar:
-    """What chunking has to know about a language."""
+    """The node types of a language that the chunker uses."""
 
     module: str
     definitions: Mapping[str, str]
-    """Node types that define something, and the word a reader of the language expects before the name."""
+    """Node types of definitions, with the keyword of the language for each."""
     constants: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Node types that define something when they stand at the top and take more than a line."""
+    """Node types that are definitions at the top level if they span several lines."""
     wrappers: frozenset[str] = frozenset()
-    """Node types around a definition, such as its decorators or its export."""
+    """Node types that wrap a definition, such as decorators or exports."""
     attached: frozenset[str] = frozenset()
-    """Node types besides comments that belong to the definition that follows them."""
+    """Node types, besides comments, that belong to the following definition."""
     function: str = "language"
     named: frozenset[str] = field(init=False)
     """All node types that may have a name."""
@@ -168,7 +168,7 @@ _parsers = threading.local()
 
 
 def parser_for(name: str) -> Parser:
-    """This thread's parser of a language in `GRAMMARS`: parsers cannot be shared between threads."""
+    """The parser of a language in `GRAMMARS` for this thread: parsers are not thread-safe."""
     parser: Parser | None = getattr(_parsers, name, None)
     if parser is None:
         from tree_sitter import Parser
@@ -188,7 +188,7 @@ def _language(name: str) -> Language:
 
 
 def unwrapped(grammar: Grammar, node: Node) -> Node:
-    """The definition inside of decorators, exports and the like; the node itself where there is none."""
+    """The definition inside decorators, exports and the like, or the node itself."""
     inner = node
     for _ in range(_MAX_WRAPPERS):
         if inner.type not in grammar.wrappers:
@@ -201,7 +201,7 @@ def unwrapped(grammar: Grammar, node: Node) -> Node:
 
 
 def title(grammar: Grammar, node: Node, *, constants_too: bool) -> str | None:
-    """What a definition is called, like `class UserStore`; None for everything that is not a definition."""
+    """The title of a definition, such as `class UserStore`; None for other nodes."""
     kind = node.type
     word = grammar.definitions.get(kind)
     if word is None:
@@ -209,7 +209,7 @@ def title(grammar: Grammar, node: Node, *, constants_too: bool) -> str | None:
         if word is None:
             return None
     if word == "class" and any(child.type == "interface" for child in node.children[:4]):
-        # Kotlin's grammar has one node type for both.
+        # Kotlin's grammar has one node type for classes and interfaces.
         word = "interface"
     name = _name(node)
     if not name:
@@ -228,7 +228,7 @@ def _name(node: Node) -> str:
     if named is None and node.child_by_field_name("declarator"):
         named = _declared(node)
     if named is None:
-        # `type X struct`, `const x = …`: the name is a level further down.
+        # `type X struct`, `const x = …`: the name is one level deeper.
         parts = [child.child_by_field_name("name") or _identifier(child) for child in node.named_children]
         named = next((part for part in parts if part), None) or _identifier(node)
     receiver = node.child_by_field_name("receiver")

@@ -1,14 +1,14 @@
-"""Finds the sections of Markdown: where its headings are, and the path of headings above each."""
+"""Splits Markdown into sections with the path of headings above each."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 
-from armarium.retrieval.chunker.segments import Path, Piece
+from armarium.retrieval.chunker.segments import Path, Segment
 
 Outline = list[tuple[int, str]]
-"""The headings in force, outermost first: level and title."""
+"""The current headings, outermost first: level and title."""
 
 _MARKED_LINE = (
     r" {0,3}(?:"
@@ -18,7 +18,7 @@ _MARKED_LINE = (
     r")"
 )
 _FIRST_MARK = re.compile(_MARKED_LINE)
-# Begins with a literal, so that the regular expression engine jumps from line to line.
+# Starts with a literal, so that the regular expression engine skips from line to line.
 _LATER_MARK = re.compile(r"\n" + _MARKED_LINE)
 _FRONT_MATTER = re.compile(r"---[ \t]*\n(?=[\w\"'-][^\n]*:)(?:[^\n]*\n)*?(?:---|\.\.\.)[ \t]*(?=\n|\Z)")
 _MAX_FRONT_MATTER_CHARS = 20_000
@@ -29,10 +29,10 @@ _EMPHASIS = re.compile(r"[*`]+|\{#[^}]*\}$")
 _MAX_TITLE_CHARS = 120
 
 
-def sections(text: str, start: int, end: int, outline: Outline) -> list[Piece]:
-    """The sections of text[start:end], in order and without gaps. `outline` goes in and out as the headings in force,
-    so that what continues on the next page still stands under them."""
-    found: list[Piece] = []
+def sections(text: str, start: int, end: int, outline: Outline) -> list[Segment]:
+    """The sections of text[start:end], in order and without gaps. Updates `outline`, so that a section that continues
+    on the next page keeps its headings."""
+    found: list[Segment] = []
     opened = start
     fence = ""
     front_matter = _FRONT_MATTER.match(text, start, min(end, start + _MAX_FRONT_MATTER_CHARS)) if start == 0 else None
@@ -51,14 +51,14 @@ def sections(text: str, start: int, end: int, outline: Outline) -> list[Piece]:
             continue
         at, level, title = heading
         if at > opened:
-            found.append(Piece(opened, at, _path(outline)))
+            found.append(Segment(opened, at, _path(outline)))
         opened = max(at, opened)
         while outline and outline[-1][0] >= level:
             outline.pop()
         if title:
             outline.append((level, title))
     if end > opened:
-        found.append(Piece(opened, end, _path(outline)))
+        found.append(Segment(opened, end, _path(outline)))
     return found
 
 

@@ -1,4 +1,4 @@
-"""Puts small neighbouring pieces of a document together, as far as they belong under the same heading or definition."""
+"""Merges small neighbouring segments of a document under the same heading or definition."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 Path = tuple[str, ...]
-"""The headings or definitions something stands under, outermost first."""
+"""The headings or definitions around a segment, outermost first."""
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
-    """A part of a document that its own structure sets apart."""
+class Segment:
+    """A structural part of a document, such as a section or a definition."""
 
     start: int
     end: int
@@ -21,7 +21,7 @@ class Piece:
 
 @dataclass(slots=True)
 class _Group:
-    """Pieces put together. `place` is where the first one stood, `path` what all of them stand under."""
+    """Merged segments. `place` is the path of the first one, `path` the context of all."""
 
     start: int
     end: int
@@ -31,76 +31,79 @@ class _Group:
 
 
 Fits = Callable[[int, int], bool]
-"""Whether text[start:end] is small enough for one passage."""
+"""Whether text[start:end] is small enough for one chunk."""
 
 
-def gathered(pieces: Iterable[Piece], least: int, room_for_definitions: int, fits: Fits) -> list[Piece]:
-    """The pieces, in order, with neighbours joined that are too small to stand alone or are parts of one thing.
+def merge_segments(segments: Iterable[Segment], min_size: int, max_definitions_size: int, fits: Fits) -> list[Segment]:
+    """The segments in order, with small and related neighbours merged.
 
-    Smaller than `least` joins what follows, or else what went before. Definitions join while they are together no
-    longer than `room_for_definitions`; other code of the same place, such as statements of one function, as long as
-    it fits.
+    A segment smaller than `min_size` is merged with the next one, or else with the previous one. Definitions are merged
+    up to `max_definitions_size`; other code with the same path, such as the statements of a function, while it fits.
     """
     done: list[_Group] = []
     group: _Group | None = None
 
     def close(closing: _Group) -> None:
         last = done[-1] if done else None
-        small = closing.end - closing.start < least
+        small = closing.end - closing.start < min_size
         if small and last and _related(last.place, closing.place) and fits(last.start, closing.end):
-            _join(last, closing, least)
+            _join(last, closing, min_size)
         else:
             done.append(closing)
 
-    for piece in pieces:
-        if group and _joins(group, piece, least, room_for_definitions) and _has_room(group, piece, least, fits):
-            _join(group, piece, least)
+    for segment in segments:
+        if (
+            group
+            and _joins(group, segment, min_size, max_definitions_size)
+            and _has_room(group, segment, min_size, fits)
+        ):
+            _join(group, segment, min_size)
             continue
         if group:
             close(group)
-        group = _Group(piece.start, piece.end, piece.path, piece.path, piece.is_definition)
+        group = _Group(segment.start, segment.end, segment.path, segment.path, segment.is_definition)
     if group:
         close(group)
-    return [Piece(each.start, each.end, each.path, each.is_definition) for each in done]
+    return [Segment(each.start, each.end, each.path, each.is_definition) for each in done]
 
 
-def _joins(group: _Group, piece: Piece, least: int, room_for_definitions: int) -> bool:
-    if not _related(group.place, piece.path):
+def _joins(group: _Group, segment: Segment, min_size: int, max_definitions_size: int) -> bool:
+    if not _related(group.place, segment.path):
         return False
-    if group.end - group.start < least:
+    if group.end - group.start < min_size:
         return True
-    if group.is_definition != piece.is_definition:
+    if group.is_definition != segment.is_definition:
         return False
     if group.is_definition:
-        return piece.end - group.start <= room_for_definitions
-    return room_for_definitions > 0 and group.path == piece.path
+        return segment.end - group.start <= max_definitions_size
+    return max_definitions_size > 0 and group.path == segment.path
 
 
-def _has_room(group: _Group, piece: Piece, least: int, fits: Fits) -> bool:
-    if fits(group.start, piece.end):
+def _has_room(group: _Group, segment: Segment, min_size: int, fits: Fits) -> bool:
+    if fits(group.start, segment.end):
         return True
-    # What has to be cut anyway can as well begin a little earlier.
-    return group.end - group.start < least and not fits(piece.start, piece.end)
+    # A segment that must be split anyway can start a little earlier.
+    return group.end - group.start < min_size and not fits(segment.start, segment.end)
 
 
 def _related(first: Path, second: Path) -> bool:
-    """Siblings, or one right under the other."""
+    """Whether the paths are siblings, or one is the parent of the other."""
     if len(first) == len(second):
         return first[:-1] == second[:-1]
     return second[: len(first)] == first or second == first[:-1]
 
 
-def _join(group: _Group, added: Piece | _Group, least: int) -> None:
+def _join(group: _Group, added: Segment | _Group, min_size: int) -> None:
     shared = 0
     for ours, theirs in zip(group.path, added.path, strict=False):
         if ours != theirs:
             break
         shared += 1
     path = group.path[:shared]
-    # A heading without a text, or an import above a class, does not hide what the rest is about.
-    if path == group.path and group.end - group.start < least:
+    # A small part, such as an import above a class, does not change the path.
+    if path == group.path and group.end - group.start < min_size:
         path = added.path
-    elif path == added.path and added.end - added.start < least:
+    elif path == added.path and added.end - added.start < min_size:
         path = group.path
     group.path = path
     group.end = added.end

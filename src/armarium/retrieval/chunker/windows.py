@@ -1,4 +1,4 @@
-"""Cuts a stretch of text that is too long for one passage, at the best place each window offers."""
+"""Splits text that is too long for one chunk into windows, at the best boundary of each."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 
-from armarium.retrieval.chunker.limits import ChunkLimits
+from armarium.retrieval.chunks import ChunkLimits
 
-Stretch = tuple[int, int]
-"""Where in the text something begins, and where it has ended."""
+TextRange = tuple[int, int]
+"""Start and end offsets in the text."""
 Boundary = Callable[[str, int, int, ChunkLimits], tuple[int, bool]]
-"""Where to cut text[start:latest], and whether that cut goes through something that belongs together."""
+"""Where to split text[start:latest], and whether the split is inside a unit such as a paragraph."""
 
 _BLANK_LINES = re.compile(r"\s*\n")
-# The greedy `.*` makes each of these find the last place in the window.
+# The greedy `.*` finds the last match in the window.
 _LAST_SPACED_BLANK_LINE = re.compile(r"(?s:.*)\n[ \t]+\n")
 _LINE_OF_ITS_OWN = re.compile(r"(?<=[.!?…。！？])\n|\n(?=[ \t]*(?:[-*+|]|\d{1,9}[.)]))")
 _LAST_LINE_OF_ITS_OWN = re.compile(f"(?s:.*)(?:{_LINE_OF_ITS_OWN.pattern})")
@@ -23,7 +23,7 @@ _LAST_SPACE = re.compile(r"(?s:.*)\s")
 _LAST_UNINDENTED_BLOCK = re.compile(r"(?s:.*)\n[ \t]*\n(?=[^\s)\]}])")
 _SENTENCE = re.compile(r"[.!?…][\"'”’)\]]*\s+|[。！？]")
 _SPACE = re.compile(r"\s")
-# What draws on the character before it: combining marks, joiners, variation selectors, skin tones.
+# Characters that modify the previous one: combining marks, joiners, variation selectors, skin tones.
 _JOINED = re.compile(
     r"[\u0300-\u036f\u0483-\u0489\u0591-\u05bd\u064b-\u065f\u0900-\u0903\u093a-\u094f"
     r"\u0e31\u0e34-\u0e3a\u1ab0-\u1aff\u200d\u20d0-\u20ff\u3099\u309a\ufe00-\ufe0f\ufe20-\ufe2f"
@@ -33,17 +33,17 @@ _MAX_JOINED = 16
 
 
 def after_blank_lines(text: str, start: int, end: int) -> int:
-    """Where the first line with anything on it begins; its indentation stays."""
+    """The start of the first line that is not blank, before its indentation."""
     blank = _BLANK_LINES.match(text, start, end)
     return blank.end() if blank else start
 
 
-def windows(text: str, start: int, end: int, limits: ChunkLimits, boundary: Boundary) -> Iterator[Stretch]:
-    """Consecutive stretches of at most `max_chars` that together cover text[start:end]."""
+def windows(text: str, start: int, end: int, limits: ChunkLimits, boundary: Boundary) -> Iterator[TextRange]:
+    """Consecutive ranges of at most `max_chars` that together cover text[start:end]."""
     start = after_blank_lines(text, start, end)
     while end - start > limits.max_chars:
-        # The last window leaves enough for the rest not to be tiny.
-        latest = min(start + limits.max_chars, end - limits.least)
+        # Leaves at least `min_size` for the last window.
+        latest = min(start + limits.max_chars, end - limits.min_size)
         cut, broken = boundary(text, start, latest, limits)
         yield start, cut
         start = _resumed(text, start, cut, limits.overlap_chars) if broken else after_blank_lines(text, cut, end)
@@ -52,8 +52,8 @@ def windows(text: str, start: int, end: int, limits: ChunkLimits, boundary: Boun
 
 
 def prose_boundary(text: str, start: int, latest: int, limits: ChunkLimits) -> tuple[int, bool]:
-    """Between paragraphs; through a paragraph at a list item, table row, line or sentence, else between words."""
-    earliest = start + limits.least
+    """Between paragraphs; inside a paragraph at a list item, table row, line or sentence, else between words."""
+    earliest = start + limits.min_size
     cut = text.rfind("\n\n", earliest, latest)
     if cut >= 0:
         return cut + 1, False
@@ -72,7 +72,7 @@ def prose_boundary(text: str, start: int, latest: int, limits: ChunkLimits) -> t
 
 
 def row_boundary(text: str, start: int, latest: int, limits: ChunkLimits) -> tuple[int, bool]:
-    """After the last whole line; a line that alone is too long is cut between words."""
+    """After the last complete line. A line that is too long is split between words."""
     if text[latest : latest + 1] == "\n":
         return latest, False
     line = text.rfind("\n", start, latest)
@@ -81,8 +81,10 @@ def row_boundary(text: str, start: int, latest: int, limits: ChunkLimits) -> tup
     return _between_words(text, (start + latest) // 2, latest), True
 
 
-def line_windows(text: str, start: int, end: int, limits: ChunkLimits, line_starts: Sequence[int]) -> Iterator[Stretch]:
-    """Windows over code whose structure is not known: whole lines, cut before unindented blocks or at blank lines."""
+def line_windows(
+    text: str, start: int, end: int, limits: ChunkLimits, line_starts: Sequence[int]
+) -> Iterator[TextRange]:
+    """Windows over code of unknown structure: complete lines, split before unindented blocks or at blank lines."""
     while True:
         start = after_blank_lines(text, start, end)
         past_lines = bisect_right(line_starts, start) - 1 + limits.code_max_lines
@@ -124,11 +126,11 @@ def _between_words(text: str, earliest: int, latest: int) -> int:
 
 
 def _resumed(text: str, start: int, cut: int, overlap: int) -> int:
-    """Where the window after `cut` begins: before it, at a line, sentence or word, but never less than half way on."""
+    """The start of the window after `cut`, with overlap: at a line, sentence or word, in the second half of the last."""
     earliest = max(cut - overlap, (start + cut + 1) // 2)
     if earliest >= cut - 1:
         return cut
-    # With the character after the break in sight, which tells a list item from any other line.
+    # Includes the character after the line break, which identifies list items.
     own_line = _LINE_OF_ITS_OWN.search(text, earliest, cut)
     if own_line and own_line.end() < cut:
         return own_line.end()

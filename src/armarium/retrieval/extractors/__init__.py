@@ -1,1 +1,1 @@
-"""Text out of files, one module for each kind of format."""
+"""Extracts text from files, one module per format."""

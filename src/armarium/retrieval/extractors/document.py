@@ -1,18 +1,18 @@
-"""The one door to extraction: takes a document of any known format and returns its text, or `ExtractFailed`."""
+"""Extracts the text of a document of any supported format."""
 
 from __future__ import annotations
 
-from armarium.retrieval.chunks import Extracted
-from armarium.retrieval.document_types import Format
-from armarium.retrieval.extractors.errors import ExtractFailed
-from armarium.retrieval.extractors.limits import DEFAULT_LIMITS, Limits
+from armarium.retrieval.chunks import ExtractedText, Structure
+from armarium.retrieval.document_types import DocumentFormat
+from armarium.retrieval.encodings import decode
+from armarium.retrieval.errors import ExtractFailed
+from armarium.retrieval.extractors.limits import DEFAULT_LIMITS, ExtractLimits
 
-EXTRACTABLE = frozenset({"code", "text", "md", "data", "html", "pdf", "word", "slides", "sheet", "epub", "email"})
-"""The document types that have text of their own."""
+_ROW_FORMATS = frozenset({"csv", "tsv", "jsonl"})
 
 
-def extract(form: Format, data: bytes, *, limits: Limits = DEFAULT_LIMITS) -> Extracted:
-    """The text of a document. Whatever is wrong with it, only `ExtractFailed` is raised."""
+def extract_document(form: DocumentFormat, data: bytes, *, limits: ExtractLimits = DEFAULT_LIMITS) -> ExtractedText:
+    """The text of a document. Raises `ExtractFailed`, and nothing else, when it cannot be extracted."""
     try:
         return _extract(form, data, limits)
     except ExtractFailed:
@@ -22,17 +22,15 @@ def extract(form: Format, data: bytes, *, limits: Limits = DEFAULT_LIMITS) -> Ex
         raise ExtractFailed(f"the {form.name} document cannot be read", private={"cause": kind}) from error
 
 
-def _extract(form: Format, data: bytes, limits: Limits) -> Extracted:
-    # Each reader is imported when its first document comes: a corpus of notes never loads the one for PDF.
+def _extract(form: DocumentFormat, data: bytes, limits: ExtractLimits) -> ExtractedText:
+    # Extractors are imported on first use: a corpus of notes never loads the one for PDF.
     match form.doc_type, form.name:
         case "data", "ipynb":
             from armarium.retrieval.extractors.notebook import extract_notebook
 
             return extract_notebook(data)
         case (("code" | "text" | "md" | "data"), _):
-            from armarium.retrieval.extractors.plain import extract_plain
-
-            return extract_plain(form, data)
+            return ExtractedText(decode(data), structure=_structure(form), language=form.language, is_file=True)
         case "html", _:
             from armarium.retrieval.extractors.html import extract_html
 
@@ -66,4 +64,12 @@ def _extract(form: Format, data: bytes, limits: Limits) -> Extracted:
 
             return extract_message(data)
         case _:
-            raise ExtractFailed(f"there is no text to take from a file of type {form.doc_type}")
+            raise ExtractFailed(f"a file of type {form.doc_type} contains no text")
+
+
+def _structure(form: DocumentFormat) -> Structure:
+    if form.doc_type == "code":
+        return "code"
+    if form.doc_type == "md":
+        return "markdown"
+    return "rows" if form.name in _ROW_FORMATS else "plain"

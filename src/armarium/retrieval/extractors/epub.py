@@ -1,4 +1,4 @@
-"""Extracts EPUB books as Markdown, in the order they are read."""
+"""Extracts EPUB books as Markdown, in reading order."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import posixpath
 from urllib.parse import unquote
 from xml.etree.ElementTree import Element
 
-from armarium.retrieval.chunks import Extracted
+from armarium.retrieval.chunks import ExtractedText
 from armarium.retrieval.encodings import clean, decode
-from armarium.retrieval.extractors.errors import ExtractFailed
+from armarium.retrieval.errors import ExtractFailed
 from armarium.retrieval.extractors.html import render
-from armarium.retrieval.extractors.limits import Limits
+from armarium.retrieval.extractors.limits import ExtractLimits
 from armarium.retrieval.extractors.package import Package
 
 _CONTAINER = "META-INF/container.xml"
@@ -18,19 +18,19 @@ _ENCRYPTION = "META-INF/encryption.xml"
 _PAGE_TYPES = frozenset({"application/xhtml+xml", "text/html"})
 
 
-def extract_epub(data: bytes, limits: Limits) -> Extracted:
-    """The chapters, as the book's spine puts them."""
+def extract_epub(data: bytes, limits: ExtractLimits) -> ExtractedText:
+    """The chapters in the order of the book's spine."""
     package = Package(data, limits)
     opf = _rootfile(package)
     book = package.xml(opf)
     chapters: list[str] = []
-    locked = _locked(package)
+    encrypted = _encrypted(package)
     for name in _reading_order(book, posixpath.dirname(opf)):
-        if name in locked:
-            raise ExtractFailed("the book is under a lock")
+        if name in encrypted:
+            raise ExtractFailed("the book is encrypted")
         if name in package and (lines := render(decode(package.read(name))).lines):
             chapters.append("\n".join(lines))
-    return Extracted(
+    return ExtractedText(
         clean("\n\n".join(chapters) + "\n" if chapters else ""), structure="markdown", title=_first_text(book, "title")
     )
 
@@ -39,11 +39,11 @@ def _rootfile(package: Package) -> str:
     for element in package.xml(_CONTAINER).iter():
         if _local(element) == "rootfile" and (path := element.get("full-path")):
             return path
-    raise ExtractFailed("the book does not say where it begins")
+    raise ExtractFailed("the book has no package document")
 
 
-def _locked(package: Package) -> set[str]:
-    """The parts only a licence opens. Fonts are often among them, and do no harm."""
+def _encrypted(package: Package) -> set[str]:
+    """The encrypted parts. Fonts are often among them and are not needed."""
     if _ENCRYPTION not in package:
         return set()
     named = (element for element in package.xml(_ENCRYPTION).iter() if _local(element) == "CipherReference")
@@ -66,5 +66,5 @@ def _reading_order(book: Element, folder: str) -> list[str]:
         if _local(element) == "item" and element.get("media-type") in _PAGE_TYPES
     }
     spine = [element.get("idref", "") for element in book.iter() if _local(element) == "itemref"]
-    # A chapter that is named twice is read once: naming one a million times is a way to fill a disk.
+    # Each chapter is read once: a hostile spine could repeat one a million times.
     return list(dict.fromkeys(items[reference] for reference in spine if reference in items))

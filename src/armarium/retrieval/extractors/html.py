@@ -1,11 +1,11 @@
-"""Extracts HTML as Markdown, and keeps for every line of it which lines of the page it came from."""
+"""Extracts HTML as Markdown, with the source lines of each line."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
 
-from armarium.retrieval.chunks import Extracted
+from armarium.retrieval.chunks import ExtractedText
 from armarium.retrieval.encodings import decode
 from armarium.retrieval.extractors.html_tokens import Token, attribute, resolved, tokens
 
@@ -32,44 +32,44 @@ _SPACES = re.compile(r"[ \t\n\r\f\v\u00a0]+")
 
 @dataclass(slots=True)
 class Rendering:
-    """The lines of the Markdown so far, with the lines of the page each came from."""
+    """The Markdown lines, with the lines of the page that each comes from."""
 
     lines: list[str] = field(default_factory=list[str])
     source_lines: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
     title: str | None = None
 
 
-def extract_html(data: bytes) -> Extracted:
-    """The page as its reader sees it, without navigation, scripts and styles."""
+def extract_html(data: bytes) -> ExtractedText:
+    """The visible text of the page, without navigation, scripts and styles."""
     page = render(decode(data))
-    return Extracted(
+    return ExtractedText(
         "\n".join(page.lines), structure="markdown", title=page.title, source_lines=page.source_lines or [(1, 1)]
     )
 
 
 def render(page: str) -> Rendering:
-    """The Markdown of a page. A page that is nothing but navigation keeps it."""
+    """The Markdown of a page. Navigation is dropped, unless the page contains nothing else."""
     rendering = _Renderer(page, _DROPPED | _NAVIGATION).render()
     return rendering if rendering.lines else _Renderer(page, _DROPPED).render()
 
 
 class _Renderer:
-    """Walks the tags of one page."""
+    """Renders the tokens of one page."""
 
     def __init__(self, page: str, dropped: frozenset[str]) -> None:
         self._page = page
         self._dropped = dropped
         self._out = Rendering()
         self._words: list[str] = []
-        """The pieces of the line being written."""
+        """The pieces of the current line."""
         self._has_text = False
         self._first = self._last = 1
-        """The lines of the page its text stands on."""
+        """The lines of the page that the current line comes from."""
         self._prefix = ""
         self._lists: list[str] = []
         self._keeps_breaks = True
         self._row_cells = -1
-        """Cells of the table row being written; -1 outside of rows."""
+        """The number of cells in the current table row; -1 outside of rows."""
         self._gap = False
         self._preformatted = self._fence_opened = False
         self._last_closing: dict[str, int] = {}
@@ -83,7 +83,7 @@ class _Renderer:
             if dropping:
                 if token.tag == dropping:
                     depth += -1 if token.closing else 1
-                    # A page that opens more than it closes would be dropped to its end.
+                    # Without this, an element that is opened more often than closed would drop the rest of the page.
                     if depth == 0 or token.start == self._last_closing.get(dropping):
                         dropping = ""
             elif not token.tag:
@@ -108,12 +108,12 @@ class _Renderer:
         return (token.tag in self._dropped or self._is_navigation(token)) and self._closes_later(token)
 
     def _is_navigation(self, token: Token) -> bool:
-        # Known elements only: for every name that is asked about, the page is searched once.
+        # Known elements only, because the page is searched once for each name.
         may_be = "nav" in self._dropped and token.tag in _BLOCKS and "navigation" in token.content
         return may_be and attribute(token.content, "role") == "navigation"
 
     def _closes_later(self, token: Token) -> bool:
-        """Whether an element to be dropped ends at all; if not, the rest of the page is not its content."""
+        """Whether an element has a closing tag. Without one, the rest of the page is not its content."""
         if token.tag not in self._last_closing:
             closings = re.finditer(rf"</{re.escape(token.tag)}(?=[\s/>])", self._page, re.IGNORECASE)
             self._last_closing[token.tag] = max((found.start() for found in closings), default=-1)
@@ -191,7 +191,7 @@ class _Renderer:
             self._end_line()
 
     def _text(self, text: str, line: int) -> None:
-        # Cut where the page has its line ends, then resolved: a reference may stand for a line end that is not one.
+        # Split before references are resolved: a reference to a line feed does not end a line of the page.
         for number, piece in enumerate(text.split("\n"), start=line):
             if number > line:
                 self._page_line_ends()
@@ -231,7 +231,7 @@ class _Renderer:
     def _write_preformatted(self) -> None:
         text = "".join(self._words).replace("\n", " ").replace("\r", " ")
         self._words.clear()
-        if text or not self._fence_opened:  # the line end that follows <pre> is not part of it
+        if text or not self._fence_opened:  # the line break after <pre> is not part of the text
             self._write(text, self._first, self._last)
         self._has_text = self._fence_opened = False
 

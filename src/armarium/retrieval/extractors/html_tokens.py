@@ -1,4 +1,4 @@
-"""Cuts HTML into tags and text as browsers do, in one pass that takes linear time on any input."""
+"""Tokenises HTML into tags and text, as browsers do, in linear time on any input."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import NamedTuple
 
 
 class Token(NamedTuple):
-    """A tag, or the text between two."""
+    """A tag, or the text between two tags."""
 
     start: int
-    """Where in the page it begins."""
+    """The offset in the page."""
     tag: str
     """The name in lower case; empty for text."""
     closing: bool
     content: str
-    """The text or the attributes, as written; `resolved` reads them."""
+    """The text or the attributes, with references unresolved."""
 
 
-# Possessive throughout, and the end of input closes whatever is open: nothing is ever tried twice.
+# Possessive quantifiers, and the end of input closes all constructs: no backtracking.
 _MARKUP = re.compile(
     r"<!--.*?(?:--!?>|\Z)"
     r"|<[!?][^>]*+(?:>|\Z)"
@@ -35,7 +35,7 @@ _RAW_TEXT = {
 
 
 def tokens(page: str) -> Iterator[Token]:
-    """Every tag and every text, in order; comments and declarations are left out."""
+    """All tags and texts in order, without comments and declarations."""
     position = 0
     while markup := _MARKUP.search(page, position):
         if markup.start() > position:
@@ -55,16 +55,16 @@ def tokens(page: str) -> Iterator[Token]:
 
 
 def resolved(text: str) -> str:
-    """The text with `&amp;` and the like resolved."""
+    """The text with character references such as `&amp;` resolved."""
     if "&" not in text:
         return text
     try:
         return html.unescape(text)
-    except ValueError:  # a reference of more digits than Python turns into a number
+    except ValueError:  # a reference with more digits than Python converts to a number
         return text
 
 
 def attribute(attributes: str, name: str) -> str:
-    """The value of one attribute, empty when it is not there."""
+    """The value of an attribute; empty when it is absent."""
     found = re.search(rf"(?:^|\s){name}\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|([^\s>]+))", attributes, re.IGNORECASE)
     return resolved(next((value for value in found.groups() if value), "")) if found else ""

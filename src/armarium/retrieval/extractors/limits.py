@@ -1,4 +1,4 @@
-"""How much one document may make us do before we stop reading it."""
+"""The limits of extraction from one document."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """The bounds of extraction. Time is the caller's to bound: extraction runs where it can be killed."""
+class ExtractLimits:
+    """Bounds of size. Time is not bounded here: callers run extraction in a process that they can kill."""
 
     max_pages: int = 2_000
-    """Pages of a PDF; those behind are left out, and their number is told."""
+    """Further pages of a PDF are skipped and counted."""
     max_cells: int = 500_000
-    """Cells of a workbook; the rows behind are left out."""
+    """Further rows of a workbook are skipped."""
     max_messages: int = 10_000
-    """Messages of a mailbox; those behind are left out."""
+    """Further messages of a mailbox are skipped."""
     max_unpacked_bytes: int = 256 * 1024 * 1024
-    """What the parts of a zipped document may come to."""
+    """The total uncompressed size of a zipped document."""
     max_part_bytes: int = 96 * 1024 * 1024
-    """What one part of it may come to; as a tree in memory it is ten times that."""
+    """The uncompressed size of one part. Its parsed tree needs ten times as much memory."""
     max_ratio: int = 200
-    """How many times its size a zipped document may unpack to."""
+    """The compression ratio of a zipped document."""
     max_parts: int = 20_000
-    """How many parts a zipped document may have."""
+    """The number of parts in a zipped document."""
 
 
-DEFAULT_LIMITS = Limits()
+DEFAULT_LIMITS = ExtractLimits()

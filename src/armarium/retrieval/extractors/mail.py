@@ -1,6 +1,6 @@
-"""Extracts e-mail, single messages and mailboxes, as Markdown: who, what, when, the text, attachments.
+"""Extracts e-mail messages and mailboxes as Markdown: headers, text and attachments.
 
-Of an attachment that is text the text is taken, too; of others only the name.
+Text attachments are included; of others, only the name.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from email.header import decode_header, make_header
 from email.message import Message
 from itertools import islice
 
-from armarium.retrieval.chunks import Extracted
+from armarium.retrieval.chunks import ExtractedText
 from armarium.retrieval.encodings import clean, decode
-from armarium.retrieval.extractors.errors import ExtractFailed
+from armarium.retrieval.errors import ExtractFailed
 from armarium.retrieval.extractors.html import render
-from armarium.retrieval.extractors.limits import Limits
+from armarium.retrieval.extractors.limits import ExtractLimits
 
 _MAX_HEADER_CHARS = 4_096
 _HEADERS = ("From", "To", "Cc", "Date")
@@ -27,20 +27,22 @@ _SEPARATOR = re.compile(rb"(?:\A|(?<=\n)\r?\n)From [^\n]*\n")
 _QUOTED_SEPARATOR = re.compile(rb"^>(>*From )", re.MULTILINE)
 
 
-def extract_message(data: bytes) -> Extracted:
+def extract_message(data: bytes) -> ExtractedText:
     """One message."""
     message = message_from_bytes(data)
     if not message.keys():
         raise ExtractFailed("the file is not an e-mail message")
-    return Extracted(_as_text([_rendered(message)]), structure="markdown", title=_header(message, "Subject") or None)
+    return ExtractedText(
+        _as_text([_rendered(message)]), structure="markdown", title=_header(message, "Subject") or None
+    )
 
 
-def extract_mailbox(data: bytes, limits: Limits) -> Extracted:
-    """All messages of a mailbox, each under its subject."""
+def extract_mailbox(data: bytes, limits: ExtractLimits) -> ExtractedText:
+    """All messages of a mailbox, each with its subject as heading."""
     messages = [_rendered(message_from_bytes(raw)) for raw in _messages(data, limits.max_messages)]
     if not messages:
         raise ExtractFailed("the file is not a mailbox")
-    return Extracted(_as_text(messages), structure="markdown")
+    return ExtractedText(_as_text(messages), structure="markdown")
 
 
 def _as_text(messages: list[str]) -> str:
@@ -60,9 +62,9 @@ def _header(message: Message, name: str) -> str:
 
 
 def _decoded_header(raw: str) -> str:
-    # The standard library's newer parser of headers takes gigabytes for half a megabyte of subject; this one does not.
-    text = decode(raw.encode("utf-8", "surrogateescape"))  # a header of bytes comes as half surrogates
-    with suppress(ValueError, LookupError):  # of an encoding that does not exist, or bytes that are not in it
+    # Not `email.policy.default`: its header parser takes gigabytes for a subject of half a megabyte.
+    text = decode(raw.encode("utf-8", "surrogateescape"))  # undecoded bytes arrive as surrogate escapes
+    with suppress(ValueError, LookupError):  # unknown encoding, or bytes that are invalid in it
         text = str(make_header(decode_header(text)))
     return " ".join(clean(text).split())
 
@@ -86,7 +88,7 @@ def _file_name(part: Message) -> str:
         return ""
     try:
         return _decoded_header(part.get_filename() or "")
-    except (ValueError, LookupError, TypeError):  # a name in a form of its own, and wrong in it
+    except (ValueError, LookupError, TypeError):  # an invalid RFC 2231 value
         return ""
 
 
@@ -95,7 +97,7 @@ def _is_attachment(part: Message) -> bool:
 
 
 def _body(message: Message, content_type: str) -> str:
-    """The texts of that type that are not attachments, one after another."""
+    """The texts of this type that are not attachments, joined."""
     texts = [
         _text(part)
         for part in message.walk()
@@ -105,7 +107,7 @@ def _body(message: Message, content_type: str) -> str:
 
 
 def _text(part: Message) -> str:
-    """The text of a part; none when it is not what it says it is."""
+    """The text of a part; empty when its content is binary."""
     payload = part.get_payload(decode=True)
     if not isinstance(payload, bytes) or (b"\0" in payload and not payload.startswith(_UTF16_MARKS)):
         return ""
@@ -118,5 +120,5 @@ def _decoded(payload: bytes, charset: str | None) -> str:
         try:
             return clean(payload.decode(charset))
         except (LookupError, ValueError):
-            pass  # what a message says about itself is often wrong
+            pass  # declared charsets are often wrong
     return decode(payload)

@@ -1,4 +1,4 @@
-"""Extracts Jupyter notebooks as Markdown: prose as it is, code in fences, and the beginning of what it printed."""
+"""Extracts Jupyter notebooks as Markdown: prose, fenced code, and the start of each output."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import json
 from collections.abc import Iterator
 from typing import Any, cast
 
-from armarium.retrieval.chunks import Extracted
+from armarium.retrieval.chunks import ExtractedText
 from armarium.retrieval.encodings import clean, decode
-from armarium.retrieval.extractors.errors import ExtractFailed
+from armarium.retrieval.errors import ExtractFailed
 
 _MAX_OUTPUT_LINES = 20
 _MAX_OUTPUT_CHARS = 2_000
 
 
-def extract_notebook(data: bytes) -> Extracted:
+def extract_notebook(data: bytes) -> ExtractedText:
     """The cells in order."""
     try:
         notebook: object = json.loads(decode(data))
@@ -24,7 +24,7 @@ def extract_notebook(data: bytes) -> Extracted:
         raise ExtractFailed("the notebook is not a JSON object")
     language = _language(_mapping(cast("dict[str, Any]", notebook).get("metadata")))
     blocks = [block for cell in _cells(cast("dict[str, Any]", notebook)) for block in _blocks(cell, language)]
-    return Extracted(clean("\n\n".join(blocks) + "\n" if blocks else ""), structure="markdown")
+    return ExtractedText(clean("\n\n".join(blocks) + "\n" if blocks else ""), structure="markdown")
 
 
 def _mapping(value: object) -> dict[str, Any]:
@@ -36,7 +36,7 @@ def _mappings(value: object) -> list[dict[str, Any]]:
 
 
 def _text(value: object) -> str:
-    """A text of the format: a string, or its lines in a list."""
+    """A multi-line string of the format: a string or a list of lines."""
     if isinstance(value, list):
         return "".join(line for line in cast("list[object]", value) if isinstance(line, str))
     return value if isinstance(value, str) else ""
@@ -49,7 +49,7 @@ def _language(metadata: dict[str, Any]) -> str:
 
 def _cells(notebook: dict[str, Any]) -> Iterator[dict[str, Any]]:
     yield from _mappings(notebook.get("cells"))
-    for worksheet in _mappings(notebook.get("worksheets")):  # the format before its version 4
+    for worksheet in _mappings(notebook.get("worksheets")):  # formats before version 4
         yield from _mappings(worksheet.get("cells"))
 
 

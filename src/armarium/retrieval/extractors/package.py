@@ -7,8 +7,8 @@ import posixpath
 import zipfile
 from xml.etree import ElementTree
 
-from armarium.retrieval.extractors.errors import ExtractFailed
-from armarium.retrieval.extractors.limits import Limits
+from armarium.retrieval.errors import ExtractFailed
+from armarium.retrieval.extractors.limits import ExtractLimits
 
 _OLE = b"\xd0\xcf\x11\xe0"
 _ENCRYPTED = 0x1
@@ -22,7 +22,7 @@ _TITLE = "{http://purl.org/dc/elements/1.1/}title"
 class Package:
     """A zipped document. Its sizes are checked as declared when it opens, and as read with every part."""
 
-    def __init__(self, data: bytes, limits: Limits) -> None:
+    def __init__(self, data: bytes, limits: ExtractLimits) -> None:
         if data.startswith(_OLE):
             raise ExtractFailed("the document is under a password or of a format from before 2007")
         try:

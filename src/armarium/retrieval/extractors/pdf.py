@@ -1,4 +1,4 @@
-"""Extracts the digital text of PDF files, page by page, and tells which pages can only be read by OCR."""
+"""Extracts the text layer of PDF files, page by page, and lists the pages that need OCR."""
 
 from __future__ import annotations
 
@@ -10,16 +10,15 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from armarium.retrieval.chunks import Extracted
+from armarium.retrieval.chunks import ExtractedText, join_pages
 from armarium.retrieval.encodings import clean
-from armarium.retrieval.extractors.errors import ExtractFailed
-from armarium.retrieval.extractors.limits import Limits
-from armarium.retrieval.extractors.paging import joined_pages
-from armarium.retrieval.extractors.reading_order import Piece, page_text
+from armarium.retrieval.errors import ExtractFailed
+from armarium.retrieval.extractors.limits import ExtractLimits
+from armarium.retrieval.extractors.reading_order import Fragment, page_text
 
 _WORD = re.compile(r"\S+")
 _WIDE_GAP = 1.5
-"""A gap of so many letter heights is no space between words."""
+"""In letter heights. A wider gap separates columns, not words."""
 _LIGATURES = {code: unicodedata.normalize("NFKC", chr(code)) for code in range(0xFB00, 0xFB07)}
 _CONTROLS = dict.fromkeys([*range(9), 0x0B, 0x0C, *range(0x0E, 0x20), 0x7F, 0xFFFF])
 _HYPHEN_MARK = "\ufffe"
@@ -31,13 +30,13 @@ _LETTERS = re.compile(r"[^\W\d_]{2,}")
 
 
 @dataclass(frozen=True, slots=True)
-class PdfText(Extracted):
-    """The text of a PDF, and what is missing from it."""
+class PdfText(ExtractedText):
+    """The text of a PDF, and the pages without usable text."""
 
     needs_ocr: tuple[int, ...] = ()
-    """Pages, counted from 1, whose text is a picture, or digital but garbled."""
+    """Pages, counted from 1, that are scanned or have a garbled text layer."""
     pages_left_out: int = 0
-    """Pages behind the limit."""
+    """Pages beyond the limit."""
 
 
 def _pdfium() -> Any:
@@ -46,33 +45,33 @@ def _pdfium() -> Any:
     return pypdfium2
 
 
-def extract_pdf(data: bytes, limits: Limits) -> PdfText:
-    """The text of every page. A page that is broken has none; a document without any readable page fails."""
+def extract_pdf(data: bytes, limits: ExtractLimits) -> PdfText:
+    """The text of every page. Damaged pages have no text; a document without any readable page fails."""
     pypdfium2 = _pdfium()
     try:
         document = pypdfium2.PdfDocument(data)
     except pypdfium2.PdfiumError as error:
         if "password" in str(error).lower():
-            raise ExtractFailed("the PDF is under a password") from error
-        raise ExtractFailed("the PDF is broken") from error
+            raise ExtractFailed("the PDF is protected by a password") from error
+        raise ExtractFailed("the PDF is damaged") from error
     try:
         count = len(document)
         pages: list[str] = []
         needs_ocr: list[int] = []
-        broken = 0
+        damaged = 0
         for number in range(1, min(count, limits.max_pages) + 1):
             try:
                 text, is_picture = _page(document, number - 1)
             except pypdfium2.PdfiumError:
-                text, is_picture, broken = "", False, broken + 1
+                text, is_picture, damaged = "", False, damaged + 1
             pages.append(text)
             needs_ocr += [number] if is_picture else []
-        if broken == len(pages):
-            raise ExtractFailed("the PDF has no page that can be read")
+        if damaged == len(pages):
+            raise ExtractFailed("the PDF has no readable page")
         title = str(document.get_metadata_value("Title")).strip()
     finally:
         document.close()
-    joined, page_starts = joined_pages(pages)
+    joined, page_starts = join_pages(pages)
     return PdfText(
         joined,
         title=clean(title) or None,
@@ -87,7 +86,7 @@ def _page(document: Any, index: int) -> tuple[str, bool]:
     try:
         text_page = page.get_textpage()
         try:
-            text = _tidied(page_text(list(_pieces(text_page))))
+            text = _normalised(page_text(list(_fragments(text_page))))
         finally:
             text_page.close()
         return text, _is_picture(page, text)
@@ -95,8 +94,8 @@ def _page(document: Any, index: int) -> tuple[str, bool]:
         page.close()
 
 
-def _pieces(text_page: Any) -> Iterator[Piece]:
-    """The lines as PDFium finds them, cut at wide gaps: side by side may stand two columns."""
+def _fragments(text_page: Any) -> Iterator[Fragment]:
+    """The lines that PDFium finds, split at wide gaps, because a line may cross two columns."""
     box = _BoxReader(text_page)
     for number, (start, line) in enumerate(_numbered_lines(_characters(text_page))):
         words = [(start + word.start(), start + word.end() - 1, word[0]) for word in _WORD.finditer(line)]
@@ -108,7 +107,7 @@ def _pieces(text_page: Any) -> Iterator[Piece]:
         for index in range(1, len(words) + 1):
             if index == len(words) or boxes[index][0][0] - boxes[index - 1][1][2] > max(wide, 1.0):
                 ends = [side for pair in boxes[begin:index] for side in pair]
-                yield Piece(
+                yield Fragment(
                     " ".join(word for _, _, word in words[begin:index]),
                     number,
                     left=min(left for left, _, _, _ in ends),
@@ -120,7 +119,7 @@ def _pieces(text_page: Any) -> Iterator[Piece]:
 
 
 class _BoxReader:
-    """Asks for the place of one character after another, through the same four numbers."""
+    """Reads the bounding boxes of characters, reusing the same buffers."""
 
     def __init__(self, text_page: Any) -> None:
         self._ask = _pdfium().raw.FPDFText_GetCharBox
@@ -135,7 +134,7 @@ class _BoxReader:
 
 
 def _characters(text_page: Any) -> str:
-    """The text, one character for each that PDFium counts, so that places can be asked for by position."""
+    """The text with one character per PDFium character, so that positions in both are the same."""
     count: int = text_page.count_chars()
     text: str = text_page.get_text_range() if count else ""
     if len(text) == count:
@@ -145,26 +144,26 @@ def _characters(text_page: Any) -> str:
 
 
 def _numbered_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Each line and where it starts. PDFium writes a hyphen that ends a line as a mark, and no line end behind it."""
+    """Each line and its start. PDFium replaces a hyphen and the line break after it by a mark."""
     start = 0
     for line in _LINE_ENDS.split(text):
         yield start, line
         start += len(line) + (0 if line.endswith(_HYPHEN_MARK) else 1)
 
 
-def _tidied(text: str) -> str:
-    """Ligatures as letters, words whole that a line end had cut, no control characters."""
+def _normalised(text: str) -> str:
+    """Resolve ligatures, join hyphenated words, and remove control characters."""
     text = _HYPHENATED.sub(_rejoined, text.translate(_LIGATURES))
     return clean(text.replace(_HYPHEN_MARK, "-").translate(_CONTROLS))
 
 
 def _rejoined(cut: re.Match[str]) -> str:
-    # Before a capital the hyphen was there already: `Anglo-` at one line's end, `Saxon` on the next.
+    # Before a capital letter, the hyphen belongs to the word: `Anglo-` / `Saxon`.
     return f"{cut[1]}{'' if cut[2][0].islower() else '-'}{cut[2]}\n"
 
 
 def _is_picture(page: Any, text: str) -> bool:
-    """Whether reading the page takes OCR: no text over an image or outlines, a scan with a stamp, or garbled fonts."""
+    """Whether the page needs OCR: a scan, text drawn as outlines, or garbled fonts."""
     visible = sum(map(len, text.split()))
     if not text.isascii():
         undefined = sum(1 for char in text if char == "\ufffd" or unicodedata.category(char) in _UNDEFINED)
@@ -182,7 +181,7 @@ def _is_picture(page: Any, text: str) -> bool:
 
 
 def _drawn(page: Any) -> tuple[float, int]:
-    """The share of the page its largest image covers, and how many shapes are drawn."""
+    """The share of the page covered by its largest image, and the number of drawn paths."""
     raw = _pdfium().raw
     width, height = page.get_size()
     largest, paths = 0.0, 0

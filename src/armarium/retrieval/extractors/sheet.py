@@ -1,4 +1,4 @@
-"""Extracts Excel workbooks: each sheet under a heading, each row a line of its cells."""
+"""Extracts Excel workbooks: one heading per sheet, one line per row."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime, time
 from typing import Any
 
-from armarium.retrieval.chunks import Extracted
+from armarium.retrieval.chunks import ExtractedText
 from armarium.retrieval.encodings import clean
-from armarium.retrieval.extractors.errors import ExtractFailed
-from armarium.retrieval.extractors.limits import Limits
+from armarium.retrieval.errors import ExtractFailed
+from armarium.retrieval.extractors.limits import ExtractLimits
 from armarium.retrieval.extractors.package import Package
 
 
-def extract_sheet(data: bytes, limits: Limits) -> Extracted:
-    """The values of the cells, as the workbook last computed them."""
+def extract_sheet(data: bytes, limits: ExtractLimits) -> ExtractedText:
+    """The values of the cells as last computed by the application."""
     try:
         from openpyxl import load_workbook
     except ImportError as error:
@@ -26,25 +26,25 @@ def extract_sheet(data: bytes, limits: Limits) -> Extracted:
     package = Package(data, limits)
     package.check_every_part()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it tells what it will not keep when saving, and nothing is saved
+        warnings.simplefilter("ignore")  # warnings about features lost when saving
         workbook: Any = load_workbook(io.BytesIO(data), read_only=True, data_only=True)
         try:
             text = "\n".join(_lines(workbook.worksheets, limits.max_cells))
         finally:
             workbook.close()
-    return Extracted(clean(text), structure="markdown", title=package.title())
+    return ExtractedText(clean(text), structure="markdown", title=package.title())
 
 
 def _lines(sheets: Iterable[Any], max_cells: int) -> Iterator[str]:
     left = max_cells
     for sheet in sheets:
-        # A declared size may be a lie: a row padded to 16,384 columns, for each of a million rows.
+        # A hostile file can declare a million rows of 16,384 columns.
         sheet.reset_dimensions()
         yield f"## {' '.join(str(sheet.title).split())}\n"
         for row in sheet.iter_rows(values_only=True):
             left -= len(row) or 1
             if left < 0:
-                yield "(the rows from here on were left out)"
+                yield "(the remaining rows were skipped)"
                 return
             if line := " | ".join(map(_cell, row)).strip(" |"):
                 yield line

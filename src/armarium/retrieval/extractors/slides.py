@@ -1,26 +1,25 @@
-"""Extracts PowerPoint presentations as Markdown, a page for each slide, with the speaker's notes."""
+"""Extracts PowerPoint presentations as Markdown, one page per slide, with speaker notes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from xml.etree.ElementTree import Element
 
-from armarium.retrieval.chunks import Extracted
+from armarium.retrieval.chunks import ExtractedText, join_pages
 from armarium.retrieval.encodings import clean
-from armarium.retrieval.extractors.errors import ExtractFailed
-from armarium.retrieval.extractors.limits import Limits
+from armarium.retrieval.errors import ExtractFailed
+from armarium.retrieval.extractors.limits import ExtractLimits
 from armarium.retrieval.extractors.package import Package
-from armarium.retrieval.extractors.paging import joined_pages
 
 _A = "{http://schemas.openxmlformats.org/drawingml/2006/main}"
 _P = "{http://schemas.openxmlformats.org/presentationml/2006/main}"
 _R = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}"
 _TITLES = frozenset({"title", "ctrTitle"})
-_FURNITURE = frozenset({"sldNum", "dt", "ftr", "hdr"})
+_PAGE_ELEMENTS = frozenset({"sldNum", "dt", "ftr", "hdr"})
 
 
-def extract_slides(data: bytes, limits: Limits) -> Extracted:
-    """The slides in the order they are shown."""
+def extract_slides(data: bytes, limits: ExtractLimits) -> ExtractedText:
+    """The slides in presentation order."""
     package = Package(data, limits)
     main = package.main_part()
     related = package.related(main)
@@ -28,8 +27,8 @@ def extract_slides(data: bytes, limits: Limits) -> Extracted:
     parts = [related[slide][1] for slide in order if slide in related][: limits.max_pages]
     if not parts:
         raise ExtractFailed("the presentation has no slides")
-    text, page_starts = joined_pages([clean(_slide(package, part)) for part in parts])
-    return Extracted(text, structure="markdown", title=package.title(), page_starts=page_starts)
+    text, page_starts = join_pages([clean(_slide(package, part)) for part in parts])
+    return ExtractedText(text, structure="markdown", title=package.title(), page_starts=page_starts)
 
 
 def _slide(package: Package, part: str) -> str:
@@ -52,13 +51,13 @@ def _slide(package: Package, part: str) -> str:
 
 
 def _shapes(slide: Element) -> Iterator[tuple[str, list[str]]]:
-    """Kind of placeholder and lines of each shape that holds text, and of each table."""
+    """The placeholder type and the lines of each text shape and table."""
     for element in slide.iter():
         if element.tag == f"{_P}sp":
             placeholder = element.find(f"{_P}nvSpPr/{_P}nvPr/{_P}ph")
             kind = "" if placeholder is None else placeholder.get("type", "body")
             lines = [line for paragraph in element.iter(f"{_A}p") if (line := _line(paragraph, kind))]
-            if lines and kind not in _FURNITURE:
+            if lines and kind not in _PAGE_ELEMENTS:
                 yield kind, lines
         elif element.tag == f"{_A}tbl":
             rows = [_row(row) for row in element.iter(f"{_A}tr")]

@@ -1,4 +1,4 @@
-"""Extracts Word documents as Markdown: headings, lists, tables and notes, changes taken as accepted."""
+"""Extracts Word documents as Markdown: headings, lists, tables and notes, with tracked changes accepted."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterator
 from xml.etree.ElementTree import Element
 
-from armarium.retrieval.chunks import Extracted
+from armarium.retrieval.chunks import ExtractedText
 from armarium.retrieval.encodings import clean
-from armarium.retrieval.extractors.errors import ExtractFailed
-from armarium.retrieval.extractors.limits import Limits
+from armarium.retrieval.errors import ExtractFailed
+from armarium.retrieval.extractors.limits import ExtractLimits
 from armarium.retrieval.extractors.package import Package
 
 _W = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
@@ -19,12 +19,12 @@ _CHARACTERS = {f"{_W}tab": "\t", f"{_W}br": "\n", f"{_W}cr": "\n", f"{_W}noBreak
 _NOT_READ = frozenset({f"{_W}del", f"{_W}moveFrom", f"{_W}pPr", f"{_W}rPr", _FALLBACK})
 _HEADING = re.compile(r"heading ([1-9])$", re.IGNORECASE)
 _MAX_HEADING, _MAX_DEPTH = 6, 100
-# The strict variant of the format has namespaces of its own.
+# The strict variant of the format has its own namespaces.
 _STRICT = "{http://purl.oclc.org/ooxml/wordprocessingml/main}"
 
 
-def extract_word(data: bytes, limits: Limits) -> Extracted:
-    """The document in reading order, then its foot- and endnotes."""
+def extract_word(data: bytes, limits: ExtractLimits) -> ExtractedText:
+    """The document in reading order, followed by its footnotes and endnotes."""
     package = Package(data, limits)
     main = package.main_part()
     document = _transitional(package.xml(main))
@@ -35,7 +35,7 @@ def extract_word(data: bytes, limits: Limits) -> Extracted:
         notes = package.related_part(main, kind)
         if notes and (texts := list(_blocks(_transitional(package.xml(notes)), {}))):
             blocks += [f"## {kind.capitalize()}", *texts]
-    return Extracted(clean(_joined(blocks)), structure="markdown", title=package.title())
+    return ExtractedText(clean(_joined(blocks)), structure="markdown", title=package.title())
 
 
 def _transitional(root: Element) -> Element:
@@ -46,7 +46,7 @@ def _transitional(root: Element) -> Element:
 
 
 def _headings(styles: Element) -> dict[str, int]:
-    """Style id → level, for the styles that are headings or built on one, or that stand in the outline."""
+    """Style id → level, for heading styles, styles based on one, and styles with an outline level."""
     levels: dict[str, int] = {}
     based_on: dict[str, str] = {}
     for style in styles.iter(f"{_W}style"):
@@ -114,7 +114,7 @@ def _row(row: Element) -> str:
 
 
 def _characters(element: Element) -> Iterator[str]:
-    """The text inside, without a call per level: nesting is the author's to choose."""
+    """The text of an element, without recursion: documents may be nested to any depth."""
     open_elements = [iter(element)]
     while open_elements:
         child = next(open_elements[-1], None)
@@ -131,7 +131,7 @@ def _characters(element: Element) -> Iterator[str]:
 
 
 def _joined(blocks: list[str]) -> str:
-    """Blocks stand apart by an empty line, except the items of a list."""
+    """Blocks separated by empty lines, except for list items."""
     pieces: list[str] = []
     for before, block in zip(["", *blocks], blocks, strict=False):
         if pieces:

@@ -1,4 +1,4 @@
-"""Finds passages that say the same as one before them: copies, and copies with a few words changed."""
+"""Finds near-duplicates among texts: copies, and copies with a few words changed."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from typing import Final
 
 _SHINGLE_WORDS: Final = 3
-_SAME_ABOVE: Final = 0.8
+_MIN_SIMILARITY: Final = 0.8
 _WORD = re.compile(r"\w+")
 
 _Shingles = set[tuple[str, ...]]
 
 
 def distinct(texts: Sequence[str], most: int) -> list[int]:
-    """The places of the first `most` texts that are not near-duplicates of one listed before."""
+    """The positions of the first `most` texts that are not near-duplicates of an earlier one."""
     kept: list[int] = []
     seen: list[_Shingles] = []
     for place, text in enumerate(texts):
@@ -29,7 +29,7 @@ def distinct(texts: Sequence[str], most: int) -> list[int]:
 
 
 def _shingles(text: str) -> _Shingles:
-    """The runs of three words in a text; a text too short for one is its own only run."""
+    """The sets of three consecutive words. A shorter text is its own only shingle."""
     words = _WORD.findall(text.lower())
     if len(words) < _SHINGLE_WORDS:
         return {tuple(words) or (text.strip(),)}
@@ -38,8 +38,8 @@ def _shingles(text: str) -> _Shingles:
 
 def _alike(one: _Shingles, other: _Shingles) -> bool:
     smaller, larger = sorted((len(one), len(other)))
-    # They cannot share more than the smaller has, which spares most comparisons.
-    if smaller < _SAME_ABOVE * larger:
+    # The smaller set bounds the overlap, which avoids most comparisons.
+    if smaller < _MIN_SIMILARITY * larger:
         return False
     shared = len(one & other)
-    return shared >= _SAME_ABOVE * (smaller + larger - shared)
+    return shared >= _MIN_SIMILARITY * (smaller + larger - shared)

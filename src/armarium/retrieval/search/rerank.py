@@ -1,4 +1,4 @@
-"""Lets a reranker put the best hits in order, and does without it when it fails or takes too long."""
+"""Reorders the best hits with a reranker, and keeps the fused order when the reranker fails or times out."""
 
 from __future__ import annotations
 
@@ -12,26 +12,27 @@ from armarium.providers.interfaces import Reranker
 
 
 @dataclass(frozen=True, slots=True)
-class Reordered:
-    """The new order of the hits, as places in the old one."""
+class RerankedOrder:
+    """The new order of the hits, as positions in the old order."""
 
     places: list[int]
     scores: dict[int, float]
-    """What the reranker thinks of each place it looked at; empty when it did not answer."""
+    """The reranker's score for each position it rated; empty when it failed."""
 
 
-async def reorder(reranker: Reranker, query: str, texts: Sequence[str], *, most: int, timeout_s: float) -> Reordered:
-    """Put the first `most` texts in the reranker's order; those it leaves out and the rest follow as they were."""
-    unchanged = Reordered(list(range(len(texts))), {})
-    looked_at = min(most, len(texts))
-    if looked_at < 2:
+async def reorder(
+    reranker: Reranker, query: str, texts: Sequence[str], *, most: int, timeout_s: float
+) -> RerankedOrder:
+    """Sort the first `most` texts by the reranker's score. Texts that it omits, and the rest, follow in their order."""
+    unchanged = RerankedOrder(list(range(len(texts))), {})
+    candidates = min(most, len(texts))
+    if candidates < 2:
         return unchanged
     try:
         with anyio.fail_after(timeout_s):
-            ranked = await reranker.rerank(query, texts[:looked_at], looked_at)
+            ranked = await reranker.rerank(query, texts[:candidates], candidates)
     except (ProviderError, TimeoutError):
-        # An answer in the fused order now is worth more than a better one that does not come.
         return unchanged
-    scores = {place: score for place, score in ranked if 0 <= place < looked_at}
+    scores = {place: score for place, score in ranked if 0 <= place < candidates}
     first = sorted(scores, key=lambda place: (-scores[place], place))
-    return Reordered(first + [place for place in unchanged.places if place not in scores], scores)
+    return RerankedOrder(first + [place for place in unchanged.places if place not in scores], scores)

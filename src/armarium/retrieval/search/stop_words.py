@@ -1,4 +1,4 @@
-"""The little words of languages whose endings we can strip: they tell a text's language, and a query drops them."""
+"""Stop words of the languages with a stemmer: they identify the language of a text and are dropped from queries."""
 
 from __future__ import annotations
 

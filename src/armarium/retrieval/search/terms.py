@@ -1,4 +1,4 @@
-"""Turns text and queries into the words the index knows: identifiers split, scripts without spaces cut in pairs."""
+"""Turns texts and queries into index terms: splits identifiers, and scripts without spaces into bigrams."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from tantivy import TextAnalyzer
 
 _LANGUAGE_SAMPLE_CHARACTERS = 500
-_MINIMUM_LITTLE_WORDS = 3
-_ENGLISH_BEYOND_DOUBT = 0.25
-_NAMES_REMEMBERED = 40_000
-_LONGEST_REMEMBERED_BYTES = 64
-_LONGEST_WORD_BYTES = 64
+_MIN_STOP_WORDS = 3
+_CLEARLY_ENGLISH = 0.25
+_MAX_CACHED_NAMES = 40_000
+_MAX_CACHED_NAME_BYTES = 64
+_MAX_TERM_BYTES = 64
 
-# Most prose has no identifier, and RE2 says so in 6 ms for a megabyte, where `re` takes 100.
+# Most prose has no identifiers. RE2 takes 6 ms per megabyte to find that out, `re` 100 ms.
 _ANY_COMPOUND: Any = cast(Any, re2).compile(rb"[a-z0-9][A-Z]|[A-Z]{2}[a-z]|[A-Za-z0-9]_+[A-Za-z0-9]")
 _NAME_BYTES = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_")
 _OTHERS_TO_SPACES = bytes(byte if byte in _NAME_BYTES else 32 for byte in range(256))
@@ -37,13 +37,13 @@ _UNSPACED_RUN = re.compile(f"[{_CJK}{_SOUTH_EAST_ASIAN}]+")
 
 
 def index_text(text: str) -> str:
-    """The text, or a query, as the word index takes it.
+    """The input of the lexical index for a text or a query.
 
-    After the text stand the parts of `getUserName` and the whole of `get_user_name`: the tokenizer keeps the one
-    together and takes the other apart, and each is to be found by "user name" and by the other.
+    The parts of `getUserName` and the joined form of `get_user_name` are appended. The tokenizer keeps the first as one
+    term and splits the second; both must be found by "user name" and by each other.
     """
     if not text.isascii():
-        text = _plain_script(text)
+        text = _normalised_script(text)
     encoded = text.encode("utf-8", "replace")
     if _ANY_COMPOUND.search(encoded) is None:
         return text
@@ -53,10 +53,10 @@ def index_text(text: str) -> str:
 
 
 class _OtherSpellings(dict[bytes, bytes]):
-    """What else a name is indexed as. The same names come again and again: this takes half the time of `lru_cache`."""
+    """A cache of the additional spellings of a name, in half the time of `lru_cache`."""
 
     def __missing__(self, name: bytes) -> bytes:
-        if len(self) >= _NAMES_REMEMBERED:
+        if len(self) >= _MAX_CACHED_NAMES:
             self.clear()
         spellings: list[bytes] = []
         if b"_" in name and b"_" in (inner := name.strip(b"_")):
@@ -64,7 +64,7 @@ class _OtherSpellings(dict[bytes, bytes]):
         if not name.islower() and not name.isupper() and _HUMP.search(name):
             spellings.append(_HUMP.sub(b" ", name))
         found = b" ".join(spellings)
-        if len(name) <= _LONGEST_REMEMBERED_BYTES:
+        if len(name) <= _MAX_CACHED_NAME_BYTES:
             self[name] = found
         return found
 
@@ -73,36 +73,36 @@ _OTHER_SPELLINGS = _OtherSpellings()
 
 
 def is_lone_character(word: str) -> bool:
-    """Whether a word is one character of a script that is indexed in pairs, so that no pair equals it."""
+    """Whether a term is a single character of a script that is indexed in bigrams, so that no bigram equals it."""
     return len(word) == 1 and _UNSPACED_RUN.match(word) is not None
 
 
 def language_of(text: str) -> str:
-    """The language whose little words the text is full of; English where none is, as for code and lists of names."""
+    """The language with the most stop words in the text; English if there are few, as in code and lists of names."""
     words = text[:_LANGUAGE_SAMPLE_CHARACTERS].lower().split()
-    if sum(map(STOP_WORDS["english"].__contains__, words)) > _ENGLISH_BEYOND_DOUBT * len(words):
+    if sum(map(STOP_WORDS["english"].__contains__, words)) > _CLEARLY_ENGLISH * len(words):
         return "english"
     languages = _languages_by_word()
     votes = Counter(chain.from_iterable(languages[word] for word in words if word in languages))
     if not votes:
         return "english"
     language, count = votes.most_common(1)[0]
-    return language if count >= _MINIMUM_LITTLE_WORDS and count > votes["english"] else "english"
+    return language if count >= _MIN_STOP_WORDS and count > votes["english"] else "english"
 
 
-def little_words(query: str, language: str) -> frozenset[str]:
-    """What a query for texts in `language` does without: the little words of that language and of the query's own."""
+def stop_words_for(query: str, language: str) -> frozenset[str]:
+    """The stop words to drop from a query for texts in `language`: of that language and of the query's own."""
     return STOP_WORDS[language] | STOP_WORDS[language_of(query)]
 
 
-def _plain_script(text: str) -> str:
-    # NFKC: ligatures from PDFs, full-width letters. Marks that combine with a letter end a word for the tokenizer,
-    # which would cut Hindi words in pieces, so they go; vowel signs are letters to it and stay.
+def _normalised_script(text: str) -> str:
+    # NFKC resolves ligatures from PDFs and full-width letters. Combining marks are removed, because the tokenizer ends
+    # a term at them and would split Hindi words; vowel signs count as letters and stay.
     text = _combining_marks().sub("", unicodedata.normalize("NFKC", text))
-    return _UNSPACED_RUN.sub(_pairs, text)
+    return _UNSPACED_RUN.sub(_bigrams, text)
 
 
-def _pairs(run: re.Match[str]) -> str:
+def _bigrams(run: re.Match[str]) -> str:
     characters = run[0]
     if len(characters) == 1:
         return f" {characters} "
@@ -125,12 +125,12 @@ def _languages_by_word() -> dict[str, tuple[str, ...]]:
 
 
 @cache
-def word_analyzer(language: str | None) -> TextAnalyzer:
-    """How words are cut out of a text, and their endings stripped; accents last, since stemmers look at them."""
+def term_analyzer(language: str | None) -> TextAnalyzer:
+    """Splits a text into terms and stems them. Accents are folded last, because stemmers need them."""
     from tantivy import Filter, TextAnalyzerBuilder, Tokenizer
 
     builder = TextAnalyzerBuilder(Tokenizer.simple())
-    builder = builder.filter(Filter.remove_long(_LONGEST_WORD_BYTES)).filter(Filter.lowercase())
+    builder = builder.filter(Filter.remove_long(_MAX_TERM_BYTES)).filter(Filter.lowercase())
     if language is not None:
         builder = builder.filter(Filter.stemmer(language)).filter(Filter.ascii_fold())
     return builder.build()

@@ -1,4 +1,4 @@
-"""The index of meanings: vectors by chunk id, in memory or mapped from disk, searched while it grows."""
+"""The vector index: embeddings by chunk id, in memory or mapped from disk, searchable while it grows."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import os
 import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -16,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import re2  # noqa: F401  # pyright: ignore[reportMissingTypeStubs, reportUnusedImport] the package has no types
 
 from armarium.foundation.files.replace import make_way, open_regular
-from armarium.retrieval.errors import TornIndex
+from armarium.retrieval.errors import DamagedIndex
+from armarium.retrieval.search.ranking import Ranking, empty_ranking
 
 if TYPE_CHECKING:
     import numpy
@@ -26,37 +26,29 @@ if TYPE_CHECKING:
     Ids = NDArray[numpy.int64]
     Vectors = NDArray[numpy.float32]
     Alive = Callable[[Ids], NDArray[numpy.bool_]]
-    """Says of each id whether it may be answered."""
+    """Tells for each id whether the chunk still exists."""
 
-# A scan misses nothing, and up to here takes about as long as embedding the query. At 100,000 it would be most of what
-# a search costs, and the graph finds 0.996 of the same (benchmarks/corpus_queries.py).
+# Below this size, an exact scan takes about as long as embedding the query. At 100,000 it would dominate the search,
+# and the graph has a recall of 0.996 (benchmarks/corpus_queries.py).
 SCAN_BELOW: Final = 50_000
-# Of 100,000 vectors with many near-duplicates among them, so connected and searched, the graph finds 0.985 of the ten
-# nearest; with half the connections 0.92.
+# With these parameters, recall@10 is 0.985 on 100,000 vectors with many near-duplicates; with half the connections it
+# is 0.92.
 _CONNECTIVITY: Final = 32
 _EXPANSION_ADD: Final = 128
 _EXPANSION_SEARCH: Final = 512
-# A larger graph has to be searched more widely for the same: of 500,000 vectors 512 candidates find 0.935 of the ten
-# nearest, 1,536 find 0.968 and take 13 ms of CPU instead of 5.
+# A larger graph needs more candidates for the same recall: on 500,000 vectors, 512 candidates reach a recall@10 of
+# 0.935 and 1,536 reach 0.968, for 13 ms of CPU instead of 5.
 _VECTORS_PER_CANDIDATE: Final = 320
 
-# Reading vectors one by one costs as much as scanning ten times as many where they lie.
-_NARROW_SHARE: Final = 10
-_NARROW_AT_MOST: Final = 20_000
-# A search waits for no more than so many additions, about 10 ms.
-_ADDED_AT_ONCE: Final = 32
-
-
-@dataclass(frozen=True, slots=True)
-class VectorHits:
-    """What lies nearest, nearest first; scores are cosines."""
-
-    ids: Ids
-    scores: NDArray[numpy.float32]
+# Reading a vector by id costs as much as scanning ten.
+_SCAN_SPEEDUP: Final = 10
+_MAX_READ_BY_ID: Final = 20_000
+# A search waits for at most this many additions, about 10 ms.
+_ADD_BATCH: Final = 32
 
 
 class VectorIndex:
-    """Unit vectors by chunk id, kept with 16 bits a number. Only ever grows: callers leave out what is gone."""
+    """Unit vectors by chunk id, stored as float16. Vectors are never removed: callers filter deleted chunks."""
 
     def __init__(self, dimensions: int, *, scan_below: int = SCAN_BELOW) -> None:
         self._dimensions = dimensions
@@ -75,21 +67,21 @@ class VectorIndex:
         is_sound: Callable[[FileIO], bool] = lambda file: True,
         scan_below: int = SCAN_BELOW,
     ) -> VectorIndex:
-        """The index saved at `path`, mapped into memory until something is added; an empty one when there is none.
+        """The index saved at `path`, memory-mapped until the first addition. Empty when there is no file.
 
-        Raises `TornIndex` when the file is not a whole index of such vectors. The library trusts what it loads, and
-        crashes when it should not have: `is_sound` is asked first, about the very file that is mapped then.
+        Raises `DamagedIndex` when the file is not a complete index of vectors with these dimensions. The library does
+        not validate files and crashes on damaged ones: `is_sound` checks the file that is then mapped.
         """
         loaded = cls(dimensions, scan_below=scan_below)
         try:
             with open_regular(path) as file:
                 if not is_sound(file):
-                    raise TornIndex("a vector index is not the one that was saved")
+                    raise DamagedIndex("a vector index differs from the saved one")
                 mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         except FileNotFoundError:
             return loaded
         except (OSError, ValueError) as error:
-            raise TornIndex("a vector index cannot be read", private={"error": str(error)}) from error
+            raise DamagedIndex("a vector index cannot be read", private={"error": str(error)}) from error
         loaded._index = _restored(mapped, dimensions, view=True)
         loaded._mapped, loaded._mapped_from = mapped, path
         return loaded
@@ -99,11 +91,11 @@ class VectorIndex:
 
     @property
     def dimensions(self) -> int:
-        """How many numbers a vector has."""
+        """The length of a vector."""
         return self._dimensions
 
     def contains(self, ids: Ids) -> NDArray[numpy.bool_]:
-        """Which of these are in the index."""
+        """For each id, whether it has a vector."""
         import numpy
 
         with self._lock.shared():
@@ -111,21 +103,18 @@ class VectorIndex:
         return numpy.asarray(found, numpy.bool_)
 
     def add(self, ids: Ids, vectors: Vectors) -> None:
-        """Take in vectors of length 1. Ids that are known already keep the vector they have."""
+        """Add unit vectors. Ids that have a vector already keep it."""
         if vectors.ndim != 2 or vectors.shape != (len(ids), self._dimensions):
             raise ValueError(f"{len(ids)} vectors of {self._dimensions} numbers expected, not {vectors.shape}")
         new = ~self.contains(ids)
         keys, rows = _keys(ids[new]), vectors[new]
-        for start in range(0, len(keys), _ADDED_AT_ONCE):
+        for start in range(0, len(keys), _ADD_BATCH):
             with self._lock.exclusive():
                 self._become_writable()
-                self._index.add(keys[start : start + _ADDED_AT_ONCE], rows[start : start + _ADDED_AT_ONCE], threads=1)
+                self._index.add(keys[start : start + _ADD_BATCH], rows[start : start + _ADD_BATCH], threads=1)
 
     def save(self, path: Path, about_to_replace: Callable[[Path], None] = lambda beside: None) -> None:
-        """Write the index so that a crash leaves either the old file or the new one.
-
-        `about_to_replace` is given the new file, complete, before it takes its place.
-        """
+        """Write the index atomically. `about_to_replace` is called with the complete new file before it is renamed."""
         with self._lock.shared():
             if self._mapped_from == path and path.exists():
                 return
@@ -138,29 +127,29 @@ class VectorIndex:
                 beside.replace(path)
             finally:
                 beside.unlink(missing_ok=True)
-        with suppress(OSError):  # Not every file system lets a directory be flushed.
+        with suppress(OSError):  # Not every file system supports fsync on directories.
             _flush_to_disk(path.parent)
 
     def search(
         self, vector: Vectors, k: int, *, among: Ids | None = None, alive: Alive | None = None, oversampling: int = 5
-    ) -> VectorHits:
-        """The `k` nearest, of `among` only when given, without those that are not `alive`."""
+    ) -> Ranking:
+        """The `k` nearest chunks with their cosines, optionally of `among` only, without those that are not `alive`."""
         import numpy
 
         with self._lock.shared():
             size = len(self._index)
             if not size or (among is not None and not len(among)):
-                return VectorHits(numpy.empty(0, numpy.int64), numpy.empty(0, numpy.float32))
+                return empty_ranking()
             if among is None:
                 return self._nearest(vector, k, alive, oversampling)
             if alive is not None:
                 among = among[alive(among)]
-            if len(among) <= min(size // _NARROW_SHARE + k, _NARROW_AT_MOST):
+            if len(among) <= min(size // _SCAN_SPEEDUP + k, _MAX_READ_BY_ID):
                 return self._nearest_of(vector, k, among)
             members = numpy.sort(among)
             return self._nearest(vector, k, lambda ids: _found_in(members, ids), oversampling)
 
-    def _nearest(self, vector: Vectors, k: int, alive: Alive | None, oversampling: int) -> VectorHits:
+    def _nearest(self, vector: Vectors, k: int, alive: Alive | None, oversampling: int) -> Ranking:
         import numpy
 
         size = len(self._index)
@@ -168,39 +157,39 @@ class VectorIndex:
         wanted = min(size, k if alive is None else k * oversampling)
         self._index.expansion_search = max(_EXPANSION_SEARCH, size // _VECTORS_PER_CANDIDATE)
         while True:
-            # Past some point the graph is asked for so much that a scan is quicker, and misses nothing.
-            matches = self._index.search(vector, wanted, exact=scan or wanted * _NARROW_SHARE > size, threads=1)
+            # For that many results, an exact scan is faster than the graph.
+            matches = self._index.search(vector, wanted, exact=scan or wanted * _SCAN_SPEEDUP > size, threads=1)
             ids = matches.keys.astype(numpy.int64)
             scores: NDArray[numpy.float32] = (1.0 - matches.distances).astype(numpy.float32)
             if alive is not None:
                 kept = alive(ids)
                 ids, scores = ids[kept], scores[kept]
             if len(ids) >= k or wanted >= size:
-                return VectorHits(ids[:k], scores[:k])
+                return Ranking(ids[:k], scores[:k])
             wanted = min(size, wanted * 4)
 
-    def _nearest_of(self, vector: Vectors, k: int, among: Ids) -> VectorHits:
+    def _nearest_of(self, vector: Vectors, k: int, among: Ids) -> Ranking:
         import numpy
 
-        found: Any = self._index.get(_keys(among))  # A row for each key, or None.
+        found: Any = self._index.get(_keys(among))  # A row per key, or None.
         present = [place for place, row in enumerate(found) if row is not None]
         if not present:
-            return VectorHits(numpy.empty(0, numpy.int64), numpy.empty(0, numpy.float32))
+            return empty_ranking()
         rows = numpy.stack([found[place] for place in present]).astype(numpy.float32)
         scores = rows @ vector.astype(numpy.float32)
         best = numpy.argsort(-scores, kind="stable")[:k]
-        return VectorHits(among[numpy.array(present)][best], scores[best])
+        return Ranking(among[numpy.array(present)][best], scores[best])
 
     def _become_writable(self) -> None:
-        """A mapped index cannot grow: read it into memory before the first addition."""
+        """Read a mapped index, which cannot grow, into memory before the first addition."""
         if self._mapped is not None:
-            # The library keeps no reference to what it has mapped: first the copy, then the end of the mapping.
+            # The library holds no reference to the mapping: copy first, then release it.
             self._index = _restored(self._mapped, self._dimensions, view=False)
             self._mapped = self._mapped_from = None
 
 
 class _SharedLock:
-    """Many may search at once; nobody while one adds, since growing moves what they read."""
+    """A readers-writer lock. Additions move memory that searches read, so they need exclusive access."""
 
     def __init__(self) -> None:
         self._turn = threading.Lock()
@@ -209,7 +198,7 @@ class _SharedLock:
 
     @contextmanager
     def shared(self) -> Generator[None]:
-        with self._turn:  # Whoever adds holds this while the last readers leave, so that it is not kept waiting.
+        with self._turn:  # A writer holds this while it waits for readers, so that new readers cannot starve it.
             self._enter()
         try:
             yield
@@ -249,10 +238,10 @@ def _restored(saved: mmap.mmap, dimensions: int, *, view: bool) -> Index:
     try:
         index: Index | None = cast(Any, Index).restore(saved, view=view)
     except (RuntimeError, ValueError, OSError) as error:
-        raise TornIndex("a vector index cannot be read", private={"error": str(error)}) from error
+        raise DamagedIndex("a vector index cannot be read", private={"error": str(error)}) from error
     if index is None or (index.ndim, index.dtype, index.metric_kind) != (dimensions, ScalarKind.F16, MetricKind.IP):
-        raise TornIndex("a vector index is of other vectors than the embedder's")
-    index.expansion_add, index.expansion_search = _EXPANSION_ADD, _EXPANSION_SEARCH  # Not kept in the file.
+        raise DamagedIndex("a vector index has other dimensions than the embedder")
+    index.expansion_add, index.expansion_search = _EXPANSION_ADD, _EXPANSION_SEARCH  # Not stored in the file.
     return index
 
 
@@ -263,7 +252,7 @@ def _keys(ids: Ids) -> NDArray[numpy.uint64]:
 
 
 def _found_in(members: Ids, ids: Ids) -> NDArray[numpy.bool_]:
-    """`numpy.isin` for members in order, which it would sort again at every call."""
+    """`numpy.isin` for sorted members, without sorting them at every call."""
     import numpy
 
     places = numpy.searchsorted(members, ids)

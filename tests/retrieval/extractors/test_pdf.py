@@ -16,14 +16,14 @@ from reportlab.lib.utils import ImageReader
 from reportlab.pdfbase.pdfmetrics import stringWidth
 from reportlab.pdfgen.canvas import Canvas
 
-from armarium.retrieval.document_types import Format
-from armarium.retrieval.extractors.document import extract
-from armarium.retrieval.extractors.errors import ExtractFailed
-from armarium.retrieval.extractors.limits import Limits
+from armarium.retrieval.document_types import DocumentFormat
+from armarium.retrieval.errors import ExtractFailed
+from armarium.retrieval.extractors.document import extract_document
+from armarium.retrieval.extractors.limits import ExtractLimits
 from armarium.retrieval.extractors.pdf import PdfText
-from armarium.retrieval.extractors.reading_order import Piece, in_reading_order
+from armarium.retrieval.extractors.reading_order import Fragment, in_reading_order
 
-PDF = Format("pdf", "pdf")
+PDF = DocumentFormat("pdf", "pdf")
 FONT, SIZE, PITCH = "Helvetica", 10, 12
 
 
@@ -47,8 +47,8 @@ def lines_at(*lines: str, left: float = 60, top: float = 760) -> Callable[[Canva
     return draw
 
 
-def extracted(data: bytes, limits: Limits | None = None) -> PdfText:
-    result = extract(PDF, data, limits=limits or Limits())
+def extracted(data: bytes, limits: ExtractLimits | None = None) -> PdfText:
+    result = extract_document(PDF, data, limits=limits or ExtractLimits())
     assert isinstance(result, PdfText)
     return result
 
@@ -235,14 +235,14 @@ def test_pages_that_are_pictures_are_told_for_ocr() -> None:
 
 
 def test_pages_behind_the_limit_are_left_out_and_counted() -> None:
-    result = extracted(pdf(*[lines_at(f"page {number}") for number in range(5)]), Limits(max_pages=2))
+    result = extracted(pdf(*[lines_at(f"page {number}") for number in range(5)]), ExtractLimits(max_pages=2))
     assert pages_of(result) == ["page 0\n", "page 1\n"]
     assert result.pages_left_out == 3
 
 
-def test_a_pdf_under_a_password_fails_and_says_so() -> None:
+def test_a_pdf_with_a_password_fails_with_that_reason() -> None:
     with pytest.raises(ExtractFailed, match="password"):
-        extract(PDF, pdf(lines_at("secret"), encrypt=StandardEncryption("opensesame")))
+        extract_document(PDF, pdf(lines_at("secret"), encrypt=StandardEncryption("opensesame")))
 
 
 @pytest.mark.parametrize(
@@ -263,7 +263,7 @@ def test_a_pdf_that_lies_about_its_sizes_is_read_all_the_same(pattern: bytes, li
 @pytest.mark.parametrize("data", [b"", b"%PDF-1.7", b"%PDF-1.7\n" + b"\0" * 5000, b"plain words"])
 def test_what_is_no_pdf_fails(data: bytes) -> None:
     with pytest.raises(ExtractFailed) as failed:
-        extract(PDF, data)
+        extract_document(PDF, data)
     assert failed.value.code == "EXTRACT_FAILED"
 
 
@@ -283,12 +283,12 @@ def test_a_damaged_pdf_is_read_or_fails_and_nothing_else(position: int, damage: 
 
 
 coordinates = st.floats(-1000, 1000)
-PIECES = st.builds(
-    lambda text, line, left, width, bottom, height: Piece(text, line, left, left + width, bottom, bottom + height),
+FRAGMENTS = st.builds(
+    lambda text, line, left, width, bottom, height: Fragment(text, line, left, left + width, bottom, bottom + height),
     st.text(max_size=30), st.integers(0, 20), coordinates, st.floats(0, 500), coordinates, st.floats(0, 50),
 )  # fmt: skip
 
 
-@given(st.lists(PIECES, max_size=60))
-def test_ordering_loses_and_invents_nothing(pieces: list[Piece]) -> None:
-    assert sorted(map(id, in_reading_order(pieces))) == sorted(map(id, pieces))
+@given(st.lists(FRAGMENTS, max_size=60))
+def test_ordering_loses_and_invents_nothing(fragments: list[Fragment]) -> None:
+    assert sorted(map(id, in_reading_order(fragments))) == sorted(map(id, fragments))

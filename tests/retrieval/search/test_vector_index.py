@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from armarium.retrieval.errors import TornIndex
+from armarium.retrieval.errors import DamagedIndex
 from armarium.retrieval.search.vector_index import VectorIndex
 
 DIMENSIONS = 32
@@ -140,13 +140,13 @@ def test_a_file_cut_anywhere_is_torn(tmp_path_factory: pytest.TempPathFactory, k
     filled(60)[0].save(path)
     whole = path.read_bytes()
     path.write_bytes(whole[: int(len(whole) * kept)])
-    with pytest.raises(TornIndex):
+    with pytest.raises(DamagedIndex):
         VectorIndex.load(path, DIMENSIONS)
 
 
 def test_an_index_of_vectors_of_another_length_is_torn(tmp_path: Path) -> None:
     VectorIndex(8).save(tmp_path / "v.hnsw")
-    with pytest.raises(TornIndex):
+    with pytest.raises(DamagedIndex):
         VectorIndex.load(tmp_path / "v.hnsw", DIMENSIONS)
 
 

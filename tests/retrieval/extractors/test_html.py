@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from armarium.retrieval.chunks import Extracted
+from armarium.retrieval.chunks import ExtractedText
 from armarium.retrieval.document_types import classify
-from armarium.retrieval.extractors.document import extract
+from armarium.retrieval.extractors.document import extract_document
 
 
-def extracted(page: str) -> Extracted:
-    return extract(classify("a.html", b""), page.encode())
+def extracted(page: str) -> ExtractedText:
+    return extract_document(classify("a.html", b""), page.encode())
 
 
 def numbered(page: str) -> list[tuple[str, int, int]]:
@@ -98,7 +98,7 @@ def test_quotes_and_angle_brackets_inside_attributes_do_not_end_a_tag() -> None:
 
 
 def test_a_page_in_another_encoding_is_read() -> None:
-    assert extract(classify("a.html", b""), "<p>Größe</p>".encode("latin-1")).text == "Größe"
+    assert extract_document(classify("a.html", b""), "<p>Größe</p>".encode("latin-1")).text == "Größe"
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_time_grows_with_size_and_not_with_its_square(piece: str) -> None:
     def seconds(size: int) -> float:
         page = (piece * (size // len(piece) + 1))[:size].encode()
         started = process_time()
-        extract(classify("a.html", b""), page)
+        extract_document(classify("a.html", b""), page)
         return process_time() - started
 
     seconds(1000)

@@ -13,10 +13,9 @@ from typing import Any
 import pytest
 
 from armarium.retrieval.chunker import definitions as definitions_module
-from armarium.retrieval.chunker.document import chunk
-from armarium.retrieval.chunker.limits import ChunkLimits
-from armarium.retrieval.chunks import Chunk, Extracted
-from armarium.retrieval.spans import Lines
+from armarium.retrieval.chunker.document import chunk_document
+from armarium.retrieval.chunks import Chunk, ChunkLimits, ExtractedText
+from armarium.retrieval.spans import LineSpan
 
 SMALL = ChunkLimits(max_chars=90, overlap_chars=0, min_chars=10)
 
@@ -455,12 +454,12 @@ trait Shape {
 
 
 def cut(text: str, language: str | None, limits: ChunkLimits) -> list[Chunk]:
-    return chunk(Extracted(text, "code", language, is_file=True), limits)
+    return chunk_document(ExtractedText(text, "code", language, is_file=True), limits)
 
 
 def found(chunks: list[Chunk]) -> Found:
     spans = [(each.span, each.context) for each in chunks]
-    return [(span.start, span.end, context) for span, context in spans if isinstance(span, Lines)]
+    return [(span.start, span.end, context) for span, context in spans if isinstance(span, LineSpan)]
 
 
 @pytest.mark.parametrize("language", SNIPPETS)

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from armarium.retrieval.search.duplicates import distinct
-from armarium.retrieval.search.fusion import Found, Ranking, fuse, vector_weight
+from armarium.retrieval.search.fusion import Candidates, fuse, vector_weight
+from armarium.retrieval.search.ranking import Ranking
 
 
 def ranking(scores: dict[int, float]) -> Ranking:
@@ -21,8 +22,10 @@ def ranking(scores: dict[int, float]) -> Ranking:
 NOTHING = ranking({})
 
 
-def fused(words: dict[int, float], vectors: dict[int, float], weight: float = 0.5, passages: int = 1000) -> list[int]:
-    return fuse([Found(ranking(words), ranking(vectors), weight)], passages=passages).ids.tolist()
+def fused(
+    words: dict[int, float], vectors: dict[int, float], weight: float = 0.5, chunk_count: int = 1000
+) -> list[int]:
+    return fuse([Candidates(ranking(words), ranking(vectors), weight)], chunk_count=chunk_count).ids.tolist()
 
 
 def test_what_both_sides_find_comes_first() -> None:
@@ -42,8 +45,8 @@ def test_one_side_alone_keeps_its_order() -> None:
 
 def test_the_weight_decides_between_sides_that_disagree() -> None:
     words, vectors = {1: 9.0, 2: 3.0, 3: 2.0}, {4: 0.9, 5: 0.5, 6: 0.4}
-    assert fused(words, vectors, weight=0.9, passages=3)[0] == 4
-    assert fused(words, vectors, weight=0.1, passages=3)[0] == 1
+    assert fused(words, vectors, weight=0.9, chunk_count=3)[0] == 4
+    assert fused(words, vectors, weight=0.1, chunk_count=3)[0] == 1
 
 
 def test_a_hit_that_stands_out_counts_more_than_the_first_among_equals() -> None:
@@ -62,23 +65,23 @@ def test_what_has_no_vector_yet_is_judged_by_its_words_and_what_has_one_by_both(
     words, vectors = ranking({1: 9.0, 2: 3.0}), ranking({3: 0.2, 4: 0.19, 5: 0.1})
 
     def merged(*embedded: bool) -> Ranking:
-        return fuse([Found(words, vectors, 0.9, numpy.array(embedded))], passages=1000)
+        return fuse([Candidates(words, vectors, 0.9, numpy.array(embedded))], chunk_count=1000)
 
     assert merged(True, True).ids.tolist()[0] == 3
     assert merged(False, True).ids.tolist()[0] == 1
     assert merged(False, True).scores[0] == pytest.approx(1)
-    alone = fuse([Found(words, NOTHING, 0.9)], passages=1000)
+    alone = fuse([Candidates(words, NOTHING, 0.9)], chunk_count=1000)
     weak = merged(True, False)
     assert weak.scores[weak.ids == 2] == pytest.approx(alone.scores[alone.ids == 2])
 
 
 def test_a_vector_that_came_while_searching_counts() -> None:
-    found = Found(ranking({1: 9.0, 2: 3.0}), ranking({1: 0.1, 3: 0.9}), 0.9, numpy.array([False, True]))
-    assert fuse([found], passages=1000).ids.tolist()[0] == 3
+    found = Candidates(ranking({1: 9.0, 2: 3.0}), ranking({1: 0.1, 3: 0.9}), 0.9, numpy.array([False, True]))
+    assert fuse([found], chunk_count=1000).ids.tolist()[0] == 3
 
 
 def test_scores_are_between_0_and_1_and_1_is_the_best_of_both_sides_at_a_cosine_of_1() -> None:
-    merged = fuse([Found(ranking({1: 9.0, 2: 1.0}), ranking({1: 1.0, 3: 0.1}), 0.5)], passages=1000)
+    merged = fuse([Candidates(ranking({1: 9.0, 2: 1.0}), ranking({1: 1.0, 3: 0.1}), 0.5)], chunk_count=1000)
     assert merged.scores[0] == pytest.approx(1)
     assert merged.scores.min() >= 0
 
@@ -87,15 +90,15 @@ def test_scores_are_between_0_and_1_and_1_is_the_best_of_both_sides_at_a_cosine_
     words=st.dictionaries(st.integers(1, 60), st.floats(0.125, 40, width=32), max_size=40),
     vectors=st.dictionaries(st.integers(1, 60), st.floats(-1, 1, width=32), max_size=40),
     weight=st.floats(0, 1),
-    passages=st.integers(0, 100),
+    chunk_count=st.integers(0, 100),
     waiting=st.sets(st.integers(1, 60)),
 )
 def test_every_hit_is_ranked_once_with_a_sound_score(
-    words: dict[int, float], vectors: dict[int, float], weight: float, passages: int, waiting: set[int]
+    words: dict[int, float], vectors: dict[int, float], weight: float, chunk_count: int, waiting: set[int]
 ) -> None:
     by_words = ranking(words)
     embedded = numpy.array([chunk not in waiting for chunk in by_words.ids.tolist()], numpy.bool_)
-    merged = fuse([Found(by_words, ranking(vectors), weight, embedded)], passages=passages)
+    merged = fuse([Candidates(by_words, ranking(vectors), weight, embedded)], chunk_count=chunk_count)
     assert sorted(merged.ids.tolist()) == sorted(words.keys() | vectors.keys())
     assert numpy.isfinite(merged.scores).all()
     assert (numpy.diff(merged.scores) <= 0).all()
@@ -104,52 +107,54 @@ def test_every_hit_is_ranked_once_with_a_sound_score(
 
 
 def test_an_index_with_nothing_on_the_subject_stays_behind_the_other() -> None:
-    text = Found(ranking({1: 20.0, 2: 15.0}), ranking({1: 0.9, 2: 0.85, 3: 0.8}), 0.57)
-    code = Found(ranking({11: 1.0}), ranking({11: 0.3, 12: 0.29, 13: 0.28}), 0.92)
-    assert fuse([text, code], passages=100).ids.tolist()[:3] == [1, 2, 3]
-    assert fuse([code, text], passages=100).ids.tolist()[:3] == [1, 2, 3]
+    text = Candidates(ranking({1: 20.0, 2: 15.0}), ranking({1: 0.9, 2: 0.85, 3: 0.8}), 0.57)
+    code = Candidates(ranking({11: 1.0}), ranking({11: 0.3, 12: 0.29, 13: 0.28}), 0.92)
+    assert fuse([text, code], chunk_count=100).ids.tolist()[:3] == [1, 2, 3]
+    assert fuse([code, text], chunk_count=100).ids.tolist()[:3] == [1, 2, 3]
 
 
 def test_each_index_is_normalised_on_its_own_and_keeps_the_order_it_has_alone() -> None:
-    text = Found(ranking({n: 20.0 - n for n in range(1, 11)}), ranking({n: 0.9 - n / 50 for n in range(3, 14)}), 0.57)
-    code = Found(
+    text = Candidates(
+        ranking({n: 20.0 - n for n in range(1, 11)}), ranking({n: 0.9 - n / 50 for n in range(3, 14)}), 0.57
+    )
+    code = Candidates(
         ranking({n: 14.0 - n / 9 for n in range(21, 30)}), ranking({n: 0.8 - n / 99 for n in range(25, 35)}), 0.92
     )
-    merged = fuse([text, code], passages=100).ids.tolist()
-    assert [chunk for chunk in merged if chunk < 20] == fuse([text], passages=100).ids.tolist()
-    assert [chunk for chunk in merged if chunk > 20] == fuse([code], passages=100).ids.tolist()
+    merged = fuse([text, code], chunk_count=100).ids.tolist()
+    assert [chunk for chunk in merged if chunk < 20] == fuse([text], chunk_count=100).ids.tolist()
+    assert [chunk for chunk in merged if chunk > 20] == fuse([code], chunk_count=100).ids.tolist()
 
 
 def test_a_small_index_beside_a_large_one_does_not_hide_its_hits() -> None:
-    code = Found(
+    code = Candidates(
         ranking({n: 12.0 - n / 10 for n in range(1, 80)}), ranking({n: 0.85 - n / 300 for n in range(1, 100)}), 0.9
     )
-    readme = Found(ranking({200: 2.0}), ranking({200: 0.6, 201: 0.58}), 0.55)
-    assert fuse([readme, code], passages=500).ids.tolist()[:10] == list(range(1, 11))
+    readme = Candidates(ranking({200: 2.0}), ranking({200: 0.6, 201: 0.58}), 0.55)
+    assert fuse([readme, code], chunk_count=500).ids.tolist()[:10] == list(range(1, 11))
 
 
 def test_a_query_that_nothing_fits_gets_no_high_score() -> None:
-    fitting = fuse([Found(ranking({1: 9.0}), ranking({1: 0.85, 2: 0.6}), 0.55)], passages=100)
-    nonsense = fuse([Found(NOTHING, ranking({1: 0.6, 2: 0.58}), 0.155)], passages=100)
+    fitting = fuse([Candidates(ranking({1: 9.0}), ranking({1: 0.85, 2: 0.6}), 0.55)], chunk_count=100)
+    nonsense = fuse([Candidates(NOTHING, ranking({1: 0.6, 2: 0.58}), 0.155)], chunk_count=100)
     assert fitting.scores[0] > 0.8
     assert nonsense.scores[0] < 0.2
 
 
 def test_words_without_vectors_lose_nothing_of_their_score() -> None:
-    assert fuse([Found(ranking({1: 9.0, 2: 1.0}), NOTHING, 0.55)], passages=100).scores[0] == pytest.approx(1)
+    assert fuse([Candidates(ranking({1: 9.0, 2: 1.0}), NOTHING, 0.55)], chunk_count=100).scores[0] == pytest.approx(1)
 
 
 def test_cosines_of_different_models_are_not_compared() -> None:
-    text = Found(NOTHING, ranking({1: 0.95, 2: 0.94, 3: 0.93}), 1.0)
-    code = Found(NOTHING, ranking({11: 0.5, 12: 0.2, 13: 0.1}), 1.0)
-    assert fuse([text, code], passages=100).ids.tolist()[0] == 1
-    assert 11 in fuse([text, code], passages=100, comparable=False).ids.tolist()[:2]
+    text = Candidates(NOTHING, ranking({1: 0.95, 2: 0.94, 3: 0.93}), 1.0)
+    code = Candidates(NOTHING, ranking({11: 0.5, 12: 0.2, 13: 0.1}), 1.0)
+    assert fuse([text, code], chunk_count=100).ids.tolist()[0] == 1
+    assert 11 in fuse([text, code], chunk_count=100, same_model=False).ids.tolist()[:2]
 
 
 def test_vectors_count_most_for_code_least_for_languages_the_model_does_not_know() -> None:
     assert vector_weight("code") > vector_weight("text")
-    assert vector_weight("code", names_something=True) < vector_weight("code")
-    weights = [vector_weight("text", known=known) for known in (0.0, 0.3, 0.6, 1.0)]
+    assert vector_weight("code", has_identifier=True) < vector_weight("code")
+    weights = [vector_weight("text", confidence=confidence) for confidence in (0.0, 0.3, 0.6, 1.0)]
     assert weights == sorted(weights)
     assert 0 < weights[0] < 0.2
 

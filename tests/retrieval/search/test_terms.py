@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from armarium.retrieval.search.stop_words import STOP_WORDS
-from armarium.retrieval.search.terms import index_text, is_lone_character, language_of, little_words
+from armarium.retrieval.search.terms import index_text, is_lone_character, language_of, stop_words_for
 
 
 def words(text: str) -> list[str]:
@@ -82,7 +82,7 @@ def test_a_text_is_told_by_its_little_words(language: str, text: str) -> None:
 
 
 def test_a_query_drops_the_little_words_of_its_own_language_and_of_the_texts() -> None:
-    dropped = little_words("Was ist der Name von dem Fluss und der Stadt?", "french")
+    dropped = stop_words_for("Was ist der Name von dem Fluss und der Stadt?", "french")
     assert {"der", "und", "le", "les"} <= dropped
     assert "fluss" not in dropped
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from armarium.retrieval.document_types import Format, classify
+from armarium.retrieval.document_types import DocumentFormat, classify
 
 
 def zipped(*names: str) -> bytes:
@@ -106,8 +106,8 @@ def test_zip_files_are_told_apart_by_what_is_in_them() -> None:
     assert classify("unnamed", zipped(office, "word/document.xml")).doc_type == "word"
     assert classify("lying.docx", zipped(office, "xl/workbook.xml")).doc_type == "sheet"
     assert classify("a.pptx", zipped(office, "ppt/presentation.xml")).doc_type == "slides"
-    assert classify("a.zip", zipped("word/of/the/day.txt")) == Format("archive", "zip")
-    assert classify("a.bin", zipped("a.txt")) == Format("archive", "zip")
+    assert classify("a.zip", zipped("word/of/the/day.txt")) == DocumentFormat("archive", "zip")
+    assert classify("a.bin", zipped("a.txt")) == DocumentFormat("archive", "zip")
     assert classify("lib.jar", zipped("A.class")).doc_type == "binary_ignored"
 
 
@@ -116,10 +116,10 @@ def test_a_book_is_known_by_its_first_part() -> None:
 
 
 def test_tar_files_are_known_packed_and_unpacked() -> None:
-    assert classify("a.tar", tarred()[:4096]) == Format("archive", "tar")
-    assert classify("backup", tarred()[:4096]) == Format("archive", "tar")
-    assert classify("a.tar.gz", gzip.compress(tarred())) == Format("archive", "tar.gz")
-    assert classify("backup.gz", gzip.compress(tarred())) == Format("archive", "tar.gz")
+    assert classify("a.tar", tarred()[:4096]) == DocumentFormat("archive", "tar")
+    assert classify("backup", tarred()[:4096]) == DocumentFormat("archive", "tar")
+    assert classify("a.tar.gz", gzip.compress(tarred())) == DocumentFormat("archive", "tar.gz")
+    assert classify("backup.gz", gzip.compress(tarred())) == DocumentFormat("archive", "tar.gz")
     assert classify("log.gz", gzip.compress(b"one file only")).doc_type == "binary_ignored"
 
 

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from emulators import CohereEmulator, Emulator, MistralEmulator, OpenAIEmulator, RateLimited, schemas
-from emulators.meaning import NOTHING_KNOWN, embedding
+from emulators.model_output import NOTHING_KNOWN, embedding
 
 CHAT: dict[str, Any] = {"model": "mistral-small-2506", "messages": [{"role": "user", "content": "Why?"}]}
 

@@ -10,14 +10,14 @@ import tracemalloc
 from collections.abc import Callable
 
 import pytest
-from zipped_documents import presentation, with_entity_bomb, with_parts, word_document, workbook
 
-from armarium.retrieval.document_types import Format, classify
-from armarium.retrieval.extractors.document import extract
-from armarium.retrieval.extractors.errors import ExtractFailed
-from armarium.retrieval.extractors.limits import Limits
+from armarium.retrieval.document_types import DocumentFormat, classify
+from armarium.retrieval.errors import ExtractFailed
+from armarium.retrieval.extractors.document import extract_document
+from armarium.retrieval.extractors.limits import ExtractLimits
+from support.office_documents import presentation, with_entity_bomb, with_parts, word_document, workbook
 
-DOCX, PPTX, XLSX = Format("word", "docx"), Format("slides", "pptx"), Format("sheet", "xlsx")
+DOCX, PPTX, XLSX = DocumentFormat("word", "docx"), DocumentFormat("slides", "pptx"), DocumentFormat("sheet", "xlsx")
 
 
 def small_workbook() -> bytes:
@@ -34,7 +34,7 @@ MAIN_PARTS = [
 
 
 def test_a_word_document_keeps_headings_lists_and_tables() -> None:
-    result = extract(DOCX, word_document())
+    result = extract_document(DOCX, word_document())
     assert result.text == (
         "# The report\n\n# Findings\n\nText with bold words.\n\n- first point\n- second point\n\n"
         "Name | Size\npear | 3\n\n### Deep\n\nThe end.\n"
@@ -51,14 +51,14 @@ def test_inserted_text_is_read_and_deleted_text_is_not() -> None:
         )
         return xml.replace(b"</w:body>", tracked)
 
-    text = extract(DOCX, with_parts(word_document(), {"word/document.xml": changed})).text
+    text = extract_document(DOCX, with_parts(word_document(), {"word/document.xml": changed})).text
     assert "\n\ninserted\n\nin a control\n" in text
     assert "deleted" not in text
     assert "gone" not in text
 
 
 def test_every_slide_is_a_page_with_its_notes() -> None:
-    result = extract(PPTX, presentation())
+    result = extract_document(PPTX, presentation())
     assert result.page_starts is not None
     starts = list(result.page_starts)
     pages = [result.text[start:end] for start, end in zip(starts, [*starts[1:], len(result.text)], strict=True)]
@@ -82,7 +82,7 @@ def test_every_sheet_has_a_heading_and_every_row_a_line() -> None:
             "Second": [["two\nlines", datetime.datetime(2024, 5, 1, 12, 30)]],  # noqa: DTZ001 a sheet knows no zones
         }
     )
-    result = extract(XLSX, data)
+    result = extract_document(XLSX, data)
     assert result.text == (
         "## First\n\nName | When | Sum\npear | 2024-05-01 | 3\nTRUE | 1.5\n\n"
         "## Second\n\ntwo lines | 2024-05-01 12:30:00\n"
@@ -91,8 +91,8 @@ def test_every_sheet_has_a_heading_and_every_row_a_line() -> None:
 
 def test_a_workbook_is_read_up_to_the_limit_and_says_so() -> None:
     data = workbook({"Long": [[number, number] for number in range(100)], "More": [["never read"]]})
-    text = extract(XLSX, data, limits=Limits(max_cells=20)).text
-    assert "9 | 9\n(the rows from here on were left out)" in text
+    text = extract_document(XLSX, data, limits=ExtractLimits(max_cells=20)).text
+    assert "9 | 9\n(the remaining rows were skipped)" in text
     assert "10 | 10" not in text
     assert "never read" not in text
 
@@ -103,16 +103,16 @@ def test_a_sheet_that_lies_about_its_size_costs_nothing() -> None:
         return xml.replace(b'ref="A1:B1"', b'ref="A1:XFD1048576"')
 
     data = with_parts(small_workbook(), {"xl/worksheets/sheet1.xml": lying})
-    assert extract(XLSX, data, limits=Limits(max_cells=2)).text == "## Sheet\n\na | b\n"
+    assert extract_document(XLSX, data, limits=ExtractLimits(max_cells=2)).text == "## Sheet\n\na | b\n"
 
 
 @pytest.mark.parametrize(("form", "build", "part"), MAIN_PARTS)
-def test_entities_that_explode_are_refused(form: Format, build: Callable[[], bytes], part: str) -> None:
+def test_entities_that_explode_are_refused(form: DocumentFormat, build: Callable[[], bytes], part: str) -> None:
     data = with_parts(build(), {part: with_entity_bomb})
     tracemalloc.start()
     try:
         with pytest.raises(ExtractFailed, match="entities"):
-            extract(form, data)
+            extract_document(form, data)
         assert tracemalloc.get_traced_memory()[1] < 50_000_000
     finally:
         tracemalloc.stop()
@@ -123,38 +123,40 @@ def test_entities_hidden_in_another_encoding_are_refused() -> None:
         return with_entity_bomb(xml).decode().encode("utf-16")
 
     with pytest.raises(ExtractFailed, match="entities"):
-        extract(DOCX, with_parts(word_document(), {"word/document.xml": hidden}))
+        extract_document(DOCX, with_parts(word_document(), {"word/document.xml": hidden}))
 
 
 @pytest.mark.parametrize(("form", "build", "part"), MAIN_PARTS)
 def test_a_part_that_unpacks_to_far_more_than_the_file_is_refused(
-    form: Format, build: Callable[[], bytes], part: str
+    form: DocumentFormat, build: Callable[[], bytes], part: str
 ) -> None:
     data = with_parts(build(), {part: lambda xml: xml + b" " * 20_000_000})
     assert len(data) < 100_000
     with pytest.raises(ExtractFailed, match="unpacks"):
-        extract(form, data)
+        extract_document(form, data)
 
 
 @pytest.mark.parametrize(("form", "build", "part"), MAIN_PARTS)
-def test_a_zip_that_declares_less_than_it_holds_is_refused(form: Format, build: Callable[[], bytes], part: str) -> None:
+def test_a_zip_that_declares_less_than_it_holds_is_refused(
+    form: DocumentFormat, build: Callable[[], bytes], part: str
+) -> None:
     data = bytearray(with_parts(build(), {part: lambda xml: xml + b" " * 20_000_000}))
     name = part.encode()
     entry = data.rindex(b"PK\x01\x02", 0, data.rindex(name))
     struct.pack_into("<I", data, entry + 24, 1000)  # the uncompressed size in the central directory
     with pytest.raises(ExtractFailed):
-        extract(form, bytes(data))
+        extract_document(form, bytes(data))
 
 
 def test_more_parts_than_any_document_has_are_refused() -> None:
     data = with_parts(word_document(), {f"word/media/{number}": b"" for number in range(200)})
     with pytest.raises(ExtractFailed, match="parts"):
-        extract(DOCX, data, limits=Limits(max_parts=100))
+        extract_document(DOCX, data, limits=ExtractLimits(max_parts=100))
 
 
 def test_what_is_read_counts_even_when_the_sum_declared_is_small() -> None:
     with pytest.raises(ExtractFailed, match="unpacks"):
-        extract(DOCX, word_document(), limits=Limits(max_part_bytes=100))
+        extract_document(DOCX, word_document(), limits=ExtractLimits(max_part_bytes=100))
 
 
 def test_paragraphs_nested_without_end_are_refused() -> None:
@@ -162,20 +164,20 @@ def test_paragraphs_nested_without_end_are_refused() -> None:
         return xml.replace(b"</w:body>", b"<w:sdt>" * 50_000 + b"</w:sdt>" * 50_000 + b"</w:body>")
 
     with pytest.raises(ExtractFailed, match="nested"):
-        extract(DOCX, with_parts(word_document(), {"word/document.xml": nested}))
+        extract_document(DOCX, with_parts(word_document(), {"word/document.xml": nested}))
 
 
 @pytest.mark.parametrize("form", [DOCX, PPTX, XLSX])
-def test_a_document_under_a_password_fails_and_says_so(form: Format) -> None:
+def test_a_document_under_a_password_fails_and_says_so(form: DocumentFormat) -> None:
     with pytest.raises(ExtractFailed, match="password"):
-        extract(form, b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + b"\0" * 600)
+        extract_document(form, b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + b"\0" * 600)
 
 
 @pytest.mark.parametrize(("form", "build", "part"), MAIN_PARTS)
 @pytest.mark.parametrize("cut", [0, 10, 500, -30])
-def test_a_torn_document_fails(form: Format, build: Callable[[], bytes], part: str, cut: int) -> None:
+def test_a_torn_document_fails(form: DocumentFormat, build: Callable[[], bytes], part: str, cut: int) -> None:
     with pytest.raises(ExtractFailed) as failed:
-        extract(form, build()[:cut])
+        extract_document(form, build()[:cut])
     assert "/" not in failed.value.message
 
 
@@ -196,5 +198,5 @@ def test_without_the_office_packages_the_failure_tells_what_to_install(monkeypat
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setattr(builtins, "__import__", import_without_openpyxl)
     with pytest.raises(ExtractFailed) as failed:
-        extract(XLSX, data)
+        extract_document(XLSX, data)
     assert failed.value.hint == "pip install 'armarium[office]'"

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any, ClassVar
 
-from emulators.meaning import answer, embedding
-from emulators.serving import Emulator, Json, Stream, VendorRefusal, Whole
+from emulators.model_output import answer, embedding
+from emulators.server import Emulator, Json, Stream, VendorRefusal, Whole
 
 _PIECE_CHARS = 11
 """Short, so that words and citations arrive in parts."""
 
 
-class ChattingEmulator(Emulator):
+class OpenAICompatibleEmulator(Emulator):
     """A vendor of embedding and chat models."""
 
     dimensions: ClassVar[dict[str, int]]

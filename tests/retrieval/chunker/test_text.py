@@ -6,16 +6,15 @@ from itertools import pairwise
 
 import pytest
 
-from armarium.retrieval.chunker.document import chunk
-from armarium.retrieval.chunker.limits import ChunkLimits
-from armarium.retrieval.chunks import Extracted, Structure
-from armarium.retrieval.spans import Lines, Page
+from armarium.retrieval.chunker.document import chunk_document
+from armarium.retrieval.chunks import ChunkLimits, ExtractedText, Structure
+from armarium.retrieval.spans import LineSpan, PageSpan
 
 SMALL = ChunkLimits(max_chars=200, overlap_chars=40, min_chars=20)
 
 
 def cut(text: str, structure: Structure, limits: ChunkLimits = SMALL) -> list[tuple[str, str]]:
-    return [(each.context, each.text) for each in chunk(Extracted(text, structure), limits)]
+    return [(each.context, each.text) for each in chunk_document(ExtractedText(text, structure), limits)]
 
 
 def contexts(text: str, limits: ChunkLimits = SMALL) -> list[str]:
@@ -110,9 +109,9 @@ def test_every_passage_of_a_long_section_has_its_path() -> None:
 
 def test_headings_stay_in_force_on_the_next_page() -> None:
     pages = [f"# Guide\n\n{body('one')}\n", f"{body('two')}\n\n# Next\n\n{body('three')}\n"]
-    extracted = Extracted("".join(pages), "markdown", page_starts=[0, len(pages[0])])
-    found = [(each.context, each.span) for each in chunk(extracted, SMALL)]
-    assert found == [("Guide", Page(1)), ("Guide", Page(2)), ("Next", Page(2))]
+    extracted = ExtractedText("".join(pages), "markdown", page_starts=[0, len(pages[0])])
+    found = [(each.context, each.span) for each in chunk_document(extracted, SMALL)]
+    assert found == [("Guide", PageSpan(1)), ("Guide", PageSpan(2)), ("Next", PageSpan(2))]
 
 
 def test_rows_stay_whole_and_the_header_goes_with_each_passage_after_the_first() -> None:
@@ -129,4 +128,7 @@ def test_a_first_line_that_is_no_header_is_no_context(first: str) -> None:
 
 def test_a_passage_is_cited_by_the_lines_it_stands_on() -> None:
     text = f"\n\n# A\n\n{body('alpha')}\n\n\n# B\n\n{body('bravo')}\n\n"
-    assert [each.span for each in chunk(Extracted(text, "markdown"), SMALL)] == [Lines(3, 5), Lines(8, 10)]
+    assert [each.span for each in chunk_document(ExtractedText(text, "markdown"), SMALL)] == [
+        LineSpan(3, 5),
+        LineSpan(8, 10),
+    ]

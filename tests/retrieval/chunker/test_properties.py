@@ -9,11 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from armarium.retrieval.chunker.document import chunk
+from armarium.retrieval.chunker.document import chunk_document
 from armarium.retrieval.chunker.grammars import GRAMMARS
-from armarium.retrieval.chunker.limits import ChunkLimits
-from armarium.retrieval.chunks import Chunk, Extracted, Structure
-from armarium.retrieval.spans import Lines, Page
+from armarium.retrieval.chunks import Chunk, ChunkLimits, ExtractedText, Structure
+from armarium.retrieval.spans import LineSpan, PageSpan
 
 STRUCTURES: list[Structure] = list(get_args(Structure))
 FRAGMENTS = [
@@ -40,7 +39,7 @@ LIMITS = st.builds(
 LANGUAGES = st.sampled_from([None, "unheard-of", *sorted(GRAMMARS)])
 
 
-def check(extracted: Extracted, chunks: list[Chunk], limits: ChunkLimits) -> None:
+def check(extracted: ExtractedText, chunks: list[Chunk], limits: ChunkLimits) -> None:
     text = extracted.text
     lines = text.split("\n")
     covered = bytearray(len(text))
@@ -51,7 +50,7 @@ def check(extracted: Extracted, chunks: list[Chunk], limits: ChunkLimits) -> Non
         assert each.index_kind == ("code" if extracted.structure == "code" else "text")
         covered[each.start : each.end] = b"\1" * (each.end - each.start)
         if extracted.page_starts is None and extracted.source_lines is None:
-            assert isinstance(each.span, Lines)
+            assert isinstance(each.span, LineSpan)
             named = "\n".join(lines[each.span.start - 1 : each.span.end])
             assert each.text in named
             assert each.span.end - each.span.start == each.text.count("\n")
@@ -66,8 +65,8 @@ def check(extracted: Extracted, chunks: list[Chunk], limits: ChunkLimits) -> Non
 def test_every_character_is_in_a_passage_of_bounded_length_on_the_lines_it_names(
     structure: Structure, text: str, limits: ChunkLimits, language: str | None
 ) -> None:
-    extracted = Extracted(text, structure, language)
-    check(extracted, chunk(extracted, limits), limits)
+    extracted = ExtractedText(text, structure, language)
+    check(extracted, chunk_document(extracted, limits), limits)
 
 
 @pytest.mark.parametrize("structure", STRUCTURES)
@@ -75,11 +74,11 @@ def test_every_character_is_in_a_passage_of_bounded_length_on_the_lines_it_names
 @settings(max_examples=60, deadline=None)
 def test_no_passage_crosses_a_page(structure: Structure, pages: list[str], limits: ChunkLimits) -> None:
     starts = [sum(map(len, pages[:number])) for number in range(len(pages))]
-    extracted = Extracted("".join(pages), structure, "python", page_starts=starts)
-    chunks = chunk(extracted, limits)
+    extracted = ExtractedText("".join(pages), structure, "python", page_starts=starts)
+    chunks = chunk_document(extracted, limits)
     check(extracted, chunks, limits)
     for each in chunks:
-        assert isinstance(each.span, Page)
+        assert isinstance(each.span, PageSpan)
         page_start = starts[each.span.number - 1]
         assert page_start <= each.start
         assert each.end <= page_start + len(pages[each.span.number - 1])
@@ -94,36 +93,36 @@ def test_spans_name_the_lines_of_the_file_that_the_lines_of_the_text_came_from(
     count = text.count("\n") + 1
     firsts = drawn.draw(st.lists(st.integers(1, 500), min_size=count, max_size=count))
     source_lines = [(first, first + index % 3) for index, first in enumerate(firsts)]
-    extracted = Extracted(text, structure, "javascript", source_lines=source_lines)
-    chunks = chunk(extracted, limits)
+    extracted = ExtractedText(text, structure, "javascript", source_lines=source_lines)
+    chunks = chunk_document(extracted, limits)
     check(extracted, chunks, limits)
     for each in chunks:
-        assert isinstance(each.span, Lines)
+        assert isinstance(each.span, LineSpan)
         first = text.count("\n", 0, each.start)
         came_from = source_lines[first : first + each.text.count("\n") + 1]
-        assert each.span == Lines(min(line for line, _ in came_from), max(line for _, line in came_from))
+        assert each.span == LineSpan(min(line for line, _ in came_from), max(line for _, line in came_from))
 
 
 @pytest.mark.parametrize("structure", STRUCTURES)
 @pytest.mark.parametrize("text", ["", "\n", "\n\n\n\n", " \n\t\n", "   "])
 def test_a_text_without_anything_in_it_has_no_passages(structure: Structure, text: str) -> None:
-    assert chunk(Extracted(text, structure, "python"), ChunkLimits()) == []
+    assert chunk_document(ExtractedText(text, structure, "python"), ChunkLimits()) == []
 
 
 @pytest.mark.parametrize("structure", STRUCTURES)
 def test_a_very_long_line_is_cut_by_characters_and_cited_by_that_line(structure: Structure) -> None:
     text = "a = 1\n" + "x" * 30_000 + "\nb = 2\n"
-    extracted = Extracted(text, structure, "javascript")
-    chunks = chunk(extracted, ChunkLimits())
+    extracted = ExtractedText(text, structure, "javascript")
+    chunks = chunk_document(extracted, ChunkLimits())
     check(extracted, chunks, ChunkLimits())
-    assert Lines(2, 2) in [each.span for each in chunks]
+    assert LineSpan(2, 2) in [each.span for each in chunks]
 
 
 def test_a_line_as_long_as_the_largest_file_is_cut_like_any_other() -> None:
     limits = ChunkLimits()
     text = "word " * 3_000_000
-    chunks = chunk(Extracted(text), limits)
-    assert {each.span for each in chunks} == {Lines(1, 1)}
+    chunks = chunk_document(ExtractedText(text), limits)
+    assert {each.span for each in chunks} == {LineSpan(1, 1)}
     assert all(each.text == text[each.start : each.end] and len(each.text) <= limits.max_chars for each in chunks)
     # What lies between two passages is at most the space between two words.
     assert all(first.start < second.start <= first.end + 1 for first, second in pairwise(chunks))
@@ -131,6 +130,6 @@ def test_a_line_as_long_as_the_largest_file_is_cut_like_any_other() -> None:
 
 
 @pytest.mark.parametrize("unknown", [{"max_chars": 0}, {"code_max_lines": 0}, {"overlap_chars": -1}])
-def test_limits_that_no_passage_could_keep_are_refused(unknown: dict[str, int]) -> None:
-    with pytest.raises(ValueError, match=r"passage|negative"):
+def test_impossible_limits_are_rejected(unknown: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match=r"at least one|negative"):
         ChunkLimits(**unknown)

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from armarium.retrieval.chunks import Extracted
+from armarium.retrieval.chunks import ExtractedText
 from armarium.retrieval.document_types import classify
-from armarium.retrieval.extractors.document import extract
-from armarium.retrieval.extractors.errors import ExtractFailed
+from armarium.retrieval.errors import ExtractFailed
+from armarium.retrieval.extractors.document import extract_document
 
 
-def extracted(name: str, data: bytes) -> Extracted:
-    return extract(classify(name, data), data)
+def extracted(name: str, data: bytes) -> ExtractedText:
+    return extract_document(classify(name, data), data)
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_the_format_says_how_a_text_is_cut(name: str, structure: str, language: 
     st.sampled_from(["\n", "\r\n", "\r"]),
 )
 def test_line_for_line_the_text_is_the_file(lines: list[str], line_end: str) -> None:
-    result = extract(classify("a.txt", b""), line_end.join(lines).encode())
+    result = extract_document(classify("a.txt", b""), line_end.join(lines).encode())
     assert result.text == "\n".join(lines)
 
 
@@ -93,7 +93,7 @@ def test_a_notebook_of_the_old_format_is_read() -> None:
 @pytest.mark.parametrize("data", [b"not json", b"[1, 2]", b"[" * 100_000, b'{"cells": ', b""])
 def test_what_is_no_notebook_fails_and_says_so(data: bytes) -> None:
     with pytest.raises(ExtractFailed) as failed:
-        extract(classify("a.ipynb", b""), data)
+        extract_document(classify("a.ipynb", b""), data)
     assert failed.value.code == "EXTRACT_FAILED"
 
 
@@ -112,10 +112,10 @@ JSON = st.recursive(
 
 @given(st.dictionaries(st.sampled_from(["cells", "worksheets", "metadata"]), JSON))
 def test_a_notebook_may_hold_anything_anywhere(content: dict[str, object]) -> None:
-    assert extract(classify("a.ipynb", b""), json.dumps(content).encode()).structure == "markdown"
+    assert extract_document(classify("a.ipynb", b""), json.dumps(content).encode()).structure == "markdown"
 
 
 @pytest.mark.parametrize("name", ["a.png", "a.zip", "a.mp3"])
 def test_a_file_without_text_of_its_own_is_refused(name: str) -> None:
     with pytest.raises(ExtractFailed):
-        extract(classify(name, b""), b"")
+        extract_document(classify(name, b""), b"")
