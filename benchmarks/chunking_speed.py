@@ -1,7 +1,7 @@
-"""How fast is text cut into passages, of each structure, on one core?
+"""How fast is the chunker on one core, for each structure of text?
 
-The peer of code is its parser alone, without which no definition can be found; the peer of all else is a plain split at
-blank lines, which finds no headings, keeps no limits and knows no lines.
+The peer for code is the parser alone; the peer for other text is a split at blank lines, without headings, size limits
+and line numbers.
 """
 
 from __future__ import annotations

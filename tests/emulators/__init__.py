@@ -1,4 +1,4 @@
-"""Vendors that cost money or leave the machine, as servers on this one: `with MistralEmulator() as mistral: …`."""
+"""Emulators of providers, as local HTTP servers: `with MistralEmulator() as mistral: …`."""
 
 from __future__ import annotations
 

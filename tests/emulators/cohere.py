@@ -1,4 +1,4 @@
-"""Cohere's reranking, checked against its published OpenAPI."""
+"""Emulator of Cohere's reranking endpoint, validated against its published OpenAPI."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mistral: embeddings and chat, checked against its published OpenAPI."""
+"""Emulator of Mistral's embeddings and chat endpoints, validated against its published OpenAPI."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the emulated models make of texts: vectors that are near when words are shared, answers that cite the prompt."""
+"""Output of the emulated models: vectors that are similar for shared words, answers that cite the prompt."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from functools import lru_cache
 _WORD = re.compile(r"[^\W_]+")
 _CITATION = re.compile(r"\[[^\[\]\n]+(?::L\d+-L\d+|#p=\d+|@t=[\d:]+-[\d:]+)\]")
 INVENTED_CITATION = "[nowhere/invented.md:L1-L2]"
-NOTHING_KNOWN = "The passages do not say."
+NOTHING_KNOWN = "The chunks do not say."
 _MOST_CITED = 3
 _EXCERPT_WORDS = 24
 
 
 def words(text: str) -> list[str]:
-    """The words of a text, in small letters; parts of an identifier count as words."""
+    """The words of a text in lower case; the parts of an identifier are words."""
     return [word.lower() for word in _WORD.findall(text)]
 
 
@@ -31,7 +31,7 @@ def _places(word: str) -> tuple[int, int, int]:
 
 
 def embedding(text: str, dimensions: int) -> list[float]:
-    """A vector of length 1 that depends on the words alone."""
+    """A unit vector that depends on the words only."""
     vector = [0.0] * dimensions
     for word in words(text) or ["\0"]:
         for place in _places(word):
@@ -43,7 +43,7 @@ def embedding(text: str, dimensions: int) -> list[float]:
 
 
 def relevance(query: str, text: str) -> float:
-    """The share of the query's words that the text has."""
+    """The share of the query's words that are in the text."""
     wanted = set(words(query))
     return len(wanted & set(words(text))) / len(wanted) if wanted else 0.0
 
@@ -54,14 +54,14 @@ def citations(prompt: str) -> list[str]:
 
 
 def answer(messages: list[dict[str, str]], *, invents: bool) -> str:
-    """One sentence for each of the first citations of the prompt, made of what stands behind it there."""
+    """One sentence for each of the first citations in the prompt, from the text after it."""
     question = next((m["content"] for m in reversed(messages) if m["role"] == "user"), "")
     prompt = question if citations(question) else "\n".join(m["content"] for m in messages)
     sentences: list[str] = []
     for cited in citations(prompt)[:_MOST_CITED]:
-        passage = _CITATION.split(prompt.partition(cited)[2], maxsplit=1)[0]
-        excerpt = " ".join(passage.replace("[", "(").replace("]", ")").split()[:_EXCERPT_WORDS])
+        chunk = _CITATION.split(prompt.partition(cited)[2], maxsplit=1)[0]
+        excerpt = " ".join(chunk.replace("[", "(").replace("]", ")").split()[:_EXCERPT_WORDS])
         sentences.append(f"It says: {excerpt} {cited}." if excerpt else f"It is there {cited}.")
     if invents:
-        sentences.append(f"More is told elsewhere {INVENTED_CITATION}.")
+        sentences.append(f"More is elsewhere {INVENTED_CITATION}.")
     return " ".join(sentences) or NOTHING_KNOWN

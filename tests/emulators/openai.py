@@ -1,4 +1,4 @@
-"""An endpoint that speaks as OpenAI's does, such as Ollama, vLLM or llama.cpp."""
+"""Emulator of an OpenAI-compatible endpoint, such as Ollama, vLLM or llama.cpp."""
 
 from __future__ import annotations
 

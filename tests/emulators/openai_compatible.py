@@ -1,4 +1,4 @@
-"""Embeddings and chat as OpenAI's endpoints give them, and those of the vendors that speak alike."""
+"""Base of the emulators with OpenAI-compatible embeddings and chat endpoints."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from emulators.model_output import answer, embedding
 from emulators.server import Emulator, Json, Stream, VendorRefusal, Whole
 
 _PIECE_CHARS = 11
-"""Short, so that words and citations arrive in parts."""
+"""Short, so that words and citations are split between events."""
 
 
 class OpenAICompatibleEmulator(Emulator):
-    """A vendor of embedding and chat models."""
+    """A provider of embedding and chat models."""
 
     dimensions: ClassVar[dict[str, int]]
-    """Of each embedding model."""
+    """The dimensions of each embedding model."""
     chat_models: tuple[str, ...]
     dimension_field: str
     checks: Any
@@ -24,9 +24,9 @@ class OpenAICompatibleEmulator(Emulator):
     def __init__(self, key: str | None) -> None:
         super().__init__(key)
         self.invents_citations = False
-        """Whether chat answers cite a file that the prompt does not name."""
+        """Whether chat responses cite a file that is not in the prompt."""
         self.streams = True
-        """Whether chat answers come as a stream when that is asked for; some servers cannot."""
+        """Whether chat responses are streamed on request; some servers cannot."""
         self.longest_request_tokens = 16_384
         self.most_inputs = 512
 
@@ -53,7 +53,7 @@ class OpenAICompatibleEmulator(Emulator):
             {"object": "embedding", "index": index, "embedding": embedding(text, dimensions)}
             for index, text in enumerate(inputs)
         ]
-        # The order of the rows is nowhere promised.
+        # The API does not promise an order.
         rows.reverse()
         usage = {"prompt_tokens": tokens, "completion_tokens": 0, "total_tokens": tokens}
         made = {"id": "emb-1", "object": "list", "model": body["model"], "data": rows, "usage": usage}

@@ -1,4 +1,4 @@
-"""The server behind every emulator: records what it is asked, checks it, and answers as the script of faults says."""
+"""The HTTP server of all emulators: records and validates requests, and applies faults."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ _PROXY_PAGE = "<html><body>Bad gateway</body></html>"
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """A request as it came."""
+    """A received request."""
 
     path: str
     headers: dict[str, str]
-    """Names in small letters."""
+    """With lower-case names."""
     body: Json
 
 
 class VendorRefusal(Exception):
-    """The vendor would not do what is asked."""
+    """The provider rejects the request."""
 
     def __init__(self, status: int, body: Json) -> None:
         super().__init__(status)
@@ -59,7 +59,7 @@ class VendorRefusal(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """An answer in one piece, and the schema it must fit."""
+    """A complete response and its schema."""
 
     body: Json
     check: Check
@@ -67,17 +67,17 @@ class Whole:
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """An answer as events, and the schema that each must fit."""
+    """A streamed response and the schema of its events."""
 
     events: Iterable[Json]
     check: Check
 
 
 class Emulator(ABC):
-    """A vendor on a free port of this machine. Leaving the block fails if something did not fit the vendor's schema."""
+    """A provider on a free local port. Leaving the block fails if a message did not match the schema."""
 
     version: str
-    """What the vendor's paths begin with."""
+    """The first segment of all paths."""
 
     def __init__(self, key: str | None) -> None:
         self.key = key
@@ -86,9 +86,9 @@ class Emulator(ABC):
         self.complaints: list[str] = []
         self.most_in_flight = 0
         self.silent = threading.Event()
-        """Set when a client waits for an answer that does not come."""
+        """Set when a client waits for a response that never comes."""
         self.left = threading.Event()
-        """Set when a client went away before it had its answer."""
+        """Set when a client disconnected before its response."""
         self._in_flight = 0
         self._lock = threading.Lock()
         self._closing = threading.Event()
@@ -98,11 +98,11 @@ class Emulator(ABC):
 
     @property
     def url(self) -> str:
-        """The base URL, as it is configured."""
+        """The base URL."""
         return f"http://127.0.0.1:{self._server.server_port}/{self.version}"
 
     def bodies(self, path: str) -> list[Json]:
-        """What was sent to a path, such as `/embeddings`."""
+        """The bodies sent to a path, such as `/embeddings`."""
         return [request.body for request in self.requests if request.path == f"/{self.version}{path}"]
 
     def __enter__(self) -> Self:
@@ -211,7 +211,7 @@ class _Handler(BaseHTTPRequestHandler):
     server: _Server
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing."""
+        """Disable logging."""
 
     def do_POST(self) -> None:
         """Answer one request."""
@@ -219,14 +219,14 @@ class _Handler(BaseHTTPRequestHandler):
         length = int(self.headers.get("content-length") or 0)
         raw = self.rfile.read(length)
         if len(raw) < length:
-            # The client left while it was still asking.
+            # The client disconnected before the end of its request.
             self.close_connection = True
             return
         headers = {name.lower(): value for name, value in self.headers.items()}
         body = json.loads(raw)
         fault = emulator.take_fault(self.path)
         with emulator.handling(Recorded(self.path, headers, body)), suppress(BrokenPipeError, ConnectionResetError):
-            if not self._befall(fault):
+            if not self._apply(fault):
                 try:
                     emulator.admit(headers)
                     answer = emulator.respond(self.path.removeprefix(f"/{emulator.version}"), body)
@@ -235,8 +235,8 @@ class _Handler(BaseHTTPRequestHandler):
                 else:
                     self._answer(answer, fault)
 
-    def _befall(self, fault: Fault | None) -> bool:
-        """Let a fault happen that comes instead of an answer."""
+    def _apply(self, fault: Fault | None) -> bool:
+        """Apply a fault that replaces the response. Returns whether there was one."""
         emulator = self.server.emulator
         match fault:
             case Refused(status=status, body=body, headers=headers):

@@ -1,4 +1,4 @@
-"""How texts are cut into requests."""
+"""Texts are split into batches within the limits of an endpoint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The request loop, against a vendor that misbehaves in every way we know."""
+"""The HTTP client, against providers with every known fault."""
 
 from __future__ import annotations
 

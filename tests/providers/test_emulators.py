@@ -1,4 +1,4 @@
-"""The emulators themselves: they are only worth something while they are as strict as the vendors."""
+"""The emulators are as strict as the providers."""
 
 from __future__ import annotations
 

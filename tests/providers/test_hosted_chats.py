@@ -1,4 +1,4 @@
-"""Streamed answers from Mistral and from OpenAI-compatible endpoints."""
+"""Streamed responses from Mistral and from OpenAI-compatible endpoints."""
 
 from __future__ import annotations
 

@@ -59,11 +59,11 @@ async def test_mistrals_models_give_vectors_of_length_one_in_the_order_of_the_te
 
 async def test_a_question_gets_the_vector_of_its_words(mistral: MistralEmulator, clock: ManualClock) -> None:
     embedder = embedder_of(mistral, clock)
-    passages = await embedder.embed(TEXTS)
+    chunks = await embedder.embed(TEXTS)
     query = await embedder.embed_query("falls rain")
     await embedder.aclose()
     assert query.shape == (1024,)
-    assert int(numpy.argmax(passages @ query)) == 0
+    assert int(numpy.argmax(chunks @ query)) == 0
 
 
 async def test_no_texts_need_no_request(mistral: MistralEmulator, clock: ManualClock) -> None:

@@ -1,4 +1,4 @@
-"""The local embedder as its callers see it: vectors, priorities, closing. The model itself is real."""
+"""The local embedder: vectors, priorities and closing, with the real model."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from armarium.providers.local.encoder import Encoder
 
 DEADLINE_S = 60
 
-PASSAGES = [
+CHUNKS = [
     "The heart pumps blood through the arteries to every organ of the body.",
     "def area(radius):\n    return math.pi * radius ** 2",
     "Bread rises because yeast turns sugar into carbon dioxide.",
@@ -83,12 +83,12 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watched]:
     watched.gate.set()
 
 
-async def test_passages_get_vectors_of_length_one_in_their_order(embedder: LocalEmbedder, encoder: Encoder) -> None:
-    vectors = await embedder.embed(PASSAGES)
+async def test_chunks_get_vectors_of_length_one_in_their_order(embedder: LocalEmbedder, encoder: Encoder) -> None:
+    vectors = await embedder.embed(CHUNKS)
     assert vectors.shape == (4, embedder.dimensions)
     assert vectors.dtype == np.float32
     assert np.allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
-    assert all(np.array_equal(row, encoder.vector(text)) for row, text in zip(vectors, PASSAGES, strict=True))
+    assert all(np.array_equal(row, encoder.vector(text)) for row, text in zip(vectors, CHUNKS, strict=True))
 
 
 @pytest.mark.parametrize(
@@ -100,21 +100,21 @@ async def test_passages_get_vectors_of_length_one_in_their_order(embedder: Local
         ("which peace agreement changed the frontier", 3),
     ],
 )
-async def test_a_question_is_nearest_to_the_passage_that_answers_it(
+async def test_a_question_is_nearest_to_the_chunk_that_answers_it(
     embedder: LocalEmbedder, question: str, nearest: int
 ) -> None:
-    passages, query = await embedder.embed(PASSAGES), await embedder.embed_query(question)
-    assert int(np.argmax(passages @ query)) == nearest
+    chunks, query = await embedder.embed(CHUNKS), await embedder.embed_query(question)
+    assert int(np.argmax(chunks @ query)) == nearest
 
 
 async def test_a_text_has_the_same_vector_whatever_comes_with_it(embedder: LocalEmbedder) -> None:
-    alone = await embedder.embed(PASSAGES[:1])
-    among = await embedder.embed([*PASSAGES[1:], "x" * 5000, PASSAGES[0]])
+    alone = await embedder.embed(CHUNKS[:1])
+    among = await embedder.embed([*CHUNKS[1:], "x" * 5000, CHUNKS[0]])
     assert np.array_equal(among[-1], alone[0])
-    assert np.array_equal(await embedder.embed_query(PASSAGES[0]), alone[0])
+    assert np.array_equal(await embedder.embed_query(CHUNKS[0]), alone[0])
 
 
-async def test_no_passages_are_no_vectors(embedder: LocalEmbedder) -> None:
+async def test_no_chunks_are_no_vectors(embedder: LocalEmbedder) -> None:
     assert (await embedder.embed([])).shape == (0, embedder.dimensions)
 
 
@@ -193,7 +193,7 @@ async def test_the_model_is_loaded_once_and_not_on_the_event_loop(watched: Watch
     embedder: Embedder = LocalEmbedder(bulk_threads=2)
     async with anyio.create_task_group() as group:
         for _ in range(4):
-            group.start_soon(embedder.embed, ["a passage"])
+            group.start_soon(embedder.embed, ["a chunk"])
             group.start_soon(embedder.embed_query, "a question")
     await embedder.aclose()
     assert len(watched.loaded_by) == 1
@@ -201,20 +201,20 @@ async def test_the_model_is_loaded_once_and_not_on_the_event_loop(watched: Watch
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="threads have priorities of their own on Linux only")
-async def test_passages_give_way_to_everything_else_and_questions_do_not(watched: Watched) -> None:
+async def test_chunks_give_way_to_everything_else_and_questions_do_not(watched: Watched) -> None:
     watched.gate.set()
     own = os.getpriority(os.PRIO_PROCESS, 0)
     embedder = LocalEmbedder(bulk_threads=1)
-    await embedder.embed(["a passage"])
+    await embedder.embed(["a chunk"])
     await embedder.embed_query("a question")
     await embedder.aclose()
     assert watched.niceness == [min(own + 10, 19), own]
 
 
-async def test_a_question_is_answered_while_passages_are_worked_on(watched: Watched) -> None:
+async def test_a_question_is_answered_while_chunks_are_worked_on(watched: Watched) -> None:
     embedder = LocalEmbedder(bulk_threads=1)
     async with anyio.create_task_group() as group:
-        group.start_soon(embedder.embed, ["a passage"])
+        group.start_soon(embedder.embed, ["a chunk"])
         assert await anyio.to_thread.run_sync(watched.begun.wait, DEADLINE_S)
         group.start_soon(embedder.embed_query, "a question")
         with anyio.fail_after(DEADLINE_S):
@@ -224,7 +224,7 @@ async def test_a_question_is_answered_while_passages_are_worked_on(watched: Watc
     await embedder.aclose()
 
 
-async def test_long_passages_come_first_so_that_threads_finish_together(watched: Watched) -> None:
+async def test_long_chunks_come_first_so_that_threads_finish_together(watched: Watched) -> None:
     watched.gate.set()
     embedder = LocalEmbedder(bulk_threads=1)
     await embedder.embed(["22", "333", "1"])
@@ -277,7 +277,7 @@ async def test_a_closed_embedder_says_so(loaded_once: None) -> None:
     await embedder.aclose()
     await embedder.aclose()
     with pytest.raises(EmbedderClosed):
-        await embedder.embed(["a passage"])
+        await embedder.embed(["a chunk"])
     with pytest.raises(EmbedderClosed):
         await embedder.embed_query("a question")
 

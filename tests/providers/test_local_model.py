@@ -1,4 +1,4 @@
-"""The local model: its pack, the graph we run it with, and how close that stays to the model in floats."""
+"""The local model: its pack, its graph, and how close its vectors are to those of the float model."""
 
 from __future__ import annotations
 

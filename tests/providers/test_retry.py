@@ -1,4 +1,4 @@
-"""How long a vendor is waited for, and how often it is asked again."""
+"""The retry policy and the rate limiter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a file is taken for, by its name and its first bytes."""
+"""Files are classified by their name and first bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bytes become text: encodings are found out, line ends made one, nothing fails."""
+"""Encodings are detected and line ends normalised; decoding never fails."""
 
 from __future__ import annotations
 

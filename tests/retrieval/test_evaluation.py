@@ -1,4 +1,4 @@
-"""Judged sets are read, measured as the literature measures, and refused when they are none."""
+"""Judged sets are read and measured; invalid sets are rejected."""
 
 from __future__ import annotations
 

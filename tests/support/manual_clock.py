@@ -1,4 +1,4 @@
-"""Time that passes when somebody waits, so that waits can be asked for and none is real."""
+"""A clock for tests: time passes only when code sleeps."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ WALL = 1_800_000_000.0
 
 
 class ManualClock:
-    """A clock that starts at 0 and remembers every wait."""
+    """A clock that starts at 0 and records every sleep."""
 
     def __init__(self) -> None:
         self.now = 0.0
         self.waits: list[float] = []
         self.random = 1.0
-        """Of 0 to 1: which part of the span that is left to chance a wait takes."""
+        """The next random number, 0 to 1."""
 
     @property
     def clock(self) -> Clock:
-        """What a client is given instead of the real clock."""
+        """The clock to pass to a client."""
         return Clock(now=lambda: self.now, wall=lambda: WALL + self.now, sleep=self._sleep, random=lambda: self.random)
 
     async def _sleep(self, seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""Builds office documents and books for tests, and spoils them on purpose."""
+"""Builds office documents and books for tests, valid and damaged."""
 
 from __future__ import annotations
 

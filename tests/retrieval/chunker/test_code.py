@@ -1,4 +1,4 @@
-"""Code is cut at its definitions, in every language that has a grammar, and each passage knows what it is inside of."""
+"""Code is split at definitions, in every language with a grammar, and each chunk has their path as context."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from armarium.retrieval.chunker import definitions as definitions_module
+from armarium.retrieval.chunker import parse_speed
+from armarium.retrieval.chunker.definitions import definitions
 from armarium.retrieval.chunker.document import chunk_document
 from armarium.retrieval.chunks import Chunk, ChunkLimits, ExtractedText
 from armarium.retrieval.spans import LineSpan
@@ -463,7 +464,7 @@ def found(chunks: list[Chunk]) -> Found:
 
 
 @pytest.mark.parametrize("language", SNIPPETS)
-def test_definitions_are_passages_with_the_path_to_them(language: str) -> None:
+def test_definitions_are_chunks_with_the_path_to_them(language: str) -> None:
     text, expected = SNIPPETS[language]
     assert found(cut(text, language, SMALL)) == expected
 
@@ -502,7 +503,7 @@ def test_a_long_function_is_cut_between_statements() -> None:
     assert all(each.text.startswith("    if ") for each in chunks[1:])
 
 
-def test_imports_are_a_passage_of_their_own() -> None:
+def test_imports_are_a_chunk_of_their_own() -> None:
     imports = "".join(f"import module_number_{number}\n" for number in range(20))
     function = "def f():\n" + "    call(1)\n" * 100
     assert found(cut(imports + "\n\n" + function, "python", ChunkLimits())) == [(1, 20, ""), (23, 123, "def f")]
@@ -551,15 +552,15 @@ def test_prose_that_claims_to_be_code_is_cut_without_parsing_all_of_it() -> None
 
 def test_what_a_parser_would_take_minutes_for_is_not_parsed_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     parsed: list[int] = []
-    parse_s = definitions_module._parse_s  # pyright: ignore[reportPrivateUsage] what is tried is counted here
+    parse_seconds = parse_speed.parse_seconds
 
     def counted(parser: Any, sample: str) -> float:
         parsed.append(len(sample))
-        return parse_s(parser, sample)
+        return parse_seconds(parser, sample)
 
-    monkeypatch.setattr(definitions_module, "_parse_s", counted)
+    monkeypatch.setattr(parse_speed, "parse_seconds", counted)
     text = "a<b<\n" * 20_000
-    assert definitions_module.definitions(text, [*range(0, len(text), 5)], "java", lambda start, end: False) is None
+    assert definitions(text, [*range(0, len(text), 5)], "java", lambda start, end: False) is None
     assert max(parsed) <= 16_000
 
 
@@ -570,9 +571,9 @@ def test_code_is_cut_the_same_way_on_a_slow_and_on_a_fast_machine(
     sources = [Path(module.__file__ or "").read_text() for module in (argparse, inspect, typing)]
     expected = [cut(text, "python", ChunkLimits()) for text in sources]
     thread_time = time.thread_time
-    monkeypatch.setattr(definitions_module.time, "thread_time", lambda: thread_time() / speed)
-    definitions_module._simple_s_per_char.cache_clear()  # pyright: ignore[reportPrivateUsage] another machine
-    request.addfinalizer(definitions_module._simple_s_per_char.cache_clear)  # pyright: ignore[reportPrivateUsage]
+    monkeypatch.setattr(time, "thread_time", lambda: thread_time() / speed)
+    parse_speed.baseline_s_per_char.cache_clear()
+    request.addfinalizer(parse_speed.baseline_s_per_char.cache_clear)
     assert [cut(text, "python", ChunkLimits()) for text in sources] == expected
 
 

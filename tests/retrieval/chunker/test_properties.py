@@ -1,4 +1,4 @@
-"""Whatever the text is: nothing of it is lost, no passage is too long, every span names where its passage stands."""
+"""Properties of the chunker: no text is lost, no chunk is too long, every span names the lines of its chunk."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def check(extracted: ExtractedText, chunks: list[Chunk], limits: ChunkLimits) ->
 @pytest.mark.parametrize("structure", STRUCTURES)
 @given(text=TEXTS, limits=LIMITS, language=LANGUAGES)
 @settings(max_examples=150, deadline=None)
-def test_every_character_is_in_a_passage_of_bounded_length_on_the_lines_it_names(
+def test_every_character_is_in_a_chunk_of_bounded_length_on_the_lines_it_names(
     structure: Structure, text: str, limits: ChunkLimits, language: str | None
 ) -> None:
     extracted = ExtractedText(text, structure, language)
@@ -72,7 +72,7 @@ def test_every_character_is_in_a_passage_of_bounded_length_on_the_lines_it_names
 @pytest.mark.parametrize("structure", STRUCTURES)
 @given(pages=st.lists(TEXTS, min_size=1, max_size=4), limits=LIMITS)
 @settings(max_examples=60, deadline=None)
-def test_no_passage_crosses_a_page(structure: Structure, pages: list[str], limits: ChunkLimits) -> None:
+def test_no_chunk_crosses_a_page(structure: Structure, pages: list[str], limits: ChunkLimits) -> None:
     starts = [sum(map(len, pages[:number])) for number in range(len(pages))]
     extracted = ExtractedText("".join(pages), structure, "python", page_starts=starts)
     chunks = chunk_document(extracted, limits)
@@ -105,7 +105,7 @@ def test_spans_name_the_lines_of_the_file_that_the_lines_of_the_text_came_from(
 
 @pytest.mark.parametrize("structure", STRUCTURES)
 @pytest.mark.parametrize("text", ["", "\n", "\n\n\n\n", " \n\t\n", "   "])
-def test_a_text_without_anything_in_it_has_no_passages(structure: Structure, text: str) -> None:
+def test_a_text_without_anything_in_it_has_no_chunks(structure: Structure, text: str) -> None:
     assert chunk_document(ExtractedText(text, structure, "python"), ChunkLimits()) == []
 
 
@@ -124,7 +124,7 @@ def test_a_line_as_long_as_the_largest_file_is_cut_like_any_other() -> None:
     chunks = chunk_document(ExtractedText(text), limits)
     assert {each.span for each in chunks} == {LineSpan(1, 1)}
     assert all(each.text == text[each.start : each.end] and len(each.text) <= limits.max_chars for each in chunks)
-    # What lies between two passages is at most the space between two words.
+    # What lies between two chunks is at most the space between two words.
     assert all(first.start < second.start <= first.end + 1 for first, second in pairwise(chunks))
     assert (chunks[0].start, text[chunks[-1].end :].strip()) == (0, "")
 

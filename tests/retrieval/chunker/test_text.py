@@ -1,4 +1,4 @@
-"""Prose is cut at paragraphs, Markdown at headings, tables at rows; headings and header rows go along as context."""
+"""Prose is split at paragraphs, Markdown at headings, tables at rows; headings and header rows become the context."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def body(word: str) -> str:
 
 def test_paragraphs_are_gathered_and_not_cut_while_they_fit() -> None:
     paragraphs = [body(word) for word in ("alpha", "bravo", "charlie", "delta", "echo", "foxtrot")]
-    passages = [text for _, text in cut("\n\n".join(paragraphs), "plain")]
-    assert passages == ["\n\n".join(paragraphs[at : at + 2]) for at in (0, 2, 4)]
+    chunks = [text for _, text in cut("\n\n".join(paragraphs), "plain")]
+    assert chunks == ["\n\n".join(paragraphs[at : at + 2]) for at in (0, 2, 4)]
 
 
 def test_a_blank_line_may_hold_spaces() -> None:
@@ -38,25 +38,25 @@ def test_a_blank_line_may_hold_spaces() -> None:
 
 def test_a_paragraph_that_is_too_long_is_cut_after_sentences_and_repeats_the_last() -> None:
     sentences = [f"Sentence number {number} is here." for number in range(20)]
-    passages = [text for _, text in cut(" ".join(sentences), "plain")]
-    assert all(text.startswith("Sentence") and text.endswith(".") for text in passages)
-    assert all(passage.split(". ")[-1].rstrip(".") in later for passage, later in pairwise(passages))
+    chunks = [text for _, text in cut(" ".join(sentences), "plain")]
+    assert all(text.startswith("Sentence") and text.endswith(".") for text in chunks)
+    assert all(chunk.split(". ")[-1].rstrip(".") in later for chunk, later in pairwise(chunks))
 
 
 def test_lists_are_cut_between_items() -> None:
     items = [f"- item {number} that goes on\n  on a second line" for number in range(20)]
-    passages = cut("\n".join(items), "markdown", ChunkLimits(max_chars=200, overlap_chars=60, min_chars=20))
-    assert all(text.startswith("- item") and text.endswith("second line") for _, text in passages)
+    chunks = cut("\n".join(items), "markdown", ChunkLimits(max_chars=200, overlap_chars=60, min_chars=20))
+    assert all(text.startswith("- item") and text.endswith("second line") for _, text in chunks)
 
 
-def test_the_rest_of_a_text_is_never_a_tiny_passage() -> None:
+def test_the_rest_of_a_text_is_never_a_tiny_chunk() -> None:
     words = "word " * 41
     assert min(len(text) for _, text in cut(words, "plain")) >= 20
 
 
 def test_letters_are_not_torn_from_their_accents() -> None:
-    passages = cut("e\u0301" * 500, "plain", ChunkLimits(max_chars=101, overlap_chars=10, min_chars=0))
-    assert all(text.startswith("e") and text.endswith("\u0301") for _, text in passages)
+    chunks = cut("e\u0301" * 500, "plain", ChunkLimits(max_chars=101, overlap_chars=10, min_chars=0))
+    assert all(text.startswith("e") and text.endswith("\u0301") for _, text in chunks)
 
 
 def test_sections_carry_the_path_of_their_headings() -> None:
@@ -100,7 +100,7 @@ def test_a_heading_alone_goes_with_what_follows_it() -> None:
     assert cut(text, "markdown") == [("Guide > Install", text.rstrip())]
 
 
-def test_every_passage_of_a_long_section_has_its_path() -> None:
+def test_every_chunk_of_a_long_section_has_its_path() -> None:
     text = "# Guide\n\n## Install\n\n" + "\n\n".join(body(f"w{number}") for number in range(20))
     found = contexts(text)
     assert len(found) > 3
@@ -114,11 +114,11 @@ def test_headings_stay_in_force_on_the_next_page() -> None:
     assert found == [("Guide", PageSpan(1)), ("Guide", PageSpan(2)), ("Next", PageSpan(2))]
 
 
-def test_rows_stay_whole_and_the_header_goes_with_each_passage_after_the_first() -> None:
+def test_rows_stay_whole_and_the_header_goes_with_each_chunk_after_the_first() -> None:
     rows = [f"{number},name{number},{number * 7}" for number in range(60)]
-    passages = cut("id,name,score\n" + "\n".join(rows) + "\n", "rows")
-    assert [context for context, _ in passages] == ["", *["id,name,score"] * (len(passages) - 1)]
-    assert "\n".join(text for _, text in passages).split("\n") == ["id,name,score", *rows]
+    chunks = cut("id,name,score\n" + "\n".join(rows) + "\n", "rows")
+    assert [context for context, _ in chunks] == ["", *["id,name,score"] * (len(chunks) - 1)]
+    assert "\n".join(text for _, text in chunks).split("\n") == ["id,name,score", *rows]
 
 
 @pytest.mark.parametrize("first", ['{"id": 1, "name": "a"}', "1,2,3", "just words"])
@@ -126,7 +126,7 @@ def test_a_first_line_that_is_no_header_is_no_context(first: str) -> None:
     assert {context for context, _ in cut(f"{first}\n" * 60, "rows")} == {""}
 
 
-def test_a_passage_is_cited_by_the_lines_it_stands_on() -> None:
+def test_a_chunk_is_cited_by_the_lines_it_stands_on() -> None:
     text = f"\n\n# A\n\n{body('alpha')}\n\n\n# B\n\n{body('bravo')}\n\n"
     assert [each.span for each in chunk_document(ExtractedText(text, "markdown"), SMALL)] == [
         LineSpan(3, 5),

@@ -1,4 +1,4 @@
-"""Books are read in their order, messages with their headers; both refuse what is built to exhaust them."""
+"""Books are extracted in reading order, messages with their headers; hostile files are rejected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever bytes come, extraction returns text that can be stored or raises `ExtractFailed`."""
+"""For any bytes, extraction returns text that can be stored or raises `ExtractFailed`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""HTML becomes Markdown whose lines know where on the page they came from."""
+"""HTML becomes Markdown with the source lines of each line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Word, PowerPoint and Excel become text; documents built to exhaust their reader are refused."""
+"""Word, PowerPoint and Excel documents become text; hostile documents are rejected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PDF text comes page by page, in reading order, with whole words; what cannot be read is told."""
+"""PDF text is extracted page by page, in reading order; pages that need OCR are listed."""
 
 from __future__ import annotations
 

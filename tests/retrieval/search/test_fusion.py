@@ -1,4 +1,4 @@
-"""How words and vectors are weighed and merged, and which hits are one and the same."""
+"""Rank fusion of lexical and vector results, and removal of near-duplicates."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_hit_that_stands_out_counts_more_than_the_first_among_equals() -> None
     assert fused(one_stands_out, all_alike)[0] == 1
 
 
-def test_the_only_passage_with_one_of_the_words_does_not_outdo_the_best_of_the_vectors() -> None:
+def test_the_only_chunk_with_one_of_the_words_does_not_outdo_the_best_of_the_vectors() -> None:
     nearest = {chunk: 0.9 - chunk / 100 for chunk in range(2, 62)}
     assert set(fused({1: 3.0}, nearest, weight=0.6)[:2]) == {1, 2}
     assert fused({1: 3.0}, nearest, weight=0.9)[:3] == [2, 3, 4]

@@ -1,4 +1,4 @@
-"""One search over real word and vector indexes."""
+"""Hybrid search over real lexical and vector indexes."""
 
 from __future__ import annotations
 

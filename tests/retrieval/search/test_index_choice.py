@@ -1,4 +1,4 @@
-"""Which indexes a query searches, and what its wording says."""
+"""The indexes that a query searches, and the recognition of code and identifiers."""
 
 from __future__ import annotations
 

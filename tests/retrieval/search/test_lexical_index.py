@@ -1,4 +1,4 @@
-"""The word index through its own manifest: what is found, in which order, and what survives a restart."""
+"""The lexical index: results, their order, and what survives a restart."""
 
 from __future__ import annotations
 
@@ -16,9 +16,7 @@ from armarium.retrieval.search.lexical_index import LexicalChunk, LexicalIndex
 from armarium.retrieval.search.stop_words import STOP_WORDS
 
 
-def passage(
-    number: int, text: str, *, kind: IndexKind = "text", title: str = "", doc: int | None = None
-) -> LexicalChunk:
+def chunk(number: int, text: str, *, kind: IndexKind = "text", title: str = "", doc: int | None = None) -> LexicalChunk:
     return LexicalChunk(number, number if doc is None else doc, kind, title, "", text)
 
 
@@ -29,8 +27,8 @@ def index(tmp_path: Path) -> Iterator[LexicalIndex]:
     index.close()
 
 
-def fill(index: LexicalIndex, *passages: LexicalChunk) -> None:
-    index.add(passages)
+def fill(index: LexicalIndex, *chunks: LexicalChunk) -> None:
+    index.add(chunks)
     index.commit()
 
 
@@ -38,20 +36,20 @@ def found(index: LexicalIndex, query: str, k: int = 10, *, kind: IndexKind | Non
     return index.search(query, k, kind=kind, **more).ids.tolist()  # type: ignore[arg-type]
 
 
-def test_passages_are_found_after_a_commit_and_not_before(index: LexicalIndex) -> None:
-    index.add([passage(1, "a boundary layer")])
+def test_chunks_are_found_after_a_commit_and_not_before(index: LexicalIndex) -> None:
+    index.add([chunk(1, "a boundary layer")])
     assert found(index, "boundary") == []
     index.commit()
     assert found(index, "boundary") == [1]
 
 
 def test_endings_do_not_matter(index: LexicalIndex) -> None:
-    fill(index, passage(1, "He was indexing documents"), passage(2, "nothing of it"))
+    fill(index, chunk(1, "He was indexing documents"), chunk(2, "nothing of it"))
     assert found(index, "document index") == [1]
 
 
 def test_accents_do_not_matter(index: LexicalIndex) -> None:
-    fill(index, passage(1, "the café in Zürich"), passage(2, "a bar"))
+    fill(index, chunk(1, "the café in Zürich"), chunk(2, "a bar"))
     assert found(index, "cafe") == found(index, "zurich") == [1]
 
 
@@ -59,21 +57,21 @@ def test_accents_do_not_matter(index: LexicalIndex) -> None:
 def test_an_identifier_is_found_by_its_words_and_by_either_spelling(index: LexicalIndex, query: str) -> None:
     fill(
         index,
-        passage(1, "def getUserName(self): ...", kind="code"),
-        passage(2, "def get_user_name(self): ...", kind="code"),
-        passage(3, "def close(self): ...", kind="code"),
+        chunk(1, "def getUserName(self): ...", kind="code"),
+        chunk(2, "def get_user_name(self): ...", kind="code"),
+        chunk(3, "def close(self): ...", kind="code"),
     )
     assert sorted(found(index, query)) == [1, 2]
 
 
 def test_an_identifier_written_out_comes_before_texts_with_only_its_parts(index: LexicalIndex) -> None:
-    others = [passage(number, "get the name of a user; the user has a name to get") for number in range(2, 12)]
-    fill(index, passage(1, "call get_user_name, and much more is said here of other things"), *others)
+    others = [chunk(number, "get the name of a user; the user has a name to get") for number in range(2, 12)]
+    fill(index, chunk(1, "call get_user_name, and much more is said here of other things"), *others)
     assert found(index, "get_user_name")[0] == 1
 
 
 def test_chinese_is_found_by_what_is_in_the_middle_of_a_sentence(index: LexicalIndex) -> None:
-    fill(index, passage(1, "我住在东京都的中心"), passage(2, "他喜欢吃苹果"))
+    fill(index, chunk(1, "我住在东京都的中心"), chunk(2, "他喜欢吃苹果"))
     assert found(index, "东京") == [1]
     assert found(index, "果") == []
     assert found(index, "苹") == [2]
@@ -82,9 +80,9 @@ def test_chinese_is_found_by_what_is_in_the_middle_of_a_sentence(index: LexicalI
 def test_a_spanish_text_is_found_by_another_form_of_its_words(index: LexicalIndex) -> None:
     fill(
         index,
-        passage(1, "Los jugadores de la liga que cedieron los puntos en el campo fueron expulsados por el árbitro"),
-        passage(2, "Las casas de la ciudad son más altas que las de los pueblos y no tienen jardines"),
-        passage(3, "The players of the league were sent off"),
+        chunk(1, "Los jugadores de la liga que cedieron los puntos en el campo fueron expulsados por el árbitro"),
+        chunk(2, "Las casas de la ciudad son más altas que las de los pueblos y no tienen jardines"),
+        chunk(3, "The players of the league were sent off"),
     )
     assert found(index, "¿Qué jugador fue expulsado?")[0] == 1
     assert found(index, "player leagues") == [3]
@@ -93,14 +91,14 @@ def test_a_spanish_text_is_found_by_another_form_of_its_words(index: LexicalInde
 def test_words_in_the_title_count_more(index: LexicalIndex) -> None:
     fill(
         index,
-        passage(1, "turbines are mentioned here among pumps and valves and a great many other things"),
-        passage(2, "pumps and valves and a great many other things that are mentioned here", title="turbines"),
+        chunk(1, "turbines are mentioned here among pumps and valves and a great many other things"),
+        chunk(2, "pumps and valves and a great many other things that are mentioned here", title="turbines"),
     )
     assert found(index, "turbine") == [2, 1]
 
 
 def test_a_word_asked_for_twice_counts_twice(index: LexicalIndex) -> None:
-    fill(index, passage(1, "wing lift"), passage(2, "flow heat"), passage(3, "something else"))
+    fill(index, chunk(1, "wing lift"), chunk(2, "flow heat"), chunk(3, "something else"))
     once = index.search("wing flow", 10)
     twice = index.search("flow wing flow", 10)
     assert once.scores[0] == pytest.approx(once.scores[1])
@@ -109,13 +107,13 @@ def test_a_word_asked_for_twice_counts_twice(index: LexicalIndex) -> None:
 
 
 def test_little_words_are_dropped_unless_nothing_else_is_asked(index: LexicalIndex) -> None:
-    fill(index, passage(1, "to be or not to be"), passage(2, "the river"))
+    fill(index, chunk(1, "to be or not to be"), chunk(2, "the river"))
     assert found(index, "what is the river") == [2]
     assert found(index, "to be") == [1]
 
 
 def test_only_the_kind_asked_for_is_answered(index: LexicalIndex) -> None:
-    fill(index, passage(1, "parse the file"), passage(2, "def parse(file): ...", kind="code"))
+    fill(index, chunk(1, "parse the file"), chunk(2, "def parse(file): ...", kind="code"))
     assert found(index, "parse", kind="code") == [2]
     assert found(index, "parse", kind="text") == [1]
     assert sorted(found(index, "parse")) == [1, 2]
@@ -123,12 +121,12 @@ def test_only_the_kind_asked_for_is_answered(index: LexicalIndex) -> None:
 
 @pytest.mark.parametrize("documents", [{7}, range(7, 8), set(range(7, 4000, 1000))])
 def test_a_narrow_filter_still_answers_all_it_can(index: LexicalIndex, documents: set[int]) -> None:
-    fill(index, *(passage(number, "the same flow everywhere", doc=number) for number in range(3000)))
+    fill(index, *(chunk(number, "the same flow everywhere", doc=number) for number in range(3000)))
     assert sorted(found(index, "flow", 10, documents=documents)) == sorted(each for each in documents if each < 3000)
 
 
 def test_a_filter_of_more_documents_than_are_named_one_by_one_answers_alike(index: LexicalIndex) -> None:
-    fill(index, *(passage(number, "flow " * (1 + number % 7) + "and heat", doc=number) for number in range(4000)))
+    fill(index, *(chunk(number, "flow " * (1 + number % 7) + "and heat", doc=number) for number in range(4000)))
     wide = frozenset(range(1500, 4000))
     ids = found(index, "flow", 50, documents=wide)
     assert len(ids) == len(set(ids)) == 50
@@ -138,8 +136,8 @@ def test_a_filter_of_more_documents_than_are_named_one_by_one_answers_alike(inde
 
 def test_a_wide_filter_of_the_worst_hits_still_answers_them(tmp_path: Path) -> None:
     index = LexicalIndex.open(tmp_path / "index", max_oversampled_hits=1000)
-    best = (passage(number, "flow " * 5, doc=number) for number in range(3000))
-    worst = (passage(number, "flow and much else that is not it", doc=number) for number in range(3000, 6000))
+    best = (chunk(number, "flow " * 5, doc=number) for number in range(3000))
+    worst = (chunk(number, "flow and much else that is not it", doc=number) for number in range(3000, 6000))
     fill(index, *best, *worst)
     ids = found(index, "flow", 20, documents=frozenset(range(3000, 6000)))
     assert len(ids) == 20
@@ -148,17 +146,17 @@ def test_a_wide_filter_of_the_worst_hits_still_answers_them(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("language", sorted(STOP_WORDS))
 def test_every_language_we_can_tell_can_be_indexed_and_found(index: LexicalIndex, language: str) -> None:
-    fill(index, passage(1, " ".join(sorted(STOP_WORDS[language])) + " zeppelin"), passage(2, "another text"))
+    fill(index, chunk(1, " ".join(sorted(STOP_WORDS[language])) + " zeppelin"), chunk(2, "another text"))
     assert found(index, "zeppelin") == [1]
 
 
 def test_removed_chunks_are_gone_after_a_commit(index: LexicalIndex) -> None:
     fill(
         index,
-        passage(1, "flow", doc=1),
-        passage(2, "flow", doc=1),
-        passage(3, "flow", doc=2),
-        passage(4, "flow", doc=3),
+        chunk(1, "flow", doc=1),
+        chunk(2, "flow", doc=1),
+        chunk(3, "flow", doc=2),
+        chunk(4, "flow", doc=3),
     )
     index.remove([1, 2, 4])
     index.commit()
@@ -166,10 +164,10 @@ def test_removed_chunks_are_gone_after_a_commit(index: LexicalIndex) -> None:
     assert len(index) == 1
 
 
-def test_a_passage_can_be_replaced_in_one_commit(index: LexicalIndex) -> None:
-    fill(index, passage(1, "old words"))
+def test_a_chunk_can_be_replaced_in_one_commit(index: LexicalIndex) -> None:
+    fill(index, chunk(1, "old words"))
     index.remove([1])
-    index.add([passage(1, "new words")])
+    index.add([chunk(1, "new words")])
     index.commit()
     assert found(index, "old") == []
     assert found(index, "new") == [1]
@@ -177,7 +175,7 @@ def test_a_passage_can_be_replaced_in_one_commit(index: LexicalIndex) -> None:
 
 def test_an_index_is_the_same_after_it_was_opened_again(tmp_path: Path) -> None:
     index = LexicalIndex.open(tmp_path / "words")
-    fill(index, passage(1, "boundary layer"), passage(2, "¿Qué es lo que hay en la casa de los perros?"))
+    fill(index, chunk(1, "boundary layer"), chunk(2, "¿Qué es lo que hay en la casa de los perros?"))
     before = found(index, "perro"), found(index, "boundary")
     index.close()
     again = LexicalIndex.open(tmp_path / "words")
@@ -187,8 +185,8 @@ def test_an_index_is_the_same_after_it_was_opened_again(tmp_path: Path) -> None:
 
 def test_what_was_not_committed_is_lost(tmp_path: Path) -> None:
     index = LexicalIndex.open(tmp_path / "words")
-    fill(index, passage(1, "kept"))
-    index.add([passage(2, "lost")])
+    fill(index, chunk(1, "kept"))
+    index.add([chunk(2, "lost")])
     index.close()
     assert len(LexicalIndex.open(tmp_path / "words")) == 1
 
@@ -203,7 +201,7 @@ def test_an_index_of_another_version_is_torn(tmp_path: Path) -> None:
 @pytest.mark.parametrize("damage", ["cut", "gone", "meta"])
 def test_a_damaged_index_is_torn(tmp_path: Path, damage: str) -> None:
     index = LexicalIndex.open(tmp_path / "words")
-    fill(index, *(passage(number, f"word{number} flow") for number in range(100)))
+    fill(index, *(chunk(number, f"word{number} flow") for number in range(100)))
     index.close()
     del index
     victim = max((tmp_path / "words").glob("*.term" if damage != "meta" else "meta.json"))
@@ -217,15 +215,15 @@ def test_a_damaged_index_is_torn(tmp_path: Path, damage: str) -> None:
 
 def test_a_second_writer_is_told_that_the_index_is_busy(tmp_path: Path) -> None:
     first = LexicalIndex.open(tmp_path / "words")
-    fill(first, passage(1, "flow"))
+    fill(first, chunk(1, "flow"))
     second = LexicalIndex.open(tmp_path / "words")
     assert found(second, "flow") == [1]
     with pytest.raises(IndexBusy):
-        second.add([passage(2, "flow")])
+        second.add([chunk(2, "flow")])
 
 
 def test_threads_search_while_another_adds(index: LexicalIndex) -> None:
-    fill(index, passage(0, "flow"))
+    fill(index, chunk(0, "flow"))
     failures: list[Exception] = []
     done = threading.Event()
 
@@ -245,7 +243,7 @@ def test_threads_search_while_another_adds(index: LexicalIndex) -> None:
     for looker in lookers:
         looker.start()
     for number in range(1, 21):
-        fill(index, *(passage(number * 100 + each, "the flow") for each in range(10)))
+        fill(index, *(chunk(number * 100 + each, "the flow") for each in range(10)))
     done.set()
     for looker in lookers:
         looker.join()
@@ -256,7 +254,7 @@ def test_threads_search_while_another_adds(index: LexicalIndex) -> None:
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LexicalIndex]:
     index = LexicalIndex.open(tmp_path_factory.mktemp("shared") / "words")
-    fill(index, passage(1, "flow 水 x_y getName"), passage(2, "¿Qué es lo que hay en la casa de los perros?"))
+    fill(index, chunk(1, "flow 水 x_y getName"), chunk(2, "¿Qué es lo que hay en la casa de los perros?"))
     yield index
     index.close()
 

@@ -1,16 +1,16 @@
-"""An answer in the passages' own words: which sentences are chosen, and which never are."""
+"""The sentences that an extractive answer quotes."""
 
 from __future__ import annotations
 
 from armarium.retrieval.search.quotes import Quotable, best_sentences
 
 
-def test_sentences_with_words_of_the_question_are_chosen_in_the_order_of_their_passages() -> None:
-    passages = [
+def test_sentences_with_words_of_the_question_are_chosen_in_the_order_of_their_chunks() -> None:
+    chunks = [
         Quotable("The boat comes on Mondays. The lamp is lit at dusk."),
         Quotable("A lamp burns oil. Nothing else does."),
     ]
-    assert best_sentences("When is the lamp lit?", passages) == [
+    assert best_sentences("When is the lamp lit?", chunks) == [
         (0, "The lamp is lit at dusk."),
         (1, "A lamp burns oil."),
     ]

@@ -1,4 +1,4 @@
-"""A reranker's order is used when it comes in time, and done without when it does not."""
+"""A reranker's order is used, unless it fails or times out."""
 
 from __future__ import annotations
 

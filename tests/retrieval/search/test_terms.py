@@ -1,4 +1,4 @@
-"""What the word index is given, and what it takes a text for."""
+"""The terms of texts and queries, and the detection of languages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The vector index through its own manifest: what lies nearest, under filters, while it grows, and after a crash."""
+"""The vector index: nearest chunks, with filters, while it grows, and after a crash."""
 
 from __future__ import annotations
 

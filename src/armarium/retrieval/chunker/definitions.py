@@ -7,33 +7,21 @@ import time
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
 from operator import methodcaller, sub
 from typing import TYPE_CHECKING
 
 from armarium.retrieval.chunker.grammars import GRAMMARS, Grammar, parser_for, title, unwrapped
+from armarium.retrieval.chunker.parse_speed import parses_fast
 from armarium.retrieval.chunker.segments import Fits, Path, Segment
 
 if TYPE_CHECKING:
-    from tree_sitter import Node, Parser
+    from tree_sitter import Node
 
 _LINE_BREAK = re.compile(b"\n")
 _MAX_PARSED_CHARS = 2_000_000
 _MAX_LINE_CHARS = 20_000
 _MAX_PATH = 8
-# On text that is not code, error recovery takes the parser quadratic time, and it cannot be interrupted. Therefore long
-# files are first parsed in samples, and very long files in parts. A slow small sample selects the place for a large
-# one. The time of a sample is compared with the time that simple code of the same length takes on this machine: real
-# code takes up to 15 times as long, and files that would take minutes take 200 times as long or longer. The limit is so
-# far from both that every machine splits a file in the same way.
 _PART_CHARS = 128_000
-_SAMPLE_EVERY_CHARS = 32_000
-_SAMPLE_CHARS = 2_000
-_LARGE_SAMPLE_CHARS = 16_000
-_UNSAMPLED_CHARS = 8_000
-_SIMPLE_CODE = ("def area(width, height):\n    return width * height\n\n\n" * 320)[:_LARGE_SAMPLE_CHARS]
-_SUSPECT_SLOWDOWN = 25
-_MAX_SLOWDOWN = 60
 _MAX_PART_S = 5.0
 
 
@@ -89,7 +77,7 @@ def definitions(text: str, line_starts: Sequence[int], language: str | None, fit
     segments: list[Segment] = []
     for first_row, past_row in _parts(text, line_starts):
         start, end = line_starts[first_row], _start_of(line_starts, past_row, len(text))
-        if not _parses_fast(parser, text, start, end):
+        if not parses_fast(parser, text, start, end):
             return None
         began = time.thread_time()
         source = text[start:end].encode(errors="replace")
@@ -129,38 +117,6 @@ def _parts(text: str, line_starts: Sequence[int]) -> Iterator[tuple[int, int]]:
         first = past
     if first < len(line_starts):
         yield first, len(line_starts)
-
-
-def _parses_fast(parser: Parser, text: str, start: int, end: int) -> bool:
-    if end - start <= _UNSAMPLED_CHARS:
-        return True
-    suspects = [
-        at
-        for at in range(start + _SAMPLE_CHARS, end, _SAMPLE_EVERY_CHARS)
-        if _slowdown(parser, text[at : at + _SAMPLE_CHARS]) > _SUSPECT_SLOWDOWN
-    ]
-    if end - start > 2 * _SAMPLE_EVERY_CHARS:
-        suspects.append(start)
-    large = (text[at : min(end, at + _LARGE_SAMPLE_CHARS)] for at in suspects)
-    # Twice, because the machine may have been busy.
-    return not any(all(_slowdown(parser, sample) > _MAX_SLOWDOWN for _ in range(2)) for sample in large)
-
-
-def _slowdown(parser: Parser, sample: str) -> float:
-    """The parse time relative to simple code of the same length."""
-    return _parse_s(parser, sample) / (_simple_s_per_char() * max(1, len(sample)))
-
-
-@cache
-def _simple_s_per_char() -> float:
-    parser = parser_for("python")
-    return min(_parse_s(parser, _SIMPLE_CODE) for _ in range(5)) / len(_SIMPLE_CODE)
-
-
-def _parse_s(parser: Parser, sample: str) -> float:
-    began = time.thread_time()
-    parser.parse(sample.encode(errors="replace"))
-    return time.thread_time() - began
 
 
 def _start_of(line_starts: Sequence[int], row: int, size: int) -> int:

@@ -126,7 +126,7 @@ def _between_words(text: str, earliest: int, latest: int) -> int:
 
 
 def _resumed(text: str, start: int, cut: int, overlap: int) -> int:
-    """The start of the window after `cut`, with overlap: at a line, sentence or word, in the second half of the last."""
+    """The start of the window after `cut`, with overlap: at a line, sentence or word, at least half a window on."""
     earliest = max(cut - overlap, (start + cut + 1) // 2)
     if earliest >= cut - 1:
         return cut

@@ -2,8 +2,8 @@
 
 Armarium merges rankings in three places, with three formulas:
 
-- Here, for a corpus: both indexes are ours, so their score distributions are known. Scores are standardised and
-  weighted per query, which was measured to be better than rank-based fusion (decision 0017).
+- Here, for a corpus: both indexes are ours, so their scores can be standardised and weighted per query. Ranks alone
+  would lose by how much a hit stands out (decision 0017).
 - In the store: the contract prescribes min-max normalisation and a weighted mean with configurable weights.
 - In the gateway: results come from servers whose scores are not comparable. Reciprocal rank fusion uses ranks only.
 """
