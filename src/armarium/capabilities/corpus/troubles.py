@@ -8,7 +8,7 @@ import sqlite3
 from collections.abc import Iterator
 
 from armarium.capabilities.corpus.errors import CorpusError, RootInaccessible, StateUnwritable, StoreCorrupt
-from armarium.retrieval.errors import TornIndex
+from armarium.retrieval.errors import DamagedIndex
 
 _UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO}
 _FULL = {errno.ENOSPC, errno.EDQUOT}
@@ -45,7 +45,7 @@ def of_sqlite(error: sqlite3.Error) -> CorpusError | None:
     return corrupt() if primary in _SQLITE_DAMAGED or primary == sqlite3.SQLITE_IOERR else None
 
 
-def of_torn(error: TornIndex) -> CorpusError:
+def of_torn(error: DamagedIndex) -> CorpusError:
     """What is wrong with words that could not be read or written: the library tells a full disk only in its text."""
     told = str(error.private.get("error", ""))
     if any(f"os error {number}" in told or os.strerror(number) in told for number in _FULL):
@@ -65,7 +65,7 @@ def what_ended_it(error: BaseException, root_fd: int) -> CorpusError | None:
 def storage_damage(error: BaseException) -> StoreCorrupt | None:
     """The damage of `meta.sqlite` that is all that is wrong, if it is."""
     leaves = list(_leaves(error))
-    reasons = [None if isinstance(leaf, TornIndex) else _reason(leaf) for leaf in leaves]
+    reasons = [None if isinstance(leaf, DamagedIndex) else _reason(leaf) for leaf in leaves]
     found = [reason for reason in reasons if isinstance(reason, StoreCorrupt)]
     return found[0] if found and len(found) == len(leaves) else None
 
@@ -73,7 +73,7 @@ def storage_damage(error: BaseException) -> StoreCorrupt | None:
 def words_damage(error: BaseException) -> StoreCorrupt | None:
     """The damage of the words index that is all that is wrong, if it is."""
     leaves = list(_leaves(error))
-    reasons = [of_torn(leaf) for leaf in leaves if isinstance(leaf, TornIndex)]
+    reasons = [of_torn(leaf) for leaf in leaves if isinstance(leaf, DamagedIndex)]
     found = [reason for reason in reasons if isinstance(reason, StoreCorrupt)]
     return found[0] if found and len(found) == len(leaves) else None
 
@@ -89,7 +89,7 @@ def _reason(error: BaseException) -> CorpusError | None:
     match error:
         case CorpusError():
             return error
-        case TornIndex():
+        case DamagedIndex():
             return of_torn(error)
         case sqlite3.Error():
             return of_sqlite(error)

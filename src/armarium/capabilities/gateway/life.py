@@ -134,11 +134,13 @@ def _writer(settings: GatewaySettings) -> Writer | None:
     if answers.model is None:
         return None
     from armarium.providers.openai import OpenAIChat, openai_client
-    from armarium.providers.pacing import Patience
+    from armarium.providers.retry import RetryPolicy
 
     # Somebody waits, and has the best sentences instead: a model that fails is not asked many times.
-    patience = Patience(tries=2, deadline_s=answers.timeout_s)
-    chat = OpenAIChat(openai_client(answers.base_url, _value(answers.api_key), patience=patience), answers.model)
+    retry_policy = RetryPolicy(max_attempts=2, deadline_s=answers.timeout_s)
+    chat = OpenAIChat(
+        openai_client(answers.base_url, _value(answers.api_key), retry_policy=retry_policy), answers.model
+    )
     return Writer(chat, answers.timeout_s, answers.max_context_chars)
 
 

@@ -52,7 +52,7 @@ class FilesServer:
         """The one resource, if it is wanted. It has no tags, so a wish for some finds nothing."""
         started = time.perf_counter()
         (collection,) = await self._source().collections(call)
-        counts = {"docs": collection.documents, "chunks": collection.passages}
+        counts = {"docs": collection.documents, "chunks": collection.chunks}
         resource: Json = {
             "id": FILES,
             "name": collection.name,
