@@ -21,8 +21,8 @@ from typing import Any
 import anyio
 import orjson
 
+from armarium.capabilities.registry.lifespan import open_registry
 from armarium.capabilities.registry.model import Reported, ScanReport
-from armarium.capabilities.registry.opening import open_registry
 from armarium.capabilities.registry.tools import registry_tools
 from armarium.foundation.identity import LOCAL
 from armarium.foundation.tools import Call, ToolSpec

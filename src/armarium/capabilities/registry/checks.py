@@ -10,7 +10,7 @@ from pathlib import Path
 from armarium.capabilities.registry.errors import RegistryUnusable
 from armarium.capabilities.registry.settings import RegistrySettings, project_directory, registry_file
 from armarium.capabilities.registry.storage.database import SCHEMA_VERSION, check_version, schema_version
-from armarium.capabilities.registry.storage.place import connected_to_read, is_writable
+from armarium.capabilities.registry.storage.file import connected_to_read, is_writable
 from armarium.capability import CheckResult, Facilities
 
 _BEGIN_AGAIN = "restore the file, or move it away to begin again"

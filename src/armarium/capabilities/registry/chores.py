@@ -10,15 +10,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from armarium.capabilities.registry.answer_shapes import Scanned
-from armarium.capabilities.registry.answers import scan_answer
 from armarium.capabilities.registry.checks import problem_of
 from armarium.capabilities.registry.errors import NotFound, RegistryUnusable
+from armarium.capabilities.registry.lifespan import open_registry
 from armarium.capabilities.registry.manifest import described_tools
 from armarium.capabilities.registry.model import ReportFormat, ScanReport
-from armarium.capabilities.registry.opening import open_registry
 from armarium.capabilities.registry.paths import is_absolute
-from armarium.capabilities.registry.reports.reading import read_reports
+from armarium.capabilities.registry.reports.formats import read_reports
+from armarium.capabilities.registry.result_types import Scanned
+from armarium.capabilities.registry.results import scan_answer
 from armarium.capabilities.registry.service import Registry
 from armarium.capabilities.registry.settings import registry_file
 from armarium.capabilities.registry.tools import registry_tools

@@ -25,10 +25,10 @@ _INSTRUCTIONS = (
 @asynccontextmanager
 async def open_capability(settings: RegistrySettings, facilities: Facilities) -> AsyncGenerator[Capability]:
     """The capability, for as long as the block runs."""
-    from armarium.capabilities.registry.opening import open_registry
+    from armarium.capabilities.registry.event_listener import watched
+    from armarium.capabilities.registry.lifespan import open_registry
     from armarium.capabilities.registry.routes import registry_routes
     from armarium.capabilities.registry.tools import import_tool, registry_tools
-    from armarium.capabilities.registry.watching import watched
 
     project = project_directory(settings.project)
     async with (

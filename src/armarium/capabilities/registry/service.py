@@ -9,9 +9,12 @@ from typing import Any, TypeVar
 import anyio
 from anyio import to_thread
 
-from armarium.capabilities.registry import records, scans, tracking
+from armarium.capabilities.registry.changes import file_records, scans
+from armarium.capabilities.registry.changes import issues as issue_changes
+from armarium.capabilities.registry.changes.ids import Ids
+from armarium.capabilities.registry.changes.issues import IssueChange
+from armarium.capabilities.registry.changes.scans import OnProgress
 from armarium.capabilities.registry.errors import InvalidPath, ValidationError
-from armarium.capabilities.registry.ids import Ids
 from armarium.capabilities.registry.limits import metadata_json, named, one_line, required
 from armarium.capabilities.registry.model import (
     Association,
@@ -33,11 +36,9 @@ from armarium.capabilities.registry.model import (
     TimelineEvent,
 )
 from armarium.capabilities.registry.paths import ProjectPaths
-from armarium.capabilities.registry.scans import OnProgress
 from armarium.capabilities.registry.storage import files, findings, issues, timeline
 from armarium.capabilities.registry.storage.database import Database, Reader, Writer
 from armarium.capabilities.registry.storage.files import KeptFile
-from armarium.capabilities.registry.tracking import IssueChange
 
 RECENT_FINDINGS = 10
 _READING_THREADS = 4
@@ -85,7 +86,7 @@ class Registry:
         def look(reader: Reader) -> FileDetail:
             kept = files.by_id(reader, file_id)
             if kept is None:
-                raise tracking.no_file()
+                raise issue_changes.no_file()
             recent = findings.recent(reader, kept.no, RECENT_FINDINGS)
             return FileDetail(kept.record, issues.of_file(reader, kept.no), recent)
 
@@ -102,7 +103,7 @@ class Registry:
                 kept = files.at(reader, self._paths.canonical(self._paths.relative(name)))
             kept = kept or files.by_id(reader, name)
             if kept is None:
-                raise tracking.no_file()
+                raise issue_changes.no_file()
             return kept.record
 
         return await self._read(look)
@@ -116,7 +117,7 @@ class Registry:
         def look(reader: Reader) -> Page[TimelineEvent]:
             kept = files.by_id(reader, file_id)
             if kept is None:
-                raise tracking.no_file()
+                raise issue_changes.no_file()
             return timeline.page(reader, kept.no, kind, limit, offset)
 
         return await self._read(look)
@@ -137,7 +138,7 @@ class Registry:
 
         def change(writer: Writer) -> FileRecord:
             canonical = self._paths.canonical(path)
-            no = records.register(
+            no = file_records.register(
                 writer, self._ids, canonical, actor, language=language, file_type=file_type, metadata=metadata
             )
             return files.by_no(writer, no)
@@ -152,7 +153,7 @@ class Registry:
             project = self._paths.remembering()
             for path in paths:
                 with suppress(InvalidPath, ValidationError):
-                    records.register(writer, self._ids, project.canonical(path), actor)
+                    file_records.register(writer, self._ids, project.canonical(path), actor)
 
         await self._write(change)
 
@@ -162,7 +163,7 @@ class Registry:
         def change(writer: Writer) -> int:
             gone = files.at_or_below(writer, self._paths.covered(path))
             for kept in gone:
-                records.remove(writer, kept, actor)
+                file_records.remove(writer, kept, actor)
             return len(gone)
 
         return await self._write(change)
@@ -170,7 +171,9 @@ class Registry:
     async def note_moved(self, old_path: str, new_path: str, actor: str) -> int:
         """A file, or a directory with all below it, has another path now: ids and history move along. How many."""
         return await self._write(
-            lambda writer: records.move(writer, self._paths.covered(old_path), self._paths.covered(new_path), actor)
+            lambda writer: file_records.move(
+                writer, self._paths.covered(old_path), self._paths.covered(new_path), actor
+            )
         )
 
     # Findings
@@ -207,7 +210,7 @@ class Registry:
             if file_id is not None:
                 kept = files.by_id(reader, file_id)
                 if kept is None:
-                    raise tracking.no_file()
+                    raise issue_changes.no_file()
                 file_no = kept.no
             wanted = findings.FindingFilter(file_no, status, severity, scan_source)
             return findings.page(reader, wanted, limit, offset)
@@ -221,7 +224,7 @@ class Registry:
     async def update_finding(self, finding_id: str, status: FindingStatus, actor: str) -> Finding:
         """The finding with the status that somebody gives it."""
         required(finding_id, "finding_id")
-        return await self._write(lambda writer: tracking.judge(writer, finding_id, status, actor))
+        return await self._write(lambda writer: issue_changes.judge(writer, finding_id, status, actor))
 
     async def promote_finding(
         self, finding_id: str, actor: str, wanted: IssueChange | None = None
@@ -229,13 +232,13 @@ class Registry:
         """The issue that a finding is, and whether it was made now."""
         required(finding_id, "finding_id")
         change = wanted or IssueChange()
-        return await self._write(lambda writer: tracking.promote(writer, self._ids, finding_id, change, actor))
+        return await self._write(lambda writer: issue_changes.promote(writer, self._ids, finding_id, change, actor))
 
     # Issues
 
     async def create_issue(self, wanted: IssueChange) -> Issue:
         """A new issue."""
-        return await self._write(lambda writer: tracking.create(writer, self._ids, wanted).issue)
+        return await self._write(lambda writer: issue_changes.create(writer, self._ids, wanted).issue)
 
     async def get_issue(self, issue_id: str) -> Issue:
         """An issue."""
@@ -244,7 +247,7 @@ class Registry:
         def look(reader: Reader) -> Issue:
             kept = issues.by_id(reader, issue_id)
             if kept is None:
-                raise tracking.no_issue()
+                raise issue_changes.no_issue()
             return kept.issue
 
         return await self._read(look)
@@ -260,7 +263,7 @@ class Registry:
     async def update_issue(self, issue_id: str, wanted: IssueChange) -> Issue:
         """The issue with what is wanted of it."""
         required(issue_id, "issue_id")
-        return await self._write(lambda writer: tracking.update(writer, issue_id, wanted))
+        return await self._write(lambda writer: issue_changes.update(writer, issue_id, wanted))
 
     async def issue_files(self, issue_id: str) -> list[Association]:
         """Which files an issue has to do with."""
@@ -269,7 +272,7 @@ class Registry:
         def look(reader: Reader) -> list[Association]:
             kept = issues.by_id(reader, issue_id)
             if kept is None:
-                raise tracking.no_issue()
+                raise issue_changes.no_issue()
             return issues.of_issue(reader, kept.no)
 
         return await self._read(look)
@@ -278,7 +281,7 @@ class Registry:
         """Link a file with an issue; once is as good as twice."""
         required(file_id, "file_id")
         required(issue_id, "issue_id")
-        await self._write(lambda writer: tracking.associate(writer, file_id, issue_id, assoc_type, actor))
+        await self._write(lambda writer: issue_changes.associate(writer, file_id, issue_id, assoc_type, actor))
 
     # Threads
 

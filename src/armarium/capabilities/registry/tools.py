@@ -6,14 +6,14 @@ from typing import Any, cast
 
 import orjson
 
-from armarium.capabilities.registry import answer_shapes as shapes
-from armarium.capabilities.registry import answers, arguments
+from armarium.capabilities.registry import arguments, results
+from armarium.capabilities.registry import result_types as types
+from armarium.capabilities.registry.changes.issues import IssueChange
 from armarium.capabilities.registry.errors import ValidationError
 from armarium.capabilities.registry.model import Direction, FileFilter
 from armarium.capabilities.registry.reports.armarium_json import reported_scan
-from armarium.capabilities.registry.reports.reading import reports_in
+from armarium.capabilities.registry.reports.formats import reports_in
 from armarium.capabilities.registry.service import Registry
-from armarium.capabilities.registry.tracking import IssueChange
 from armarium.foundation.errors import ArmariumError, InvalidArgument
 from armarium.foundation.schema import Json
 from armarium.foundation.tools import Call, ErrorStyle, ToolSpec, local_tool
@@ -25,7 +25,7 @@ def registry_tools(registry: Registry) -> list[ToolSpec]:
 
 
 def _file_tools(registry: Registry) -> list[ToolSpec]:
-    async def list_files(call: Call, args: arguments.ListFilesArgs) -> shapes.Files:
+    async def list_files(call: Call, args: arguments.ListFilesArgs) -> types.Files:
         """List the project's known files with how many findings each has, filtered, sorted and by page. `summary`
         counts open findings by severity: those neither fixed nor a false positive; `total_findings` are all there ever
         were. By default the files about which something changed last come first; `has_more` means there is another
@@ -36,36 +36,36 @@ def _file_tools(registry: Registry) -> list[ToolSpec]:
         page = await registry.list_files(
             wanted, sort=args.sort, direction=direction, limit=args.limit, offset=args.offset
         )
-        return answers.files_answer(page)
+        return results.files_answer(page)
 
-    async def get_file(call: Call, args: arguments.FileArgs) -> shapes.FileAnswer:
+    async def get_file(call: Call, args: arguments.FileArgs) -> types.FileAnswer:
         """Tell all about one file: its record, the issues it is linked to, the ten findings that changed last and the
         counts of all. More findings come from list_findings, what happened to the file from get_file_timeline."""
-        return answers.detail_answer(await registry.get_file(args.file_id))
+        return results.detail_answer(await registry.get_file(args.file_id))
 
-    async def get_file_timeline(call: Call, args: arguments.TimelineArgs) -> shapes.Timeline:
+    async def get_file_timeline(call: Call, args: arguments.TimelineArgs) -> types.Timeline:
         """Tell what happened to a file, newest first: findings created, updated and closed, issues linked, renames and
         other changes of its record. `source_id` is the finding or issue it is about; ids of events never change."""
         page = await registry.timeline(args.file_id, kind=args.event_type, limit=args.limit, offset=args.offset)
-        return answers.timeline_answer(page)
+        return results.timeline_answer(page)
 
-    async def get_issue_files(call: Call, args: arguments.IssueArgs) -> shapes.IssueLinks:
+    async def get_issue_files(call: Call, args: arguments.IssueArgs) -> types.IssueLinks:
         """List the files that an issue is linked to, oldest link first. The text is a JSON array; structured content
         has it as `result`."""
         links = await registry.issue_files(args.issue_id)
-        return {"result": [answers.issue_link_answer(link) for link in links]}
+        return {"result": [results.issue_link_answer(link) for link in links]}
 
-    async def add_file_association(call: Call, args: arguments.AssociationArgs) -> shapes.Associated:
+    async def add_file_association(call: Call, args: arguments.AssociationArgs) -> types.Associated:
         """Link a file with an issue. Saying it again changes nothing and answers the same. Get ids from list_files or
         register_file, and from list_issues or create_issue."""
         await registry.associate(args.file_id, args.issue_id, args.assoc_type, call.principal.username)
         return {"status": "created"}
 
-    async def register_file(call: Call, args: arguments.RegisterArgs) -> shapes.RegisteredFile:
+    async def register_file(call: Call, args: arguments.RegisterArgs) -> types.RegisteredFile:
         """Make a file known by its path, also one that does not exist yet, and get its id; of a known file, change
         what is given. Paths are relative to the project and come back without detours, links followed; absolute paths
         and ways out of the project are refused. No scanner runs."""
-        return answers.file_answer(
+        return results.file_answer(
             await registry.register_file(
                 args.path,
                 call.principal.username,
@@ -90,15 +90,15 @@ def _file_tools(registry: Registry) -> list[ToolSpec]:
 
 
 def _finding_tools(registry: Registry) -> list[ToolSpec]:
-    async def report_findings(call: Call, args: arguments.ReportArgs) -> shapes.Scanned:
+    async def report_findings(call: Call, args: arguments.ReportArgs) -> types.Scanned:
         """Put in what a scan found, all of it at once. Findings seen before are recognised (by `fingerprint`, else by
         rule and line) and seen again; those of the same `scan_source` in the same files or `paths` that are not
         reported any more close as fixed; those that come back open again. An empty list with `paths` says that all is
         well there. Findings outside the project, and in files that were removed, are skipped and counted."""
         outcome = await registry.scan(reported_scan(args), call.principal.username, call.cancellation.checkpoint)
-        return answers.scan_answer(outcome)
+        return results.scan_answer(outcome)
 
-    async def list_findings(call: Call, args: arguments.ListFindingsArgs) -> shapes.Findings:
+    async def list_findings(call: Call, args: arguments.ListFindingsArgs) -> types.Findings:
         """List findings, those that changed last first, by page. Their ids go to update_finding and
         promote_finding."""
         page = await registry.list_findings(
@@ -109,19 +109,19 @@ def _finding_tools(registry: Registry) -> list[ToolSpec]:
             limit=args.limit,
             offset=args.offset,
         )
-        return answers.findings_answer(page)
+        return results.findings_answer(page)
 
-    async def update_finding(call: Call, args: arguments.UpdateFindingArgs) -> shapes.FoundInFile:
+    async def update_finding(call: Call, args: arguments.UpdateFindingArgs) -> types.FoundInFile:
         """Judge a finding: false_positive (it stays one, whatever later scans say), fixed, or open again."""
         finding = await registry.update_finding(args.finding_id, args.status, call.principal.username)
-        return answers.finding_answer(finding)
+        return results.finding_answer(finding)
 
-    async def promote_finding(call: Call, args: arguments.PromoteArgs) -> shapes.Promoted:
+    async def promote_finding(call: Call, args: arguments.PromoteArgs) -> types.Promoted:
         """Make an issue of a finding and link it to the finding's file as bug_in. A finding that is one already gives
         the same issue again, with `created` false."""
         wanted = IssueChange(args.title, args.body, None, args.priority, args.labels, args.external_ref)
         issue, created = await registry.promote_finding(args.finding_id, call.principal.username, wanted)
-        return {"issue": answers.issue_answer(issue), "created": created}
+        return {"issue": results.issue_answer(issue), "created": created}
 
     about = {"subject": ("scan_source", "file_id")}
     one = {"subject": ("scan_source", "finding_id")}
@@ -149,36 +149,36 @@ def _finding_tools(registry: Registry) -> list[ToolSpec]:
 def import_tool(registry: Registry) -> ToolSpec:
     """The tool behind a route alone: scanners write reports that no model should have to repeat."""
 
-    async def import_scan_results(call: Call, args: arguments.ImportArgs) -> shapes.Imported:
+    async def import_scan_results(call: Call, args: arguments.ImportArgs) -> types.Imported:
         """Take in a report as a scanner wrote it: all that its scanners say, or nothing."""
         reports = reports_in(args.report, args.format, source=args.scan_source, covered=args.paths)
         scans = await registry.scan_all(reports, call.principal.username, call.cancellation.checkpoint)
-        return {"scans": [answers.scan_answer(scan) for scan in scans]}
+        return {"scans": [results.scan_answer(scan) for scan in scans]}
 
     content = {"content_fields": frozenset({"report"}), "subject": ("scan_source", "")}
     return local_tool("import_scan_results", import_scan_results, title="Hand in a report", **_EVERY | content)
 
 
 def _issue_tools(registry: Registry) -> list[ToolSpec]:
-    async def create_issue(call: Call, args: arguments.CreateIssueArgs) -> shapes.IssueAnswer:
+    async def create_issue(call: Call, args: arguments.CreateIssueArgs) -> types.IssueAnswer:
         """Note work to be done. Link the files it is about with add_file_association."""
         wanted = IssueChange(args.title, args.body, None, args.priority, args.labels, args.external_ref)
-        return answers.issue_answer(await registry.create_issue(wanted))
+        return results.issue_answer(await registry.create_issue(wanted))
 
-    async def get_issue(call: Call, args: arguments.IssueArgs) -> shapes.IssueAnswer:
+    async def get_issue(call: Call, args: arguments.IssueArgs) -> types.IssueAnswer:
         """Tell all about one issue; its files come from get_issue_files."""
-        return answers.issue_answer(await registry.get_issue(args.issue_id))
+        return results.issue_answer(await registry.get_issue(args.issue_id))
 
-    async def list_issues(call: Call, args: arguments.ListIssuesArgs) -> shapes.Issues:
+    async def list_issues(call: Call, args: arguments.ListIssuesArgs) -> types.Issues:
         """List issues, the most urgent first and among those what changed last, by page."""
         page = await registry.list_issues(status=args.status, label=args.label, limit=args.limit, offset=args.offset)
-        return answers.issues_answer(page)
+        return results.issues_answer(page)
 
-    async def update_issue(call: Call, args: arguments.UpdateIssueArgs) -> shapes.IssueAnswer:
+    async def update_issue(call: Call, args: arguments.UpdateIssueArgs) -> types.IssueAnswer:
         """Change what is given of an issue: `status` closed ends it, open brings it back. Labels replace those it
         had."""
         wanted = IssueChange(args.title, args.body, args.status, args.priority, args.labels, args.external_ref)
-        return answers.issue_answer(await registry.update_issue(args.issue_id, wanted))
+        return results.issue_answer(await registry.update_issue(args.issue_id, wanted))
 
     about = {"subject": ("", "issue_id")}
     return [

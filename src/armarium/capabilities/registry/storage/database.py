@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from armarium.capabilities.registry.errors import Busy, RegistryUnusable, Unwritable
-from armarium.capabilities.registry.storage import place
+from armarium.capabilities.registry.storage import file as database_file
 from armarium.capabilities.registry.storage.columns import with_columns
-from armarium.capabilities.registry.storage.meaning import told_by_meaning
+from armarium.capabilities.registry.storage.errors import told_by_meaning
 from armarium.foundation.sql import queries
 
 _log = logging.getLogger(__name__)
@@ -100,7 +100,7 @@ class Database:
         """How many files there have been; connections to an earlier one are not used again."""
         self._closed = False
         self._writer: sqlite3.Connection | None = None
-        self._identity: place.Identity | None = None
+        self._identity: database_file.Identity | None = None
         self._open()
 
     @property
@@ -111,18 +111,18 @@ class Database:
     def _open(self) -> None:
         if self._read_only:
             with told_by_meaning(self._path.parent):
-                connection = place.connected_to_read(self._path)
+                connection = database_file.connected_to_read(self._path)
                 try:
                     check_version(schema_version(connection))
                 except BaseException:
                     connection.close()
                     raise
                 self._idle.append((self._generation, connection))
-            self._identity = place.identity(self._path)
+            self._identity = database_file.identity(self._path)
             return
-        place.make_place(self._path)
-        with place.opened_alone(self._path.parent), told_by_meaning(self._path.parent):
-            writer = place.connected(self._path)
+        database_file.make_place(self._path)
+        with database_file.opened_alone(self._path.parent), told_by_meaning(self._path.parent):
+            writer = database_file.connected(self._path)
             try:
                 writer.execute("PRAGMA journal_mode = WAL")
                 writer.execute("PRAGMA synchronous = FULL")
@@ -131,7 +131,7 @@ class Database:
             except BaseException:
                 writer.close()
                 raise
-            self._writer, self._identity = writer, place.identity(self._path)
+            self._writer, self._identity = writer, database_file.identity(self._path)
 
     def _prepare_schema(self, writer: sqlite3.Connection) -> None:
         version = schema_version(writer)
@@ -195,7 +195,7 @@ class Database:
                     raise
 
     def _is_gone(self) -> bool:
-        return place.identity(self._path) != self._identity
+        return database_file.identity(self._path) != self._identity
 
     def _begin_again_if_gone(self) -> None:
         if not self._is_gone() or self._closed:
@@ -218,7 +218,7 @@ class Database:
         try:
             return self._idle.pop()
         except IndexError:
-            connect = place.connected_to_read if self._read_only else place.connected
+            connect = database_file.connected_to_read if self._read_only else database_file.connected
             return self._generation, connect(self._path)
 
 

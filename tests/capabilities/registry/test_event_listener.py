@@ -9,12 +9,12 @@ import anyio
 import pytest
 
 from armarium.assembly import Settings, open_armarium
-from armarium.capabilities.registry import watching
+from armarium.capabilities.registry import event_listener
 from armarium.capabilities.registry.errors import Busy
+from armarium.capabilities.registry.event_listener import watched
+from armarium.capabilities.registry.lifespan import open_registry
 from armarium.capabilities.registry.model import FileFilter, FileRecord
-from armarium.capabilities.registry.opening import open_registry
 from armarium.capabilities.registry.service import Registry
-from armarium.capabilities.registry.watching import watched
 from armarium.foundation.events import Events, FileChanged, FileMoved, FileScanned, ScannerFinding
 from armarium.foundation.identity import LOCAL, Principal
 from armarium.foundation.refs import FileRef
@@ -216,7 +216,7 @@ async def test_a_judgement_on_one_credential_says_nothing_about_the_next_in_its_
 async def test_what_is_heard_while_the_registry_is_busy_is_written_in_order_however_long_that_takes(
     happenings: Happenings, registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watching, "_PAUSE_S", 0.0)
+    monkeypatch.setattr(event_listener, "_PAUSE_S", 0.0)
     note_changed, refusals = registry.note_changed, [Busy("busy") for _ in range(50)]
 
     async def sometimes(paths: Any, actor: str) -> None:
@@ -236,7 +236,7 @@ async def test_what_is_heard_while_the_registry_is_busy_is_written_in_order_howe
 async def test_a_server_that_ends_while_the_registry_is_busy_gives_up_and_says_so(
     happenings: Happenings, registry: Registry, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(watching, "_LAST_WORDS_S", 0.0)
+    monkeypatch.setattr(event_listener, "_LAST_WORDS_S", 0.0)
 
     async def never(paths: Any, actor: str) -> None:
         raise Busy("busy")
@@ -250,7 +250,7 @@ async def test_a_server_that_ends_while_the_registry_is_busy_gives_up_and_says_s
 async def test_a_registry_that_is_busy_for_a_while_loses_nothing(
     happenings: Happenings, registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watching, "_PAUSE_S", 0.0)
+    monkeypatch.setattr(event_listener, "_PAUSE_S", 0.0)
     note_changed, refusals = registry.note_changed, [Busy("busy"), Busy("busy")]
 
     async def sometimes(paths: Any, actor: str) -> None:

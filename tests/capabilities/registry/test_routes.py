@@ -9,13 +9,13 @@ import httpx
 import pytest
 import schemathesis
 from openapi_spec_validator import OpenAPIV31SpecValidator
-from registry_calls import ServedProject
 from schemathesis import GenerationMode
 
 from armarium.capabilities.registry.routes import registry_routes
 from armarium.capabilities.registry.service import Registry
 from armarium.capabilities.registry.tools import import_tool, registry_tools
 from armarium.surfaces.web.openapi import described
+from support.registry_calls import ServedProject
 from support.scanner_reports import bandit_report, faulty_project, ruff_report
 from support.tried_routes import MODES, operations_of, try_operation
 

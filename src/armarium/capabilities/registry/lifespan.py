@@ -10,13 +10,13 @@ from pathlib import Path
 
 from anyio import to_thread
 
+from armarium.capabilities.registry.changes.ids import Ids
 from armarium.capabilities.registry.errors import RegistryUnusable
-from armarium.capabilities.registry.ids import Ids
 from armarium.capabilities.registry.paths import ProjectPaths
 from armarium.capabilities.registry.service import Registry
 from armarium.capabilities.registry.settings import prefix_of, registry_file
 from armarium.capabilities.registry.storage.database import Database
-from armarium.capabilities.registry.storage.place import is_writable
+from armarium.capabilities.registry.storage.file import is_writable
 from armarium.foundation.files.confine import ConfinedRoot
 
 _log = logging.getLogger(__name__)

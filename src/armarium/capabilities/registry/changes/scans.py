@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from armarium.capabilities.registry import records
+from armarium.capabilities.registry.changes import file_records
+from armarium.capabilities.registry.changes.ids import Ids
+from armarium.capabilities.registry.changes.reported_findings import identity, identity_by_place, tidy
 from armarium.capabilities.registry.errors import InvalidPath, RegistryError
-from armarium.capabilities.registry.ids import Ids
 from armarium.capabilities.registry.limits import metadata_json
 from armarium.capabilities.registry.model import FindingStatus, Reported, ScanOutcome, ScanReport
 from armarium.capabilities.registry.paths import ProjectPaths
-from armarium.capabilities.registry.reported import identity, identity_by_place, tidy
 from armarium.capabilities.registry.storage import files, findings, timeline
 from armarium.capabilities.registry.storage.database import Row, Writer
 from armarium.capabilities.registry.storage.findings import KnownFinding, OpenFinding
@@ -156,7 +156,7 @@ class _Scan:
             kept = files.at(self._writer, canonical)
             if kept is not None and kept.record.removed_at is not None and not self._paths.exists(canonical):
                 return FILE_REMOVED
-            no = records.register(self._writer, self._ids, canonical, self._actor)
+            no = file_records.register(self._writer, self._ids, canonical, self._actor)
             self._files[canonical] = _ScannedFile(no, findings.known(self._writer, no, self._source))
         return self._files[canonical]
 
@@ -223,7 +223,7 @@ class _Scan:
         files.touch(self._writer, sorted(self._touched))
 
     def _close(self, fixed: list[OpenFinding]) -> None:
-        self._touched |= records.close(self._writer, fixed, self._source, scan_run_id=self._run_id)
+        self._touched |= file_records.close(self._writer, fixed, self._source, scan_run_id=self._run_id)
         self._counts["closed"] += len(fixed)
 
     def outcome(self, *, failed: bool) -> ScanOutcome:

@@ -21,8 +21,9 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from registry_calls import ACTOR
 
+from armarium.capabilities.registry.changes.issues import IssueChange
+from armarium.capabilities.registry.lifespan import open_registry
 from armarium.capabilities.registry.model import (
     SEVERITIES,
     AssocType,
@@ -33,9 +34,8 @@ from armarium.capabilities.registry.model import (
     Severity,
     Summary,
 )
-from armarium.capabilities.registry.opening import open_registry
 from armarium.capabilities.registry.service import Registry
-from armarium.capabilities.registry.tracking import IssueChange
+from support.registry_calls import ACTOR
 
 PATHS = ["a.py", "b.go", "d/a.py", "d/b_c", "d/e/a.py", "d%"]
 PLACES = [*PATHS, "d", "d/e", "f"]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from armarium.capabilities.registry.model import Reported, ScanReport
-from armarium.capabilities.registry.reports.reading import read_reports
+from armarium.capabilities.registry.reports.formats import read_reports
 from support.scanner_reports import bandit_report, faulty_project, ruff_report, sarif, sarif_result, sarif_run
 
 

@@ -9,20 +9,22 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from registry_calls import ACTOR, all_files, file_at, found, scanned
 
+from armarium.capabilities.registry.changes.file_records import language_of
 from armarium.capabilities.registry.errors import Busy, Damaged, RegistryUnusable, Unwritable, ValidationError
-from armarium.capabilities.registry.languages import language_of
-from armarium.capabilities.registry.manifest import MANIFEST, kept_by_registry
+from armarium.capabilities.registry.lifespan import open_registry
+from armarium.capabilities.registry.manifest import MANIFEST, registry_state_paths
 from armarium.capabilities.registry.model import Reported, ScanReport, SortField
-from armarium.capabilities.registry.opening import open_registry
 from armarium.capabilities.registry.service import Registry
 from armarium.capabilities.registry.settings import RegistrySettings, prefix_of
-from armarium.capabilities.registry.storage import files, meaning, place
+from armarium.capabilities.registry.storage import errors as storage_errors
+from armarium.capabilities.registry.storage import file as database_file
+from armarium.capabilities.registry.storage import files
 from armarium.capabilities.registry.storage.database import Database, statements
 from armarium.capabilities.registry.storage.files import DEFAULT_DIRECTIONS
-from armarium.capability import Facilities, Finding
+from armarium.capability import CheckResult, Facilities
 from armarium.foundation.events import Events
+from support.registry_calls import ACTOR, all_files, file_at, found, scanned
 
 PARTS = {"{where}": "TRUE", "{index}": "INDEXED BY files_by_path", "{order}": "path"}
 
@@ -88,7 +90,7 @@ async def test_what_is_known_is_still_known_when_the_registry_is_opened_again(pr
 async def test_a_registry_that_others_are_writing_is_busy_and_worth_another_try(
     project: Path, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(place, "_BUSY_S", 0.01)
+    monkeypatch.setattr(database_file, "_BUSY_S", 0.01)
     async with open_registry(project) as registry:
         other = sqlite3.connect(file, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
@@ -160,14 +162,14 @@ async def test_where_nothing_can_be_written_beside_it_a_registry_is_read_as_it_i
         await scanned(registry, found("a.py"))
     # As on a read-only disk, SQLite cannot make the index that it wants beside the file.
     file.with_name("registry.sqlite-shm").mkdir()
-    monkeypatch.setattr("armarium.capabilities.registry.opening.is_writable", lambda file: False)
+    monkeypatch.setattr("armarium.capabilities.registry.lifespan.is_writable", lambda file: False)
     async with open_registry(project) as registry:
         assert [each.path for each in await all_files(registry)] == ["a.py"]
 
 
 async def test_a_full_disk_is_named(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with open_registry(project) as registry:
-        monkeypatch.setattr(meaning, "is_full", lambda directory: True)
+        monkeypatch.setattr(storage_errors, "is_full", lambda directory: True)
 
         def failing(self: Database, *arguments: object) -> None:
             error = sqlite3.OperationalError("disk I/O error")
@@ -309,7 +311,7 @@ async def test_a_project_does_not_choose_where_the_registry_is_written(project: 
     assert list(elsewhere.iterdir()) == []
 
 
-def examined(project: Path) -> list[Finding]:
+def examined(project: Path) -> list[CheckResult]:
     section = RegistrySettings(project=str(project))
     return list(MANIFEST.check(section, Facilities(Events(), project)))
 
@@ -325,7 +327,7 @@ async def test_a_good_project_passes_examination_and_is_not_changed_by_it(projec
 
 
 def test_nobody_else_may_show_the_registrys_directory(project: Path) -> None:
-    assert kept_by_registry(RegistrySettings(project=str(project))) == [project / ".armarium"]
+    assert registry_state_paths(RegistrySettings(project=str(project))) == [project / ".armarium"]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,17 @@ from functools import cache
 from operator import attrgetter
 from typing import Any, TypeVar, cast
 
-from armarium.capabilities.registry.answer_shapes import (
+from armarium.capabilities.registry.model import (
+    Association,
+    FileDetail,
+    FileRecord,
+    Finding,
+    Issue,
+    Page,
+    ScanOutcome,
+    TimelineEvent,
+)
+from armarium.capabilities.registry.result_types import (
     FileAnswer,
     FileLink,
     Files,
@@ -24,16 +34,6 @@ from armarium.capabilities.registry.answer_shapes import (
     Scanned,
     Skipped,
     Timeline,
-)
-from armarium.capabilities.registry.model import (
-    Association,
-    FileDetail,
-    FileRecord,
-    Finding,
-    Issue,
-    Page,
-    ScanOutcome,
-    TimelineEvent,
 )
 
 ShapeT = TypeVar("ShapeT")

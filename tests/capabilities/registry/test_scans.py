@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from registry_calls import ACTOR, all_files, file_at, found, scanned
 
 from armarium.capabilities.registry.errors import NotFound, ValidationError
 from armarium.capabilities.registry.model import FileFilter, Finding, Reported, ScanReport, Summary
 from armarium.capabilities.registry.service import Registry
+from support.registry_calls import ACTOR, all_files, file_at, found, scanned
 
 
 async def findings_at(registry: Registry, path: str) -> list[Finding]:

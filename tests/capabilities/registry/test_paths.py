@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from registry_calls import Calls, ServedProject
 
 from armarium.capabilities.registry.errors import InvalidPath, RegistryError, ValidationError
 from armarium.capabilities.registry.paths import ProjectPaths
 from armarium.foundation.files.confine import ConfinedRoot
+from support.registry_calls import Calls, ServedProject
 
 OUTSIDE = [
     "/etc/passwd", "//etc", "../a.py", "a/../../b.py", "..", "a/b/../../../c", "./../x",

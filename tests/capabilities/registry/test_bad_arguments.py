@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from registry_calls import Calls, Json, ServedProject, error_of
 
 from armarium.capabilities.registry.chores import RegistryChores
 from armarium.capabilities.registry.errors import ValidationError
 from support.client import RawSession
+from support.registry_calls import Calls, Json, ServedProject, error_of
 
 FINDING = {"path": "a.py", "rule_id": "R", "message": "m"}
 GOOD: dict[str, Json] = {

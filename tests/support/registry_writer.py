@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import anyio
-from registry_calls import found
 
+from armarium.capabilities.registry.lifespan import open_registry
 from armarium.capabilities.registry.model import Reported, ScanReport
-from armarium.capabilities.registry.opening import open_registry
+from support.registry_calls import found
 
 ROUNDS = 25
 SHARED = "shared.py"

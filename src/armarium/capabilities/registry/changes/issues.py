@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from armarium.capabilities.registry.changes.ids import Ids
 from armarium.capabilities.registry.errors import NotFound, ValidationError
-from armarium.capabilities.registry.ids import Ids
 from armarium.capabilities.registry.limits import (
     LONGEST_REFERENCE,
     LONGEST_TITLE,
