@@ -1,11 +1,11 @@
-"""Opens the registry of a project's directory: for writing where that can be, for reading where it cannot."""
+"""Opens the registry of a project and closes it again: for writing if possible, otherwise for reading."""
 
 from __future__ import annotations
 
 import errno
 import logging
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 
 from anyio import to_thread
@@ -15,20 +15,24 @@ from armarium.capabilities.registry.errors import RegistryUnusable
 from armarium.capabilities.registry.paths import ProjectPaths
 from armarium.capabilities.registry.service import Registry
 from armarium.capabilities.registry.settings import prefix_of, registry_file
-from armarium.capabilities.registry.storage.database import Database
+from armarium.capabilities.registry.storage.database import RegistryDatabase
 from armarium.capabilities.registry.storage.file import is_writable
 from armarium.foundation.files.confine import ConfinedRoot
+from armarium.foundation.sqlite import BUSY_TIMEOUT_S
 
 _log = logging.getLogger(__name__)
 
 
 @asynccontextmanager
 async def open_registry(
-    project: Path, prefix: str | None = None, *, read_only: bool = False
+    project: Path, prefix: str | None = None, *, read_only: bool = False, busy_timeout_s: float = BUSY_TIMEOUT_S
 ) -> AsyncGenerator[Registry]:
-    """The registry of a project's directory, made on the first time. One that cannot be written is open for reading,
-    which is also how whoever only looks has it: on a full disk as well, and without a trace."""
-    root, database, ids = await to_thread.run_sync(_begin, project, prefix, read_only)
+    """Open the registry of a project's directory, and create it the first time.
+
+    A registry that cannot be written is opened for reading. With `read_only` nothing is written at all, so that it also
+    works on a full disk.
+    """
+    root, database, ids = await to_thread.run_sync(_open, project, prefix, read_only, busy_timeout_s)
     with root:
         try:
             yield Registry(database, ProjectPaths(root, str(project)), ids)
@@ -36,45 +40,43 @@ async def open_registry(
             database.close()
 
 
-def _begin(project: Path, prefix: str | None, read_only: bool) -> tuple[ConfinedRoot, Database, Ids]:
-    try:
-        root = ConfinedRoot(str(project))
-    except OSError as error:
-        raise RegistryUnusable(
-            f"the project cannot be opened: {project}: {error.strerror}", hint="name a directory that exists"
-        ) from error
-    try:
-        database = _database(project, prefix, read_only)
-    except BaseException:
-        root.close()
-        raise
-    try:
-        return root, database, Ids(_kept_prefix(database, prefix, project))
-    except BaseException:
-        database.close()
-        root.close()
-        raise
+def _open(
+    project: Path, prefix: str | None, read_only: bool, busy_timeout_s: float
+) -> tuple[ConfinedRoot, RegistryDatabase, Ids]:
+    with ExitStack() as undo:
+        try:
+            root = undo.enter_context(ConfinedRoot(str(project)))
+        except OSError as error:
+            raise RegistryUnusable(
+                f"the project cannot be opened: {project}: {error.strerror}", hint="name a directory that exists"
+            ) from error
+        database = _open_database(project, prefix, read_only, busy_timeout_s)
+        undo.callback(database.close)
+        ids = Ids(_stored_prefix(database, prefix, project))
+        undo.pop_all()
+        return root, database, ids
 
 
-def _database(project: Path, prefix: str | None, read_only: bool) -> Database:
+def _open_database(project: Path, prefix: str | None, read_only: bool, busy_timeout_s: float) -> RegistryDatabase:
     file = registry_file(project)
     if not read_only and file.exists() and not is_writable(file):
         _log.warning("the registry cannot be written, so it is open for reading only")
         read_only = True
+    facts = {"prefix": prefix or prefix_of(project)}
     try:
-        return Database(file, read_only=read_only, begin_with={"prefix": prefix or prefix_of(project)})
+        return RegistryDatabase(file, read_only=read_only, initial_facts=facts, busy_timeout_s=busy_timeout_s)
     except OSError as error:
         hint = "make room" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "let this user write there"
         raise RegistryUnusable(f"the registry cannot be kept in {project}: {error.strerror}", hint=hint) from error
 
 
-def _kept_prefix(database: Database, wanted: str | None, project: Path) -> str:
-    """What ids begin with: the same for everybody who opens this registry, whatever their settings leave out."""
+def _stored_prefix(database: RegistryDatabase, wanted: str | None, project: Path) -> str:
+    """The prefix of new ids. It is stored, so that processes whose settings do not name one use the same."""
     with database.reading() as reader:
-        kept = reader.row("fact", ("prefix",))
-    prefix = wanted or (kept[0] if kept else prefix_of(project))
-    database.begin_with["prefix"] = prefix
-    if (kept is None or kept[0] != prefix) and not database.read_only:
+        stored = reader.row("fact", ("prefix",))
+    prefix = wanted or (stored[0] if stored else prefix_of(project))
+    database.initial_facts["prefix"] = prefix
+    if (stored is None or stored[0] != prefix) and not database.read_only:
         with database.writing() as writer:
             writer.many("put_fact", [("prefix", prefix)])
     return prefix

@@ -37,7 +37,7 @@ from armarium.capabilities.registry.model import (
 )
 from armarium.capabilities.registry.paths import ProjectPaths
 from armarium.capabilities.registry.storage import files, findings, issues, timeline
-from armarium.capabilities.registry.storage.database import Database, Reader, Writer
+from armarium.capabilities.registry.storage.database import Reader, RegistryDatabase, Writer
 from armarium.capabilities.registry.storage.files import KeptFile
 
 RECENT_FINDINGS = 10
@@ -49,7 +49,7 @@ ResultT = TypeVar("ResultT")
 class Registry:
     """What is known about the files of one project. `actor` is whoever wants a change, as the timeline tells it."""
 
-    def __init__(self, database: Database, paths: ProjectPaths, ids: Ids) -> None:
+    def __init__(self, database: RegistryDatabase, paths: ProjectPaths, ids: Ids) -> None:
         self._database = database
         self._paths = paths
         self._ids = ids

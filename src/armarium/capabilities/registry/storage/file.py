@@ -1,4 +1,4 @@
-"""Where a registry's file is: the directory around it, who else is opening it, and whether it is still the same."""
+"""The registry's file in a project: creating it, locking it while it is opened, and connecting to it."""
 
 from __future__ import annotations
 
@@ -10,42 +10,29 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from armarium.capabilities.registry.errors import RegistryUnusable
+from armarium.foundation.sqlite import BUSY_TIMEOUT_S, Mode, connect, create_file
 
-_BUSY_S = 30.0
-"""How long one waits for another process that writes; the largest import we know of takes a third of it."""
 _CACHE_KIB = 64 * 1024
-"""At most. A listing's index of 200,000 files is 40 MB and is read whole to count them: what does not fit is fetched
-again for every page."""
-
-Identity = tuple[int, int]
+"""At most. The index of a listing of 200,000 files is 40 MB and is read completely to count them. A smaller cache would
+read it again for every page."""
 
 
-def make_place(file: Path) -> None:
-    """The directory of the registry, and its empty file, if they are not there."""
+def create_registry_file(file: Path) -> None:
+    """Create the registry's directory and its empty file, unless they exist."""
     directory = file.parent
-    for place in (directory, file):
-        # A project may come from anywhere; it does not choose where on this machine is written.
-        if place.is_symlink():
-            raise RegistryUnusable(f"{place} is a link", hint="remove it; the registry makes its own files")
+    for path in (directory, file):
+        # A project may come from anywhere. It must not choose where on this machine we write.
+        if path.is_symlink():
+            raise RegistryUnusable(f"{path} is a link", hint="remove it; the registry makes its own files")
     directory.mkdir(mode=0o700, exist_ok=True)
     marker = directory / ".gitignore"
     if not marker.exists():
         marker.write_text("*\n", encoding="utf-8")
-    # What was found in a project is nobody else's business, nor is the log that SQLite makes beside it.
-    file.touch(mode=0o600)
-
-
-def identity(file: Path) -> Identity | None:
-    """Which file is there now; None for none."""
-    try:
-        found = os.stat(file, follow_symlinks=False)
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
+    create_file(file)
 
 
 def is_writable(file: Path) -> bool:
-    """Whether a registry can be kept there, or changed if it is there already."""
+    """Whether the registry's file can be changed, or created if it does not exist."""
     directory = file.parent
     if not directory.is_dir():
         return os.access(directory.parent, os.W_OK | os.X_OK)
@@ -53,8 +40,8 @@ def is_writable(file: Path) -> bool:
 
 
 @contextmanager
-def opened_alone(directory: Path) -> Generator[None]:
-    """Two processes that make the same file at once would find it locked, whatever the busy timeout."""
+def exclusive_lock(directory: Path) -> Generator[None]:
+    """Let one process at a time create the file: otherwise SQLite reports it locked, whatever the busy timeout."""
     fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
@@ -63,31 +50,28 @@ def opened_alone(directory: Path) -> Generator[None]:
         os.close(fd)
 
 
-def connected(file: Path) -> sqlite3.Connection:
-    """A connection that may write, to a file that is there: one that is gone is not made again behind our back."""
-    connection = _connect(file, "mode=rw")
+def connect_to_write(file: Path, busy_timeout_s: float = BUSY_TIMEOUT_S) -> sqlite3.Connection:
+    """Connect to an existing file. A deleted one is not created again silently."""
+    connection = _connect(file, "rw", busy_timeout_s)
     connection.execute("PRAGMA foreign_keys = ON")
     return connection
 
 
-def connected_to_read(file: Path) -> sqlite3.Connection:
-    """A connection that changes nothing, not even beside the file where that cannot be done."""
-    connection = _connect(file, "mode=ro")
+def connect_to_read(file: Path, busy_timeout_s: float = BUSY_TIMEOUT_S) -> sqlite3.Connection:
+    """Connect without changing anything, if possible not even beside the file."""
+    connection = _connect(file, "ro", busy_timeout_s)
     try:
         connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     except sqlite3.OperationalError:
-        # Readers of a file in WAL mode write as well, into an index beside it; without room or permission for that,
-        # the file is taken as it is.
+        # Readers of a file in WAL mode also write, to an index beside it. Without room or permission for that, the file
+        # is read as it is.
         connection.close()
-        return _connect(file, "immutable=1")
+        return _connect(file, "immutable", busy_timeout_s)
     except BaseException:
         connection.close()
         raise
     return connection
 
 
-def _connect(file: Path, how: str) -> sqlite3.Connection:
-    address = f"{file.absolute().as_uri()}?{how}"
-    connection = sqlite3.connect(address, timeout=_BUSY_S, isolation_level=None, check_same_thread=False, uri=True)
-    connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
-    return connection
+def _connect(file: Path, mode: Mode, busy_timeout_s: float) -> sqlite3.Connection:
+    return connect(file, mode, busy_timeout_s=busy_timeout_s, cache_kib=_CACHE_KIB)
