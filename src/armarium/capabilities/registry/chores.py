@@ -18,15 +18,15 @@ from armarium.capabilities.registry.model import ReportFormat, ScanReport
 from armarium.capabilities.registry.paths import is_absolute
 from armarium.capabilities.registry.reports.formats import read_reports
 from armarium.capabilities.registry.result_types import Scanned
-from armarium.capabilities.registry.results import scan_answer
+from armarium.capabilities.registry.results import scan_result
 from armarium.capabilities.registry.service import Registry
 from armarium.capabilities.registry.settings import registry_file
-from armarium.capabilities.registry.tools import registry_tools
+from armarium.capabilities.registry.tools import TOOLS
 from armarium.capability import CheckResult
 from armarium.foundation.errors import ArmariumError
 from armarium.foundation.identity import LOCAL
 from armarium.foundation.schema import Json, SchemaCheck
-from armarium.foundation.tools import Call, Relayed
+from armarium.foundation.tools import Call, Relayed, bind_tools
 
 _HINT = "begin one: armarium registry import REPORT, armarium registry register FILE, or armarium up"
 
@@ -74,7 +74,7 @@ class RegistryChores:
             given["path"] = self.from_here(given["path"])
         reads = any(each.name == tool and each.read_only for each in described_tools())
         async with self._opened(read_only=reads) as registry:
-            wanted = next(each for each in registry_tools(registry) if each.name == tool)
+            wanted = next(each for each in bind_tools(TOOLS, registry) if each.name == tool)
             try:
                 SchemaCheck(wanted.input_schema).check(given)
                 answer = await wanted.run(Call(LOCAL), given)
@@ -110,7 +110,7 @@ class RegistryChores:
         total = sum(map(_size, reports))
         async with self._opened(read_only=False) as registry:
             outcomes = await registry.scan_all(reports, LOCAL.username, lambda done: on_progress(done, total))
-        return list(map(scan_answer, outcomes))
+        return list(map(scan_result, outcomes))
 
     def _report_from_here(self, report: ScanReport) -> ScanReport:
         if not self._below:

@@ -5,14 +5,10 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
 
 from armarium.capabilities.registry.settings import STATE_DIRECTORY, RegistrySettings, project_directory
 from armarium.capability import Capability, CheckResult, Facilities, Manifest
 from armarium.foundation.tools import ToolSpec
-
-if TYPE_CHECKING:
-    from armarium.capabilities.registry.service import Registry
 
 _INSTRUCTIONS = (
     "The registry knows what was found in the files of a project, and which issues are about them. list_files shows "
@@ -27,16 +23,16 @@ async def open_capability(settings: RegistrySettings, facilities: Facilities) ->
     """The capability, for as long as the block runs."""
     from armarium.capabilities.registry.event_listener import watched
     from armarium.capabilities.registry.lifespan import open_registry
-    from armarium.capabilities.registry.routes import registry_routes
-    from armarium.capabilities.registry.tools import import_tool, registry_tools
+    from armarium.capabilities.registry.tools import IMPORT_TOOL, TOOLS, registry_routes
+    from armarium.foundation.tools import bind_tools
 
     project = project_directory(settings.project)
     async with (
         open_registry(project, settings.prefix) as registry,
         watched(registry, facilities.events, project),
     ):
-        tools = registry_tools(registry)
-        yield Capability("registry", tools, _INSTRUCTIONS, registry_routes(tools, import_tool(registry)))
+        tools = bind_tools(TOOLS, registry)
+        yield Capability("registry", tools, _INSTRUCTIONS, registry_routes([*tools, IMPORT_TOOL.bind(registry)]))
 
 
 def check_registry(section: RegistrySettings | None, facilities: Facilities) -> Iterable[CheckResult]:
@@ -48,9 +44,9 @@ def check_registry(section: RegistrySettings | None, facilities: Facilities) -> 
 
 def described_tools() -> Sequence[ToolSpec]:
     """The tools without a registry behind them: no project is touched to write a manual."""
-    from armarium.capabilities.registry.tools import registry_tools
+    from armarium.capabilities.registry.tools import TOOLS
 
-    return registry_tools(cast("Registry", None))
+    return [tool.spec for tool in TOOLS]
 
 
 def registry_state_paths(section: RegistrySettings) -> list[Path]:

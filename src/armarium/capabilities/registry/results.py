@@ -1,114 +1,89 @@
-"""Makes the answers of the registry's tools from what the service knows."""
+"""Builds the results of the registry's tools from what the service returns."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import cache
 from operator import attrgetter
 from typing import Any, TypeVar, cast
 
-from armarium.capabilities.registry.model import (
-    Association,
-    FileDetail,
-    FileRecord,
-    Finding,
-    Issue,
-    Page,
-    ScanOutcome,
-    TimelineEvent,
-)
-from armarium.capabilities.registry.result_types import (
-    FileAnswer,
-    FileLink,
-    Files,
-    FileSummary,
-    Findings,
-    FoundInFile,
-    Happened,
-    IssueAnswer,
-    IssueLink,
-    Issues,
-    ListedFile,
-    Paged,
-    RegisteredFile,
-    Scanned,
-    Skipped,
-    Timeline,
-)
+from armarium.capabilities.registry import model
+from armarium.capabilities.registry import result_types as types
 
-ShapeT = TypeVar("ShapeT")
+ResultT = TypeVar("ResultT")
 
 
-def files_answer(page: Page[FileRecord]) -> Files:
+def files_page(page: model.Page[model.FileRecord]) -> types.FilesPage:
     """A page of files."""
-    return {"results": [_listed(file) for file in page.items], **_shaped(Paged, page)}
+    return {"results": [_listed_file(file) for file in page.items], **_picked(types.Paged, page)}
 
 
-def file_answer(file: FileRecord) -> RegisteredFile:
+def registered_file(file: model.FileRecord) -> types.RegisteredFile:
     """A file's record."""
-    return _shaped(RegisteredFile, file)
+    return _picked(types.RegisteredFile, file)
 
 
-def detail_answer(detail: FileDetail) -> FileAnswer:
-    """A file with all that is around it."""
+def file_detail(detail: model.FileDetail) -> types.FileDetailResult:
+    """A file with its associations, recent findings and counts."""
     return {
-        "file": file_answer(detail.file),
-        "associations": [_shaped(FileLink, each) for each in detail.associations],
-        "recent_findings": [finding_answer(each) for each in detail.recent_findings],
-        "summary": _shaped(FileSummary, detail.file.summary),
+        "file": registered_file(detail.file),
+        "associations": [_picked(types.FileLink, each) for each in detail.associations],
+        "recent_findings": [finding(each) for each in detail.recent_findings],
+        "summary": _picked(types.FileSummary, detail.file.summary),
     }
 
 
-def timeline_answer(page: Page[TimelineEvent]) -> Timeline:
+def timeline_page(page: model.Page[model.TimelineEvent]) -> types.TimelinePage:
     """A page of events."""
-    return {"results": [_shaped(Happened, each) for each in page.items], **_shaped(Paged, page)}
+    return {"results": [_picked(types.Happened, each) for each in page.items], **_picked(types.Paged, page)}
 
 
-def finding_answer(finding: Finding) -> FoundInFile:
+def finding(finding: model.Finding) -> types.FoundInFile:
     """A finding."""
-    return _shaped(FoundInFile, finding)
+    return _picked(types.FoundInFile, finding)
 
 
-def findings_answer(page: Page[Finding]) -> Findings:
+def findings_page(page: model.Page[model.Finding]) -> types.FindingsPage:
     """A page of findings."""
-    return {"results": [finding_answer(each) for each in page.items], **_shaped(Paged, page)}
+    return {"results": [finding(each) for each in page.items], **_picked(types.Paged, page)}
 
 
-def issue_answer(issue: Issue) -> IssueAnswer:
+def issue(issue: model.Issue) -> types.IssueAnswer:
     """An issue."""
-    return {**_shaped(IssueAnswer, issue), "labels": list(issue.labels)}
+    return {**_picked(types.IssueAnswer, issue), "labels": list(issue.labels)}
 
 
-def issues_answer(page: Page[Issue]) -> Issues:
+def issues_page(page: model.Page[model.Issue]) -> types.IssuesPage:
     """A page of issues."""
-    return {"results": [issue_answer(each) for each in page.items], **_shaped(Paged, page)}
+    return {"results": [issue(each) for each in page.items], **_picked(types.Paged, page)}
 
 
-def issue_link_answer(link: Association) -> IssueLink:
-    """A file that an issue has to do with."""
-    return _shaped(IssueLink, link)
+def issue_link(link: model.Association) -> types.IssueLink:
+    """A file that is linked to an issue."""
+    return _picked(types.IssueLink, link)
 
 
-def scan_answer(outcome: ScanOutcome) -> Scanned:
-    """What a scan changed."""
-    return {**_shaped(Scanned, outcome), "skipped": _skipped(outcome.skipped)}
+def scan_result(outcome: model.ScanOutcome) -> types.Scanned:
+    """The changes that a scan made."""
+    skipped: list[types.Skipped] = [
+        {"reason": reason, "count": count} for reason, count in sorted(outcome.skipped.items())
+    ]
+    return {**_picked(types.Scanned, outcome), "skipped": skipped}
 
 
-def _listed(file: FileRecord) -> ListedFile:
-    return {**_shaped(ListedFile, file), "summary": _shaped(FileSummary, file.summary)}
+def _listed_file(file: model.FileRecord) -> types.ListedFile:
+    return {**_picked(types.ListedFile, file), "summary": _picked(types.FileSummary, file.summary)}
 
 
-def _skipped(reasons: Mapping[str, int]) -> list[Skipped]:
-    return [{"reason": reason, "count": count} for reason, count in sorted(reasons.items())]
+def _picked(result_type: type[ResultT], value: object) -> ResultT:
+    """The fields of a result, taken from the attributes of the same names.
 
-
-def _shaped(shape: type[ShapeT], value: object) -> ShapeT:
-    """The fields that the shape has, of a value that has them by the same names."""
-    names, values = _fields(shape)
-    return cast(ShapeT, dict(zip(names, values(value), strict=True)))
+    The two differ only in which fields callers see, so the names are not repeated here.
+    """
+    names, values = _fields(result_type)
+    return cast(ResultT, dict(zip(names, values(value), strict=True)))
 
 
 @cache
-def _fields(shape: type[Any]) -> tuple[tuple[str, ...], attrgetter[tuple[Any, ...]]]:
-    names = tuple(shape.__annotations__)
+def _fields(result_type: type[Any]) -> tuple[tuple[str, ...], attrgetter[tuple[Any, ...]]]:
+    names = tuple(result_type.__annotations__)
     return names, attrgetter(*names)
