@@ -1,4 +1,4 @@
-"""Hears what happens to the project's files in other capabilities, and writes it down behind those who tell it."""
+"""Records the file events of other capabilities in the registry, without delaying their publishers."""
 
 from __future__ import annotations
 
@@ -17,151 +17,152 @@ from armarium.capabilities.registry.service import Registry
 from armarium.capabilities.registry.settings import STATE_DIRECTORY
 from armarium.foundation.errors import ArmariumError
 from armarium.foundation.events import Events, FileChanged, FileMoved, FileScanned
+from armarium.foundation.tasks import background
 
 _log = logging.getLogger(__name__)
 
-Note = FileChanged | FileMoved | FileScanned
+FileEvent = FileChanged | FileMoved | FileScanned
 
-_SCANNED_BY = "armarium"
-_PAUSE_S = 1.0
-"""Between two tries; a registry that another process writes has been waited for already."""
-_MOST_IN_A_FOLDER = 10_000
-_NOT_LOOKED_INTO = frozenset({STATE_DIRECTORY, ".git"})
-_LAST_WORDS_S = 60.0
-"""How long a server that ends waits for another process to let go of the registry."""
+_ACTOR = "armarium"
+_MAX_FILES_IN_FOLDER = 10_000
+_IGNORED_FOLDERS = frozenset({STATE_DIRECTORY, ".git"})
 
 
 @asynccontextmanager
-async def watched(registry: Registry, events: Events, project: Path) -> AsyncGenerator[Watch]:
-    """Follow what happens below the project's directory. What was heard by the end is written."""
-    watch = Watch(registry, project)
-    # What can only be read takes nothing in, and would have it pile up.
+async def listen_to_events(
+    registry: Registry,
+    events: Events,
+    project: Path,
+    *,
+    retry_interval_s: float = 1.0,
+    shutdown_timeout_s: float = 60.0,
+) -> AsyncGenerator[EventListener]:
+    """Record the events of files below the project's directory. Pending events are written at the end of the block.
+
+    Each write already waits for other processes. If it still fails, it is retried after `retry_interval_s`; at the end
+    of the block for at most `shutdown_timeout_s`.
+    """
+    listener = EventListener(registry, project, retry_interval_s, shutdown_timeout_s)
+    # A read-only registry could not write the events, so they would accumulate.
     kinds = () if registry.read_only else (FileChanged, FileMoved, FileScanned)
-    unsubscribe = [events.subscribe(kind, watch.hear) for kind in kinds]
-    try:
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(watch.write_down)
-            try:
-                yield watch
-            finally:
-                for forget in unsubscribe:
-                    forget()
-                tasks.cancel_scope.cancel()
-    except BaseExceptionGroup as group:
-        # What the block raises stays what it is, not a group of one.
-        if len(group.exceptions) == 1:
-            raise group.exceptions[0] from None
-        raise
+    async with background(listener.write_events):
+        unsubscribe = [events.subscribe(kind, listener.receive) for kind in kinds]
+        try:
+            yield listener
+        finally:
+            for cancel in unsubscribe:
+                cancel()
 
 
-class Watch:
-    """Takes events as they come, which costs those who tell them nothing, and writes them down together."""
+class EventListener:
+    """Queues events as they are published, and writes them in batches."""
 
-    def __init__(self, registry: Registry, project: Path) -> None:
+    def __init__(self, registry: Registry, project: Path, retry_interval_s: float, shutdown_timeout_s: float) -> None:
         self._registry = registry
-        # Others tell where a file really is.
-        self._below = f"{os.path.realpath(project).rstrip('/')}/"
-        self._heard: list[Note] = []
-        self._news = anyio.Event()
-        self._settled = anyio.Event()
-        self._settled.set()
+        # Events have real paths.
+        self._prefix = f"{os.path.realpath(project).rstrip('/')}/"
+        self._retry_interval_s, self._shutdown_timeout_s = retry_interval_s, shutdown_timeout_s
+        self._pending: list[FileEvent] = []
+        self._wake_up = anyio.Event()
+        self._written = anyio.Event()
+        self._written.set()
 
-    async def hear(self, event: Note) -> None:
-        """Take it on, if it is about files of the project. What lies in a folder comes, goes and moves with it."""
+    async def receive(self, event: FileEvent) -> None:
+        """Queue an event about a file of the project. A folder's event stands for all files in it."""
         if isinstance(event, FileChanged) and event.is_directory and event.change == "modified":
             return
-        if self._inside(event.host_path) is None:
+        if self._relative(event.host_path) is None:
             return
-        self._heard.append(event)
-        if self._settled.is_set():
-            self._settled = anyio.Event()
-        self._news.set()
+        self._pending.append(event)
+        if self._written.is_set():
+            self._written = anyio.Event()
+        self._wake_up.set()
 
-    async def settled(self) -> None:
-        """Wait until everything that was heard is written."""
-        await self._settled.wait()
+    async def wait_until_written(self) -> None:
+        """Wait until all received events are written."""
+        await self._written.wait()
 
-    async def write_down(self) -> None:
-        """Write what is heard, until cancelled, and then the rest."""
+    async def write_events(self) -> None:
+        """Write events until cancelled, then the pending ones."""
         try:
             while True:
-                await self._news.wait()
-                self._news = anyio.Event()
-                await self._write_all()
+                await self._wake_up.wait()
+                self._wake_up = anyio.Event()
+                await self._write_pending()
         finally:
-            with anyio.move_on_after(_LAST_WORDS_S, shield=True):
-                await self._write_all()
-            if self._heard:
-                _log.error("what happened to files is not noted", extra={"how_many": len(self._heard)})
+            with anyio.move_on_after(self._shutdown_timeout_s, shield=True):
+                await self._write_pending()
+            if self._pending:
+                _log.error("file events were not recorded", extra={"how_many": len(self._pending)})
 
-    async def _write_all(self) -> None:
-        """Write everything, in order: what cannot be written now is tried again, and what came later waits for it."""
+    async def _write_pending(self) -> None:
+        """Write all events in order. If one cannot be written now, it is retried and later ones wait."""
         waiting = False
-        while self._heard:
-            kind, together = next(groupby(self._heard, key=_kind))
-            notes, done = list(together), 0
+        while self._pending:
+            (kind, _), group = next(groupby(self._pending, key=_batch_key))
+            batch, done = list(group), 0
             with anyio.CancelScope(shield=True):
-                done = await self._written(kind[0], notes)
-            del self._heard[:done]
-            if done == len(notes):
+                done = await self._try_write(kind, batch)
+            del self._pending[:done]
+            if done == len(batch):
                 waiting = False
                 continue
             if not waiting:
                 waiting = True
-                _log.warning("what happened to files waits for the registry", extra={"how_many": len(self._heard)})
-            await anyio.sleep(_PAUSE_S)
-        self._settled.set()
+                _log.warning("file events wait for the registry", extra={"how_many": len(self._pending)})
+            await anyio.sleep(self._retry_interval_s)
+        self._written.set()
 
-    async def _written(self, what: str, notes: Sequence[Note]) -> int:
-        """Write down notes of one kind; how many of them are done with."""
+    async def _try_write(self, kind: str, batch: Sequence[FileEvent]) -> int:
+        """Write events of one kind. Returns how many of them need no retry."""
         try:
-            await self._write(notes)
+            await self._write(batch)
         except ArmariumError as error:
             if error.retryable:
                 return 0
-            if len(notes) == 1:
-                _log.warning("what happened to a file is not noted", extra={"what": what, "code": error.code})
+            if len(batch) == 1:
+                _log.warning("a file event was not recorded", extra={"what": kind, "code": error.code})
                 return 1
         else:
-            return len(notes)
-        # One of them has a path that cannot be kept, and the others have not.
+            return len(batch)
+        # One event has a path that cannot be stored. Write the others one by one.
         done = 0
-        for note in notes:
-            if not await self._written(what, [note]):
+        for event in batch:
+            if not await self._try_write(kind, [event]):
                 break
             done += 1
         return done
 
-    async def _write(self, notes: Sequence[Note]) -> None:
-        match notes[0]:
+    async def _write(self, batch: Sequence[FileEvent]) -> None:
+        match batch[0]:
             case FileScanned(scanner):
-                # Of a file that was looked at twice, only the last look counts.
-                looks = {note.host_path: note for note in notes if isinstance(note, FileScanned)}
-                findings = [finding for look in looks.values() for finding in self._findings(look)]
-                await self._registry.scan(ScanReport(scanner, findings, tuple(self._paths(notes))), _SCANNED_BY)
+                # Of several scans of a file, only the last counts.
+                scans = {event.host_path: event for event in batch if isinstance(event, FileScanned)}
+                findings = [finding for scan in scans.values() for finding in self._findings(scan)]
+                await self._registry.scan(ScanReport(scanner, findings, tuple(self._paths(batch))), _ACTOR)
             case FileMoved():
-                for note in notes:
-                    await self._move(note)
+                for event in batch:
+                    await self._move(event)
             case FileChanged(change="removed", by=by):
-                for path in self._paths(notes):
+                for path in self._paths(batch):
                     await self._registry.note_removed(path, by.username)
             case FileChanged(by=by):
-                folders = {note.host_path for note in notes if isinstance(note, FileChanged) and note.is_directory}
-                files = [note for note in notes if note.host_path not in folders]
+                folders = {event.host_path for event in batch if isinstance(event, FileChanged) and event.is_directory}
+                files = [event for event in batch if event.host_path not in folders]
                 found = [await to_thread.run_sync(_files_below, folder) for folder in folders if folder is not None]
-                inside = [path for paths in found for each in paths if (path := self._inside(each)) is not None]
+                inside = [path for paths in found for each in paths if (path := self._relative(each)) is not None]
                 await self._registry.note_changed([*self._paths(files), *inside], by.username)
 
-    async def _move(self, event: Note) -> None:
+    async def _move(self, event: FileEvent) -> None:
         if not isinstance(event, FileMoved):
             return
-        now, before = self._inside(event.host_path), self._inside(event.previous_host_path)
-        # What comes in or goes out is told as created or removed as well, and is no more than that here.
+        now, before = self._relative(event.host_path), self._relative(event.previous_host_path)
+        # A move into or out of the project is also published as a creation or removal, which is enough here.
         if now is not None and before is not None:
             await self._registry.note_moved(before, now, event.by.username)
 
     def _findings(self, event: FileScanned) -> Iterator[Reported]:
-        path = self._inside(event.host_path) or ""
+        path = self._relative(event.host_path) or ""
         for finding in event.findings:
             yield Reported(
                 path,
@@ -171,37 +172,37 @@ class Watch:
                 finding.line,
                 finding.line,
                 "revoke it, and keep it where no file of the project has it",
-                # By what it is, wherever it stands: who judges one credential has not judged the next in its place.
+                # By content, not by line: a decision about one credential does not apply to the next in its place.
                 fingerprint=f"{finding.rule}:{finding.digest}",
             )
 
-    def _paths(self, notes: Iterable[Note]) -> list[str]:
-        """Where they happened, each place once."""
-        return list(dict.fromkeys(path for note in notes if (path := self._inside(note.host_path)) is not None))
+    def _paths(self, batch: Iterable[FileEvent]) -> list[str]:
+        """The distinct paths of the events."""
+        return list(dict.fromkeys(path for event in batch if (path := self._relative(event.host_path)) is not None))
 
-    def _inside(self, host_path: str | None) -> str | None:
-        """The path within the project; None for one that is elsewhere, and for the project itself."""
-        if host_path is None or not host_path.startswith(self._below):
+    def _relative(self, host_path: str | None) -> str | None:
+        """The path relative to the project; None for a path elsewhere and for the project itself."""
+        if host_path is None or not host_path.startswith(self._prefix):
             return None
-        return host_path[len(self._below) :] or None
+        return host_path[len(self._prefix) :] or None
 
 
 def _files_below(folder: str) -> list[str]:
-    """The files in a folder that was copied or moved here, as far as somebody would look through them."""
+    """The files in a folder that was copied or moved here, up to a limit."""
     files: list[str] = []
-    for directory, names_of_folders, names in os.walk(folder):
-        names_of_folders[:] = sorted(name for name in names_of_folders if name not in _NOT_LOOKED_INTO)
+    for directory, folders, names in os.walk(folder):
+        folders[:] = sorted(name for name in folders if name not in _IGNORED_FOLDERS)
         files += [f"{directory}/{name}" for name in sorted(names)]
-        if len(files) > _MOST_IN_A_FOLDER:
-            _log.warning("a folder has too many files to note them all", extra={"noted": _MOST_IN_A_FOLDER})
-            return files[:_MOST_IN_A_FOLDER]
+        if len(files) > _MAX_FILES_IN_FOLDER:
+            _log.warning("a folder has too many files to record them all", extra={"recorded": _MAX_FILES_IN_FOLDER})
+            return files[:_MAX_FILES_IN_FOLDER]
     return files
 
 
-def _kind(note: Note) -> tuple[str, str]:
-    """What is written together: what of one kind follows each other, from one caller or scanner."""
-    if isinstance(note, FileScanned):
-        return "scanned", note.scanner
-    if isinstance(note, FileMoved):
-        return "moved", note.by.username
-    return ("removed" if note.change == "removed" else "changed"), note.by.username
+def _batch_key(event: FileEvent) -> tuple[str, str]:
+    """The kind, and the caller or scanner. Consecutive events with the same key are written together."""
+    if isinstance(event, FileScanned):
+        return "scanned", event.scanner
+    if isinstance(event, FileMoved):
+        return "moved", event.by.username
+    return ("removed" if event.change == "removed" else "changed"), event.by.username

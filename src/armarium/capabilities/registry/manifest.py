@@ -21,7 +21,7 @@ _INSTRUCTIONS = (
 @asynccontextmanager
 async def open_capability(settings: RegistrySettings, facilities: Facilities) -> AsyncGenerator[Capability]:
     """The capability, for as long as the block runs."""
-    from armarium.capabilities.registry.event_listener import watched
+    from armarium.capabilities.registry.event_listener import listen_to_events
     from armarium.capabilities.registry.lifespan import open_registry
     from armarium.capabilities.registry.tools import IMPORT_TOOL, TOOLS, registry_routes
     from armarium.foundation.tools import bind_tools
@@ -29,7 +29,7 @@ async def open_capability(settings: RegistrySettings, facilities: Facilities) ->
     project = project_directory(settings.project)
     async with (
         open_registry(project, settings.prefix) as registry,
-        watched(registry, facilities.events, project),
+        listen_to_events(registry, facilities.events, project),
     ):
         tools = bind_tools(TOOLS, registry)
         yield Capability("registry", tools, _INSTRUCTIONS, registry_routes([*tools, IMPORT_TOOL.bind(registry)]))
