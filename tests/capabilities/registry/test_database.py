@@ -14,7 +14,7 @@ from armarium.capabilities.registry.changes.file_records import language_of
 from armarium.capabilities.registry.errors import Busy, Damaged, RegistryUnusable, Unwritable, ValidationError
 from armarium.capabilities.registry.lifespan import open_registry
 from armarium.capabilities.registry.manifest import MANIFEST, registry_state_paths
-from armarium.capabilities.registry.model import Reported, ScanReport, SortField
+from armarium.capabilities.registry.model import ReportEntry, ScanReport, SortField
 from armarium.capabilities.registry.service import Registry
 from armarium.capabilities.registry.settings import RegistrySettings, prefix_of
 from armarium.capabilities.registry.storage import errors as storage_errors
@@ -118,7 +118,7 @@ async def test_a_registry_deleted_under_a_running_server_begins_again_and_loses_
 
 
 async def test_a_change_is_not_written_into_a_registry_that_is_deleted_meanwhile(project: Path, file: Path) -> None:
-    def deleting() -> Iterator[Reported]:
+    def deleting() -> Iterator[ReportEntry]:
         yield found("a.py")
         shutil.rmtree(file.parent)
 

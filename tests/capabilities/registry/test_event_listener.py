@@ -216,14 +216,14 @@ async def test_a_judgement_on_one_credential_says_nothing_about_the_next_in_its_
 async def test_what_is_heard_while_the_registry_is_busy_is_written_in_order_however_long_that_takes(
     happenings: Happenings, registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    note_changed, refusals = registry.note_changed, [Busy("busy") for _ in range(50)]
+    record_changed, refusals = registry.record_changed, [Busy("busy") for _ in range(50)]
 
     async def sometimes(paths: Any, actor: str) -> None:
         if refusals:
             raise refusals.pop()
-        await note_changed(paths, actor)
+        await record_changed(paths, actor)
 
-    monkeypatch.setattr(registry, "note_changed", sometimes)
+    monkeypatch.setattr(registry, "record_changed", sometimes)
     async with listen_to_events(registry, happenings.events, happenings.project, retry_interval_s=0.0) as listener:
         await happenings.changed("old.py")
         await happenings.moved("old.py", "new.py")
@@ -238,7 +238,7 @@ async def test_a_server_that_ends_while_the_registry_is_busy_gives_up_and_says_s
     async def never(paths: Any, actor: str) -> None:
         raise Busy("busy")
 
-    monkeypatch.setattr(registry, "note_changed", never)
+    monkeypatch.setattr(registry, "record_changed", never)
     async with listen_to_events(registry, happenings.events, happenings.project, shutdown_timeout_s=0.0):
         await happenings.changed("a.py")
     assert "file events were not recorded" in caplog.messages
@@ -247,14 +247,14 @@ async def test_a_server_that_ends_while_the_registry_is_busy_gives_up_and_says_s
 async def test_a_registry_that_is_busy_for_a_while_loses_nothing(
     happenings: Happenings, registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    note_changed, refusals = registry.note_changed, [Busy("busy"), Busy("busy")]
+    record_changed, refusals = registry.record_changed, [Busy("busy"), Busy("busy")]
 
     async def sometimes(paths: Any, actor: str) -> None:
         if refusals:
             raise refusals.pop()
-        await note_changed(paths, actor)
+        await record_changed(paths, actor)
 
-    monkeypatch.setattr(registry, "note_changed", sometimes)
+    monkeypatch.setattr(registry, "record_changed", sometimes)
     async with listen_to_events(registry, happenings.events, happenings.project, retry_interval_s=0.0):
         await happenings.changed("a.py")
     assert list(await known(registry)) == ["a.py"]

@@ -101,7 +101,7 @@ def test_a_way_back_begins_where_links_led_to(paths: ProjectPaths, project: Path
     (project / "src/a.py").write_text("x")
     (project / "deep").symlink_to("src/sub")
     assert paths.canonical(path) == canonical
-    assert paths.remembering().canonical(path) == canonical
+    assert paths.with_cache().canonical(path) == canonical
 
 
 @pytest.mark.parametrize("path", ["out/../q.py", "out/../../q.py", "back/../q.py", "not-there/../out/../q.py"])

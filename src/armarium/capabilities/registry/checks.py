@@ -30,8 +30,8 @@ def check(section: RegistrySettings | None, facilities: Facilities) -> Iterator[
     if is_writable(file):
         yield CheckResult("registry project", "ok", str(project))
     elif file.exists():
-        told = f"{file} cannot be written, so the registry is open for reading only"
-        yield CheckResult("registry project", "warn", told, "let this user write there")
+        message = f"{file} cannot be written, so the registry is open for reading only"
+        yield CheckResult("registry project", "warn", message, "let this user write there")
     else:
         yield CheckResult("registry project", "fail", f"{project} cannot be written", "let this user write there")
         return

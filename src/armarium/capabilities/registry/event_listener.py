@@ -12,7 +12,7 @@ from pathlib import Path
 import anyio
 from anyio import to_thread
 
-from armarium.capabilities.registry.model import Reported, ScanReport
+from armarium.capabilities.registry.model import ReportEntry, ScanReport
 from armarium.capabilities.registry.service import Registry
 from armarium.capabilities.registry.settings import STATE_DIRECTORY
 from armarium.foundation.errors import ArmariumError
@@ -145,13 +145,13 @@ class EventListener:
                     await self._move(event)
             case FileChanged(change="removed", by=by):
                 for path in self._paths(batch):
-                    await self._registry.note_removed(path, by.username)
+                    await self._registry.record_removed(path, by.username)
             case FileChanged(by=by):
                 folders = {event.host_path for event in batch if isinstance(event, FileChanged) and event.is_directory}
                 files = [event for event in batch if event.host_path not in folders]
                 found = [await to_thread.run_sync(_files_below, folder) for folder in folders if folder is not None]
                 inside = [path for paths in found for each in paths if (path := self._relative(each)) is not None]
-                await self._registry.note_changed([*self._paths(files), *inside], by.username)
+                await self._registry.record_changed([*self._paths(files), *inside], by.username)
 
     async def _move(self, event: FileEvent) -> None:
         if not isinstance(event, FileMoved):
@@ -159,12 +159,12 @@ class EventListener:
         now, before = self._relative(event.host_path), self._relative(event.previous_host_path)
         # A move into or out of the project is also published as a creation or removal, which is enough here.
         if now is not None and before is not None:
-            await self._registry.note_moved(before, now, event.by.username)
+            await self._registry.record_moved(before, now, event.by.username)
 
-    def _findings(self, event: FileScanned) -> Iterator[Reported]:
+    def _findings(self, event: FileScanned) -> Iterator[ReportEntry]:
         path = self._relative(event.host_path) or ""
         for finding in event.findings:
-            yield Reported(
+            yield ReportEntry(
                 path,
                 finding.rule,
                 f"what looks like a credential ({finding.rule})",

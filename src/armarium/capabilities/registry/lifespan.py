@@ -67,7 +67,7 @@ def _open_database(project: Path, prefix: str | None, read_only: bool, busy_time
         return RegistryDatabase(file, read_only=read_only, initial_facts=facts, busy_timeout_s=busy_timeout_s)
     except OSError as error:
         hint = "make room" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "let this user write there"
-        raise RegistryUnusable(f"the registry cannot be kept in {project}: {error.strerror}", hint=hint) from error
+        raise RegistryUnusable(f"the registry cannot be stored in {project}: {error.strerror}", hint=hint) from error
 
 
 def _stored_prefix(database: RegistryDatabase, wanted: str | None, project: Path) -> str:

@@ -15,7 +15,7 @@ from armarium.capabilities.registry.changes.ids import Ids
 from armarium.capabilities.registry.changes.issues import IssueChange
 from armarium.capabilities.registry.changes.scans import OnProgress
 from armarium.capabilities.registry.errors import InvalidPath, ValidationError
-from armarium.capabilities.registry.limits import metadata_json, named, one_line, required
+from armarium.capabilities.registry.limits import metadata_json, one_line, required, required_name
 from armarium.capabilities.registry.model import (
     Association,
     AssocType,
@@ -38,7 +38,7 @@ from armarium.capabilities.registry.model import (
 from armarium.capabilities.registry.paths import ProjectPaths
 from armarium.capabilities.registry.storage import files, findings, issues, timeline
 from armarium.capabilities.registry.storage.database import Reader, RegistryDatabase, Writer
-from armarium.capabilities.registry.storage.files import KeptFile
+from armarium.capabilities.registry.storage.files import StoredFile
 
 RECENT_FINDINGS = 10
 _READING_THREADS = 4
@@ -75,7 +75,7 @@ class Registry:
     ) -> Page[FileRecord]:
         """A page of the files; without a direction, as one reads that order: names from A, times from now."""
         if wanted.scan_source is not None:
-            named(wanted.scan_source, "scan_source")
+            required_name(wanted.scan_source, "scan_source")
         towards = direction or files.DEFAULT_DIRECTIONS[sort]
         return await self._read(lambda reader: files.page(reader, wanted, sort, towards, limit, offset))
 
@@ -84,11 +84,11 @@ class Registry:
         required(file_id, "file_id")
 
         def look(reader: Reader) -> FileDetail:
-            kept = files.by_id(reader, file_id)
-            if kept is None:
+            stored = files.by_id(reader, file_id)
+            if stored is None:
                 raise issue_changes.no_file()
-            recent = findings.recent(reader, kept.no, RECENT_FINDINGS)
-            return FileDetail(kept.record, issues.of_file(reader, kept.no), recent)
+            recent = findings.recent(reader, stored.no, RECENT_FINDINGS)
+            return FileDetail(stored.record, issues.of_file(reader, stored.no), recent)
 
         return await self._read(look)
 
@@ -98,13 +98,13 @@ class Registry:
         required(name, "file")
 
         def look(reader: Reader) -> FileRecord:
-            kept: KeptFile | None = None
+            stored: StoredFile | None = None
             with suppress(InvalidPath, ValidationError):
-                kept = files.at(reader, self._paths.canonical(self._paths.relative(name)))
-            kept = kept or files.by_id(reader, name)
-            if kept is None:
+                stored = files.at(reader, self._paths.canonical(self._paths.relative(name)))
+            stored = stored or files.by_id(reader, name)
+            if stored is None:
                 raise issue_changes.no_file()
-            return kept.record
+            return stored.record
 
         return await self._read(look)
 
@@ -115,10 +115,10 @@ class Registry:
         required(file_id, "file_id")
 
         def look(reader: Reader) -> Page[TimelineEvent]:
-            kept = files.by_id(reader, file_id)
-            if kept is None:
+            stored = files.by_id(reader, file_id)
+            if stored is None:
                 raise issue_changes.no_file()
-            return timeline.page(reader, kept.no, kind, limit, offset)
+            return timeline.page(reader, stored.no, kind, limit, offset)
 
         return await self._read(look)
 
@@ -145,30 +145,30 @@ class Registry:
 
         return await self._write(change)
 
-    async def note_changed(self, paths: Sequence[str], actor: str) -> None:
+    async def record_changed(self, paths: Sequence[str], actor: str) -> None:
         """Files were written: those not known yet are registered, those that were removed are back. What is no file of
         the project is passed over: it is news, not a request, and the rest of it still holds."""
 
         def change(writer: Writer) -> None:
-            project = self._paths.remembering()
+            project = self._paths.with_cache()
             for path in paths:
                 with suppress(InvalidPath, ValidationError):
                     file_records.register(writer, self._ids, project.canonical(path), actor)
 
         await self._write(change)
 
-    async def note_removed(self, path: str, actor: str) -> int:
+    async def record_removed(self, path: str, actor: str) -> int:
         """A file, or a directory with all below it, is gone: records and history stay. How many files."""
 
         def change(writer: Writer) -> int:
             gone = files.at_or_below(writer, self._paths.covered(path))
-            for kept in gone:
-                file_records.remove(writer, kept, actor)
+            for stored in gone:
+                file_records.remove(writer, stored, actor)
             return len(gone)
 
         return await self._write(change)
 
-    async def note_moved(self, old_path: str, new_path: str, actor: str) -> int:
+    async def record_moved(self, old_path: str, new_path: str, actor: str) -> int:
         """A file, or a directory with all below it, has another path now: ids and history move along. How many."""
         return await self._write(
             lambda writer: file_records.move(
@@ -188,9 +188,9 @@ class Registry:
     ) -> list[ScanOutcome]:
         """Take in what several scanners said, of all of them or of none; progress counts the findings of all."""
         for report in reports:
-            named(report.source, "scan_source")
+            required_name(report.source, "scan_source")
         return await self._write(
-            lambda writer: scans.take_in_all(writer, self._ids, self._paths, reports, actor, on_progress)
+            lambda writer: scans.apply_reports(writer, self._ids, self._paths, reports, actor, on_progress)
         )
 
     async def list_findings(
@@ -208,23 +208,23 @@ class Registry:
         def look(reader: Reader) -> Page[Finding]:
             file_no = None
             if file_id is not None:
-                kept = files.by_id(reader, file_id)
-                if kept is None:
+                stored = files.by_id(reader, file_id)
+                if stored is None:
                     raise issue_changes.no_file()
-                file_no = kept.no
+                file_no = stored.no
             wanted = findings.FindingFilter(file_no, status, severity, scan_source)
             return findings.page(reader, wanted, limit, offset)
 
         if file_id is not None:
             required(file_id, "file_id")
         if scan_source is not None:
-            named(scan_source, "scan_source")
+            required_name(scan_source, "scan_source")
         return await self._read(look)
 
     async def update_finding(self, finding_id: str, status: FindingStatus, actor: str) -> Finding:
         """The finding with the status that somebody gives it."""
         required(finding_id, "finding_id")
-        return await self._write(lambda writer: issue_changes.judge(writer, finding_id, status, actor))
+        return await self._write(lambda writer: issue_changes.set_finding_status(writer, finding_id, status, actor))
 
     async def promote_finding(
         self, finding_id: str, actor: str, wanted: IssueChange | None = None
@@ -245,10 +245,10 @@ class Registry:
         required(issue_id, "issue_id")
 
         def look(reader: Reader) -> Issue:
-            kept = issues.by_id(reader, issue_id)
-            if kept is None:
+            stored = issues.by_id(reader, issue_id)
+            if stored is None:
                 raise issue_changes.no_issue()
-            return kept.issue
+            return stored.issue
 
         return await self._read(look)
 
@@ -270,10 +270,10 @@ class Registry:
         required(issue_id, "issue_id")
 
         def look(reader: Reader) -> list[Association]:
-            kept = issues.by_id(reader, issue_id)
-            if kept is None:
+            stored = issues.by_id(reader, issue_id)
+            if stored is None:
                 raise issue_changes.no_issue()
-            return issues.of_issue(reader, kept.no)
+            return issues.of_issue(reader, stored.no)
 
         return await self._read(look)
 

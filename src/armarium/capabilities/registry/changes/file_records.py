@@ -9,9 +9,9 @@ from typing import Any
 from armarium.capabilities.registry.changes.ids import Ids
 from armarium.capabilities.registry.storage import files, findings, timeline
 from armarium.capabilities.registry.storage.database import Writer
-from armarium.capabilities.registry.storage.files import KeptFile
+from armarium.capabilities.registry.storage.files import StoredFile
 from armarium.capabilities.registry.storage.findings import OpenFinding
-from armarium.capabilities.registry.storage.timeline import News
+from armarium.capabilities.registry.storage.timeline import NewEvent
 
 _BY_SUFFIX = {
     "bash": "shell", "c": "c", "cc": "cpp", "cfg": "ini", "clj": "clojure", "cpp": "cpp", "cs": "csharp", "css": "css",
@@ -39,36 +39,36 @@ def register(
     metadata: dict[str, Any] | None = None,
 ) -> int:
     """The number of the file at a canonical path, which from now on has what is given; what is not given stays."""
-    kept = files.at(writer, path)
-    if kept is None:
+    stored = files.at(writer, path)
+    if stored is None:
         file_id = ids.file(writer)
-        return files.put(writer, file_id, path, language or language_of(path), file_type or "", metadata or {})
+        return files.insert(writer, file_id, path, language or language_of(path), file_type or "", metadata or {})
     given = {"language": language or None, "file_type": file_type or None, "metadata": metadata}
     changes = {name: value for name, value in given.items() if value is not None}
-    _change(writer, kept, actor, removed_at=None, **changes)
-    return kept.no
+    _change(writer, stored, actor, removed_at=None, **changes)
+    return stored.no
 
 
-def remove(writer: Writer, kept: KeptFile, actor: str) -> None:
+def remove(writer: Writer, stored: StoredFile, actor: str) -> None:
     """The file is gone: what was found in it is fixed, and what is known of it stays."""
-    still_open = findings.open_of_file(writer, kept.no)
+    still_open = findings.open_of_file(writer, stored.no)
     for source in dict.fromkeys(source for _, source in still_open):
         close(writer, (each for each, found_by in still_open if found_by == source), source, reason="file_removed")
-    _change(writer, kept, actor, removed_at=writer.now)
+    _change(writer, stored, actor, removed_at=writer.now)
 
 
 def move(writer: Writer, old_path: str, new_path: str, actor: str) -> int:
     """Give the file at a path, or all below a directory, another path; how many. A file in the way is removed."""
     moving = files.at_or_below(writer, old_path) if old_path != new_path else []
-    for kept in moving:
-        target = new_path + kept.record.path[len(old_path) :]
+    for stored in moving:
+        target = new_path + stored.record.path[len(old_path) :]
         in_the_way = files.at(writer, target)
         if in_the_way is not None and in_the_way.record.removed_at is None:
             remove(writer, in_the_way, actor)
         # What was guessed from the old name is guessed anew; what somebody said stays.
-        guessed = kept.record.language == language_of(kept.record.path)
-        language = language_of(target) if guessed else kept.record.language
-        _change(writer, kept, actor, path=target, language=language)
+        guessed = stored.record.language == language_of(stored.record.path)
+        language = language_of(target) if guessed else stored.record.language
+        _change(writer, stored, actor, path=target, language=language)
     return len(moving)
 
 
@@ -76,10 +76,10 @@ def close(writer: Writer, fixed: Iterable[OpenFinding], source: str, **why: str)
     """Findings that are there no more are fixed; the numbers of their files."""
     fixed = list(fixed)
     findings.set_status(writer, (each.no for each in fixed), "fixed")
-    timeline.note(
+    timeline.append(
         writer,
         (
-            News(
+            NewEvent(
                 each.file_no,
                 "finding_closed",
                 each.id,
@@ -91,19 +91,21 @@ def close(writer: Writer, fixed: Iterable[OpenFinding], source: str, **why: str)
     return {each.file_no for each in fixed}
 
 
-def _change(writer: Writer, kept: KeptFile, actor: str, **changes: Any) -> None:
-    record = replace(kept.record, **changes)
+def _change(writer: Writer, stored: StoredFile, actor: str, **changes: Any) -> None:
+    record = replace(stored.record, **changes)
     news = [
-        News(kept.no, "file_metadata_update", record.id, _told(name, getattr(kept.record, name), value, actor))
+        NewEvent(
+            stored.no, "file_metadata_update", record.id, _event_data(name, getattr(stored.record, name), value, actor)
+        )
         for name, value in changes.items()
-        if getattr(kept.record, name) != value
+        if getattr(stored.record, name) != value
     ]
     if news:
-        files.replace(writer, kept.no, record)
-        timeline.note(writer, news)
+        files.update(writer, stored.no, record)
+        timeline.append(writer, news)
 
 
-def _told(name: str, old: Any, new: Any, actor: str) -> dict[str, Any]:
+def _event_data(name: str, old: Any, new: Any, actor: str) -> dict[str, Any]:
     if name == "removed_at":
         name, old, new = "removed", old is not None, new is not None
     return {"field": name, "old_value": old, "new_value": new, "actor": actor}

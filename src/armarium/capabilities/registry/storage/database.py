@@ -43,7 +43,7 @@ SQL = "armarium.capabilities.registry.storage.sql"
 """The package with the statements, which are run by name."""
 
 _WRITING_CACHE_KIB = 128 * 1024
-"""A large import accesses every index at random. With a small cache, the same pages are written and read repeatedly."""
+"""A large import accesses every index at random. With a small cache, the same pages are to_json and read repeatedly."""
 
 _SCRIPTS = {
     0: ("schema.sql", "listing_indexes.sql"),
