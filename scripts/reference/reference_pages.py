@@ -21,7 +21,6 @@ from armarium.capabilities.corpus.commands.app import app as dir2mcp_app
 from armarium.capabilities.corpus.commands.settings import CORPUS_SECTIONS, Dir2McpSettings
 from armarium.capabilities.gateway.server_schema import registry_schema
 from armarium.capabilities.sandbox import commands as filesystem
-from armarium.command_line.output import FAILED, OK, say
 from armarium.foundation.errors import ArmariumError
 from armarium.foundation.tools import ERROR_ENVELOPE, ToolSpec
 from armarium.server import open_server

@@ -8,14 +8,11 @@ import sqlite3
 from collections.abc import Iterator
 
 from armarium.capabilities.corpus.errors import CorpusError, RootInaccessible, StateUnwritable, StoreCorrupt
+from armarium.foundation.sqlite import Fault, fault_of
 from armarium.retrieval.errors import DamagedIndex
 
 _UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO}
 _FULL = {errno.ENOSPC, errno.EDQUOT}
-_SQLITE_UNWRITABLE = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM}
-_SQLITE_UNREADABLE = {sqlite3.SQLITE_IOERR_READ, sqlite3.SQLITE_IOERR_SHORT_READ, sqlite3.SQLITE_IOERR_CORRUPTFS}
-_SQLITE_DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
-_PRIMARY_CODE = 0xFF
 
 
 def unwritable(reason: str) -> StateUnwritable:
@@ -34,15 +31,16 @@ def damaged(part: str) -> StoreCorrupt:
 
 
 def of_sqlite(error: sqlite3.Error) -> CorpusError | None:
-    """What SQLite's error means for the corpus; None for one that is nobody's fault but ours."""
-    # Some errors come from Python's own side of it, and have no code: a text that is not UTF-8 any more is one.
-    code: int = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_OK)
-    if code == sqlite3.SQLITE_OK and "decode" in str(error):
-        return corrupt()
-    primary = code & _PRIMARY_CODE
-    if primary in _SQLITE_UNWRITABLE or (primary == sqlite3.SQLITE_IOERR and code not in _SQLITE_UNREADABLE):
-        return unwritable("the disk is full" if primary == sqlite3.SQLITE_FULL else "the database file refuses")
-    return corrupt() if primary in _SQLITE_DAMAGED or primary == sqlite3.SQLITE_IOERR else None
+    """The corpus's own error for one of SQLite; None for a mistake in our own use of it."""
+    match fault_of(error):
+        case Fault.FULL:
+            return unwritable("the disk is full")
+        case Fault.REFUSED | Fault.WRITE_FAILED:
+            return unwritable("the database file refuses")
+        case Fault.DAMAGED | Fault.READ_FAILED | Fault.NOT_TEXT:
+            return corrupt()
+        case Fault.BUSY | None:
+            return None
 
 
 def of_torn(error: DamagedIndex) -> CorpusError:

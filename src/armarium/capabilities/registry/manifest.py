@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from armarium.foundation.errors import ConfigError
 from armarium.manifest import Manifest, ServedDirectory
@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterable, Sequence
     from pathlib import Path
 
-    from armarium.capabilities.registry.service import Registry
     from armarium.capabilities.registry.settings import RegistrySettings
     from armarium.capability import Capability, CheckResult, Facilities
     from armarium.command_line.host import CommandGroups
@@ -36,20 +35,20 @@ def settings_model() -> type[RegistrySettings]:
 @asynccontextmanager
 async def open_capability(settings: RegistrySettings, facilities: Facilities) -> AsyncGenerator[Capability]:
     """The capability, for as long as the block runs."""
-    from armarium.capabilities.registry.opening import open_registry
-    from armarium.capabilities.registry.routes import registry_routes
+    from armarium.capabilities.registry.event_listener import listen_to_events
+    from armarium.capabilities.registry.lifespan import open_registry
     from armarium.capabilities.registry.settings import project_directory
-    from armarium.capabilities.registry.tools import import_tool, registry_tools
-    from armarium.capabilities.registry.watching import watched
+    from armarium.capabilities.registry.tools import IMPORT_TOOL, TOOLS, registry_routes
     from armarium.capability import Capability
+    from armarium.foundation.tools import bind_tools
 
     project = project_directory(settings.project)
     async with (
         open_registry(project, settings.prefix) as registry,
-        watched(registry, facilities.events, project),
+        listen_to_events(registry, facilities.events, project),
     ):
-        tools = registry_tools(registry)
-        yield Capability("registry", tools, _INSTRUCTIONS, registry_routes(tools, import_tool(registry)))
+        tools = bind_tools(TOOLS, registry)
+        yield Capability("registry", tools, _INSTRUCTIONS, registry_routes([*tools, IMPORT_TOOL.bind(registry)]))
 
 
 def check_registry(section: RegistrySettings | None, facilities: Facilities) -> Iterable[CheckResult]:
@@ -61,9 +60,9 @@ def check_registry(section: RegistrySettings | None, facilities: Facilities) -> 
 
 def described_tools() -> Sequence[ToolSpec]:
     """The tools without a registry behind them: no project is touched to write a manual."""
-    from armarium.capabilities.registry.tools import registry_tools
+    from armarium.capabilities.registry.tools import TOOLS
 
-    return registry_tools(cast("Registry", None))
+    return [tool.spec for tool in TOOLS]
 
 
 def registry_state_paths(section: RegistrySettings) -> list[Path]:

@@ -10,17 +10,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from armarium.capabilities.registry.answer_shapes import Imported
-from armarium.capabilities.registry.answers import scan_answer
-from armarium.capabilities.registry.errors import NotFound, RegistryUnusable
-from armarium.capabilities.registry.manifest import described_tools
+from armarium.capabilities.registry.errors import REGISTRY_ERRORS, NotFound, RegistryUnusable
+from armarium.capabilities.registry.lifespan import open_registry
 from armarium.capabilities.registry.model import ReportFormat, ScanReport
-from armarium.capabilities.registry.opening import open_registry
 from armarium.capabilities.registry.paths import is_absolute
-from armarium.capabilities.registry.reports.reading import read_reports
+from armarium.capabilities.registry.reports.formats import read_reports
+from armarium.capabilities.registry.result_types import ImportResult
+from armarium.capabilities.registry.results import scan_result
 from armarium.capabilities.registry.service import Registry
 from armarium.capabilities.registry.settings import registry_file
-from armarium.capabilities.registry.tools import REGISTRY_ERRORS, registry_tools
+from armarium.capabilities.registry.tools import TOOLS
 from armarium.command_line.host import CommandHost
 from armarium.foundation.errors import ArmariumError
 from armarium.foundation.schema import Json
@@ -70,10 +69,9 @@ class RegistryProject:
             values["path"] = self._project_path(values["path"])
         if file is not None:
             values["file_id"] = await self._file_id(file)
-        declared = next(each for each in described_tools() if each.name == tool)
-        async with self._opened(read_only=declared.read_only) as registry:
-            bound = next(each for each in registry_tools(registry) if each.name == tool)
-            return await self._run(bound, values)
+        declared = next(each for each in TOOLS if each.spec.name == tool)
+        async with self._opened(read_only=declared.spec.read_only) as registry:
+            return await self._run(declared.bind(registry), values)
 
     async def import_report(
         self, data: bytes, arguments: Mapping[str, Any], on_progress: Callable[[int, int], None]
@@ -81,13 +79,13 @@ class RegistryProject:
         """Import a scanner's report, all of its scans or none. Progress is the number of findings, and the total."""
         async with self._opened(read_only=False) as registry:
 
-            async def import_scan_results(call: Call, args: _ImportArgs) -> Imported:
+            async def import_scan_results(call: Call, args: _ImportArgs) -> ImportResult:
                 """Import a report from a file."""
                 reports = read_reports(data, args.format, source=args.scan_source, covered=args.paths)
                 reports = [self._in_project(report) for report in reports]
                 total = sum(len(report.findings) for report in reports if isinstance(report.findings, Sized))
                 scans = await registry.scan_all(reports, call.principal.username, lambda done: on_progress(done, total))
-                return {"scans": [scan_answer(scan) for scan in scans]}
+                return {"scans": [scan_result(scan) for scan in scans]}
 
             tool = local_tool("import_scan_results", import_scan_results, errors=REGISTRY_ERRORS, subject=("", "file"))
             return await self._run(tool, {name: value for name, value in arguments.items() if value is not None})

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from registry_calls import Calls, Json, ServedProject, error_of
 
 from armarium.capabilities.registry.commands.project import RegistryProject
 from armarium.capabilities.registry.errors import ValidationError
 from armarium.surfaces.cli.host import Host
 from support.client import RawSession
+from support.registry_calls import Calls, Json, ServedProject, error_of
 
 FINDING = {"path": "a.py", "rule_id": "R", "message": "m"}
 GOOD: dict[str, Json] = {

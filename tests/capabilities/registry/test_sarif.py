@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from armarium.capabilities.registry.model import Reported, ScanReport
-from armarium.capabilities.registry.reports.reading import read_reports
+from armarium.capabilities.registry.model import ReportEntry, ScanReport
+from armarium.capabilities.registry.reports.formats import read_reports
 from support.scanner_reports import bandit_report, faulty_project, ruff_report, sarif, sarif_result, sarif_run
 
 
-def findings_of(report: ScanReport) -> list[Reported]:
+def findings_of(report: ScanReport) -> list[ReportEntry]:
     return list(report.findings)
 
 
@@ -21,7 +21,7 @@ def only_report(data: bytes) -> ScanReport:
     return report
 
 
-def only_finding(result: dict[str, Any], **run: Any) -> Reported:
+def only_finding(result: dict[str, Any], **run: Any) -> ReportEntry:
     (finding,) = findings_of(only_report(sarif(sarif_run(result, **run))))
     return finding
 

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import anyio
-from registry_calls import found
 
-from armarium.capabilities.registry.model import Reported, ScanReport
-from armarium.capabilities.registry.opening import open_registry
+from armarium.capabilities.registry.lifespan import open_registry
+from armarium.capabilities.registry.model import ReportEntry, ScanReport
+from support.registry_calls import found
 
 ROUNDS = 25
 SHARED = "shared.py"
@@ -33,7 +33,7 @@ async def write(project: Path, name: str) -> None:
 async def die(project: Path, after: int, how_many: int) -> None:
     """Begin a scan that would change everything, and be killed after so many findings, or when all are written."""
 
-    def findings() -> Iterator[Reported]:
+    def findings() -> Iterator[ReportEntry]:
         for number in range(how_many):
             if number == after:
                 os.kill(os.getpid(), signal.SIGKILL)

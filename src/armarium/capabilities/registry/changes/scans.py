@@ -7,17 +7,17 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from armarium.capabilities.registry import records
+from armarium.capabilities.registry.changes import file_records
+from armarium.capabilities.registry.changes.ids import Ids
+from armarium.capabilities.registry.changes.reported_findings import identity, identity_by_place, normalised
 from armarium.capabilities.registry.errors import InvalidPath, RegistryError
-from armarium.capabilities.registry.ids import Ids
 from armarium.capabilities.registry.limits import metadata_json
-from armarium.capabilities.registry.model import FindingStatus, Reported, ScanOutcome, ScanReport
+from armarium.capabilities.registry.model import FindingStatus, ReportEntry, ScanOutcome, ScanReport
 from armarium.capabilities.registry.paths import ProjectPaths
-from armarium.capabilities.registry.reported import identity, identity_by_place, tidy
 from armarium.capabilities.registry.storage import files, findings, timeline
 from armarium.capabilities.registry.storage.database import Row, Writer
 from armarium.capabilities.registry.storage.findings import KnownFinding, OpenFinding
-from armarium.capabilities.registry.storage.timeline import News
+from armarium.capabilities.registry.storage.timeline import NewEvent
 
 OnProgress = Callable[[int], None]
 """Told, from a worker thread, how many findings of a report have been taken in so far."""
@@ -42,7 +42,7 @@ class _ScannedFile:
     known: dict[str, KnownFinding]
     seen: set[str] = field(default_factory=set[str])
 
-    def take_unnamed(self, key: str, reported: Reported) -> KnownFinding | None:
+    def take_unnamed(self, key: str, reported: ReportEntry) -> KnownFinding | None:
         """The finding that was known without a fingerprint in the place of one that has it now; known by that from here
         on, with all that happened to it."""
         by_place = identity_by_place(reported)
@@ -52,7 +52,7 @@ class _ScannedFile:
         return self.known[key]
 
 
-def take_in_all(
+def apply_reports(
     writer: Writer,
     ids: Ids,
     paths: ProjectPaths,
@@ -72,12 +72,12 @@ def take_in_all(
             if on_progress is not None:
                 on_progress(start + count)
 
-        outcomes.append(take_in(writer, ids, paths, report, actor, advance))
+        outcomes.append(apply_report(writer, ids, paths, report, actor, advance))
         before += done
     return outcomes
 
 
-def take_in(
+def apply_report(
     writer: Writer,
     ids: Ids,
     paths: ProjectPaths,
@@ -89,11 +89,11 @@ def take_in(
     scan = _Scan(writer, ids, paths, report.source, actor)
     done = 0
     for done, reported in enumerate(report.findings, 1):
-        scan.see(reported)
+        scan.add(reported)
         if done % _BATCH == 0:
-            scan.write_down()
+            scan.flush()
             on_progress(done)
-    scan.write_down()
+    scan.flush()
     # Whoever gave up half-way says nothing about what it no longer reports.
     scan.close_unseen(() if report.failed else report.covered)
     on_progress(done)
@@ -105,23 +105,23 @@ class _Scan:
     """A scan under way. Rows are collected and written a thousand at a time."""
 
     def __init__(self, writer: Writer, ids: Ids, paths: ProjectPaths, source: str, actor: str) -> None:
-        self._writer, self._ids, self._paths = writer, ids, paths.remembering()
+        self._writer, self._ids, self._paths = writer, ids, paths.with_cache()
         self._source, self._actor = source, actor
         self._run_id = ids.scan_run()
         self._places: dict[str, _ScannedFile | str] = {}
         """By path as the report has it: the file, or why it is skipped."""
         self._files: dict[str, _ScannedFile] = {}
         """By canonical path."""
-        self._new: list[tuple[_ScannedFile, str, Reported]] = []
+        self._new: list[tuple[_ScannedFile, str, ReportEntry]] = []
         self._named: list[Row] = []
         self._seen_again: list[Row] = []
         self._changed: list[Row] = []
-        self._news: list[News] = []
+        self._news: list[NewEvent] = []
         self._touched: set[int] = set()
         self._counts: Counter[str] = Counter()
         self.skipped: Counter[str] = Counter()
 
-    def see(self, reported: Reported) -> None:
+    def add(self, reported: ReportEntry) -> None:
         """One finding of the report."""
         place = self._places.get(reported.path)
         if place is None:
@@ -129,7 +129,7 @@ class _Scan:
         if isinstance(place, str):
             self.skipped[place] += 1
             return
-        reported = tidy(reported)
+        reported = normalised(reported)
         key = identity(reported)
         if key in place.seen:
             self._counts["duplicate"] += 1
@@ -153,14 +153,14 @@ class _Scan:
         except RegistryError:
             return NOT_A_FILE
         if canonical not in self._files:
-            kept = files.at(self._writer, canonical)
-            if kept is not None and kept.record.removed_at is not None and not self._paths.exists(canonical):
+            stored = files.at(self._writer, canonical)
+            if stored is not None and stored.record.removed_at is not None and not self._paths.exists(canonical):
                 return FILE_REMOVED
-            no = records.register(self._writer, self._ids, canonical, self._actor)
+            no = file_records.register(self._writer, self._ids, canonical, self._actor)
             self._files[canonical] = _ScannedFile(no, findings.known(self._writer, no, self._source))
         return self._files[canonical]
 
-    def _see_again(self, file_no: int, known: KnownFinding, reported: Reported) -> None:
+    def _see_again(self, file_no: int, known: KnownFinding, reported: ReportEntry) -> None:
         self._seen_again.append((self._run_id, metadata_json(reported.metadata), known.no))
         status, suppressed = _status_now(known, reported)
         changes = {
@@ -177,17 +177,17 @@ class _Scan:
         self._counts["reopened" if reopened else "updated"] += 1
         described = tuple(getattr(reported, name) for name in _DESCRIPTION)
         self._changed.append((*described[:2], status, *described[2:], suppressed, self._writer.now, known.no))
-        told = self._told(reported, status) | {"changes": changes}
+        data = self._event_data(reported, status) | {"changes": changes}
         if reopened:
-            told["reopened"] = True
-        self._news.append(News(file_no, "finding_updated", known.id, told))
+            data["reopened"] = True
+        self._news.append(NewEvent(file_no, "finding_updated", known.id, data))
         self._touched.add(file_no)
 
-    def write_down(self) -> None:
+    def flush(self) -> None:
         """Write what has been collected."""
         new_ids = self._ids.findings(self._writer, len(self._new)) if self._new else []
         rows: list[Row] = []
-        created: list[News] = []
+        created: list[NewEvent] = []
         now = self._writer.now
         for finding_id, (place, key, reported) in zip(new_ids, self._new, strict=True):
             status = "false_positive" if reported.suppressed else "open"
@@ -195,17 +195,17 @@ class _Scan:
             place_in_file = (reported.line_start, reported.line_end, reported.fingerprint)
             times = (now, now, now)
             metadata = metadata_json(reported.metadata)
-            kept = (self._run_id, *times, metadata, reported.suppressed)
-            rows.append((finding_id, place.no, self._source, key, *described, *place_in_file, *kept))
-            created.append(News(place.no, "finding_created", finding_id, self._told(reported, status)))
+            stored = (self._run_id, *times, metadata, reported.suppressed)
+            rows.append((finding_id, place.no, self._source, key, *described, *place_in_file, *stored))
+            created.append(NewEvent(place.no, "finding_created", finding_id, self._event_data(reported, status)))
             self._touched.add(place.no)
         self._counts["created"] += len(rows)
         # First of all, as what is new may be known by what they were known by.
-        findings.give_fingerprints(self._writer, self._named)
-        findings.put(self._writer, rows)
-        findings.see_again(self._writer, self._seen_again)
-        findings.change(self._writer, self._changed)
-        timeline.note(self._writer, [*created, *self._news])
+        findings.set_fingerprints(self._writer, self._named)
+        findings.insert(self._writer, rows)
+        findings.mark_seen(self._writer, self._seen_again)
+        findings.update(self._writer, self._changed)
+        timeline.append(self._writer, [*created, *self._news])
         for collected in (self._new, self._named, self._seen_again, self._changed, self._news):
             collected.clear()
 
@@ -223,7 +223,7 @@ class _Scan:
         files.touch(self._writer, sorted(self._touched))
 
     def _close(self, fixed: list[OpenFinding]) -> None:
-        self._touched |= records.close(self._writer, fixed, self._source, scan_run_id=self._run_id)
+        self._touched |= file_records.close(self._writer, fixed, self._source, scan_run_id=self._run_id)
         self._counts["closed"] += len(fixed)
 
     def outcome(self, *, failed: bool) -> ScanOutcome:
@@ -242,8 +242,8 @@ class _Scan:
             failed=failed,
         )
 
-    def _told(self, reported: Reported, status: FindingStatus) -> dict[str, Any]:
-        told: dict[str, Any] = {
+    def _event_data(self, reported: ReportEntry, status: FindingStatus) -> dict[str, Any]:
+        data: dict[str, Any] = {
             "scan_source": self._source,
             "rule_id": reported.rule_id,
             "severity": reported.severity,
@@ -251,7 +251,7 @@ class _Scan:
             "message": reported.message,
             "scan_run_id": self._run_id,
         }
-        return told if reported.line_start is None else told | {"line_start": reported.line_start}
+        return data if reported.line_start is None else data | {"line_start": reported.line_start}
 
 
 def _unseen(place: _ScannedFile) -> list[OpenFinding]:
@@ -262,7 +262,7 @@ def _unseen(place: _ScannedFile) -> list[OpenFinding]:
     ]
 
 
-def _status_now(known: KnownFinding, reported: Reported) -> tuple[FindingStatus, bool]:
+def _status_now(known: KnownFinding, reported: ReportEntry) -> tuple[FindingStatus, bool]:
     """What a finding is when it is reported again, and whether by the word of the scan: what a person judged to be a
     false positive stays one, what a scan suppressed is one for as long as it is suppressed."""
     if known.status == "false_positive" and not known.suppressed:

@@ -1,4 +1,4 @@
-"""The shapes of what the registry's tools answer, field by field as its contract has them."""
+"""The results of the registry's tools, field by field as in the contract. Names of nested types are in the schemas."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing_extensions import TypedDict
 
 from armarium.capabilities.registry.model import AssocType, FindingStatus, IssueStatus, Severity
 
-# Said outright: elsewhere what may be missing is left out, but these fields are always there.
+# Stated explicitly: other capabilities omit absent fields, but here they are always present.
 TextOrNull = Annotated[str | None, WithJsonSchema({"type": ["string", "null"]})]
 NumberOrNull = Annotated[int | None, WithJsonSchema({"type": ["integer", "null"]})]
 
@@ -46,7 +46,7 @@ class ListedFile(RegisteredFile):
     associations_count: int
 
 
-class Files(Paged):
+class FilesPage(Paged):
     results: list[ListedFile]
 
 
@@ -82,7 +82,7 @@ class FoundInFile(TypedDict):
     metadata: dict[str, Any]
 
 
-class FileAnswer(TypedDict):
+class FileDetailResult(TypedDict):
     file: RegisteredFile
     associations: list[FileLink]
     recent_findings: list[FoundInFile]
@@ -97,7 +97,7 @@ class Happened(TypedDict):
     data: dict[str, Any]
 
 
-class Timeline(Paged):
+class TimelinePage(Paged):
     results: list[Happened]
 
 
@@ -111,11 +111,11 @@ class IssueLink(TypedDict):
     file_language: str
 
 
-class IssueLinks(TypedDict):
+class IssueFilesResult(TypedDict):
     result: list[IssueLink]
 
 
-class Associated(TypedDict):
+class AssociationResult(TypedDict):
     status: Literal["created"]
 
 
@@ -138,11 +138,11 @@ class Scanned(TypedDict):
     failed: bool
 
 
-class Imported(TypedDict):
+class ImportResult(TypedDict):
     scans: list[Scanned]
 
 
-class Findings(Paged):
+class FindingsPage(Paged):
     results: list[FoundInFile]
 
 
@@ -159,10 +159,10 @@ class IssueAnswer(TypedDict):
     closed_at: TextOrNull
 
 
-class Issues(Paged):
+class IssuesPage(Paged):
     results: list[IssueAnswer]
 
 
-class Promoted(TypedDict):
+class PromotionResult(TypedDict):
     issue: IssueAnswer
     created: bool

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import mcp_types as types
 
-from armarium.capabilities.registry.model import FileFilter, FileRecord, Reported, ScanOutcome, ScanReport
+from armarium.capabilities.registry.model import FileFilter, FileRecord, ReportEntry, ScanOutcome, ScanReport
 from armarium.capabilities.registry.service import Registry
 from support.client import ToolClient, texts_of
 from support.server import ServerProcess, installed_command, write_config
@@ -103,13 +103,13 @@ def error_of(result: types.CallToolResult) -> Json:
     return error
 
 
-def found(path: str, rule: str = "R1", line: int | None = 1, **more: Any) -> Reported:
+def found(path: str, rule: str = "R1", line: int | None = 1, **more: Any) -> ReportEntry:
     """A finding as a report states it."""
-    return Reported(path, rule, **{"message": f"{rule} is broken", "line_start": line} | more)
+    return ReportEntry(path, rule, **{"message": f"{rule} is broken", "line_start": line} | more)
 
 
 async def scanned(
-    registry: Registry, *findings: Reported, source: str = "ruff", covered: tuple[str, ...] | None = None
+    registry: Registry, *findings: ReportEntry, source: str = "ruff", covered: tuple[str, ...] | None = None
 ) -> ScanOutcome:
     """What a scan with these findings changes."""
     return await registry.scan(ScanReport(source, findings, covered), ACTOR)

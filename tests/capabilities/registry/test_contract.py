@@ -7,7 +7,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from registry_calls import Calls, Json
+
+from support.registry_calls import Calls, Json
 
 INPUTS: dict[str, Json] = {
     "list_files": {

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from registry_calls import ACTOR, all_files, file_at, found, scanned
 
 from armarium.capabilities.registry.errors import NotFound, ValidationError
-from armarium.capabilities.registry.model import FileFilter, Finding, Reported, ScanReport, Summary
+from armarium.capabilities.registry.model import FileFilter, Finding, ReportEntry, ScanReport, Summary
 from armarium.capabilities.registry.service import Registry
+from support.registry_calls import ACTOR, all_files, file_at, found, scanned
 
 
 async def findings_at(registry: Registry, path: str) -> list[Finding]:
@@ -228,7 +228,7 @@ async def test_lines_that_no_file_has_and_halves_of_characters_are_put_right(reg
 async def test_a_report_that_fails_in_the_middle_changes_nothing(registry: Registry) -> None:
     await scanned(registry, found("a.py"))
 
-    def failing() -> Iterator[Reported]:
+    def failing() -> Iterator[ReportEntry]:
         yield from (found(f"{number}.py") for number in range(3000))
         raise ValidationError("the rest is unreadable")
 
@@ -261,7 +261,7 @@ async def test_a_source_is_a_name(registry: Registry, source: str) -> None:
 async def test_a_renamed_file_keeps_id_findings_and_history(registry: Registry) -> None:
     await scanned(registry, found("old/a.py"), found("old/deep/b.py"), found("older/c.py"))
     before = await file_at(registry, "old/a.py")
-    assert await registry.note_moved("old", "new", ACTOR) == 2
+    assert await registry.record_moved("old", "new", ACTOR) == 2
     after = await file_at(registry, "new/a.py")
     assert (after.id, after.summary, after.first_seen) == (before.id, before.summary, before.first_seen)
     assert [file.path for file in await all_files(registry)] == ["new/a.py", "new/deep/b.py", "older/c.py"]
@@ -274,7 +274,7 @@ async def test_a_renamed_file_keeps_id_findings_and_history(registry: Registry) 
 async def test_a_file_moved_onto_another_leaves_the_record_of_both(registry: Registry) -> None:
     await scanned(registry, found("a.py"), found("b.py", "R2"))
     moving, replaced = await file_at(registry, "a.py"), await file_at(registry, "b.py")
-    assert await registry.note_moved("a.py", "b.py", ACTOR) == 1
+    assert await registry.record_moved("a.py", "b.py", ACTOR) == 1
     assert (await file_at(registry, "b.py")).id == moving.id
     gone = (await registry.get_file(replaced.id)).file
     assert gone.removed_at is not None
@@ -285,8 +285,8 @@ async def test_a_file_moved_onto_another_leaves_the_record_of_both(registry: Reg
 async def test_a_removed_file_is_still_known_and_comes_back_as_itself(registry: Registry) -> None:
     await scanned(registry, found("src/a.py"), found("src/b.py"))
     before = await file_at(registry, "src/a.py")
-    assert await registry.note_removed("src", ACTOR) == 2
-    assert await registry.note_removed("src", ACTOR) == 0
+    assert await registry.record_removed("src", ACTOR) == 2
+    assert await registry.record_removed("src", ACTOR) == 0
     assert await all_files(registry) == []
     a = (await registry.get_file(before.id)).file
     assert a.removed_at is not None
@@ -296,7 +296,7 @@ async def test_a_removed_file_is_still_known_and_comes_back_as_itself(registry: 
         ("file_metadata_update", "removed"),
         ("finding_closed", None),
     ]
-    await registry.note_changed(["src/a.py", "src/new.py"], ACTOR)
+    await registry.record_changed(["src/a.py", "src/new.py"], ACTOR)
     back = await file_at(registry, "src/a.py")
     assert (back.id, back.removed_at, back.summary) == (before.id, None, Summary(1, 0))
     assert (await scanned(registry, found("src/a.py"))).findings_reopened == 1
@@ -304,7 +304,7 @@ async def test_a_removed_file_is_still_known_and_comes_back_as_itself(registry: 
 
 async def test_news_of_what_is_no_file_of_the_project_does_not_lose_the_rest(registry: Registry, project: Path) -> None:
     (project / "src").mkdir()
-    await registry.note_changed(["a.py", "src", "../outside.py", "b.py"], ACTOR)
+    await registry.record_changed(["a.py", "src", "../outside.py", "b.py"], ACTOR)
     assert [file.path for file in await all_files(registry)] == ["a.py", "b.py"]
 
 
@@ -322,7 +322,7 @@ async def test_a_report_of_several_scanners_comes_in_with_all_of_them_or_with_no
     assert [(each.scan_source, each.findings_created) for each in outcomes] == [("ruff", 1), ("bandit", 2)]
     assert told == [1, 3]
 
-    def failing() -> Iterator[Reported]:
+    def failing() -> Iterator[ReportEntry]:
         yield found("c.py")
         raise ValidationError("the rest is unreadable")
 
@@ -346,7 +346,7 @@ async def test_paths_that_were_looked_at_are_counted_apart_from_findings(registr
 async def test_a_late_report_does_not_bring_back_a_file_that_was_removed(registry: Registry, project: Path) -> None:
     await scanned(registry, found("a.py"))
     gone = await file_at(registry, "a.py")
-    await registry.note_removed("a.py", ACTOR)
+    await registry.record_removed("a.py", ACTOR)
     late = await scanned(registry, found("a.py"))
     assert (late.skipped, late.findings_reopened, late.files) == ({"file_removed": 1}, 0, 0)
     assert await all_files(registry) == []
@@ -359,8 +359,8 @@ async def test_a_late_report_does_not_bring_back_a_file_that_was_removed(registr
 async def test_a_renamed_file_gets_the_language_of_its_new_name_unless_somebody_said_one(registry: Registry) -> None:
     guessed = await registry.register_file("a.py", ACTOR)
     said = await registry.register_file("b.py", ACTOR, language="starlark")
-    await registry.note_moved("a.py", "a.go", ACTOR)
-    await registry.note_moved("b.py", "b.go", ACTOR)
+    await registry.record_moved("a.py", "a.go", ACTOR)
+    await registry.record_moved("b.py", "b.go", ACTOR)
     assert (await file_at(registry, "a.go")).language == "go"
     assert (await file_at(registry, "b.go")).language == "starlark"
     fields = [event.data["field"] for event in (await registry.timeline(guessed.id)).items]
@@ -412,9 +412,9 @@ async def test_a_source_that_cannot_be_is_refused_as_a_filter(registry: Registry
 
 async def test_a_file_is_found_by_any_spelling_of_its_path_and_by_its_id(registry: Registry, project: Path) -> None:
     await registry.register_file("src/a.py", ACTOR)
-    await registry.note_removed("src/a.py", ACTOR)
+    await registry.record_removed("src/a.py", ACTOR)
     await registry.register_file("b.py", ACTOR)
-    await registry.note_moved("b.py", "src/a.py", ACTOR)
+    await registry.record_moved("b.py", "src/a.py", ACTOR)
     present = await file_at(registry, "src/a.py")
     for name in ("src/a.py", "./src//a.py", f"{project}/src/a.py", (project / "src/a.py").as_uri(), present.id):
         assert (await registry.find_file(name)).id == present.id, name

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from armarium.capabilities.registry.errors import ValidationError
-from armarium.capabilities.registry.model import Reported, ReportFormat, ScanReport
-from armarium.capabilities.registry.reports.reading import read_reports
+from armarium.capabilities.registry.model import ReportEntry, ReportFormat, ScanReport
+from armarium.capabilities.registry.reports.formats import read_reports
 from support.scanner_reports import gitleaks_finding, sarif, sarif_result, sarif_run
 
 SECRET = "s3cr3t-Value-0123456789"
@@ -44,7 +44,7 @@ def test_an_empty_gitleaks_report_is_a_scan_that_found_nothing() -> None:
 
 def test_our_own_form_is_recognised_with_what_it_covers() -> None:
     (report,) = read_reports(encoded(OWN))
-    assert report == ScanReport("mine", [Reported("src/a.py", "R", "m")], ("src",))
+    assert report == ScanReport("mine", [ReportEntry("src/a.py", "R", "m")], ("src",))
 
 
 def test_source_and_coverage_can_be_said_by_whoever_imports() -> None:

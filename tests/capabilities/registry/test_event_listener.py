@@ -8,18 +8,18 @@ from typing import Any
 import anyio
 import pytest
 
-from armarium.capabilities.registry import watching
 from armarium.capabilities.registry.errors import Busy
+from armarium.capabilities.registry.event_listener import listen_to_events
+from armarium.capabilities.registry.lifespan import open_registry
 from armarium.capabilities.registry.model import FileFilter, FileRecord
-from armarium.capabilities.registry.opening import open_registry
 from armarium.capabilities.registry.service import Registry
-from armarium.capabilities.registry.watching import watched
 from armarium.foundation.events import Events, FileChanged, FileMoved, FileScanned, ScannerFinding
 from armarium.foundation.identity import LOCAL, Principal
 from armarium.foundation.refs import FileRef
 from armarium.server import open_server
 from armarium.settings import Settings
 from armarium.surfaces.dispatch import Caller
+from support.waiting import eventually
 
 DEADLINE_S = 60.0
 SCANNER = "armarium-secrets"
@@ -64,10 +64,10 @@ async def known(registry: Registry) -> dict[str, FileRecord]:
 
 
 async def test_a_file_that_is_written_is_known_with_its_language(happenings: Happenings, registry: Registry) -> None:
-    async with watched(registry, happenings.events, happenings.project) as watch:
+    async with listen_to_events(registry, happenings.events, happenings.project) as listener:
         await happenings.changed("src/app.py", "created")
         await happenings.changed("notes")
-        await watch.settled()
+        await listener.wait_until_written()
         files = await known(registry)
     assert {path: file.language for path, file in files.items()} == {"src/app.py": "python", "notes": ""}
 
@@ -77,7 +77,7 @@ async def test_folders_and_what_is_outside_the_project_are_not_known(
 ) -> None:
     beside = Happenings(tmp_path)
     beside.events = happenings.events
-    async with watched(registry, happenings.events, happenings.project):
+    async with listen_to_events(registry, happenings.events, happenings.project):
         await happenings.changed("src", "created", is_directory=True)
         await beside.changed(f"{happenings.project.name}-other/a.py")
         await beside.changed("a.py")
@@ -92,13 +92,13 @@ async def test_the_files_of_a_folder_that_was_copied_here_are_known(
         (project / name).parent.mkdir(parents=True, exist_ok=True)
         (project / name).touch()
     (project / "src" / "way-out").symlink_to("/etc")
-    async with watched(registry, happenings.events, happenings.project):
+    async with listen_to_events(registry, happenings.events, happenings.project):
         await happenings.changed("src", "created", is_directory=True)
     assert list(await known(registry)) == ["src/a.py", "src/deep/b.rs"]
 
 
 async def test_everything_heard_before_the_end_is_written(happenings: Happenings, registry: Registry) -> None:
-    async with watched(registry, happenings.events, happenings.project):
+    async with listen_to_events(registry, happenings.events, happenings.project):
         for number in range(300):
             await happenings.changed(f"f{number}.py", by=f"agent{number % 3}")
     assert len(await known(registry)) == 300
@@ -108,7 +108,7 @@ async def test_everything_heard_before_the_end_is_written(happenings: Happenings
 
 async def test_a_cancelled_server_writes_what_it_heard(happenings: Happenings, registry: Registry) -> None:
     with anyio.CancelScope() as scope:
-        async with watched(registry, happenings.events, happenings.project):
+        async with listen_to_events(registry, happenings.events, happenings.project):
             await happenings.changed("a.py")
             scope.cancel()
             await anyio.sleep_forever()
@@ -116,15 +116,15 @@ async def test_a_cancelled_server_writes_what_it_heard(happenings: Happenings, r
 
 
 async def test_a_moved_file_keeps_its_id_and_its_history(happenings: Happenings, registry: Registry) -> None:
-    async with watched(registry, happenings.events, happenings.project) as watch:
+    async with listen_to_events(registry, happenings.events, happenings.project) as listener:
         await happenings.changed("old.py", "created")
         await happenings.scanned("old.py", ("github", 3, "aa"))
-        await watch.settled()
+        await listener.wait_until_written()
         before = (await known(registry))["old.py"]
         await happenings.moved("old.py", "lib/new.py")
         await happenings.scanned("old.py")
         await happenings.scanned("lib/new.py", ("github", 3, "aa"))
-        await watch.settled()
+        await listener.wait_until_written()
         files = await known(registry)
         events = (await registry.timeline(before.id)).items
     assert list(files) == ["lib/new.py"]
@@ -137,40 +137,40 @@ async def test_a_moved_file_keeps_its_id_and_its_history(happenings: Happenings,
 
 async def test_a_moved_folder_moves_all_files_below_it(happenings: Happenings, registry: Registry) -> None:
     paths = ["src/a.py", "src/deep/b.py", "src2/c.py"]
-    async with watched(registry, happenings.events, happenings.project) as watch:
+    async with listen_to_events(registry, happenings.events, happenings.project) as listener:
         for path in paths:
             await happenings.changed(path)
-        await watch.settled()
+        await listener.wait_until_written()
         before = await known(registry)
         await happenings.moved("src", "lib", is_directory=True)
-        await watch.settled()
+        await listener.wait_until_written()
         after = await known(registry)
     assert list(after) == ["lib/a.py", "lib/deep/b.py", "src2/c.py"]
     assert [file.id for file in after.values()] == [before[path].id for path in paths]
 
 
 async def test_a_removed_file_stays_known_and_has_no_open_findings(happenings: Happenings, registry: Registry) -> None:
-    async with watched(registry, happenings.events, happenings.project) as watch:
+    async with listen_to_events(registry, happenings.events, happenings.project) as listener:
         await happenings.scanned("src/leak.env", ("github", 1, "aa"))
-        await watch.settled()
+        await listener.wait_until_written()
         (file,) = (await known(registry)).values()
         await happenings.changed("src", "removed", is_directory=True)
-        await watch.settled()
+        await listener.wait_until_written()
         assert await known(registry) == {}
         file = (await registry.get_file(file.id)).file
         assert (file.summary.total_findings, file.summary.open_findings) == (1, 0)
         assert file.removed_at is not None
         await happenings.changed("src/leak.env", "created")
-        await watch.settled()
+        await listener.wait_until_written()
         (file,) = (await known(registry)).values()
     assert file.removed_at is None
 
 
 async def test_what_our_scanner_finds_opens_moves_and_closes(happenings: Happenings, registry: Registry) -> None:
-    async with watched(registry, happenings.events, happenings.project) as watch:
+    async with listen_to_events(registry, happenings.events, happenings.project) as listener:
         await happenings.scanned("a.env", ("github", 2, "aa"), ("github", 7, "bb"), ("npm", 2, "cc"))
         await happenings.scanned("b.env", ("jwt", 1, "dd"))
-        await watch.settled()
+        await listener.wait_until_written()
         page = await registry.list_findings(scan_source=SCANNER)
         assert {(each.file_path, each.rule_id, each.line_start) for each in page.items} == {
             ("a.env", "github", 2),
@@ -180,7 +180,7 @@ async def test_what_our_scanner_finds_opens_moves_and_closes(happenings: Happeni
         }
         assert {each.severity for each in page.items} == {"high"}
         await happenings.scanned("a.env", ("github", 5, "aa"))
-        await watch.settled()
+        await listener.wait_until_written()
         page = await registry.list_findings(scan_source=SCANNER, status="open")
         assert {(each.file_path, each.rule_id, each.line_start, each.seen_count) for each in page.items} == {
             ("a.env", "github", 5, 2),
@@ -188,12 +188,12 @@ async def test_what_our_scanner_finds_opens_moves_and_closes(happenings: Happeni
         }
         await happenings.scanned("a.env")
         await happenings.scanned("b.env")
-        await watch.settled()
+        await listener.wait_until_written()
         assert (await registry.list_findings(status="open")).total == 0
 
 
 async def test_a_path_that_cannot_be_kept_costs_only_itself(happenings: Happenings, registry: Registry) -> None:
-    async with watched(registry, happenings.events, happenings.project):
+    async with listen_to_events(registry, happenings.events, happenings.project):
         await happenings.changed("a.py")
         await happenings.changed("line\nbreak.py")
         await happenings.changed("b.py")
@@ -203,13 +203,13 @@ async def test_a_path_that_cannot_be_kept_costs_only_itself(happenings: Happenin
 async def test_a_judgement_on_one_credential_says_nothing_about_the_next_in_its_place(
     happenings: Happenings, registry: Registry
 ) -> None:
-    async with watched(registry, happenings.events, happenings.project) as watch:
+    async with listen_to_events(registry, happenings.events, happenings.project) as listener:
         await happenings.scanned("a.env", ("github", 2, "example"), ("github", 9, "other"))
-        await watch.settled()
+        await listener.wait_until_written()
         example = next(each for each in (await registry.list_findings()).items if each.line_start == 2)
         await registry.update_finding(example.id, "false_positive", "ada")
         await happenings.scanned("a.env", ("github", 2, "real"), ("github", 5, "example"))
-        await watch.settled()
+        await listener.wait_until_written()
         found = {(each.line_start, each.status) for each in (await registry.list_findings()).items}
     assert found == {(2, "open"), (5, "false_positive"), (9, "fixed")}
 
@@ -217,19 +217,18 @@ async def test_a_judgement_on_one_credential_says_nothing_about_the_next_in_its_
 async def test_what_is_heard_while_the_registry_is_busy_is_written_in_order_however_long_that_takes(
     happenings: Happenings, registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watching, "_PAUSE_S", 0.0)
-    note_changed, refusals = registry.note_changed, [Busy("busy") for _ in range(50)]
+    record_changed, refusals = registry.record_changed, [Busy("busy") for _ in range(50)]
 
     async def sometimes(paths: Any, actor: str) -> None:
         if refusals:
             raise refusals.pop()
-        await note_changed(paths, actor)
+        await record_changed(paths, actor)
 
-    monkeypatch.setattr(registry, "note_changed", sometimes)
-    async with watched(registry, happenings.events, happenings.project) as watch:
+    monkeypatch.setattr(registry, "record_changed", sometimes)
+    async with listen_to_events(registry, happenings.events, happenings.project, retry_interval_s=0.0) as listener:
         await happenings.changed("old.py")
         await happenings.moved("old.py", "new.py")
-        await watch.settled()
+        await listener.wait_until_written()
         assert list(await known(registry)) == ["new.py"]
     assert not refusals
 
@@ -237,30 +236,27 @@ async def test_what_is_heard_while_the_registry_is_busy_is_written_in_order_howe
 async def test_a_server_that_ends_while_the_registry_is_busy_gives_up_and_says_so(
     happenings: Happenings, registry: Registry, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(watching, "_LAST_WORDS_S", 0.0)
-
     async def never(paths: Any, actor: str) -> None:
         raise Busy("busy")
 
-    monkeypatch.setattr(registry, "note_changed", never)
-    async with watched(registry, happenings.events, happenings.project):
+    monkeypatch.setattr(registry, "record_changed", never)
+    async with listen_to_events(registry, happenings.events, happenings.project, shutdown_timeout_s=0.0):
         await happenings.changed("a.py")
-    assert "what happened to files is not noted" in caplog.messages
+    assert "file events were not recorded" in caplog.messages
 
 
 async def test_a_registry_that_is_busy_for_a_while_loses_nothing(
     happenings: Happenings, registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watching, "_PAUSE_S", 0.0)
-    note_changed, refusals = registry.note_changed, [Busy("busy"), Busy("busy")]
+    record_changed, refusals = registry.record_changed, [Busy("busy"), Busy("busy")]
 
     async def sometimes(paths: Any, actor: str) -> None:
         if refusals:
             raise refusals.pop()
-        await note_changed(paths, actor)
+        await record_changed(paths, actor)
 
-    monkeypatch.setattr(registry, "note_changed", sometimes)
-    async with watched(registry, happenings.events, happenings.project):
+    monkeypatch.setattr(registry, "record_changed", sometimes)
+    async with listen_to_events(registry, happenings.events, happenings.project, retry_interval_s=0.0):
         await happenings.changed("a.py")
     assert list(await known(registry)) == ["a.py"]
 
@@ -270,11 +266,11 @@ async def test_a_registry_that_can_only_be_read_listens_to_nothing(happenings: H
         await registry.register_file("a.py", "ada")
     async with (
         open_registry(project, read_only=True) as registry,
-        watched(registry, happenings.events, happenings.project) as watch,
+        listen_to_events(registry, happenings.events, happenings.project) as listener,
     ):
         assert not happenings.events.is_heard(FileScanned)
         await happenings.changed("b.py")
-        await watch.settled()
+        await listener.wait_until_written()
         assert list(await known(registry)) == ["a.py"]
 
 
@@ -299,11 +295,11 @@ async def test_what_an_agent_does_in_the_sandbox_and_the_corpus_finds_is_known(p
                 return result["structuredContent"]
 
             async def until(path: str, high: int) -> Any:
-                while True:
+                async def only_file() -> Any:
                     files = (await call("list_files"))["results"]
-                    if [(file["path"], file["summary"]["high"]) for file in files] == [(path, high)]:
-                        return files[0]
-                    await anyio.sleep(0.01)
+                    return [(file["path"], file["summary"]["high"]) for file in files] == [(path, high)] and files[0]
+
+                return await eventually(only_file, what=f"{path} has {high} findings")
 
             await call("write_file", root="w", path="deploy.sh", content=f"login {secret}\n", mode="overwrite")
             written = await until("deploy.sh", 1)

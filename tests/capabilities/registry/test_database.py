@@ -9,20 +9,21 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from registry_calls import ACTOR, all_files, file_at, found, scanned
 
+from armarium.capabilities.registry.changes.file_records import language_of
 from armarium.capabilities.registry.errors import Busy, Damaged, RegistryUnusable, Unwritable, ValidationError
-from armarium.capabilities.registry.languages import language_of
-from armarium.capabilities.registry.manifest import MANIFEST, kept_by_registry
-from armarium.capabilities.registry.model import Reported, ScanReport, SortField
-from armarium.capabilities.registry.opening import open_registry
+from armarium.capabilities.registry.lifespan import open_registry
+from armarium.capabilities.registry.manifest import MANIFEST, registry_state_paths
+from armarium.capabilities.registry.model import ReportEntry, ScanReport, SortField
 from armarium.capabilities.registry.service import Registry
 from armarium.capabilities.registry.settings import RegistrySettings, prefix_of
-from armarium.capabilities.registry.storage import files, meaning, place
-from armarium.capabilities.registry.storage.database import Database, statements
+from armarium.capabilities.registry.storage import errors as storage_errors
+from armarium.capabilities.registry.storage import files
+from armarium.capabilities.registry.storage.database import RegistryDatabase, statements
 from armarium.capabilities.registry.storage.files import DEFAULT_DIRECTIONS
-from armarium.capability import Facilities, Finding
+from armarium.capability import CheckResult, Facilities
 from armarium.foundation.events import Events
+from support.registry_calls import ACTOR, all_files, file_at, found, scanned
 
 PARTS = {"{where}": "TRUE", "{index}": "INDEXED BY files_by_path", "{order}": "path"}
 
@@ -43,7 +44,7 @@ def every_statement() -> list[str]:
 
 @pytest.mark.parametrize("statement", every_statement())
 def test_every_statement_can_be_prepared(tmp_path: Path, statement: str) -> None:
-    Database(tmp_path / "registry.sqlite").close()
+    RegistryDatabase(tmp_path / "registry.sqlite").close()
     connection = sqlite3.connect(tmp_path / "registry.sqlite")
     names = {"path", "file_no", "kind", "limit", "offset", "source", "run", "id", "language", "file_type", "metadata",
              "now", "no", "removed_at", "title", "body", "status", "priority", "labels", "external_ref", "created_at",
@@ -56,7 +57,7 @@ def test_every_statement_can_be_prepared(tmp_path: Path, statement: str) -> None
 @pytest.mark.parametrize("sort", DEFAULT_DIRECTIONS)
 @pytest.mark.parametrize("reverse", [False, True])
 def test_a_page_is_found_in_its_index_alone_and_in_its_order(tmp_path: Path, sort: SortField, reverse: bool) -> None:
-    Database(tmp_path / "registry.sqlite").close()
+    RegistryDatabase(tmp_path / "registry.sqlite").close()
     connection = sqlite3.connect(tmp_path / "registry.sqlite")
     order = files._order(sort, reverse=reverse, few=False)
     plan = connection.execute(
@@ -85,11 +86,8 @@ async def test_what_is_known_is_still_known_when_the_registry_is_opened_again(pr
         assert await file_at(registry, "a.py") == before
 
 
-async def test_a_registry_that_others_are_writing_is_busy_and_worth_another_try(
-    project: Path, file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(place, "_BUSY_S", 0.01)
-    async with open_registry(project) as registry:
+async def test_a_registry_that_others_are_writing_is_busy_and_worth_another_try(project: Path, file: Path) -> None:
+    async with open_registry(project, busy_timeout_s=0.01) as registry:
         other = sqlite3.connect(file, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(Busy) as refused:
@@ -120,7 +118,7 @@ async def test_a_registry_deleted_under_a_running_server_begins_again_and_loses_
 
 
 async def test_a_change_is_not_written_into_a_registry_that_is_deleted_meanwhile(project: Path, file: Path) -> None:
-    def deleting() -> Iterator[Reported]:
+    def deleting() -> Iterator[ReportEntry]:
         yield found("a.py")
         shutil.rmtree(file.parent)
 
@@ -160,16 +158,16 @@ async def test_where_nothing_can_be_written_beside_it_a_registry_is_read_as_it_i
         await scanned(registry, found("a.py"))
     # As on a read-only disk, SQLite cannot make the index that it wants beside the file.
     file.with_name("registry.sqlite-shm").mkdir()
-    monkeypatch.setattr("armarium.capabilities.registry.opening.is_writable", lambda file: False)
+    monkeypatch.setattr("armarium.capabilities.registry.lifespan.is_writable", lambda file: False)
     async with open_registry(project) as registry:
         assert [each.path for each in await all_files(registry)] == ["a.py"]
 
 
 async def test_a_full_disk_is_named(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with open_registry(project) as registry:
-        monkeypatch.setattr(meaning, "is_full", lambda directory: True)
+        monkeypatch.setattr(storage_errors, "is_disk_full", lambda directory: True)
 
-        def failing(self: Database, *arguments: object) -> None:
+        def failing(self: RegistryDatabase, *arguments: object) -> None:
             error = sqlite3.OperationalError("disk I/O error")
             error.sqlite_errorcode = sqlite3.SQLITE_IOERR
             raise error
@@ -264,7 +262,7 @@ async def test_half_a_character_is_a_bad_argument_also_without_a_client(registry
 
 
 def make_another_version(file: Path) -> None:
-    Database(file).close()
+    RegistryDatabase(file).close()
     connection = sqlite3.connect(file)
     connection.execute("PRAGMA user_version = 99")
     connection.close()
@@ -309,7 +307,7 @@ async def test_a_project_does_not_choose_where_the_registry_is_written(project: 
     assert list(elsewhere.iterdir()) == []
 
 
-def examined(project: Path) -> list[Finding]:
+def examined(project: Path) -> list[CheckResult]:
     section = RegistrySettings(project=str(project))
     return list(MANIFEST.check(section, Facilities(Events(), project)))
 
@@ -325,7 +323,7 @@ async def test_a_good_project_passes_examination_and_is_not_changed_by_it(projec
 
 
 def test_nobody_else_may_show_the_registrys_directory(project: Path) -> None:
-    assert kept_by_registry(RegistrySettings(project=str(project))) == [project / ".armarium"]
+    assert registry_state_paths(RegistrySettings(project=str(project))) == [project / ".armarium"]
 
 
 @pytest.mark.parametrize(

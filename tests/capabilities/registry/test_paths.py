@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from registry_calls import Calls, ServedProject
 
 from armarium.capabilities.registry.errors import InvalidPath, RegistryError, ValidationError
 from armarium.capabilities.registry.paths import ProjectPaths
 from armarium.foundation.files.confine import ConfinedRoot
+from support.registry_calls import Calls, ServedProject
 
 OUTSIDE = [
     "/etc/passwd", "//etc", "../a.py", "a/../../b.py", "..", "a/b/../../../c", "./../x",
@@ -101,7 +101,7 @@ def test_a_way_back_begins_where_links_led_to(paths: ProjectPaths, project: Path
     (project / "src/a.py").write_text("x")
     (project / "deep").symlink_to("src/sub")
     assert paths.canonical(path) == canonical
-    assert paths.remembering().canonical(path) == canonical
+    assert paths.with_cache().canonical(path) == canonical
 
 
 @pytest.mark.parametrize("path", ["out/../q.py", "out/../../q.py", "back/../q.py", "not-there/../out/../q.py"])

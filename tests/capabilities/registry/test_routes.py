@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import Any, cast
+from typing import Any
 
 import httpx
 import pytest
 import schemathesis
 from openapi_spec_validator import OpenAPIV31SpecValidator
-from registry_calls import ServedProject
 from schemathesis import GenerationMode
 
-from armarium.capabilities.registry.routes import registry_routes
-from armarium.capabilities.registry.service import Registry
-from armarium.capabilities.registry.tools import import_tool, registry_tools
+from armarium.capabilities.registry.tools import IMPORT_TOOL, TOOLS, registry_routes
 from armarium.surfaces.web.openapi import described
+from support.registry_calls import ServedProject
 from support.scanner_reports import bandit_report, faulty_project, ruff_report
 from support.tried_routes import MODES, operations_of, try_operation
 
@@ -30,8 +28,7 @@ def http(served: ServedProject) -> Generator[httpx.Client]:
 
 def description() -> dict[str, Any]:
     """The registry's API without one behind it. The server under test wants no key."""
-    nothing = cast(Registry, None)
-    routes = registry_routes(registry_tools(nothing), import_tool(nothing))
+    routes = registry_routes([*(tool.spec for tool in TOOLS), IMPORT_TOOL.spec])
     document = described([("registry", route) for route in routes])
     del document["security"], document["components"]["securitySchemes"]
     return document

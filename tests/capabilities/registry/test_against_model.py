@@ -21,21 +21,21 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from registry_calls import ACTOR
 
+from armarium.capabilities.registry.changes.issues import IssueChange
+from armarium.capabilities.registry.lifespan import open_registry
 from armarium.capabilities.registry.model import (
     SEVERITIES,
     AssocType,
     FileFilter,
     FindingStatus,
-    Reported,
+    ReportEntry,
     ScanReport,
     Severity,
     Summary,
 )
-from armarium.capabilities.registry.opening import open_registry
 from armarium.capabilities.registry.service import Registry
-from armarium.capabilities.registry.tracking import IssueChange
+from support.registry_calls import ACTOR
 
 PATHS = ["a.py", "b.go", "d/a.py", "d/b_c", "d/e/a.py", "d%"]
 PLACES = [*PATHS, "d", "d/e", "f"]
@@ -46,7 +46,7 @@ paths = st.sampled_from(PATHS)
 sources = st.sampled_from(SOURCES)
 severities = st.sampled_from(SEVERITIES)
 reported = st.builds(
-    lambda path, rule, line, severity, mark, suppressed: Reported(
+    lambda path, rule, line, severity, mark, suppressed: ReportEntry(
         path, rule, f"{rule} {severity}", severity, line, fingerprint=mark, suppressed=suppressed
     ),
     paths,
@@ -87,11 +87,11 @@ class ModelFile:
         return Summary(len(self.findings), sum(counts.values()), **counts)
 
 
-def identity(found: Reported) -> str:
+def identity(found: ReportEntry) -> str:
     return found.fingerprint or place_of(found)
 
 
-def place_of(found: Reported) -> str:
+def place_of(found: ReportEntry) -> str:
     return f"{found.rule_id}:{found.line_start or found.message}"
 
 
@@ -153,7 +153,7 @@ class Model:
             file.path, file.language = target, language
         return len(moving)
 
-    def scan(self, source: str, findings: list[Reported], covered: tuple[str, ...] | None) -> Counter[str]:
+    def scan(self, source: str, findings: list[ReportEntry], covered: tuple[str, ...] | None) -> Counter[str]:
         counts: Counter[str] = Counter()
         seen: set[tuple[int, str]] = set()
         named: list[ModelFile] = []
@@ -225,7 +225,7 @@ def registry_machine(runner: asyncio.Runner) -> type[RuleBasedStateMachine]:
             assert self.ids.setdefault(file.order, record.id) == record.id
 
         @rule(source=sources, findings=st.lists(reported, max_size=6), covered=covers)
-        def scan(self, source: str, findings: list[Reported], covered: tuple[str, ...] | None) -> None:
+        def scan(self, source: str, findings: list[ReportEntry], covered: tuple[str, ...] | None) -> None:
             outcome = runner.run(self.registry.scan(ScanReport(source, findings, covered), ACTOR))
             wanted = self.model.scan(source, findings, covered)
             assert {
@@ -244,7 +244,7 @@ def registry_machine(runner: asyncio.Runner) -> type[RuleBasedStateMachine]:
         @rule(place=st.sampled_from(PLACES))
         def remove(self, place: str) -> None:
             gone = self.model.present(place)
-            assert runner.run(self.registry.note_removed(place, ACTOR)) == len(gone)
+            assert runner.run(self.registry.record_removed(place, ACTOR)) == len(gone)
             self.model.clock += 1
             at = self.model.clock
             for file in gone:
@@ -255,7 +255,7 @@ def registry_machine(runner: asyncio.Runner) -> type[RuleBasedStateMachine]:
         def move(self, old: str, new: str) -> None:
             if is_below(new, old) or is_below(old, new):
                 return
-            assert runner.run(self.registry.note_moved(old, new, ACTOR)) == self.model.move(old, new)
+            assert runner.run(self.registry.record_moved(old, new, ACTOR)) == self.model.move(old, new)
 
         @precondition(lambda self: any(file.findings for file in self.model.files))
         @rule(data=st.data(), status=st.sampled_from(["open", "fixed", "false_positive"]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from registry_calls import Calls
+from support.registry_calls import Calls
 
 
 async def test_an_issue_has_what_it_was_given_and_defaults_for_the_rest(calls: Calls) -> None:

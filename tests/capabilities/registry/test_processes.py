@@ -11,12 +11,12 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from registry_calls import ACTOR, Calls, ServedProject, all_files, file_at, found, scanned
-from registry_writer import ROUNDS, SHARED
 
+from armarium.capabilities.registry.lifespan import open_registry
 from armarium.capabilities.registry.model import Summary
-from armarium.capabilities.registry.opening import open_registry
 from support.client import connected
+from support.registry_calls import ACTOR, Calls, ServedProject, all_files, file_at, found, scanned
+from support.registry_writer import ROUNDS, SHARED
 
 DEADLINE_S = 100
 HOW_MANY = 5050
@@ -25,14 +25,14 @@ WRITERS = ("one", "two", "three")
 
 
 def writer(*arguments: str) -> subprocess.Popen[str]:
-    script = Path(__file__).with_name("registry_writer.py")
     tests = Path(__file__).parents[2]
+    script = tests / "support" / "registry_writer.py"
     return subprocess.Popen(
         [sys.executable, str(script), *arguments],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tests), str(script.parent)])},
+        env={**os.environ, "PYTHONPATH": str(tests)},
     )
 
 
