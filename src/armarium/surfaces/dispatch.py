@@ -29,13 +29,13 @@ from armarium.foundation.schema import Json
 from armarium.foundation.telemetry import Metrics
 from armarium.foundation.tools import Call, Relayed, ToolProvider, ToolSpec
 from armarium.surfaces.argument_bounds import extent_of
+from armarium.surfaces.call_record import CallRecorder, CallUnderWay, Outcome
 from armarium.surfaces.caller import Caller
 from armarium.surfaces.caller_limits import CallLimits, CallsInFlight
 from armarium.surfaces.json_threads import in_json_thread
 from armarium.surfaces.prepared_tool import PreparedTool, half_a_character, is_suspect, only_counted
-from armarium.surfaces.recording import CallRecorder, CallUnderWay, Outcome
-from armarium.surfaces.responses import Form, Responses
 from armarium.surfaces.tool_providers import MadeOnce, ToolProviders
+from armarium.surfaces.tool_results import Form, Responses
 
 _log = logging.getLogger("armarium.calls")
 

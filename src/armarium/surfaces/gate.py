@@ -22,10 +22,10 @@ from armarium.foundation.telemetry import Metrics
 from armarium.surfaces.argument_bounds import TooManyValues, decoded_body, is_short_beside_arguments
 from armarium.surfaces.caller import Caller
 from armarium.surfaces.caller_limits import BytesInFlight, Held, RequestLimits
+from armarium.surfaces.http_errors import Refused, in_json_rpc, respond
 from armarium.surfaces.json_text import NotJson
 from armarium.surfaces.json_threads import work_for
 from armarium.surfaces.origins import AllowedOrigins, names_loopback
-from armarium.surfaces.refusals import Refused, in_json_rpc, respond
 
 _BODY_SILENCE_S = 30.0
 _SLOWEST_BYTES_PER_S = 64 * 1024

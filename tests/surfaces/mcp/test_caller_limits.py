@@ -11,14 +11,14 @@ import anyio
 import anyio.lowlevel
 import httpx
 import pytest
-from fixture_capability import ALICE, ALICE_KEY, BOB, BOB_KEY, Rig, build
-from speaking import calling, http_client, open_session, serving, until
 
 from armarium.foundation.errors import TooManyCalls
 from armarium.foundation.identity import ANYONE, LOCAL, Authenticator
 from armarium.surfaces.caller import Caller
 from armarium.surfaces.caller_limits import BytesInFlight, CallLimits, Held, RequestLimits
 from armarium.surfaces.json_threads import in_json_thread, work_for
+from support.mcp_messages import calling, http_client, open_session, serving, until
+from support.mcp_test_server import ALICE, ALICE_KEY, BOB, BOB_KEY, Rig, build
 
 MIB = 1024 * 1024
 AS_ALICE = Caller(ALICE, "http", "session-1", ALICE_KEY)

@@ -13,13 +13,13 @@ import anyio
 import anyio.lowlevel
 import httpx
 import pytest
-from fixture_capability import ALICE, ALICE_KEY, CRASH_PATH, CRASH_SECRET, Rig, build
-from speaking import calling, gauge, open_session, until
 
 from armarium.foundation.audit import AuditFilter, AuditLog, CallRecord, read_records
 from armarium.foundation.errors import UnknownTool
 from armarium.foundation.telemetry import JsonLines
 from armarium.surfaces.dispatch import Caller
+from support.mcp_messages import calling, gauge, open_session, until
+from support.mcp_test_server import ALICE, ALICE_KEY, CRASH_PATH, CRASH_SECRET, Rig, build
 
 CALLER = Caller(ALICE, "http", "session-7", ALICE_KEY)
 

@@ -12,14 +12,14 @@ import anyio
 import anyio.abc
 import httpx
 import pytest
-from fixture_capability import ALICE_KEY, BOB_KEY, build
-from speaking import calling, http_client, open_session, opening, server_command, serving
 
 from armarium.foundation.identity import ANYONE, Authenticator, Principal, key_hash
 from armarium.surfaces import gate as gate_module
 from armarium.surfaces.caller import Caller
-from armarium.surfaces.mcp import serving as serving_module
-from armarium.surfaces.refusals import Refused
+from armarium.surfaces.http_errors import Refused
+from armarium.surfaces.mcp import http_server as http_server_module
+from support.mcp_messages import calling, http_client, open_session, opening, server_command, serving
+from support.mcp_test_server import ALICE_KEY, BOB_KEY, build
 from support.server import ServerProcess
 
 ALLOWED = "https://console.example.com"
@@ -366,7 +366,7 @@ def test_a_head_without_end_is_cut_off_before_it_fills_the_memory(measured: Serv
 
 
 async def test_a_head_that_does_not_arrive_is_not_waited_for(guarded: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serving_module, "_HEAD_PATIENCE_S", 0.05)
+    monkeypatch.setattr(http_server_module, "_HEAD_PATIENCE_S", 0.05)
     host, port = guarded.removeprefix("http://").split(":")
     for half in (b"", b"POST /mcp HTTP/1.1\r\nHost: "):
         async with await anyio.connect_tcp(host, int(port)) as stream:

@@ -11,9 +11,11 @@ import httpx
 import mcp
 import mcp_types as types
 import pytest
-from fixture_capability import ALICE_KEY, Rig
 from mcp.shared.exceptions import MCPError
-from speaking import (
+
+from armarium.foundation import cancellation as limits
+from armarium.surfaces.mcp import http_endpoint as http_endpoint_module
+from support.mcp_messages import (
     DEADLINE_S,
     calling,
     events,
@@ -25,9 +27,7 @@ from speaking import (
     request,
     until,
 )
-
-from armarium.foundation import cancellation as limits
-from armarium.surfaces.mcp import http as http_module
+from support.mcp_test_server import ALICE_KEY, Rig
 
 NOTICE = {"jsonrpc": "2.0", "method": "notifications/initialized"}
 MODERN = "2026-07-28"
@@ -276,7 +276,7 @@ async def test_a_listener_that_takes_no_stream_is_refused_with_406(
 async def test_a_quiet_stream_is_kept_alive(
     http: httpx.AsyncClient, session: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http_module, "_KEEP_ALIVE_S", 0.02)
+    monkeypatch.setattr(http_endpoint_module, "_KEEP_ALIVE_S", 0.02)
     async with http.stream("GET", "/mcp", headers=session) as stream:
         lines = stream.aiter_lines()
         comments = [line async for line in _first(lines, 4) if line]

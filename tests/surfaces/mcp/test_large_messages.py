@@ -13,20 +13,20 @@ import anyio.lowlevel
 import httpx
 import orjson
 import pytest
-from fixture_capability import ALICE, ALICE_KEY, Rig, build
 from hypothesis import given
 from hypothesis import strategies as st
-from speaking import calling, http_client, open_session, request, serving, until
 
 from armarium.foundation.audit import AuditFilter, AuditLog, read_records
 from armarium.foundation.errors import ResponseTooLarge, UnknownTool
-from armarium.surfaces import packing
+from armarium.surfaces import response_encoder
 from armarium.surfaces.argument_bounds import MOST_ARGUMENTS, MOST_MEMBERS, has_few_values
 from armarium.surfaces.caller import Caller
 from armarium.surfaces.caller_limits import CallLimits, RequestLimits
 from armarium.surfaces.json_text import without_half_characters
-from armarium.surfaces.mcp.set_aside import SetAside
-from armarium.surfaces.packing import Packed, packed_answer, packed_value, pieces_of, rough_size
+from armarium.surfaces.mcp.deferred_parts import SetAside
+from armarium.surfaces.response_encoder import Packed, packed_answer, packed_value, pieces_of, rough_size
+from support.mcp_messages import calling, http_client, open_session, request, serving, until
+from support.mcp_test_server import ALICE, ALICE_KEY, Rig, build
 
 MIB = 1024 * 1024
 MODERN = "2026-07-28"
@@ -161,7 +161,7 @@ async def test_a_body_with_too_many_values_is_refused_before_it_is_parsed(monkey
 def test_a_packed_answer_is_the_same_json(answer: dict[str, Any]) -> None:
     expected = without_half_characters(answer)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(packing, "_PIECE_BYTES", 7)
+        patched.setattr(response_encoder, "_PIECE_BYTES", 7)
         texts = [text for text in answer.values() if isinstance(text, str)]
         for given_texts in (None, texts):
             result = packed_answer(answer, given_texts, 10 * MIB)
@@ -267,7 +267,7 @@ async def test_what_is_long_besides_the_arguments_of_a_call_is_refused_before_an
 
 
 async def test_a_client_that_reads_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("armarium.surfaces.refusals._TAKING_S", 0.2)
+    monkeypatch.setattr("armarium.surfaces.http_errors._TAKING_S", 0.2)
     rig = build()
     async with serving(rig.app) as url, http_client(url) as http:
         session = await open_session(http)
@@ -349,7 +349,7 @@ async def test_a_large_answer_without_a_session_is_packed_and_arrives_whole() ->
 async def test_the_bytes_of_a_large_answer_without_a_session_count_until_they_are_sent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("armarium.surfaces.refusals._TAKING_S", 0.2)
+    monkeypatch.setattr("armarium.surfaces.http_errors._TAKING_S", 0.2)
     rig = build()
     message, headers = sessionless(calling("fill", size=20 * MIB))
     async with serving(rig.app) as url, http_client(url) as http:

@@ -12,9 +12,11 @@ from typing import Any
 import anyio
 import httpx
 import pytest
-from fixture_capability import ALICE, ALICE_KEY, BOB, BOB_KEY, Rig, build
 from mcp.shared.exceptions import MCPError
-from speaking import (
+
+from armarium.surfaces.mcp import sessions as sessions_module
+from armarium.surfaces.mcp.sessions import Session
+from support.mcp_messages import (
     calling,
     gauge,
     http_client,
@@ -26,9 +28,7 @@ from speaking import (
     serving,
     until,
 )
-
-from armarium.surfaces.mcp import sessions as sessions_module
-from armarium.surfaces.mcp.sessions import Session
+from support.mcp_test_server import ALICE, ALICE_KEY, BOB, BOB_KEY, Rig, build
 from support.server import ServerProcess
 
 EXPIRED = "x-mcp-session-expired"

@@ -13,11 +13,11 @@ from typing import Any
 import anyio
 import httpx
 import pytest
-from fixture_capability import ALICE_KEY
 from mcp.shared.exceptions import MCPError
-from speaking import calling, http_client, official_client, open_session, server_command
 
 from armarium.foundation.audit import AuditFilter, read_records
+from support.mcp_messages import calling, http_client, official_client, open_session, server_command
+from support.mcp_test_server import ALICE_KEY
 from support.server import ServerProcess
 
 PROMISED_S = 5.0

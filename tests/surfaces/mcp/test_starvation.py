@@ -12,9 +12,9 @@ from typing import Any
 
 import httpx
 import pytest
-from speaking import opening
 
 from support.client import RawSession
+from support.mcp_messages import opening
 from support.server import ServerProcess
 from support.soak import chance
 

@@ -16,7 +16,8 @@ import mcp
 import pytest
 from anyio.streams.buffered import BufferedByteReceiveStream
 from mcp.client.stdio import StdioServerParameters
-from speaking import DEADLINE_S, PROGRAM, calling, opening, request, server_command, until
+
+from support.mcp_messages import DEADLINE_S, calling, opening, request, server_command, until
 
 MAX_BYTES = 300_000
 
@@ -106,7 +107,8 @@ async def own_server(tmp_path: Path) -> AsyncGenerator[Child]:
 
 @pytest.mark.parametrize("mode", ["legacy", "auto", "2026-07-28"])
 async def test_the_official_client_lists_and_calls_tools(mode: str) -> None:
-    started = StdioServerParameters(command=sys.executable, args=[PROGRAM, "stdio"])
+    program, *arguments = server_command("stdio")
+    started = StdioServerParameters(command=program, args=arguments)
     async with mcp.Client(started, mode=mode, read_timeout_seconds=DEADLINE_S) as client:
         assert {"echo", "answer"} <= {tool.name for tool in (await client.list_tools()).tools}
         result = await client.call_tool("whoami", {})

@@ -12,7 +12,6 @@ import anyio
 import anyio.abc
 import httpx
 import pytest
-from demo_notes import BASE, KEY, STAFF_KEY, Demo, caller_of, demo, served
 from wsproto import ConnectionType, WSConnection
 from wsproto.events import (
     AcceptConnection,
@@ -28,6 +27,7 @@ from wsproto.events import (
 
 from armarium.foundation.events import PublicEvent
 from armarium.surfaces.web import events as events_module
+from support.notes_api import BASE, KEY, STAFF_KEY, Demo, caller_of, demo, served
 
 DEADLINE_S = 10.0
 NEWS = PublicEvent("notes_changed", {"count": 1, "text": "line\nbreak ü"})

@@ -10,12 +10,12 @@ from typing import Any
 import anyio
 import httpx
 import pytest
-from demo_notes import BASE, KEY, STAFF_KEY, Demo, caller_of, demo
 
 from armarium.foundation.audit import AuditFilter, AuditLog, CallRecord, read_records
 from armarium.surfaces.dispatch import Caller
-from armarium.surfaces.mcp.serving import listen, serve_http
-from armarium.surfaces.refusals import Refused
+from armarium.surfaces.http_errors import Refused
+from armarium.surfaces.mcp.http_server import listen, serve_http
+from support.notes_api import BASE, KEY, STAFF_KEY, Demo, caller_of, demo
 
 ORIGIN = "https://console.example.com"
 UNREADABLE = "the query is not percent-encoded UTF-8, or has too many fields"

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import schemathesis
-from demo_notes import KEY, caller_of, demo
 from openapi_spec_validator import OpenAPIV31SpecValidator
 from pydantic import BaseModel
 from schemathesis import GenerationMode
@@ -17,6 +16,7 @@ from armarium.capabilities.store.routes import store_routes
 from armarium.foundation.routes import Route
 from armarium.foundation.tools import Args, Call, ErrorStyle, local_tool
 from armarium.surfaces.web.openapi import described
+from support.notes_api import KEY, caller_of, demo
 from support.tried_routes import MODES, operations_of, try_operation
 
 HEADERS = {"authorization": f"Bearer {KEY}", "host": "127.0.0.1"}

@@ -28,7 +28,7 @@ from armarium.foundation.identity import read_token
 from armarium.foundation.settings import CoreSettings, load_settings
 from armarium.surfaces.cli.locations import given_file
 from armarium.surfaces.cli.output import show, show_json, without_credentials
-from armarium.surfaces.mcp.serving import listen
+from armarium.surfaces.mcp.http_server import listen
 
 _OLDEST_PYTHON = (3, 11)
 _FEWEST_FILES = 4096

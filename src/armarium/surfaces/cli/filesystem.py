@@ -29,7 +29,7 @@ from armarium.foundation.settings import (
 from armarium.surfaces.cli.command import Reporting, run_to_end
 from armarium.surfaces.cli.output import FAILED, MISUSED, say
 from armarium.surfaces.cli.running import run_http
-from armarium.surfaces.mcp.serving import listen
+from armarium.surfaces.mcp.http_server import listen
 
 _log = logging.getLogger("armarium")
 

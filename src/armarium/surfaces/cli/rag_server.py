@@ -18,8 +18,8 @@ from armarium.foundation.settings import CoreSettings, load_settings
 from armarium.foundation.telemetry import log_as_json
 from armarium.surfaces.cli.output import show_json
 from armarium.surfaces.cli.running import prepare_process
+from armarium.surfaces.mcp.http_server import listen, serve_http
 from armarium.surfaces.mcp.server import ServerIdentity
-from armarium.surfaces.mcp.serving import listen, serve_http
 from armarium.surfaces.mcp.stdio import serve_stdio
 
 _log = logging.getLogger("armarium")

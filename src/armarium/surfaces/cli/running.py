@@ -17,7 +17,7 @@ from armarium.foundation.identity import Authenticator
 from armarium.foundation.memory import share_one_heap
 from armarium.foundation.settings import CoreSettings
 from armarium.foundation.telemetry import log_as_json
-from armarium.surfaces.mcp.serving import listen, serve_http
+from armarium.surfaces.mcp.http_server import listen, serve_http
 from armarium.surfaces.mcp.stdio import serve_stdio
 
 _log = logging.getLogger("armarium")

@@ -24,7 +24,7 @@ from armarium.surfaces.cli.addresses import reached_from_here
 from armarium.surfaces.cli.locations import CONFIG_FILE, given_file
 from armarium.surfaces.cli.output import say, show_json
 from armarium.surfaces.cli.running import run_http, run_stdio
-from armarium.surfaces.mcp.serving import listen
+from armarium.surfaces.mcp.http_server import listen
 
 if TYPE_CHECKING:
     from armarium.surfaces.cli.indexing_progress.watching import Watching

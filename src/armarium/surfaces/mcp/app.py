@@ -17,11 +17,11 @@ from starlette.types import Receive, Scope, Send
 
 from armarium.foundation.telemetry import Metrics
 from armarium.surfaces.gate import Gate
-from armarium.surfaces.mcp.http import McpEndpoint
+from armarium.surfaces.http_errors import Refused, respond
+from armarium.surfaces.mcp.http_endpoint import McpEndpoint
 from armarium.surfaces.mcp.server import McpServer
 from armarium.surfaces.mcp.sessions import Sessions
 from armarium.surfaces.origins import AllowedOrigins
-from armarium.surfaces.refusals import Refused, respond
 
 
 class Beside(Protocol):

@@ -6,9 +6,9 @@ import anyio
 from starlette.types import Message, Send
 
 from armarium.foundation.schema import Json
+from armarium.surfaces.http_errors import respond_in_pieces, send_pieces
 from armarium.surfaces.json_text import encoded
-from armarium.surfaces.packing import pieces_of
-from armarium.surfaces.refusals import respond_in_pieces, send_pieces
+from armarium.surfaces.response_encoder import pieces_of
 
 _STREAM_HEADERS = {
     "content-type": "text/event-stream",

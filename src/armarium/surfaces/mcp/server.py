@@ -21,12 +21,12 @@ from armarium.foundation.schema import Json
 from armarium.foundation.tools import ToolSpec
 from armarium.surfaces.caller import Caller
 from armarium.surfaces.dispatch import Dispatcher
-from armarium.surfaces.mcp.listing import advertised, advertised_if_possible
+from armarium.surfaces.mcp.deferred_parts import SET_ASIDE, SetAside
 from armarium.surfaces.mcp.progress import progress_of
-from armarium.surfaces.mcp.set_aside import SET_ASIDE, SetAside
 from armarium.surfaces.mcp.tool_changes import ToolChanges
-from armarium.surfaces.responses import Form
+from armarium.surfaces.mcp.tool_list import advertised, advertised_if_possible
 from armarium.surfaces.tool_providers import MadeOnce, ToolProviders
+from armarium.surfaces.tool_results import Form
 
 CALLER = "armarium.caller"
 """Where the gate leaves the caller in an ASGI scope."""

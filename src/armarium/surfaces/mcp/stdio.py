@@ -21,9 +21,9 @@ from armarium.foundation.identity import LOCAL
 from armarium.foundation.schema import Json
 from armarium.surfaces.caller import Caller
 from armarium.surfaces.mcp.exchange import Exchange, take_notification
+from armarium.surfaces.mcp.line_transport import Wire
 from armarium.surfaces.mcp.server import McpServer
 from armarium.surfaces.mcp.sessions import Session
-from armarium.surfaces.mcp.wire import Wire
 
 _FINISH_S = 1.5
 """How long calls may go on after the client closed its end; clients that wait for us to exit wait a little longer."""

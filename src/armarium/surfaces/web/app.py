@@ -18,15 +18,15 @@ from armarium.foundation.errors import Cancelled, InvalidArgument, NotInGroup
 from armarium.foundation.events import Events
 from armarium.foundation.routes import Route
 from armarium.foundation.schema import Json
+from armarium.surfaces.call_record import Outcome
 from armarium.surfaces.caller import Caller
 from armarium.surfaces.dispatch import Dispatcher
 from armarium.surfaces.gate import Gate
-from armarium.surfaces.packing import Packed
-from armarium.surfaces.recording import Outcome
-from armarium.surfaces.refusals import Refused, respond, respond_in_pieces
-from armarium.surfaces.web.answering import Answering, wrong_method
+from armarium.surfaces.http_errors import Refused, respond, respond_in_pieces
+from armarium.surfaces.response_encoder import Packed
 from armarium.surfaces.web.arguments import arguments_of
 from armarium.surfaces.web.connection import cancel_when_gone
+from armarium.surfaces.web.endpoint import Answering, wrong_method
 from armarium.surfaces.web.events import EventStreams
 from armarium.surfaces.web.openapi import API_ROOT, DESCRIPTION_PATH, described
 from armarium.surfaces.web.status import headers_of, status_of

@@ -17,9 +17,9 @@ from armarium.foundation.errors import TooManyCalls
 from armarium.foundation.events import Events, PublicEvent
 from armarium.foundation.identity import ANYONE, Principal
 from armarium.surfaces.gate import Gate
-from armarium.surfaces.refusals import Refused
-from armarium.surfaces.web.answering import Answering, in_plain_json, wrong_method
+from armarium.surfaces.http_errors import Refused
 from armarium.surfaces.web.connection import cancel_when_gone
+from armarium.surfaces.web.endpoint import Answering, in_plain_json, wrong_method
 
 _log = logging.getLogger(__name__)
 

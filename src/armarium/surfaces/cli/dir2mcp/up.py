@@ -24,8 +24,8 @@ from armarium.surfaces.cli.dir2mcp.wizard import supply_missing_keys
 from armarium.surfaces.cli.indexing_progress.feed import Feed
 from armarium.surfaces.cli.output import say
 from armarium.surfaces.cli.running import run_http
+from armarium.surfaces.mcp.http_server import listen, tls_context
 from armarium.surfaces.mcp.server import ServerIdentity
-from armarium.surfaces.mcp.serving import listen, tls_context
 
 IDENTITY = ServerIdentity(
     name="dir2mcp",

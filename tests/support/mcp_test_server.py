@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any, NotRequired
 
 import anyio
-from tool_provider_on_demand import ToolProviderOnDemand
 from typing_extensions import TypedDict
 
 from armarium.foundation.audit import AuditLog
@@ -32,10 +31,11 @@ from armarium.surfaces.caller_limits import CallLimits, RequestLimits
 from armarium.surfaces.dispatch import Dispatcher
 from armarium.surfaces.gate import Gate, PaymentCheck
 from armarium.surfaces.mcp.app import McpApp
+from armarium.surfaces.mcp.http_server import listen, serve_http
 from armarium.surfaces.mcp.server import McpServer, ServerIdentity, mcp_server
-from armarium.surfaces.mcp.serving import listen, serve_http
 from armarium.surfaces.mcp.sessions import Sessions
 from armarium.surfaces.mcp.stdio import serve_stdio
+from support.scripted_tool_provider import ScriptedToolProvider
 
 _log = logging.getLogger("armarium.fixture")
 
@@ -294,7 +294,7 @@ def build(
     audit: AuditLog | None = None,
     payment: PaymentCheck | None = None,
     traced: bool = False,
-    tool_provider: ToolProviderOnDemand | None = None,
+    tool_provider: ScriptedToolProvider | None = None,
 ) -> Rig:
     """Put a server together as the assembly does, but on our own tools."""
     stage, metrics = Stage(), Metrics()
@@ -357,7 +357,7 @@ def main() -> None:
             max_body_bytes=options.max_bytes,
             inactivity_timeout_s=options.inactivity,
             traced=options.otlp is not None,
-            tool_provider=ToolProviderOnDemand() if options.tool_provider else None,
+            tool_provider=ScriptedToolProvider() if options.tool_provider else None,
         )
         if options.surface == "stdio":
             await serve_stdio(rig.servers["/mcp"], max_message_bytes=options.max_bytes)

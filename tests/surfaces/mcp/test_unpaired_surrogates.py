@@ -8,11 +8,11 @@ from typing import Any
 
 import httpx
 import pytest
-from fixture_capability import build
-from speaking import calling, http_client, open_session, opening, request, serving, until
 
 from armarium.foundation.audit import AuditFilter, AuditLog, CallRecord, read_records
 from armarium.surfaces.json_text import NotJson, decoded, encoded, is_whole
+from support.mcp_messages import calling, http_client, open_session, opening, request, serving, until
+from support.mcp_test_server import build
 
 HALF = "half \ud83d"
 MODERN = "2026-07-28"

@@ -10,7 +10,7 @@ from armarium.foundation.schema import Json
 from armarium.foundation.tools import Relayed, ToolSpec, as_json_text
 from armarium.surfaces.caller_limits import BytesInFlight, CallLimits
 from armarium.surfaces.json_threads import in_json_thread
-from armarium.surfaces.packing import (
+from armarium.surfaces.response_encoder import (
     LARGE_CHARACTERS,
     Packed,
     packed_answer,

@@ -16,12 +16,12 @@ from starlette.types import Message, Receive, Scope, Send
 from armarium.foundation.schema import Json
 from armarium.surfaces.caller import Caller
 from armarium.surfaces.gate import Admitted, Gate
+from armarium.surfaces.http_errors import Refused, respond
+from armarium.surfaces.mcp.deferred_parts import SET_ASIDE, SetAside
 from armarium.surfaces.mcp.event_stream import HttpAnswer, event, start_stream
 from armarium.surfaces.mcp.exchange import Exchange, NotAMessage, checked_message, take_notification
 from armarium.surfaces.mcp.server import CALLER, McpServer
 from armarium.surfaces.mcp.sessions import Session, Sessions, TooManySessions
-from armarium.surfaces.mcp.set_aside import SET_ASIDE, SetAside
-from armarium.surfaces.refusals import Refused, respond
 
 _log = logging.getLogger(__name__)
 

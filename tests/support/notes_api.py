@@ -24,8 +24,8 @@ from armarium.foundation.tools import Args, Call, ToolSpec, local_tool
 from armarium.surfaces.dispatch import Dispatcher
 from armarium.surfaces.gate import Gate, PaymentCheck
 from armarium.surfaces.mcp.app import McpApp
+from armarium.surfaces.mcp.http_server import listen, serve_http
 from armarium.surfaces.mcp.server import ServerIdentity, mcp_server
-from armarium.surfaces.mcp.serving import listen, serve_http
 from armarium.surfaces.mcp.sessions import Sessions
 from armarium.surfaces.web.app import JsonApi
 

@@ -9,7 +9,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from armarium.foundation.schema import Json
 from armarium.surfaces.gate import Gate
-from armarium.surfaces.refusals import Refused
+from armarium.surfaces.http_errors import Refused
 
 _CODES = {
     400: "BAD_REQUEST",

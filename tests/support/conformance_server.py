@@ -21,8 +21,8 @@ from armarium.foundation.tools import Args, Call, ToolSpec, local_tool, remote_t
 from armarium.surfaces.dispatch import Dispatcher
 from armarium.surfaces.gate import Gate
 from armarium.surfaces.mcp.app import McpApp
+from armarium.surfaces.mcp.http_server import listen, serve_http
 from armarium.surfaces.mcp.server import McpServer, ServerIdentity, mcp_server
-from armarium.surfaces.mcp.serving import listen, serve_http
 from armarium.surfaces.mcp.sessions import Sessions
 
 _log = logging.getLogger("armarium.conformance")

@@ -8,8 +8,8 @@ import orjson
 from starlette.types import Message, Send
 
 from armarium.foundation.schema import Json
-from armarium.surfaces.packing import Packed, pieces_of
-from armarium.surfaces.refusals import send_pieces
+from armarium.surfaces.http_errors import send_pieces
+from armarium.surfaces.response_encoder import Packed, pieces_of
 
 SET_ASIDE = "armarium.set_aside"
 """The key of an ASGI scope under which the `SetAside` of its request stands."""

@@ -16,7 +16,7 @@ from armarium.foundation.schema import Json
 from armarium.surfaces.argument_bounds import decoded_line
 from armarium.surfaces.json_text import NotJson
 from armarium.surfaces.mcp.exchange import NotAMessage, checked_message
-from armarium.surfaces.packing import pieces_of
+from armarium.surfaces.response_encoder import pieces_of
 
 _log = logging.getLogger(__name__)
 

@@ -85,7 +85,7 @@ class Slow:
         return remote_tool(name, "Takes a while.", ANY_OBJECT, forward)
 
 
-class ToolProviderOnDemand:
+class ScriptedToolProvider:
     """Tools by name, each for one caller or for everybody."""
 
     def __init__(self) -> None:

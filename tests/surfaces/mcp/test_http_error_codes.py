@@ -8,14 +8,14 @@ from pathlib import Path
 
 import httpx
 import pytest
-from fixture_capability import build
 from hypothesis import given
 from hypothesis import strategies as st
-from speaking import http_client, open_session, opening, request, serving
 
 from armarium.foundation.errors import BindFailed, ConfigError, TlsConfigInvalid
-from armarium.surfaces.mcp.serving import listen, tls_context
+from armarium.surfaces.mcp.http_server import listen, tls_context
 from armarium.surfaces.origins import AllowedOrigins
+from support.mcp_messages import http_client, open_session, opening, request, serving
+from support.mcp_test_server import build
 
 ORIGINS = ("http://localhost:*", "https://console.example.com")
 

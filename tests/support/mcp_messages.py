@@ -14,13 +14,13 @@ import anyio
 import httpx
 import httpx2
 import mcp
-from fixture_capability import ALICE_KEY
 from mcp.client.streamable_http import streamable_http_client
 
 from armarium.surfaces.mcp.app import McpApp
-from armarium.surfaces.mcp.serving import listen, serve_http
+from armarium.surfaces.mcp.http_server import listen, serve_http
+from support.mcp_test_server import ALICE_KEY
 
-PROGRAM = str(Path(__file__).with_name("fixture_capability.py"))
+_TESTS = Path(__file__).parents[1]
 DEADLINE_S = 20.0
 BOTH_FORMS = "application/json, text/event-stream"
 
@@ -91,7 +91,12 @@ async def official_client(
 
 def server_command(surface: str, *options: str) -> list[str]:
     """How the fixture server is started as a process of its own."""
-    return [sys.executable, PROGRAM, surface, *options]
+    return program_command("support.mcp_test_server", surface, *options)
+
+
+def program_command(module: str, *options: str) -> list[str]:
+    """How a module of the tests is started as a program."""
+    return ["env", f"PYTHONPATH={_TESTS}", sys.executable, "-m", module, *options]
 
 
 async def events(answer: httpx.Response) -> AsyncIterator[dict[str, Any]]:
