@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -26,13 +26,13 @@ BOTH_FORMS = "application/json, text/event-stream"
 
 
 @asynccontextmanager
-async def serving(app: McpApp) -> AsyncGenerator[str]:
+async def serving(app: McpApp, **options: Any) -> AsyncGenerator[str]:
     """Serve the application as the product does, on a free port; yields its address."""
     listening = listen("127.0.0.1", 0)
     address = f"http://127.0.0.1:{listening.getsockname()[1]}"
     ready = anyio.Event()
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(partial(serve_http, app, listening, grace_s=1, on_ready=ready.set))
+        tasks.start_soon(partial(serve_http, app, listening, grace_s=1, on_ready=ready.set, **options))
         with anyio.fail_after(DEADLINE_S):
             await ready.wait()
         yield address
@@ -104,13 +104,6 @@ async def events(answer: httpx.Response) -> AsyncIterator[dict[str, Any]]:
     async for line in answer.aiter_lines():
         if line.startswith("data: "):
             yield json.loads(line.removeprefix("data: "))
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait for what happens in the server's own time, but not for ever."""
-    with anyio.fail_after(DEADLINE_S):
-        while not condition():
-            await anyio.sleep(0.005)
 
 
 def gauge(exposition: str, name: str) -> float:

@@ -11,8 +11,9 @@ import hashlib
 import logging
 import os
 import threading
+import time
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +30,7 @@ from armarium.foundation.telemetry import Metrics, export_traces, log_as_json
 from armarium.foundation.tools import Args, Call, ToolSpec, local_tool
 from armarium.surfaces.caller_limits import CallLimits, RequestLimits
 from armarium.surfaces.dispatch import Dispatcher
-from armarium.surfaces.gate import Gate, PaymentCheck
+from armarium.surfaces.gate import Gate
 from armarium.surfaces.mcp.app import McpApp
 from armarium.surfaces.mcp.http_server import listen, serve_http
 from armarium.surfaces.mcp.server import McpServer, ServerIdentity, mcp_server
@@ -276,6 +277,7 @@ class Rig:
     metrics: Metrics
     dispatcher: Dispatcher
     servers: Mapping[str, McpServer]
+    gate: Gate
 
 
 def build(
@@ -292,7 +294,9 @@ def build(
     request_limits: RequestLimits | None = None,
     default_deadline_s: float | None = 60,
     audit: AuditLog | None = None,
-    payment: PaymentCheck | None = None,
+    body_timeout_s: float = 30.0,
+    keep_alive_s: float = 15.0,
+    clock: Callable[[], float] = time.monotonic,
     traced: bool = False,
     tool_provider: ScriptedToolProvider | None = None,
 ) -> Rig:
@@ -322,6 +326,7 @@ def build(
         max_sessions=max_sessions,
         max_sessions_per_caller=max_sessions_per_caller,
         metrics=metrics,
+        clock=clock,
     )
     gate = Gate(
         authenticator or Authenticator((ALICE, BOB)),
@@ -331,9 +336,10 @@ def build(
         metrics=metrics,
         limits=request_limits,
         has_session=sessions.has,
-        payment=payment,
+        body_timeout_s=body_timeout_s,
     )
-    return Rig(McpApp(servers, gate, sessions, metrics), stage, sessions, metrics, dispatcher, servers)
+    app = McpApp(servers, gate, sessions, metrics, keep_alive_s=keep_alive_s)
+    return Rig(app, stage, sessions, metrics, dispatcher, servers, gate)
 
 
 def main() -> None:
@@ -345,7 +351,7 @@ def main() -> None:
     parser.add_argument("--max-bytes", type=int, default=1024 * 1024)
     parser.add_argument("--inactivity", type=float, default=3600)
     parser.add_argument("--otlp")
-    parser.add_argument("--tool_provider", action="store_true")
+    parser.add_argument("--tool-provider", action="store_true")
     options = parser.parse_args()
     log_as_json("info")
     send_last_traces = export_traces(options.otlp, "armarium-fixture") if options.otlp else None

@@ -22,12 +22,13 @@ from armarium.foundation.routes import Route
 from armarium.foundation.telemetry import Metrics
 from armarium.foundation.tools import Args, Call, ToolSpec, local_tool
 from armarium.surfaces.dispatch import Dispatcher
-from armarium.surfaces.gate import Gate, PaymentCheck
+from armarium.surfaces.gate import Gate
 from armarium.surfaces.mcp.app import McpApp
 from armarium.surfaces.mcp.http_server import listen, serve_http
 from armarium.surfaces.mcp.server import ServerIdentity, mcp_server
 from armarium.surfaces.mcp.sessions import Sessions
 from armarium.surfaces.web.app import JsonApi
+from armarium.surfaces.web.events import StreamLimits
 
 KEY = "carol-key-77f0"
 STAFF_KEY = "dave-key-90c2"
@@ -312,7 +313,7 @@ def demo(
     allowed_origins: tuple[str, ...] = (),
     max_body_bytes: int = 10_000,
     deadline_s: float | None = 60,
-    payment: PaymentCheck | None = None,
+    stream_limits: StreamLimits | None = None,
     also_at_root: tuple[str, ...] = (),
 ) -> Demo:
     """Put a server together as the assembly does."""
@@ -331,11 +332,10 @@ def demo(
         loopback_only=True,
         max_body_bytes=max_body_bytes,
         metrics=metrics,
-        payment=payment,
     )
     sessions = Sessions(inactivity_timeout_s=None, max_lifetime_s=None, max_sessions=10, metrics=metrics)
     server = mcp_server(ServerIdentity("armarium", ""), dispatcher, capability.tools)
-    api = JsonApi([(capability.name, capability.routes)], dispatcher, gate, events)
+    api = JsonApi([(capability.name, capability.routes)], dispatcher, gate, events, stream_limits=stream_limits)
     app = McpApp({"/mcp": server}, gate, sessions, metrics, beside=api)
     return Demo(app, moments, metrics, capability, events)
 

@@ -1,23 +1,14 @@
-"""Requests that go no further, and whole responses."""
+"""Errors that end an HTTP request before it becomes a call."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Sequence
-
-import anyio
 from mcp_types import INVALID_REQUEST
-from starlette.types import Message, Send
 
 from armarium.foundation.schema import Json
 
-_log = logging.getLogger(__name__)
 
-_TAKING_S = 60.0
-
-
-class Refused(Exception):
-    """The request goes no further."""
+class HttpError(Exception):
+    """The request is rejected with this status."""
 
     def __init__(
         self,
@@ -35,61 +26,18 @@ class Refused(Exception):
         self.message = message
         self.headers = headers or {}
         self.code = code
+        """The JSON-RPC error code. One code stands for most kinds of invalid requests."""
         self.reason = reason
-        """Stable, for programs: JSON-RPC has one number for everything that is wrong with a request."""
+        """A stable code for programs."""
         self.details = details or {}
-        """What else programs may want to know; goes with a reason."""
+        """Further facts for programs. They are sent only with a reason."""
         self.retryable = retryable
         """Whether the same request can succeed later."""
 
 
-def in_json_rpc(refusal: Refused) -> Json:
-    """A refusal in the form JSON-RPC has for a message that was never looked at."""
-    error: Json = {"code": refusal.code, "message": refusal.message}
-    if refusal.reason is not None:
-        error["data"] = {"code": refusal.reason, "retryable": refusal.retryable, **refusal.details}
-    return {"jsonrpc": "2.0", "id": None, "error": error}
-
-
-async def respond(send: Send, status: int, body: bytes = b"", headers: dict[str, str] | None = None) -> None:
-    """Send a whole response; a body is JSON unless the headers say otherwise."""
-    await _start(send, status, len(body), headers)
-    await send({"type": "http.response.body", "body": body})
-
-
-async def respond_in_pieces(
-    send: Send, status: int, pieces: Sequence[bytes], headers: dict[str, str] | None = None
-) -> None:
-    """The same for a body that is in pieces, and would be too much to put together."""
-    await _start(send, status, sum(map(len, pieces)), headers)
-    await send_pieces(send, pieces)
-
-
-async def send_pieces(send: Send, pieces: Sequence[bytes]) -> None:
-    """Send the rest of a body. A client that takes nothing for a long time is given up, and the memory with it."""
-    if len(pieces) == 1:
-        await send({"type": "http.response.body", "body": pieces[0]})
-        return
-    for piece in pieces:
-        if not await _taken(send, {"type": "http.response.body", "body": piece, "more_body": True}):
-            return
-    await send({"type": "http.response.body", "body": b""})
-
-
-async def _taken(send: Send, message: Message) -> bool:
-    """Send a piece of a body; False if the client takes nothing for a long time."""
-    with anyio.move_on_after(_TAKING_S) as patience:
-        await send(message)
-    if patience.cancelled_caught:
-        # A response that is not whole makes the server close the connection.
-        _log.warning("a client takes no more of its answer and is given up")
-    return not patience.cancelled_caught
-
-
-async def _start(send: Send, status: int, body_bytes: int, headers: dict[str, str] | None) -> None:
-    lines = {"content-length": str(body_bytes)}
-    if body_bytes:
-        lines["content-type"] = "application/json"
-    lines |= headers or {}
-    encoded = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in lines.items()]
-    await send({"type": "http.response.start", "status": status, "headers": encoded})
+def json_rpc_error(error: HttpError) -> Json:
+    """The error as a JSON-RPC response. Its id is null: the request was not read."""
+    body: Json = {"code": error.code, "message": error.message}
+    if error.reason is not None:
+        body["data"] = {"code": error.reason, "retryable": error.retryable, **error.details}
+    return {"jsonrpc": "2.0", "id": None, "error": body}

@@ -15,7 +15,7 @@ from schemathesis import GenerationMode
 from armarium.capabilities.registry.routes import registry_routes
 from armarium.capabilities.registry.service import Registry
 from armarium.capabilities.registry.tools import import_tool, registry_tools
-from armarium.surfaces.web.openapi import described
+from armarium.surfaces.web.openapi import openapi_document
 from support.scanner_reports import bandit_report, faulty_project, ruff_report
 from support.tried_routes import MODES, operations_of, try_operation
 
@@ -32,7 +32,7 @@ def description() -> dict[str, Any]:
     """The registry's API without one behind it. The server under test wants no key."""
     nothing = cast(Registry, None)
     routes = registry_routes(registry_tools(nothing), import_tool(nothing))
-    document = described([("registry", route) for route in routes])
+    document = openapi_document([("registry", route) for route in routes])
     del document["security"], document["components"]["securitySchemes"]
     return document
 

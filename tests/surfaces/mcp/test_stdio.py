@@ -17,7 +17,8 @@ import pytest
 from anyio.streams.buffered import BufferedByteReceiveStream
 from mcp.client.stdio import StdioServerParameters
 
-from support.mcp_messages import DEADLINE_S, calling, opening, request, server_command, until
+from support.mcp_messages import DEADLINE_S, calling, opening, request, server_command
+from support.waiting import eventually
 
 MAX_BYTES = 300_000
 
@@ -213,11 +214,11 @@ async def test_a_call_cancelled_while_its_answer_is_on_the_way_leaves_no_half_li
     async with child(tmp_path, handshake=era != "without") as server:
         # Larger than the pipe, and nobody reads yet: the answer is stuck half way when it is cancelled.
         await server.send(worded(calling("fill", id=1, size=3_000_000)))
-        await until(lambda: '"tool":"fill"' in server.log())
+        await eventually(lambda: '"tool":"fill"' in server.log())
         await server.send(worded(calling("linger", id=2, moment="m", seconds=0.3)))
         await server.send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}})
         await server.send(worded(calling("wait_for", id=3, moment="m")))
-        await until(lambda: '"tool":"wait_for"' in server.log())
+        await eventually(lambda: '"tool":"wait_for"' in server.log())
         seen = await server.answers(3)
         assert set(seen) == {1, 2, 3}, "what had begun was sent to its end"
         assert len(seen[1]["result"]["structuredContent"]["text"]) == 3_000_000
@@ -246,7 +247,7 @@ async def test_progress_is_told_over_stdio(server: Child) -> None:
 
 
 async def test_a_client_with_a_session_is_told_that_its_tools_have_changed(tmp_path: Path) -> None:
-    async with child(tmp_path, "--tool_provider") as server:
+    async with child(tmp_path, "--tool-provider") as server:
         await server.send(calling("stock", id=1, name="all.say"))
         told = [await server.receive() for _ in range(2)]
         assert {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"} in told
@@ -256,7 +257,7 @@ async def test_a_client_with_a_session_is_told_that_its_tools_have_changed(tmp_p
 
 
 async def test_nothing_is_told_before_the_end_of_the_handshake(tmp_path: Path) -> None:
-    async with child(tmp_path, "--tool_provider", handshake=False) as server:
+    async with child(tmp_path, "--tool-provider", handshake=False) as server:
         await server.send(opening())
         assert (await server.receive())["result"]["capabilities"]["tools"] == {"listChanged": True}
         await server.send(calling("stock", id=1, name="all.say"))
@@ -266,7 +267,7 @@ async def test_nothing_is_told_before_the_end_of_the_handshake(tmp_path: Path) -
 
 
 async def test_a_client_without_a_session_subscribes_to_changes(tmp_path: Path) -> None:
-    async with child(tmp_path, "--tool_provider", handshake=False) as server:
+    async with child(tmp_path, "--tool-provider", handshake=False) as server:
         wish = request("subscriptions/listen", {"notifications": {"toolsListChanged": True}}, id="news")
         await server.send(sessionless(wish))
         assert (await server.receive())["method"] == "notifications/subscriptions/acknowledged"
@@ -329,7 +330,7 @@ async def test_every_call_over_stdio_is_in_the_log_as_the_local_callers(server: 
     def lines() -> list[str]:
         return [line for line in server.log().splitlines() if '"times":77' in line]
 
-    await until(lambda: len(lines()) == 1)
+    await eventually(lambda: len(lines()) == 1)
     line = json.loads(lines()[0])
     assert (line["msg"], line["surface"], line["principal"], line["tool"]) == ("call", "stdio", "local", "echo")
 

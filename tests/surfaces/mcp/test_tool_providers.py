@@ -27,10 +27,10 @@ from support.mcp_messages import (
     opening,
     request,
     serving,
-    until,
 )
 from support.mcp_test_server import ALICE, BOB, BOB_KEY, Rig, build
 from support.scripted_tool_provider import ANY_OBJECT, PICTURE, ScriptedToolProvider, Slow, failing, remote
+from support.waiting import eventually
 
 MODERN = "2026-07-28"
 CHANGED = {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}
@@ -204,7 +204,7 @@ async def test_calls_are_on_record_and_counted_under_one_name(
     async with serving(rig.app) as address, official_client(f"{address}/mcp") as client:
         for name in ("one.say", "two.say", "two.fail"):
             await client.call_tool(name, {"word": "tea"})
-        await until(lambda: len(read_records(trail, AuditFilter(), last=9)) == 3)
+        await eventually(lambda: len(read_records(trail, AuditFilter(), last=9)) == 3)
     audit.close()
     records = {record.tool: record for _, record in read_records(trail, AuditFilter(), last=9)}
     assert {(tool, each.capability, each.code) for tool, each in records.items()} == {
@@ -257,12 +257,12 @@ async def test_who_listens_is_told_when_their_own_list_has_changed(
             tool_provider.put(remote("all.say"))
             assert (await anext(alice_told), await anext(bob_told)) == (CHANGED, CHANGED)
             assert tool_provider.listeners == 1, "one for all who listen to a server"
-    await until(lambda: tool_provider.listeners == 0)
+    await eventually(lambda: tool_provider.listeners == 0)
 
 
 async def test_changes_that_nobody_took_yet_are_told_as_one(tool_provider: ScriptedToolProvider, rig: Rig) -> None:
     changes = rig.servers["/mcp"].changes
-    with changes.heard_by(ALICE) as heard:
+    with changes.subscription(ALICE) as heard:
         for number in range(5):
             tool_provider.put(remote(f"all.say{number}"))
         assert heard.statistics().current_buffer_used == 1
@@ -277,9 +277,9 @@ async def test_the_official_client_of_a_session_is_told(tool_provider: ScriptedT
             told.append(message.method)
 
     async with official_client(f"{address}/mcp", message_handler=note) as client:
-        await until(lambda: tool_provider.listeners == 1)
+        await eventually(lambda: tool_provider.listeners == 1)
         tool_provider.put(remote("all.say"))
-        await until(lambda: bool(told))
+        await eventually(lambda: bool(told))
         assert await names(client) == {"all.say"}
 
 
@@ -295,7 +295,7 @@ async def test_without_a_session_a_subscription_tells_of_ones_own_changes(
             tool_provider.put(remote("his.say"), only=BOB)
             assert await anext(aiter(heard)) == ToolsListChanged()
         assert await names(client) == {"his.say"}
-    await until(lambda: tool_provider.listeners == 0)
+    await eventually(lambda: tool_provider.listeners == 0)
 
 
 async def test_a_server_that_stops_ends_subscriptions_in_good_order(
@@ -323,7 +323,7 @@ async def test_progress_is_relayed_with_total_and_message(
 
     async with official_client(f"{address}/mcp", mode=mode) as client:
         await client.call_tool("all.wait", {"word": "x"}, progress_callback=note)
-        await until(lambda: len(told) == 3)
+        await eventually(lambda: len(told) == 3)
     assert told == [(1, 3, "step 1"), (2, 3, "step 2"), (3, 3, None)]
     assert slow.was_heard
 

@@ -1,4 +1,4 @@
-"""Keeps large answers away from the SDK, which would encode them on the event loop: they come back as it sends."""
+"""Keeps large results out of the SDK, which would encode them on the event loop, and restores them in its response."""
 
 from __future__ import annotations
 
@@ -8,52 +8,52 @@ import orjson
 from starlette.types import Message, Send
 
 from armarium.foundation.schema import Json
-from armarium.surfaces.http_errors import send_pieces
-from armarium.surfaces.response_encoder import Packed, pieces_of
+from armarium.surfaces.http_responses import send_pieces
+from armarium.surfaces.response_encoder import EncodedJson, encode_message
 
-SET_ASIDE = "armarium.set_aside"
-"""The key of an ASGI scope under which the `SetAside` of its request stands."""
+DEFERRED_PARTS = "armarium.deferred_parts"
+"""The key of the `DeferredParts` of a request in its ASGI scope."""
 
-_STAND_INS: Json = {"content": [], "structuredContent": {}}
+_PLACEHOLDERS: Json = {"content": [], "structuredContent": {}}
 
 
-class SetAside:
-    """The packed parts of the answer to one request."""
+class DeferredParts:
+    """The encoded parts of the result of one request."""
 
     def __init__(self) -> None:
         self._parts: Json = {}
 
-    def small(self, result: Json) -> Json:
-        """The result without its packed parts, which are kept."""
-        self._parts = {name: part for name, part in result.items() if isinstance(part, Packed)}
-        return result | {name: _STAND_INS[name] for name in self._parts}
+    def take_from(self, result: Json) -> Json:
+        """Store the encoded parts of a result; returns it with placeholders for them."""
+        self._parts = {name: part for name, part in result.items() if isinstance(part, EncodedJson)}
+        return result | {name: _PLACEHOLDERS[name] for name in self._parts}
 
-    def completing(self, send: Send) -> Send:
-        """`send` for a response in which the parts are put back."""
-        held: list[Message] = []
+    def restore(self, send: Send) -> Send:
+        """A `send` function that puts the stored parts back into the response."""
+        heads: list[Message] = []
 
         async def complete(message: Message) -> None:
             if not self._parts:
                 await send(message)
             elif message["type"] == "http.response.start":
-                held.append(message)  # its length is not known yet
+                heads.append(message)  # its length is not known yet
             elif message.get("more_body"):
                 await send(message)  # a comment on an event stream
             else:
-                await self._finish(send, held, message.get("body", b""))
+                await self._finish(send, heads, message.get("body", b""))
 
         return complete
 
-    async def _finish(self, send: Send, held: list[Message], body: bytes) -> None:
-        # Alone, or as the data of an event.
+    async def _finish(self, send: Send, heads: list[Message], body: bytes) -> None:
+        # The body is a JSON message, or an event with the message as its data.
         begin, end = body.index(b"{"), body.rindex(b"}") + 1
-        answer: Json = orjson.loads(body[begin:end])
-        if isinstance(answer.get("result"), dict):
-            answer["result"] |= self._parts
+        response: Json = orjson.loads(body[begin:end])
+        if isinstance(response.get("result"), dict):
+            response["result"] |= self._parts
         self._parts = {}
-        pieces = [body[:begin], *pieces_of(answer), body[end:]]
-        for start in held:
-            await send({**start, "headers": _with_length(start["headers"], sum(map(len, pieces)))})
+        pieces = [body[:begin], *encode_message(response), body[end:]]
+        for head in heads:
+            await send({**head, "headers": _with_length(head["headers"], sum(map(len, pieces)))})
         await send_pieces(send, pieces)
 
 
