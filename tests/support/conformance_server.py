@@ -1,5 +1,5 @@
-"""The server that the official conformance suite is pointed at: our transport, gate, sessions and dispatcher, with
-the tools, prompts and resources the suite asks for."""
+"""The server for the official conformance suite: our transport, gate, sessions and dispatcher, with the tools, prompts
+and resources that the suite requires."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Context = ServerRequestContext[Any, Any]
 Fixture = Callable[[Context, dict[str, Any]], Awaitable[list[types.ContentBlock]]]
 
 _PAUSE_S = 0.05
-"""The suite wants its notifications apart in time."""
+"""The suite requires a pause between notifications."""
 
 _PIXEL = base64.b64encode(
     base64.b16decode(
@@ -201,12 +201,11 @@ SPEAKING_TOOLS: dict[str, tuple[Fixture, Json]] = {
     "test_elicitation_sep1330_enums": (_elicitation_enums, _NO_ARGUMENTS),
     "test_reconnection": (_reconnection, _NO_ARGUMENTS),
 }
-"""Tools whose content, or whose talk with the client, no capability of ours has yet; they speak with the client through
-the same sessions and exchanges."""
+"""Tools with content types and client requests that no capability has yet. They use the same sessions and exchanges."""
 
 
 def add_tools(server: McpServer) -> None:
-    """Put the speaking tools beside the dispatched ones."""
+    """Add the tools that send requests to the client to the dispatched tools."""
     listed, called = server.get_request_handler("tools/list"), server.get_request_handler("tools/call")
     assert listed is not None
     assert called is not None

@@ -1,4 +1,4 @@
-"""How the tests talk to a served application: by hand over plain HTTP, or through the official client."""
+"""MCP messages and clients for tests: plain HTTP requests, and the official client."""
 
 from __future__ import annotations
 

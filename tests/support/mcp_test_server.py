@@ -61,28 +61,28 @@ class Nothing(Args):
 
 
 class EchoArgs(Args):
-    """What to say back."""
+    """The text to echo."""
 
     text: str
     times: int = 1
 
 
 class MomentArgs(Args):
-    """A moment that some other call, or the test, makes happen."""
+    """A moment that another call, or the test, triggers."""
 
     moment: str
     deadline_s: float | None = None
 
 
 class LingerArgs(Args):
-    """How long to stay."""
+    """How long to wait."""
 
     moment: str
     seconds: float
 
 
 class KeepArgs(Args):
-    """Something to keep."""
+    """Some content."""
 
     root: str = "workspace"
     path: str
@@ -90,19 +90,19 @@ class KeepArgs(Args):
 
 
 class SizeArgs(Args):
-    """How much."""
+    """A size."""
 
     size: int
 
 
 class Echo(TypedDict):
-    """What was said."""
+    """The echo."""
 
     text: str
 
 
 class Caller(TypedDict):
-    """Who a call comes from, as the tool sees it."""
+    """The caller as the tool sees it."""
 
     username: str
     groups: list[str]
@@ -111,13 +111,13 @@ class Caller(TypedDict):
 
 
 class Kept(TypedDict):
-    """How much was kept."""
+    """The size of the content."""
 
     size: int
 
 
 class Stage:
-    """Moments that tools wait for and tests learn of."""
+    """Named events that tools wait for and tests observe."""
 
     def __init__(self) -> None:
         self._moments: defaultdict[str, anyio.Event] = defaultdict(anyio.Event)
@@ -126,7 +126,7 @@ class Stage:
         return self._moments[moment]
 
     async def happens(self, moment: str) -> None:
-        """Wait for it, but not for ever."""
+        """Wait for the moment, with a deadline."""
         with anyio.fail_after(10):
             await self[moment].wait()
 
@@ -269,7 +269,7 @@ def other_tools() -> list[ToolSpec]:
 
 @dataclass(frozen=True)
 class Rig:
-    """A server put together on the fixture capabilities, with everything a test may want to look at."""
+    """A server with the fixture capabilities, and its parts."""
 
     app: McpApp
     stage: Stage
@@ -300,7 +300,7 @@ def build(
     traced: bool = False,
     tool_provider: ScriptedToolProvider | None = None,
 ) -> Rig:
-    """Put a server together as the assembly does, but on our own tools."""
+    """Assemble a server with the fixture tools, as the assembly does."""
     stage, metrics = Stage(), Metrics()
     capabilities = {"stage": stage_tools(stage), "other": other_tools()}
     if tool_provider is not None:

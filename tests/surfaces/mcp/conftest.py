@@ -1,4 +1,4 @@
-"""A served application, for tests that need nothing special of it."""
+"""Fixtures: a served application with the default settings, and clients of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`security.auth`: who may call in each of its modes, and where a mode is refused."""
+"""`security.auth`: who may call in each mode, and where a mode is rejected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one caller may have in flight: calls, searches, requests, bytes. Other callers must not notice."""
+"""The limits of one caller: calls, searches, requests and bytes in flight. Other callers are not affected."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ class Acquiring:
     async def acquire(self, bytes_in_flight: BytesInFlight, caller: str, size: int) -> None:
         self.held.append(await bytes_in_flight.acquire(caller, size))
 
-    async def settled(self) -> int:
+    async def count_after_scheduling(self) -> int:
         for _ in range(10):
             await anyio.lowlevel.checkpoint()
         return len(self.held)
@@ -179,12 +179,12 @@ async def test_bytes_that_do_not_fit_wait_until_others_of_their_caller_are_gone(
     async with anyio.create_task_group() as tasks:
         for size in (60, 60, 30):
             tasks.start_soon(alice.acquire, bytes_in_flight, "alice", size)
-        assert await alice.settled() == 1, "the third would fit, and must not overtake the second"
+        assert await alice.count_after_scheduling() == 1, "the third would fit, and must not overtake the second"
         bob = await bytes_in_flight.acquire("bob", 80)
         alice.held[0].release()
-        assert await alice.settled() == 2, "the second fits now, and with bob's there is no room for the third"
+        assert await alice.count_after_scheduling() == 2, "the second fits now, and with bob's there is no room for the third"
         bob.release()
-        assert await alice.settled() == 3
+        assert await alice.count_after_scheduling() == 3
 
 
 async def test_what_is_larger_than_the_limit_fits_alone() -> None:
@@ -200,7 +200,7 @@ async def test_too_many_waiting_bytes_of_a_caller_are_refused() -> None:
     async with anyio.create_task_group() as tasks:
         for size in (80, 80):
             tasks.start_soon(alice.acquire, bytes_in_flight, "alice", size)
-        assert await alice.settled() == 1
+        assert await alice.count_after_scheduling() == 1
         with pytest.raises(TooManyCalls) as refused:
             await bytes_in_flight.acquire("alice", 80)
         assert refused.value.details["limit"] == "bytes"
@@ -214,7 +214,7 @@ async def test_a_cancelled_wait_leaves_nothing_behind() -> None:
     held = await bytes_in_flight.acquire("alice", 90)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(alice.acquire, bytes_in_flight, "alice", 20)
-        assert await alice.settled() == 0
+        assert await alice.count_after_scheduling() == 0
         tasks.cancel_scope.cancel()
     held.release()
     assert bytes_in_flight.total == 0

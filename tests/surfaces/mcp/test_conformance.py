@@ -1,4 +1,4 @@
-"""The official conformance suite, run against our transport with the fixtures it asks for."""
+"""The official conformance suite, run against our transport."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One call: arguments checked, deadlines kept, errors mapped, nothing leaked, everything on record."""
+"""One call: validated arguments, deadlines, mapped errors, no leaks, a record."""
 
 from __future__ import annotations
 

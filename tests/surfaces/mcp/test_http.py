@@ -1,4 +1,4 @@
-"""Streamable HTTP: the form of answers, streams, progress, cancellation, questions to the client, versions."""
+"""Streamable HTTP: response forms, streams, progress, cancellation, requests to the client, versions."""
 
 from __future__ import annotations
 

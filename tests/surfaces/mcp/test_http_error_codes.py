@@ -1,4 +1,4 @@
-"""Refusals say what they are in a form for programs, and which origins stand for others."""
+"""Rejected requests have stable codes for programs; origin patterns match what they should."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages of any size: what is too much is refused before it costs anything, what is large arrives as it is."""
+"""Large messages: above a limit they are rejected before they cost anything, below it they arrive complete."""
 
 from __future__ import annotations
 

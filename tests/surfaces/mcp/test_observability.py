@@ -1,4 +1,4 @@
-"""What an operator sees of a running server: log lines, the audit trail, metrics, traces; and what nobody sees."""
+"""Log lines, audit records, metrics and traces of a running server, and the secrets that are in none of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sessions over HTTP: whose they are, how long they last, what happens to those nobody wants any more."""
+"""Sessions over HTTP: ownership, timeouts, eviction, limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""MCP over standard input and output, as a client that starts us sees it."""
+"""MCP over standard input and output, as seen by a client that starts the server."""
 
 from __future__ import annotations
 
@@ -268,7 +268,7 @@ async def test_nothing_is_told_before_the_end_of_the_handshake(tmp_path: Path) -
 
 async def test_a_client_without_a_session_subscribes_to_changes(tmp_path: Path) -> None:
     async with child(tmp_path, "--tool-provider", handshake=False) as server:
-        wish = request("subscriptions/listen", {"notifications": {"toolsListChanged": True}}, id="news")
+        wish = request("subscriptions/listen", {"notifications": {"toolsListChanged": True}}, id="listen")
         await server.send(sessionless(wish))
         assert (await server.receive())["method"] == "notifications/subscriptions/acknowledged"
         await server.send(sessionless(calling("stock", id=1, name="all.say")))
@@ -279,7 +279,7 @@ async def test_a_client_without_a_session_subscribes_to_changes(tmp_path: Path) 
         }
         assert await server.leave() == 0
         ending = await server.receive()
-        assert (ending["id"], "result" in ending) == ("news", True), "it was told that it is over"
+        assert (ending["id"], "result" in ending) == ("listen", True), "the subscription has a final response"
 
 
 async def test_when_the_client_leaves_the_server_exits_with_0(own_server: Child) -> None:

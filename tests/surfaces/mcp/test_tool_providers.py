@@ -1,4 +1,4 @@
-"""Tools from a tool_provider: who sees them, who may call them, who is told of changes, and what is on record."""
+"""Tools of a tool provider: who sees and calls them, who is notified of changes, what is recorded."""
 
 from __future__ import annotations
 

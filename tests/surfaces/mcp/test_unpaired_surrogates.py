@@ -1,4 +1,4 @@
-"""Half a character, which JSON can spell and UTF-8 cannot write: refused by the tool, no crash, always on record."""
+"""Unpaired surrogates, which JSON can escape and UTF-8 cannot encode, are rejected, and every call is recorded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events over HTTP: who may listen, what each of them hears, and what becomes of those who do not keep up."""
+"""Events over HTTP: who may subscribe, what each subscriber gets, and how slow ones are dropped."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from support.notes_api import BASE, KEY, STAFF_KEY, Demo, caller_of, demo, serve
 from support.waiting import eventually
 
 DEADLINE_S = 10.0
-NEWS = PublicEvent("notes_changed", {"count": 1, "text": "line\nbreak ü"})
+CHANGE = PublicEvent("notes_changed", {"count": 1, "text": "line\nbreak ü"})
 FOR_STAFF = PublicEvent("key_changed", {"by": "carol"}, frozenset({"staff"}))
 
 
@@ -72,7 +72,7 @@ class Stream:
         raise AssertionError("the stream has ended")
 
     async def comment(self) -> str:
-        """The next sign of life."""
+        """The next comment."""
         with anyio.fail_after(DEADLINE_S):
             async for line in self._lines:
                 if line.startswith(":"):
@@ -123,7 +123,7 @@ class Socket:
         with anyio.fail_after(DEADLINE_S):
             return await anext(self._events)
 
-    async def news(self) -> Any:
+    async def event(self) -> Any:
         """The next event."""
         event = await self.next()
         assert isinstance(event, TextMessage)
@@ -150,8 +150,8 @@ async def test_events_come_as_they_happen(server: Demo, address: str) -> None:
         assert stream.answer.headers["cache-control"] == "no-store"
         await stream.comment()
         for _ in range(2):
-            await server.events.publish(NEWS)
-            assert await stream.next() == (NEWS.name, NEWS.data)
+            await server.events.publish(CHANGE)
+            assert await stream.next() == (CHANGE.name, CHANGE.data)
     await eventually(lambda: not heard_by(server))
 
 
@@ -163,11 +163,11 @@ async def test_events_for_a_group_reach_its_members_alone(server: Demo, address:
     ):
         assert isinstance(await carols_socket.next(), AcceptConnection)
         await server.events.publish(FOR_STAFF)
-        await server.events.publish(NEWS)
+        await server.events.publish(CHANGE)
         assert await staff.next() == (FOR_STAFF.name, FOR_STAFF.data)
-        assert await staff.next() == (NEWS.name, NEWS.data)
-        assert await carol.next() == (NEWS.name, NEWS.data)
-        assert await carols_socket.news() == {"event": NEWS.name, "data": NEWS.data}
+        assert await staff.next() == (CHANGE.name, CHANGE.data)
+        assert await carol.next() == (CHANGE.name, CHANGE.data)
+        assert await carols_socket.event() == {"event": CHANGE.name, "data": CHANGE.data}
 
 
 async def test_a_stream_shows_now_and_then_that_it_is_alive() -> None:
@@ -179,8 +179,8 @@ async def test_a_stream_shows_now_and_then_that_it_is_alive() -> None:
 async def test_an_event_that_is_no_json_is_the_publishers_trouble(server: Demo, address: str) -> None:
     async with listening(address) as stream:
         await server.events.publish(PublicEvent("odd", {"what": object()}))
-        await server.events.publish(NEWS)
-        assert await stream.next() == (NEWS.name, NEWS.data)
+        await server.events.publish(CHANGE)
+        assert await stream.next() == (CHANGE.name, CHANGE.data)
 
 
 @pytest.mark.parametrize("method", ["POST", "HEAD", "DELETE"])
@@ -225,8 +225,8 @@ async def test_a_page_brings_its_key_as_a_subprotocol(
         accepted = await client.next()
         assert isinstance(accepted, AcceptConnection)
         assert accepted.subprotocol == chosen
-        await server.events.publish(NEWS)
-        assert await client.news() == {"event": NEWS.name, "data": NEWS.data}
+        await server.events.publish(CHANGE)
+        assert await client.event() == {"event": CHANGE.name, "data": CHANGE.data}
 
 
 async def test_a_socket_hears_events_whatever_it_says(server: Demo, address: str) -> None:
@@ -234,8 +234,8 @@ async def test_a_socket_hears_events_whatever_it_says(server: Demo, address: str
         assert isinstance(await client.next(), AcceptConnection)
         await client.send(Message("hello?"))
         await client.send(Message(b"\0\xff"))
-        await server.events.publish(NEWS)
-        assert await client.news() == {"event": NEWS.name, "data": NEWS.data}
+        await server.events.publish(CHANGE)
+        assert await client.event() == {"event": CHANGE.name, "data": CHANGE.data}
         await client.send(CloseConnection(1000))
         await eventually(lambda: not heard_by(server))
 
@@ -296,8 +296,8 @@ async def test_who_does_not_keep_up_is_dropped_and_nobody_waits_for_them(
                 while "slow event subscriber" not in caplog.text:
                     await server.events.publish(large)
                     assert (await brisk.next())[0] == "large"
-            await server.events.publish(NEWS)
-            assert await brisk.next() == (NEWS.name, NEWS.data)
+            await server.events.publish(CHANGE)
+            assert await brisk.next() == (CHANGE.name, CHANGE.data)
         await eventually(lambda: not heard_by(server))
 
 

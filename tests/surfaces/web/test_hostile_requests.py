@@ -1,4 +1,4 @@
-"""Requests of every kind: whatever comes, the answer is JSON with a code, and never a fault of ours."""
+"""Arbitrary requests: the response is always JSON with a code, never a server error."""
 
 from __future__ import annotations
 

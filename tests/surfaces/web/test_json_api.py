@@ -1,4 +1,4 @@
-"""The JSON API as a program meets it: arguments, answers, errors, and that a call is a call whatever the way in."""
+"""The JSON API: arguments, answers, errors, and the same checks and records as over MCP."""
 
 from __future__ import annotations
 

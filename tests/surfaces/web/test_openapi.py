@@ -1,4 +1,4 @@
-"""The description of the JSON API: valid, complete, and true when somebody tries everything it allows."""
+"""The OpenAPI document of the JSON API: valid, complete, and consistent with the responses."""
 
 from __future__ import annotations
 
