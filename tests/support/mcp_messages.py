@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
@@ -96,7 +97,8 @@ def server_command(surface: str, *options: str) -> list[str]:
 
 def program_command(module: str, *options: str) -> list[str]:
     """How a module of the tests is started as a program."""
-    return ["env", f"PYTHONPATH={_TESTS}", sys.executable, "-m", module, *options]
+    path = os.pathsep.join(filter(None, [str(_TESTS), os.environ.get("PYTHONPATH")]))
+    return ["env", f"PYTHONPATH={path}", sys.executable, "-m", module, *options]
 
 
 async def events(answer: httpx.Response) -> AsyncIterator[dict[str, Any]]:

@@ -103,13 +103,9 @@ class Gate:
     async def admit_with_body(self, scope: Scope, receive: Receive) -> Admitted:
         """Admit a request of any method and read its body, without decoding it."""
         headers = _headers_of(scope)
-        caller = await self._identify_and_limit(headers, scope)
-        body, reservation = await self._bodies.read(
-            self._limit_key(caller, headers),
-            headers.get(b"content-length", b""),
-            b"transfer-encoding" in headers,
-            receive,
-        )
+        caller, limit_key = await self._identify_and_limit(headers, scope)
+        length, is_chunked = headers.get(b"content-length", b""), b"transfer-encoding" in headers
+        body, reservation = await self._bodies.read(limit_key, length, is_chunked, receive)
         admitted = Admitted(caller, body)
         if reservation is not None:
             reservation.release_with([admitted])
@@ -117,7 +113,8 @@ class Gate:
 
     async def admit_reader(self, scope: Scope) -> Caller:
         """Admit a request without a body."""
-        return await self._identify_and_limit(_headers_of(scope), scope)
+        caller, _ = await self._identify_and_limit(_headers_of(scope), scope)
+        return caller
 
     async def admit_socket(self, scope: Scope) -> Caller:
         """Admit a WebSocket. Browser pages cannot set its headers, so the key may come as the subprotocol
@@ -126,7 +123,8 @@ class Gate:
         keys = [each for each in scope["subprotocols"] if each.startswith(_BEARER_PROTOCOL)]
         if keys and b"authorization" not in headers:
             headers[b"authorization"] = f"Bearer {keys[0].removeprefix(_BEARER_PROTOCOL)}".encode()
-        return await self._identify_and_limit(headers, scope)
+        caller, _ = await self._identify_and_limit(headers, scope)
+        return caller
 
     async def send_error(
         self, error: HttpError, scope: Scope, send: Send, form: Callable[[HttpError], Json] = json_rpc_error
@@ -150,10 +148,12 @@ class Gate:
         """Check only the Host and Origin headers."""
         self._check_origin(_headers_of(scope))
 
-    async def _identify_and_limit(self, headers: Mapping[bytes, bytes], scope: Scope) -> Caller:
+    async def _identify_and_limit(self, headers: Mapping[bytes, bytes], scope: Scope) -> tuple[Caller, str]:
+        """The caller, and the key under which its requests are limited."""
         caller = self._identify(headers, scope)
-        await self._apply_rate_limit(self._limit_key(caller, headers))
-        return caller
+        limit_key = self._limit_key(caller, headers)
+        await self._apply_rate_limit(limit_key)
+        return caller, limit_key
 
     def _identify(self, headers: Mapping[bytes, bytes], scope: Scope) -> Caller:
         self._check_origin(headers)
