@@ -19,7 +19,7 @@ from armarium.capabilities.gateway.routes import gateway_routes
 from armarium.capabilities.gateway.server_entries import DataSource, ServerEntry
 from armarium.capabilities.gateway.service import Gateway
 from armarium.capabilities.gateway.tools import rag_tools, session_tools
-from armarium.surfaces.web.openapi import described
+from armarium.surfaces.web.openapi import openapi_document
 from support.house import HOSTILE, House, headers_of, rag_entry, started
 from support.tried_routes import operations_of, try_operation
 
@@ -47,7 +47,7 @@ def description() -> Json:
     nobody = cast(Gateway, None)
     tools = [*rag_tools(nobody), *session_tools(nobody)]
     routes = [*gateway_routes(tools), *administration_routes(cast(Administration, None), admin_group="admin")]
-    return described([("gateway", route) for route in routes])
+    return openapi_document([("gateway", route) for route in routes])
 
 
 def tempting() -> Json:

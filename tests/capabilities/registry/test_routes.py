@@ -12,7 +12,7 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 from schemathesis import GenerationMode
 
 from armarium.capabilities.registry.tools import IMPORT_TOOL, TOOLS, registry_routes
-from armarium.surfaces.web.openapi import described
+from armarium.surfaces.web.openapi import openapi_document
 from support.registry_calls import ServedProject
 from support.scanner_reports import bandit_report, faulty_project, ruff_report
 from support.tried_routes import MODES, operations_of, try_operation
@@ -29,7 +29,7 @@ def http(served: ServedProject) -> Generator[httpx.Client]:
 def description() -> dict[str, Any]:
     """The registry's API without one behind it. The server under test wants no key."""
     routes = registry_routes([*(tool.spec for tool in TOOLS), IMPORT_TOOL.spec])
-    document = described([("registry", route) for route in routes])
+    document = openapi_document([("registry", route) for route in routes])
     del document["security"], document["components"]["securitySchemes"]
     return document
 

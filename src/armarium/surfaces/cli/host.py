@@ -101,7 +101,7 @@ class Host:
         from armarium.foundation.authentication import open_authenticator
         from armarium.foundation.sockets import base_address, listen
         from armarium.server import open_server
-        from armarium.surfaces.mcp.serving import serve_http
+        from armarium.surfaces.mcp.http_server import serve_http
 
         options = options or HttpOptions()
         _prepare_process(settings)

@@ -1,4 +1,4 @@
-"""Half a character, which JSON can spell and UTF-8 cannot write: refused by the tool, no crash, always on record."""
+"""Unpaired surrogates, which JSON can escape and UTF-8 cannot encode, are rejected, and every call is recorded."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from typing import Any
 
 import httpx
 import pytest
-from fixture_capability import build
-from speaking import calling, http_client, open_session, opening, request, serving, until
 
 from armarium.foundation.audit import AuditFilter, AuditLog, CallRecord, read_records
-from armarium.surfaces.json_text import NotJson, decoded, encoded, is_whole
+from armarium.foundation.surrogates import has_unpaired_surrogate
+from armarium.surfaces.json_text import NotJson, decode, encode
+from support.mcp_messages import calling, http_client, open_session, opening, request, serving
+from support.mcp_test_server import build
+from support.waiting import eventually
 
 HALF = "half \ud83d"
 MODERN = "2026-07-28"
@@ -25,7 +27,7 @@ def spelt(message: dict[str, Any]) -> bytes:
 
 
 def test_half_characters_are_read_as_they_are_spelt() -> None:
-    assert decoded(f'{{"a": [{SPELT}, "\\ud83d\\ude00", 1.5]}}'.encode()) == {"a": [HALF, "😀", 1.5]}
+    assert decode(f'{{"a": [{SPELT}, "\\ud83d\\ude00", 1.5]}}'.encode()) == {"a": [HALF, "😀", 1.5]}
 
 
 @pytest.mark.parametrize(
@@ -37,22 +39,22 @@ def test_half_characters_are_read_as_they_are_spelt() -> None:
 )
 def test_what_is_no_json_stays_none_beside_half_characters(text: str) -> None:
     with pytest.raises(NotJson):
-        decoded(text.encode())
+        decode(text.encode())
 
 
 def test_bytes_that_are_no_utf_8_are_no_json() -> None:
     with pytest.raises(NotJson):
-        decoded(b'["\\ud800", "\xed\xa0\x80"]')
+        decode(b'["\\ud800", "\xed\xa0\x80"]')
 
 
 def test_an_answer_never_has_half_characters_in_it() -> None:
     answer = {"jsonrpc": "2.0", "id": 1, "result": {HALF: [HALF, {"a": HALF, "n": 1}]}}
-    assert json.loads(encoded(answer))["result"] == {"half ?": ["half ?", {"a": "half ?", "n": 1}]}
+    assert json.loads(encode(answer))["result"] == {"half ?": ["half ?", {"a": "half ?", "n": 1}]}
 
 
 def test_a_pair_of_escapes_is_a_whole_character() -> None:
-    assert is_whole("ä😀")
-    assert not is_whole(HALF)
+    assert not has_unpaired_surrogate("ä😀")
+    assert has_unpaired_surrogate(HALF)
 
 
 @pytest.mark.parametrize(
@@ -76,10 +78,13 @@ async def test_a_tool_refuses_them_and_the_call_keeps_its_id_and_its_record(
             assert answer.json()["id"] == "seven"
             result = answer.json()["result"]
             assert result["structuredContent"]["error"]["code"] == "INVALID_ARGUMENT"
-            assert "half" in result["content"][0]["text"] or "unknown argument" in result["content"][0]["text"]
+            assert (
+                "unpaired surrogate" in result["content"][0]["text"]
+                or "unknown argument" in result["content"][0]["text"]
+            )
             healthy = await http.post("/mcp", json=calling("echo", text="hi"), headers=session)
             assert healthy.json()["result"]["structuredContent"] == {"text": "hi"}
-        await until(lambda: len(records(file)) == 2)
+        await eventually(lambda: len(records(file)) == 2)
         assert [record.outcome for record in records(file)] == ["error", "success"]
     finally:
         trail.close()

@@ -1,5 +1,5 @@
-"""The server that the official conformance suite is pointed at: our transport, gate, sessions and dispatcher, with
-the tools, prompts and resources the suite asks for."""
+"""The server for the official conformance suite: our transport, gate, sessions and dispatcher, with the tools, prompts
+and resources that the suite requires."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from armarium.foundation.tools import Args, Call, ToolSpec, local_tool, remote_t
 from armarium.surfaces.dispatch import Dispatcher
 from armarium.surfaces.gate import Gate
 from armarium.surfaces.mcp.app import McpApp
+from armarium.surfaces.mcp.http_server import serve_http
 from armarium.surfaces.mcp.server import McpServer, mcp_server
-from armarium.surfaces.mcp.serving import serve_http
 from armarium.surfaces.mcp.sessions import Sessions
 
 _log = logging.getLogger("armarium.conformance")
@@ -33,7 +33,7 @@ Context = ServerRequestContext[Any, Any]
 Fixture = Callable[[Context, dict[str, Any]], Awaitable[list[types.ContentBlock]]]
 
 _PAUSE_S = 0.05
-"""The suite wants its notifications apart in time."""
+"""The suite requires a pause between notifications."""
 
 _PIXEL = base64.b64encode(
     base64.b16decode(
@@ -203,12 +203,11 @@ SPEAKING_TOOLS: dict[str, tuple[Fixture, Json]] = {
     "test_elicitation_sep1330_enums": (_elicitation_enums, _NO_ARGUMENTS),
     "test_reconnection": (_reconnection, _NO_ARGUMENTS),
 }
-"""Tools whose content, or whose talk with the client, no capability of ours has yet; they speak with the client through
-the same sessions and exchanges."""
+"""Tools with content types and client requests that no capability has yet. They use the same sessions and exchanges."""
 
 
 def add_tools(server: McpServer) -> None:
-    """Put the speaking tools beside the dispatched ones."""
+    """Add the tools that send requests to the client to the dispatched tools."""
     listed, called = server.get_request_handler("tools/list"), server.get_request_handler("tools/call")
     assert listed is not None
     assert called is not None

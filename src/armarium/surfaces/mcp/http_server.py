@@ -1,4 +1,4 @@
-"""Runs the HTTP application until it is told to stop, and then stops politely."""
+"""Runs the HTTP application with uvicorn, with bounded request heads and a graceful shutdown."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from armarium.surfaces.mcp.app import McpApp
 
 _MAX_HEAD_BYTES = 512 * 1024
-_HEAD_PATIENCE_S = 30.0
-_MAX_SOCKET_BYTES = 64 * 1024
+_MAX_WEBSOCKET_BYTES = 64 * 1024
 _KEEP_ALIVE_S = 75
-_LAST_WORDS_S = 0.5
+_CANCEL_TIMEOUT_S = 0.5
 
 
 async def serve_http(
@@ -30,20 +29,21 @@ async def serve_http(
     grace_s: float,
     on_ready: Callable[[], None] = lambda: None,
     tls: ssl.SSLContext | None = None,
+    head_timeout_s: float = 30.0,
 ) -> None:
-    """Serve until SIGINT or SIGTERM: then finish the calls in flight, for at most `grace_s` seconds, and return."""
+    """Serve until SIGINT or SIGTERM. Calls in flight may then take up to `grace_s` seconds to finish."""
     config = uvicorn.Config(
         app.asgi,
-        http=_Http,
+        http=_protocol_class(head_timeout_s),
         ws="wsproto" if app.takes_sockets else "none",
-        ws_max_size=_MAX_SOCKET_BYTES,
+        ws_max_size=_MAX_WEBSOCKET_BYTES,
         ws_per_message_deflate=False,
         loop="none",
         lifespan="off",
         log_config=None,
         access_log=False,
         server_header=False,
-        # Longer than clients keep an idle connection, so that it is never closed under a request on its way.
+        # Longer than clients keep idle connections, so that none is closed while a request is being sent.
         timeout_keep_alive=_KEEP_ALIVE_S,
         timeout_graceful_shutdown=max(1, round(grace_s)),
     )
@@ -52,7 +52,7 @@ async def serve_http(
         config.ssl = tls
     server = _Server(config, on_ready)
     async with app.running(), anyio.create_task_group() as tasks:
-        # Whoever is told that the server is ready may at once ask it to stop.
+        # Before `on_ready`: its receiver may ask the server to stop at once.
         await tasks.start(_stop_on_signal, server, app, grace_s)
         try:
             await server.serve(sockets=[listening])
@@ -65,7 +65,7 @@ async def serve_http(
 
 
 class _Server(uvicorn.Server):
-    """Uvicorn, except that we handle the signals: its own way ends the process by the signal instead of with 0."""
+    """Uvicorn without its signal handling, which ends the process by the signal instead of with exit code 0."""
 
     def __init__(self, config: uvicorn.Config, on_ready: Callable[[], None]) -> None:
         super().__init__(config)
@@ -78,23 +78,23 @@ class _Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         if self.started:
             await super().shutdown(sockets)
-        # Uvicorn does not wait for the requests it gives up; their calls have yet to be written down.
-        cut_short = set(self.server_state.tasks)
-        for task in cut_short:
+        # Uvicorn does not wait for requests that it abandons, and their calls must still be recorded.
+        cancelled = set(self.server_state.tasks)
+        for task in cancelled:
             task.cancel()
-        if cut_short:
-            await asyncio.wait(cut_short, timeout=_LAST_WORDS_S)
+        if cancelled:
+            await asyncio.wait(cancelled, timeout=_CANCEL_TIMEOUT_S)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None]:
         yield
 
 
-class _Http(HttpToolsProtocol):
-    """Uvicorn's HTTP, except that the head of a request, which comes before any check of ours, is bounded in size and
-    in time."""
+class _BoundedHeadProtocol(HttpToolsProtocol):
+    """Uvicorn's HTTP protocol with a limit on the size and the time of a request head (decision 0053)."""
 
-    _unfinished_head: asyncio.TimerHandle | None = None
+    head_timeout_s = 30.0
+    _head_timer: asyncio.TimerHandle | None = None
     _head_bytes = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:
@@ -115,25 +115,29 @@ class _Http(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        if self._unfinished_head is not None:
+        if self._head_timer is not None:
             self._head_bytes += len(data)
             if self._head_bytes > _MAX_HEAD_BYTES:
-                self._give_up()
+                self._reject_head()
 
     def _head_received(self) -> None:
-        if self._unfinished_head is not None:
-            self._unfinished_head.cancel()
-            self._unfinished_head = None
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
 
     def _await_head(self) -> None:
-        if self._unfinished_head is None:
+        if self._head_timer is None:
             self._head_bytes = 0
-            self._unfinished_head = self.loop.call_later(_HEAD_PATIENCE_S, self._give_up)
+            self._head_timer = self.loop.call_later(self.head_timeout_s, self._reject_head)
 
-    def _give_up(self) -> None:
+    def _reject_head(self) -> None:
         self._head_received()
         if not self.transport.is_closing():
             self.send_400_response("The head of the request is too long, or took too long.")
+
+
+def _protocol_class(head_timeout_s: float) -> type[_BoundedHeadProtocol]:
+    return type("_Protocol", (_BoundedHeadProtocol,), {"head_timeout_s": head_timeout_s})
 
 
 async def _stop_on_signal(
@@ -143,7 +147,7 @@ async def _stop_on_signal(
         task_status.started()
         async with anyio.create_task_group() as tasks:
             async for _ in signals:
-                # A second signal means that somebody is impatient.
+                # A second signal ends the grace period.
                 server.force_exit = server.should_exit
                 if not server.should_exit:
                     server.should_exit = True
@@ -151,7 +155,7 @@ async def _stop_on_signal(
                     tasks.start_soon(_end_calls_after, grace_s * 0.9, app)
 
 
-async def _end_calls_after(patience_s: float, app: McpApp) -> None:
-    """Leave the last moment of the grace period for telling callers that there will be no answer."""
-    await anyio.sleep(patience_s)
+async def _end_calls_after(seconds: float, app: McpApp) -> None:
+    """Cancel the remaining calls shortly before the grace period ends, so that their callers get an error."""
+    await anyio.sleep(seconds)
     await app.end_calls()

@@ -1,4 +1,4 @@
-"""Refusals say what they are in a form for programs, and which origins stand for others."""
+"""Rejected requests have stable codes for programs; origin patterns match what they should."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pathlib import Path
 
 import httpx
 import pytest
-from fixture_capability import build
 from hypothesis import given
 from hypothesis import strategies as st
-from speaking import http_client, open_session, opening, request, serving
 
 from armarium.foundation.errors import BindFailed, ConfigError, TlsConfigInvalid
 from armarium.foundation.sockets import listen, tls_context
 from armarium.surfaces.origins import AllowedOrigins
+from support.mcp_messages import http_client, open_session, opening, request, serving
+from support.mcp_test_server import build
 
 ORIGINS = ("http://localhost:*", "https://console.example.com")
 

@@ -1,10 +1,11 @@
-"""How the tests talk to a served application: by hand over plain HTTP, or through the official client."""
+"""MCP messages and clients for tests: plain HTTP requests, and the official client."""
 
 from __future__ import annotations
 
 import json
+import os
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -14,26 +15,26 @@ import anyio
 import httpx
 import httpx2
 import mcp
-from fixture_capability import ALICE_KEY
 from mcp.client.streamable_http import streamable_http_client
 
 from armarium.foundation.sockets import listen
 from armarium.surfaces.mcp.app import McpApp
-from armarium.surfaces.mcp.serving import serve_http
+from armarium.surfaces.mcp.http_server import serve_http
+from support.mcp_test_server import ALICE_KEY
 
-PROGRAM = str(Path(__file__).with_name("fixture_capability.py"))
+_TESTS = Path(__file__).parents[1]
 DEADLINE_S = 20.0
 BOTH_FORMS = "application/json, text/event-stream"
 
 
 @asynccontextmanager
-async def serving(app: McpApp) -> AsyncGenerator[str]:
+async def serving(app: McpApp, **options: Any) -> AsyncGenerator[str]:
     """Serve the application as the product does, on a free port; yields its address."""
     listening = listen("127.0.0.1", 0)
     address = f"http://127.0.0.1:{listening.getsockname()[1]}"
     ready = anyio.Event()
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(partial(serve_http, app, listening, grace_s=1, on_ready=ready.set))
+        tasks.start_soon(partial(serve_http, app, listening, grace_s=1, on_ready=ready.set, **options))
         with anyio.fail_after(DEADLINE_S):
             await ready.wait()
         yield address
@@ -92,7 +93,13 @@ async def official_client(
 
 def server_command(surface: str, *options: str) -> list[str]:
     """How the fixture server is started as a process of its own."""
-    return [sys.executable, PROGRAM, surface, *options]
+    return program_command("support.mcp_test_server", surface, *options)
+
+
+def program_command(module: str, *options: str) -> list[str]:
+    """How a module of the tests is started as a program."""
+    path = os.pathsep.join(filter(None, [str(_TESTS), os.environ.get("PYTHONPATH")]))
+    return ["env", f"PYTHONPATH={path}", sys.executable, "-m", module, *options]
 
 
 async def events(answer: httpx.Response) -> AsyncIterator[dict[str, Any]]:
@@ -100,13 +107,6 @@ async def events(answer: httpx.Response) -> AsyncIterator[dict[str, Any]]:
     async for line in answer.aiter_lines():
         if line.startswith("data: "):
             yield json.loads(line.removeprefix("data: "))
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait for what happens in the server's own time, but not for ever."""
-    with anyio.fail_after(DEADLINE_S):
-        while not condition():
-            await anyio.sleep(0.005)
 
 
 def gauge(exposition: str, name: str) -> float:

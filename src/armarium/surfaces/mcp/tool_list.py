@@ -1,4 +1,4 @@
-"""How a tool is told to clients, and whether it can be."""
+"""Converts tools to their form in `tools/list`."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from mcp_types.methods import serialize_server_result
 from mcp_types.version import SUPPORTED_PROTOCOL_VERSIONS
 
 from armarium.foundation.tools import ToolSpec
+from armarium.surfaces.prepared_tool import escape_surrogates
 
 _log = logging.getLogger(__name__)
 
 
-def advertised(tool: ToolSpec) -> types.Tool:
-    """A tool as the list has it."""
+def describe_tool(tool: ToolSpec) -> types.Tool:
+    """The tool as clients see it."""
     return types.Tool(
         name=tool.name,
         title=tool.title,
@@ -32,14 +33,14 @@ def advertised(tool: ToolSpec) -> types.Tool:
     )
 
 
-def advertised_if_possible(tool: ToolSpec) -> types.Tool | None:
-    """The same for a tool of somebody else's; None if it would keep a client from reading the whole list."""
+def describe_valid_tool(tool: ToolSpec) -> types.Tool | None:
+    """The tool of an upstream as clients see it; None if it would make the whole list unreadable for a client."""
     try:
-        told = advertised(tool)
-        listing = types.ListToolsResult(tools=[told]).model_dump(by_alias=True, mode="json", exclude_none=True)
+        described = describe_tool(tool)
+        listing = types.ListToolsResult(tools=[described]).model_dump(by_alias=True, mode="json", exclude_none=True)
         for version in SUPPORTED_PROTOCOL_VERSIONS:
             orjson.dumps(serialize_server_result("tools/list", version, listing))
     except (ValueError, TypeError):
-        _log.warning("a tool cannot be listed", extra={"tool": tool.name.encode("utf-8", "backslashreplace").decode()})
+        _log.warning("an invalid tool is not listed", extra={"tool": escape_surrogates(tool.name)})
         return None
-    return told
+    return described

@@ -1,4 +1,4 @@
-"""What is written down of a call: a log line, an audit record and the metrics, whatever became of it."""
+"""Records every call: one log line, one audit record and the metrics."""
 
 from __future__ import annotations
 
@@ -17,7 +17,13 @@ from armarium.foundation.schema import Json
 from armarium.foundation.telemetry import Metrics, log_fields, timestamp
 from armarium.foundation.tools import Call, Part
 from armarium.surfaces.caller import Caller
-from armarium.surfaces.prepared_tool import Described, PreparedTool, bytes_of, only_counted, writable
+from armarium.surfaces.prepared_tool import (
+    PreparedTool,
+    RecordedArguments,
+    count_arguments,
+    escape_surrogates,
+    utf8_length,
+)
 
 _log = logging.getLogger("armarium.calls")
 
@@ -27,28 +33,28 @@ class Outcome:
     """How a call ended."""
 
     result: Json
-    """As MCP has it; large parts may be `Packed`."""
+    """The MCP result. Large parts may be `EncodedJson`."""
     error: ArmariumError | None = None
-    """What the result tells of, for surfaces that say it in another way as well."""
+    """The error in the result, for surfaces that also have a status for it."""
     response_bytes: int | None = None
-    """How large the answer is, where that is known already."""
+    """The size of the result, if it is known."""
 
 
 @dataclass(slots=True)
-class CallUnderWay:
-    """One call from its arrival to its record."""
+class PendingCall:
+    """A call from its arrival until it is recorded."""
 
     caller: Caller
     name: str
     arguments: Mapping[str, Any]
     prepared: PreparedTool | None
     call: Call | None = None
-    described: Described | None = None
-    """How its arguments are written down, where that was found out on the way."""
+    recorded: RecordedArguments | None = None
+    """The redacted arguments, if they were redacted before the call ended."""
 
 
 class CallRecorder:
-    """Writes down every call."""
+    """Writes the log line, the audit record and the metrics of every call."""
 
     def __init__(self, metrics: Metrics, audit: AuditLog | None) -> None:
         self._metrics = metrics
@@ -56,40 +62,44 @@ class CallRecorder:
         self._run_id = uuid4().hex[:12]
         self._call_numbers = itertools.count(1)
 
-    def record(self, work: CallUnderWay, outcome: Outcome, seconds: float) -> None:
-        """Write down a call that has ended."""
+    def record(self, work: PendingCall, outcome: Outcome, seconds: float) -> None:
+        """Record a call that has ended."""
         try:
-            described = work.described or _described(work, outcome)
-        except Exception:  # noqa: BLE001 what cannot be described must not keep the call off the record
-            _log.exception("the arguments of a call cannot be written down", extra={"tool": writable(work.name[:80])})
-            described = only_counted(work.arguments)
-        record = self._record_of(work, outcome, described, seconds)
+            recorded = work.recorded or _recorded_arguments(work, outcome)
+        except Exception:  # noqa: BLE001 every call must be recorded, even if its arguments cannot be
+            _log.exception(
+                "the arguments of a call could not be recorded", extra={"tool": escape_surrogates(work.name[:80])}
+            )
+            recorded = count_arguments(work.arguments)
+        record = self._record_of(work, outcome, recorded, seconds)
         prepared, call = work.prepared, work.call
         if prepared is not None:
             prepared.calls["error" if outcome.error else "success"].inc()
             prepared.duration.observe(seconds)
         parts = call.parts if call else []
         if len(parts) == 1:
-            record = replace(record, root=_place(parts[0].root), path=_place(parts[0].path))
-        self._put_down(record, outcome.error)
+            record = replace(record, root=_bounded(parts[0].root), path=_bounded(parts[0].path))
+        self._write(record, outcome.error)
         for denial in call.denials if call else ():
-            self._put_down(record, denial)
+            self._write(record, denial)
         for part in parts if len(parts) > 1 else ():
-            self._put_down(_part_of(record, part), part.error)
+            self._write(_part_of(record, part), part.error)
 
-    def _record_of(self, work: CallUnderWay, outcome: Outcome, described: Described, seconds: float) -> CallRecord:
+    def _record_of(
+        self, work: PendingCall, outcome: Outcome, recorded: RecordedArguments, seconds: float
+    ) -> CallRecord:
         prepared, caller = work.prepared, work.caller
         subject = prepared.tool.subject if prepared else ("root", "path")
-        root, path = (None if name in described.hidden else _text_argument(work.arguments, name) for name in subject)
-        arguments = described.arguments
-        if outcome.error is not None and described.arguments_if_failed is not None:
-            arguments, root, path = described.arguments_if_failed, None, None
+        root, path = (None if name in recorded.hidden else _text_argument(work.arguments, name) for name in subject)
+        arguments = recorded.arguments
+        if outcome.error is not None and recorded.arguments_if_failed is not None:
+            arguments, root, path = recorded.arguments_if_failed, None, None
         return CallRecord(
             at=timestamp(),
             call_id=f"{self._run_id}-{next(self._call_numbers)}",
             surface=caller.surface,
             capability=prepared.capability if prepared else "",
-            tool=writable(work.name if prepared else work.name[:80]),
+            tool=escape_surrogates(work.name if prepared else work.name[:80]),
             principal=caller.principal.username,
             apikey_hash=caller.principal.apikey_hash,
             session=caller.session,
@@ -99,46 +109,46 @@ class CallRecorder:
             outcome="success",
             code=None,
             duration_ms=round(seconds * 1000, 3),
-            request_bytes=described.request_bytes,
+            request_bytes=recorded.request_bytes,
             response_bytes=_response_bytes(outcome),
             arguments=arguments,
         )
 
-    def _put_down(self, record: CallRecord, error: ArmariumError | None) -> None:
+    def _write(self, record: CallRecord, error: ArmariumError | None) -> None:
         if error is not None:
             record = _failed(record, error)
-            if record.capability:  # a tool that nobody has belongs to none
+            if record.capability:  # an unknown tool belongs to no capability
                 self._metrics.errors.labels(record.capability, error.code).inc()
         _log_call(record, error)
         if self._audit is not None:
             self._audit.append(record)
 
 
-def _described(work: CallUnderWay, outcome: Outcome) -> Described:
+def _recorded_arguments(work: PendingCall, outcome: Outcome) -> RecordedArguments:
     if work.prepared is None:
-        return only_counted(work.arguments)
-    return work.prepared.described(work.arguments, failed=outcome.error is not None)
+        return count_arguments(work.arguments)
+    return work.prepared.describe(work.arguments, failed=outcome.error is not None)
 
 
 def _failed(record: CallRecord, error: ArmariumError) -> CallRecord:
-    """The record of a call that failed. The error knows better than the arguments which of two places it is about."""
+    """The record of a failed call. Of two paths in the arguments, the error names the one that failed."""
     resolved = error.private.get("resolved")
     return replace(
         record,
         root=_text_argument(error.details, "root") or record.root,
         path=_text_argument(error.details, "path") or record.path,
-        resolved_path=None if resolved is None else writable(str(resolved)),
+        resolved_path=None if resolved is None else escape_surrogates(str(resolved)),
         outcome="error",
         code=error.code,
     )
 
 
 def _part_of(record: CallRecord, part: Part) -> CallRecord:
-    """The record of one place that a call went to. What was asked and answered is told once, with the call itself."""
+    """The record of one part of a call. Arguments and sizes are recorded once, with the call itself."""
     return replace(
         record,
-        root=_place(part.root),
-        path=_place(part.path),
+        root=_bounded(part.root),
+        path=_bounded(part.path),
         duration_ms=part.duration_ms,
         request_bytes=0,
         response_bytes=0,
@@ -148,11 +158,11 @@ def _part_of(record: CallRecord, part: Part) -> CallRecord:
 
 def _text_argument(arguments: Mapping[str, Any], name: str) -> str | None:
     value = arguments.get(name)
-    return _place(value) if isinstance(value, str) else None
+    return _bounded(value) if isinstance(value, str) else None
 
 
-def _place(text: str | None) -> str | None:
-    return writable(text[:4096]) if text is not None else None
+def _bounded(text: str | None) -> str | None:
+    return escape_surrogates(text[:4096]) if text is not None else None
 
 
 def _response_bytes(outcome: Outcome) -> int:
@@ -162,9 +172,9 @@ def _response_bytes(outcome: Outcome) -> int:
 
 
 def _block_bytes(block: Json) -> int:
-    """What a block carries: text, or the encoded bytes of an image, a sound or a resource."""
+    """The size of a content block: its text, or the encoded bytes of an image, audio or a resource."""
     holder = block["resource"] if block.get("type") == "resource" else block
-    return sum(bytes_of(holder[part]) for part in ("text", "data", "blob") if isinstance(holder.get(part), str))
+    return sum(utf8_length(holder[part]) for part in ("text", "data", "blob") if isinstance(holder.get(part), str))
 
 
 def _log_call(record: CallRecord, error: ArmariumError | None) -> None:

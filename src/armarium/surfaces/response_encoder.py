@@ -1,4 +1,4 @@
-"""Large answers as JSON, encoded in a thread, in pieces that other threads and the sender can come between."""
+"""Encodes large results as JSON in pieces, so that other threads and the sender can run in between."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ import orjson
 
 from armarium.foundation.errors import ResponseTooLarge
 from armarium.foundation.schema import Json
-from armarium.surfaces.json_text import encoded, without_half_characters
+from armarium.surfaces.json_text import encode, replace_surrogates
 
 LARGE_CHARACTERS = 512 * 1024
-"""Answers from about this size on are packed: below, a thread costs more than it saves."""
+"""The size from which a result is encoded in a thread. Below it, the thread costs more than it saves."""
 
-_PIECE_BYTES = 256 * 1024
-_FULLY_LOOKED_AT = 256
+PIECE_BYTES = 256 * 1024
+_FULLY_MEASURED = 256
 _SAMPLED = 64
 _NODE_CHARACTERS = 8
-"""About what punctuation, numbers and the like take for each value."""
+"""The estimated size of punctuation, numbers and constants per value."""
 
 
-class Packed:
-    """JSON in pieces. A piece may be part of several values: a text that an answer repeats is held once."""
+class EncodedJson:
+    """JSON in pieces. Several values may share a piece: a text that a result repeats is in memory once."""
 
     __slots__ = ("__weakref__", "pieces", "size")
 
@@ -32,37 +32,37 @@ class Packed:
         self.size = sum(map(len, pieces))
 
 
-def rough_size(value: object) -> int:
-    """About how many characters a value has as JSON. Of long lists only samples are looked at."""
+def estimate_size(value: object) -> int:
+    """Estimate how many characters a value has as JSON. Long lists are sampled."""
     if isinstance(value, str):
         return len(value)
     if isinstance(value, dict):
         members = cast(Json, value)
-        return _NODE_CHARACTERS * len(members) + sum(map(len, members)) + _rough_sum(members.values())
+        return _NODE_CHARACTERS * len(members) + sum(map(len, members)) + _estimate_sum(members.values())
     if isinstance(value, list):
         items = cast(list[object], value)
-        return _NODE_CHARACTERS * len(items) + _rough_sum(items)
+        return _NODE_CHARACTERS * len(items) + _estimate_sum(items)
     return _NODE_CHARACTERS
 
 
-def _rough_sum(values: Iterable[object]) -> int:
+def _estimate_sum(values: Iterable[object]) -> int:
     known = list(values)
-    if len(known) <= _FULLY_LOOKED_AT:
-        return sum(map(rough_size, known))
+    if len(known) <= _FULLY_MEASURED:
+        return sum(map(estimate_size, known))
     samples = known[:: len(known) // _SAMPLED]
-    return sum(map(rough_size, samples)) * len(known) // len(samples)
+    return sum(map(estimate_size, samples)) * len(known) // len(samples)
 
 
-def packed_answer(answer: Json, texts: Sequence[str] | None, most_bytes: int) -> Json:
-    """The result of a call with this answer, in MCP's form; raises `ResponseTooLarge`.
+def encode_answer(answer: Json, texts: Sequence[str] | None, max_bytes: int) -> Json:
+    """Encode an answer as an MCP result; raises `ResponseTooLarge`.
 
-    Without `texts`, the only text is the answer's own JSON.
+    Without `texts`, the text content is the JSON of the answer.
     """
-    room = _Room(most_bytes)
-    writer = _Writer(room)
+    budget = _ByteBudget(max_bytes)
+    writer = _Writer(budget)
     writer.write(answer)
-    structured = Packed(writer.pieces())
-    content = _Writer(room, writer.long_texts)
+    structured = EncodedJson(writer.pieces())
+    content = _Writer(budget, writer.long_texts)
     if texts is None:
         content.put(b'[{"type":"text","text":"')
         for piece in structured.pieces:
@@ -70,39 +70,34 @@ def packed_answer(answer: Json, texts: Sequence[str] | None, most_bytes: int) ->
         content.put(b'"}]')
     else:
         content.write([{"type": "text", "text": text} for text in texts])
-    return {"content": Packed(content.pieces()), "structuredContent": structured}
+    return {"content": EncodedJson(content.pieces()), "structuredContent": structured}
 
 
-def packed_result(result: Json, most_bytes: int) -> Json:
-    """A result that is in MCP's form already, with its large parts packed; raises `ResponseTooLarge`."""
-    room = _Room(most_bytes)
-    parts = {name: _packed(result[name], room) for name in ("content", "structuredContent") if name in result}
+def encode_result(result: Json, max_bytes: int) -> Json:
+    """Encode the large parts of an MCP result; raises `ResponseTooLarge`."""
+    budget = _ByteBudget(max_bytes)
+    parts = {name: _encoded(result[name], budget) for name in ("content", "structuredContent") if name in result}
     return {**result, **parts}
 
 
-def packed_value(value: Json, most_bytes: int) -> Packed:
-    """Any JSON; raises `ResponseTooLarge`."""
-    return _packed(value, _Room(most_bytes))
+def encode_value(value: Json, max_bytes: int) -> EncodedJson:
+    """Encode any JSON value; raises `ResponseTooLarge`."""
+    return _encoded(value, _ByteBudget(max_bytes))
 
 
-def packed_size(result: Json) -> int:
-    """How many bytes of JSON the packed parts of a result hold."""
-    return sum(value.size for value in result.values() if isinstance(value, Packed))
-
-
-def pieces_of(message: Json, *, newline: bool = False) -> list[bytes]:
-    """A message as JSON: in one piece, unless its result is packed."""
+def encode_message(message: Json, *, newline: bool = False) -> list[bytes]:
+    """Encode a JSON-RPC message: in one piece, unless parts of its result are encoded already."""
     result: object = message.get("result")
     if not isinstance(result, dict):
-        return [encoded(message, newline=newline)]
+        return [encode(message, newline=newline)]
     members = cast(Json, result)
-    if not any(isinstance(value, Packed) for value in members.values()):
-        return [encoded(message, newline=newline)]
+    if not any(isinstance(value, EncodedJson) for value in members.values()):
+        return [encode(message, newline=newline)]
     envelope = {name: value for name, value in message.items() if name != "result"}
-    pieces = [encoded(envelope)[:-1] + b',"result":{']
+    pieces = [encode(envelope)[:-1] + b',"result":{']
     for number, (name, value) in enumerate(members.items()):
         pieces[-1] += (b"," if number else b"") + orjson.dumps(name) + b":"
-        if isinstance(value, Packed):
+        if isinstance(value, EncodedJson):
             pieces += [*value.pieces, b""]
         else:
             pieces[-1] += _dumps(value)
@@ -110,49 +105,49 @@ def pieces_of(message: Json, *, newline: bool = False) -> list[bytes]:
     return pieces
 
 
-def _packed(value: object, room: _Room) -> Packed:
-    writer = _Writer(room)
+def _encoded(value: object, budget: _ByteBudget) -> EncodedJson:
+    writer = _Writer(budget)
     writer.write(value)
-    return Packed(writer.pieces())
+    return EncodedJson(writer.pieces())
 
 
-class _Room:
-    """How much may still be written."""
+class _ByteBudget:
+    """The bytes that may still be written."""
 
-    def __init__(self, most_bytes: int) -> None:
-        self._most = self.left = most_bytes
+    def __init__(self, max_bytes: int) -> None:
+        self._max = self.left = max_bytes
 
     def take(self, size: int) -> None:
         self.left -= size
         if self.left < 0:
             raise ResponseTooLarge(
-                f"the answer has more than {self._most} bytes as JSON",
+                f"the answer has more than {self._max} bytes as JSON",
                 hint="ask for a smaller part: fewer files, fewer results, or a range",
-                limit=self._most,
+                limit=self._max,
             )
 
 
 class _Writer:
-    """Collects pieces of a fair size. Between them the interpreter's lock is free, which a single encoding never is."""
+    """Collects pieces of similar size. Other threads can take the interpreter lock between two pieces."""
 
-    def __init__(self, room: _Room, long_texts: dict[int, list[bytes]] | None = None) -> None:
-        self._room = room
+    def __init__(self, budget: _ByteBudget, long_texts: dict[int, list[bytes]] | None = None) -> None:
+        self._budget = budget
         self._pieces: list[bytes] = []
         self._short: list[bytes] = []
         self._short_bytes = 0
         self.long_texts: dict[int, list[bytes]] = {} if long_texts is None else long_texts
-        """Texts that are in pieces already, by the identity of the string: the answer keeps it alive."""
+        """The pieces of long texts by the id() of the string, which the answer keeps alive."""
 
     def put(self, data: bytes) -> None:
-        """Write what is JSON already."""
-        self._room.take(len(data))
-        if len(data) >= _PIECE_BYTES:
+        """Write encoded JSON."""
+        self._budget.take(len(data))
+        if len(data) >= PIECE_BYTES:
             self._flush()
             self._pieces.append(data)
             return
         self._short.append(data)
         self._short_bytes += len(data)
-        if self._short_bytes >= _PIECE_BYTES:
+        if self._short_bytes >= PIECE_BYTES:
             self._flush()
 
     def pieces(self) -> list[bytes]:
@@ -172,17 +167,17 @@ class _Writer:
             self.put(_dumps(value))
 
     def _write_text(self, text: str) -> None:
-        if len(text) < _PIECE_BYTES:
+        if len(text) < PIECE_BYTES:
             self.put(_dumps(text))
             return
         parts = self.long_texts.get(id(text))
         if parts is None:
             parts = self.long_texts[id(text)] = []
             for part in _text_parts(text):
-                self._room.take(len(part))
+                self._budget.take(len(part))
                 parts.append(part)
         else:
-            self._room.take(sum(map(len, parts)))
+            self._budget.take(sum(map(len, parts)))
         self.put(b'"')
         self._flush()
         self._pieces += parts
@@ -197,7 +192,7 @@ class _Writer:
         self.put(b"}" if members else b"{}")
 
     def _write_list(self, items: list[object]) -> None:
-        """In batches that grow until they give pieces of a fair size: nobody has to look at each item for that."""
+        """Write a list in batches, sized by the bytes of the previous batch: no item needs to be measured."""
         separator, batch_size = b"[", 1
         position = 0
         while position < len(items):
@@ -205,13 +200,13 @@ class _Writer:
             position += len(batch)
             self.put(separator)
             separator = b","
-            before = self._room.left
+            before = self._budget.left
             if len(batch) == 1:
                 self.write(batch[0])
             else:
                 self.put(_dumps(batch)[1:-1])
-            size = before - self._room.left
-            batch_size = batch_size * 2 if size < _PIECE_BYTES // 2 else max(1, batch_size // 2)
+            size = before - self._budget.left
+            batch_size = batch_size * 2 if size < PIECE_BYTES // 2 else max(1, batch_size // 2)
         self.put(b"]" if items else b"[]")
 
     def _flush(self) -> None:
@@ -222,17 +217,17 @@ class _Writer:
 
 
 def _text_parts(text: str) -> Iterator[bytes]:
-    for start in range(0, len(text), _PIECE_BYTES):
-        yield _dumps(text[start : start + _PIECE_BYTES])[1:-1]
+    for start in range(0, len(text), PIECE_BYTES):
+        yield _dumps(text[start : start + PIECE_BYTES])[1:-1]
 
 
 def _dumps(value: Any) -> bytes:
     try:
         return orjson.dumps(value)
     except TypeError:
-        whole = without_half_characters(value)
+        encodable = replace_surrogates(value)
     try:
-        return orjson.dumps(whole)
+        return orjson.dumps(encodable)
     except TypeError:
-        # Whole numbers may be of any size.
-        return json.dumps(whole, ensure_ascii=False, default=str).encode()
+        # Integers may have any size.
+        return json.dumps(encodable, ensure_ascii=False, default=str).encode()

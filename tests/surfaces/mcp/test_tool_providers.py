@@ -1,4 +1,4 @@
-"""Tools from a tool_provider: who sees them, who may call them, who is told of changes, and what is on record."""
+"""Tools of a tool provider: who sees and calls them, who is notified of changes, what is recorded."""
 
 from __future__ import annotations
 
@@ -10,10 +10,14 @@ import anyio
 import httpx
 import mcp_types as types
 import pytest
-from fixture_capability import ALICE, BOB, BOB_KEY, Rig, build
 from mcp.client.subscriptions import ToolsListChanged
 from mcp.shared.exceptions import MCPError
-from speaking import (
+
+from armarium.foundation.audit import AuditFilter, AuditLog, read_records
+from armarium.foundation.schema import SchemaCheck
+from armarium.foundation.tools import ToolSpec
+from armarium.surfaces import prepared_tool
+from support.mcp_messages import (
     DEADLINE_S,
     calling,
     events,
@@ -23,14 +27,10 @@ from speaking import (
     opening,
     request,
     serving,
-    until,
 )
-from tool_provider_on_demand import ANY_OBJECT, PICTURE, Slow, ToolProviderOnDemand, failing, remote
-
-from armarium.foundation.audit import AuditFilter, AuditLog, read_records
-from armarium.foundation.schema import SchemaCheck
-from armarium.foundation.tools import ToolSpec
-from armarium.surfaces import prepared_tool
+from support.mcp_test_server import ALICE, BOB, BOB_KEY, Rig, build
+from support.scripted_tool_provider import ANY_OBJECT, PICTURE, ScriptedToolProvider, Slow, failing, remote
+from support.waiting import eventually
 
 MODERN = "2026-07-28"
 CHANGED = {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}
@@ -38,13 +38,13 @@ ERAS = pytest.mark.parametrize("mode", ["legacy", MODERN])
 
 
 @pytest.fixture
-def tool_provider() -> ToolProviderOnDemand:
+def tool_provider() -> ScriptedToolProvider:
     """An empty one."""
-    return ToolProviderOnDemand()
+    return ScriptedToolProvider()
 
 
 @pytest.fixture
-async def rig(tool_provider: ToolProviderOnDemand) -> Rig:
+async def rig(tool_provider: ScriptedToolProvider) -> Rig:
     """A server with that tool_provider."""
     return build(tool_provider=tool_provider)
 
@@ -57,7 +57,7 @@ async def names(client: Any) -> set[str]:
 
 @ERAS
 async def test_each_caller_sees_and_calls_only_their_own(
-    tool_provider: ToolProviderOnDemand, address: str, mode: str
+    tool_provider: ScriptedToolProvider, address: str, mode: str
 ) -> None:
     tool_provider.put(remote("all.say"))
     tool_provider.put(remote("hers.say"), only=ALICE)
@@ -75,7 +75,7 @@ async def test_each_caller_sees_and_calls_only_their_own(
             await bob.call_tool("nobodys.say", {"word": "tea"})
 
 
-async def test_the_fixed_tools_are_still_there_and_go_first(tool_provider: ToolProviderOnDemand, address: str) -> None:
+async def test_the_fixed_tools_are_still_there_and_go_first(tool_provider: ScriptedToolProvider, address: str) -> None:
     tool_provider.put(remote("echo"))
     async with official_client(f"{address}/mcp") as client:
         tools = [tool.name for tool in (await client.list_tools()).tools]
@@ -84,7 +84,7 @@ async def test_the_fixed_tools_are_still_there_and_go_first(tool_provider: ToolP
 
 
 async def test_an_endpoint_of_one_capability_has_the_tools_of_its_own_tool_provider(
-    tool_provider: ToolProviderOnDemand, address: str
+    tool_provider: ScriptedToolProvider, address: str
 ) -> None:
     tool_provider.put(remote("all.say"))
     async with official_client(f"{address}/mcp/remote") as own, official_client(f"{address}/mcp/other") as other:
@@ -97,7 +97,7 @@ async def test_an_endpoint_of_one_capability_has_the_tools_of_its_own_tool_provi
 
 @ERAS
 async def test_schemas_and_results_of_others_pass_untouched(
-    tool_provider: ToolProviderOnDemand, address: str, mode: str
+    tool_provider: ScriptedToolProvider, address: str, mode: str
 ) -> None:
     answers = {"type": "object", "properties": {"given": {"type": "object"}}, "x-ours": [1]}
     tool_provider.put(remote("all.say", {**ANY_OBJECT, "x-theirs": {"a": None}}, output_schema=answers, title="Say"))
@@ -112,7 +112,7 @@ async def test_schemas_and_results_of_others_pass_untouched(
     ]
 
 
-async def test_arguments_that_do_not_fit_go_no_further(tool_provider: ToolProviderOnDemand, address: str) -> None:
+async def test_arguments_that_do_not_fit_go_no_further(tool_provider: ScriptedToolProvider, address: str) -> None:
     tool_provider.put(remote("all.say"))
     async with official_client(f"{address}/mcp") as client:
         result = await client.call_tool("all.say", {"word": 7})
@@ -130,7 +130,7 @@ async def test_arguments_that_do_not_fit_go_no_further(tool_provider: ToolProvid
     ],
 )
 async def test_a_schema_that_cannot_be_used_harms_nobody(
-    tool_provider: ToolProviderOnDemand, address: str, schema: dict[str, Any]
+    tool_provider: ScriptedToolProvider, address: str, schema: dict[str, Any]
 ) -> None:
     tool_provider.put(remote("odd.say", schema))
     tool_provider.put(remote("all.say"))
@@ -152,7 +152,7 @@ async def test_a_schema_that_cannot_be_used_harms_nobody(
     ids=["nothing", "not for arguments", "no object to answer", "half a name"],
 )
 async def test_a_tool_that_clients_cannot_read_is_left_out_and_the_list_is_whole(
-    tool_provider: ToolProviderOnDemand, address: str, odd: ToolSpec, mode: str
+    tool_provider: ScriptedToolProvider, address: str, odd: ToolSpec, mode: str
 ) -> None:
     tool_provider.put(odd)
     tool_provider.put(remote("all.say"))
@@ -161,7 +161,7 @@ async def test_a_tool_that_clients_cannot_read_is_left_out_and_the_list_is_whole
 
 
 async def test_a_schema_is_compiled_once_for_as_long_as_the_tool_is_the_same(
-    tool_provider: ToolProviderOnDemand, address: str, monkeypatch: pytest.MonkeyPatch
+    tool_provider: ScriptedToolProvider, address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compiled: list[Any] = []
 
@@ -181,7 +181,7 @@ async def test_a_schema_is_compiled_once_for_as_long_as_the_tool_is_the_same(
 
 @ERAS
 async def test_a_failure_elsewhere_is_told_as_it_is_and_ours_in_our_envelope(
-    tool_provider: ToolProviderOnDemand, address: str, mode: str
+    tool_provider: ScriptedToolProvider, address: str, mode: str
 ) -> None:
     tool_provider.put(failing("all.fail"))
     async with official_client(f"{address}/mcp", mode=mode) as client:
@@ -193,7 +193,7 @@ async def test_a_failure_elsewhere_is_told_as_it_is_and_ours_in_our_envelope(
 
 
 async def test_calls_are_on_record_and_counted_under_one_name(
-    tool_provider: ToolProviderOnDemand, tmp_path: Path
+    tool_provider: ScriptedToolProvider, tmp_path: Path
 ) -> None:
     trail = tmp_path / "audit.sqlite"
     audit = AuditLog(trail)
@@ -204,7 +204,7 @@ async def test_calls_are_on_record_and_counted_under_one_name(
     async with serving(rig.app) as address, official_client(f"{address}/mcp") as client:
         for name in ("one.say", "two.say", "two.fail"):
             await client.call_tool(name, {"word": "tea"})
-        await until(lambda: len(read_records(trail, AuditFilter(), last=9)) == 3)
+        await eventually(lambda: len(read_records(trail, AuditFilter(), last=9)) == 3)
     audit.close()
     records = {record.tool: record for _, record in read_records(trail, AuditFilter(), last=9)}
     assert {(tool, each.capability, each.code) for tool, each in records.items()} == {
@@ -237,7 +237,7 @@ async def bobs(address: str) -> AsyncGenerator[httpx.AsyncClient]:
 
 
 async def test_who_listens_is_told_when_their_own_list_has_changed(
-    tool_provider: ToolProviderOnDemand, http: httpx.AsyncClient, bobs: httpx.AsyncClient
+    tool_provider: ScriptedToolProvider, http: httpx.AsyncClient, bobs: httpx.AsyncClient
 ) -> None:
     hers, his = await open_session(http), await open_session(bobs)
     async with (
@@ -257,19 +257,19 @@ async def test_who_listens_is_told_when_their_own_list_has_changed(
             tool_provider.put(remote("all.say"))
             assert (await anext(alice_told), await anext(bob_told)) == (CHANGED, CHANGED)
             assert tool_provider.listeners == 1, "one for all who listen to a server"
-    await until(lambda: tool_provider.listeners == 0)
+    await eventually(lambda: tool_provider.listeners == 0)
 
 
-async def test_changes_that_nobody_took_yet_are_told_as_one(tool_provider: ToolProviderOnDemand, rig: Rig) -> None:
+async def test_changes_that_nobody_took_yet_are_told_as_one(tool_provider: ScriptedToolProvider, rig: Rig) -> None:
     changes = rig.servers["/mcp"].changes
-    with changes.heard_by(ALICE) as heard:
+    with changes.subscription(ALICE) as heard:
         for number in range(5):
             tool_provider.put(remote(f"all.say{number}"))
         assert heard.statistics().current_buffer_used == 1
     assert tool_provider.listeners == 0
 
 
-async def test_the_official_client_of_a_session_is_told(tool_provider: ToolProviderOnDemand, address: str) -> None:
+async def test_the_official_client_of_a_session_is_told(tool_provider: ScriptedToolProvider, address: str) -> None:
     told: list[str] = []
 
     async def note(message: Any) -> None:
@@ -277,14 +277,14 @@ async def test_the_official_client_of_a_session_is_told(tool_provider: ToolProvi
             told.append(message.method)
 
     async with official_client(f"{address}/mcp", message_handler=note) as client:
-        await until(lambda: tool_provider.listeners == 1)
+        await eventually(lambda: tool_provider.listeners == 1)
         tool_provider.put(remote("all.say"))
-        await until(lambda: bool(told))
+        await eventually(lambda: bool(told))
         assert await names(client) == {"all.say"}
 
 
 async def test_without_a_session_a_subscription_tells_of_ones_own_changes(
-    tool_provider: ToolProviderOnDemand, address: str
+    tool_provider: ScriptedToolProvider, address: str
 ) -> None:
     async with (
         official_client(f"{address}/mcp", key=BOB_KEY, mode=MODERN) as client,
@@ -295,11 +295,11 @@ async def test_without_a_session_a_subscription_tells_of_ones_own_changes(
             tool_provider.put(remote("his.say"), only=BOB)
             assert await anext(aiter(heard)) == ToolsListChanged()
         assert await names(client) == {"his.say"}
-    await until(lambda: tool_provider.listeners == 0)
+    await eventually(lambda: tool_provider.listeners == 0)
 
 
 async def test_a_server_that_stops_ends_subscriptions_in_good_order(
-    rig: Rig, tool_provider: ToolProviderOnDemand, address: str
+    rig: Rig, tool_provider: ScriptedToolProvider, address: str
 ) -> None:
     async with (
         official_client(f"{address}/mcp", mode=MODERN) as client,
@@ -312,7 +312,7 @@ async def test_a_server_that_stops_ends_subscriptions_in_good_order(
 
 @ERAS
 async def test_progress_is_relayed_with_total_and_message(
-    tool_provider: ToolProviderOnDemand, address: str, mode: str
+    tool_provider: ScriptedToolProvider, address: str, mode: str
 ) -> None:
     slow, told = Slow(), list[tuple[float, float | None, str | None]]()
     tool_provider.put(slow.tool("all.wait"))
@@ -323,12 +323,12 @@ async def test_progress_is_relayed_with_total_and_message(
 
     async with official_client(f"{address}/mcp", mode=mode) as client:
         await client.call_tool("all.wait", {"word": "x"}, progress_callback=note)
-        await until(lambda: len(told) == 3)
+        await eventually(lambda: len(told) == 3)
     assert told == [(1, 3, "step 1"), (2, 3, "step 2"), (3, 3, None)]
     assert slow.was_heard
 
 
-async def test_who_did_not_ask_for_progress_has_none(tool_provider: ToolProviderOnDemand, address: str) -> None:
+async def test_who_did_not_ask_for_progress_has_none(tool_provider: ScriptedToolProvider, address: str) -> None:
     slow = Slow()
     slow.let_go.set()
     tool_provider.put(slow.tool("all.wait"))
@@ -341,7 +341,7 @@ async def test_who_did_not_ask_for_progress_has_none(tool_provider: ToolProvider
 
 @ERAS
 async def test_taking_a_call_back_cancels_the_tool(
-    tool_provider: ToolProviderOnDemand, address: str, mode: str
+    tool_provider: ScriptedToolProvider, address: str, mode: str
 ) -> None:
     slow = Slow()
     tool_provider.put(slow.tool("all.wait"))
@@ -357,7 +357,7 @@ async def test_taking_a_call_back_cancels_the_tool(
 
 
 async def test_a_tool_taken_off_the_shelf_finishes_the_call_it_is_in(
-    tool_provider: ToolProviderOnDemand, address: str
+    tool_provider: ScriptedToolProvider, address: str
 ) -> None:
     slow, results = Slow(), list[types.CallToolResult]()
     tool_provider.put(slow.tool("all.wait"))

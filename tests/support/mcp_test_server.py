@@ -11,15 +11,15 @@ import hashlib
 import logging
 import os
 import threading
+import time
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NotRequired
 
 import anyio
-from tool_provider_on_demand import ToolProviderOnDemand
 from typing_extensions import TypedDict
 
 from armarium.command_line.host import ServerIdentity
@@ -32,12 +32,13 @@ from armarium.foundation.telemetry import Metrics, export_traces, log_as_json
 from armarium.foundation.tools import Args, Call, ToolSpec, local_tool
 from armarium.surfaces.caller_limits import CallLimits, RequestLimits
 from armarium.surfaces.dispatch import Dispatcher
-from armarium.surfaces.gate import Gate, PaymentCheck
+from armarium.surfaces.gate import Gate
 from armarium.surfaces.mcp.app import McpApp
+from armarium.surfaces.mcp.http_server import serve_http
 from armarium.surfaces.mcp.server import McpServer, mcp_server
-from armarium.surfaces.mcp.serving import serve_http
 from armarium.surfaces.mcp.sessions import Sessions
 from armarium.surfaces.mcp.stdio import serve_stdio
+from support.scripted_tool_provider import ScriptedToolProvider
 
 _log = logging.getLogger("armarium.fixture")
 
@@ -62,28 +63,28 @@ class Nothing(Args):
 
 
 class EchoArgs(Args):
-    """What to say back."""
+    """The text to echo."""
 
     text: str
     times: int = 1
 
 
 class MomentArgs(Args):
-    """A moment that some other call, or the test, makes happen."""
+    """A moment that another call, or the test, triggers."""
 
     moment: str
     deadline_s: float | None = None
 
 
 class LingerArgs(Args):
-    """How long to stay."""
+    """How long to wait."""
 
     moment: str
     seconds: float
 
 
 class KeepArgs(Args):
-    """Something to keep."""
+    """Some content."""
 
     root: str = "workspace"
     path: str
@@ -91,19 +92,19 @@ class KeepArgs(Args):
 
 
 class SizeArgs(Args):
-    """How much."""
+    """A size."""
 
     size: int
 
 
 class Echo(TypedDict):
-    """What was said."""
+    """The echo."""
 
     text: str
 
 
 class Caller(TypedDict):
-    """Who a call comes from, as the tool sees it."""
+    """The caller as the tool sees it."""
 
     username: str
     groups: list[str]
@@ -112,13 +113,13 @@ class Caller(TypedDict):
 
 
 class Kept(TypedDict):
-    """How much was kept."""
+    """The size of the content."""
 
     size: int
 
 
 class Stage:
-    """Moments that tools wait for and tests learn of."""
+    """Named events that tools wait for and tests observe."""
 
     def __init__(self) -> None:
         self._moments: defaultdict[str, anyio.Event] = defaultdict(anyio.Event)
@@ -127,7 +128,7 @@ class Stage:
         return self._moments[moment]
 
     async def happens(self, moment: str) -> None:
-        """Wait for it, but not for ever."""
+        """Wait for the moment, with a deadline."""
         with anyio.fail_after(10):
             await self[moment].wait()
 
@@ -270,7 +271,7 @@ def other_tools() -> list[ToolSpec]:
 
 @dataclass(frozen=True)
 class Rig:
-    """A server put together on the fixture capabilities, with everything a test may want to look at."""
+    """A server with the fixture capabilities, and its parts."""
 
     app: McpApp
     stage: Stage
@@ -278,6 +279,7 @@ class Rig:
     metrics: Metrics
     dispatcher: Dispatcher
     servers: Mapping[str, McpServer]
+    gate: Gate
 
 
 def build(
@@ -294,11 +296,13 @@ def build(
     request_limits: RequestLimits | None = None,
     default_deadline_s: float | None = 60,
     audit: AuditLog | None = None,
-    payment: PaymentCheck | None = None,
+    body_timeout_s: float = 30.0,
+    keep_alive_s: float = 15.0,
+    clock: Callable[[], float] = time.monotonic,
     traced: bool = False,
-    tool_provider: ToolProviderOnDemand | None = None,
+    tool_provider: ScriptedToolProvider | None = None,
 ) -> Rig:
-    """Put a server together as the assembly does, but on our own tools."""
+    """Assemble a server with the fixture tools, as the assembly does."""
     stage, metrics = Stage(), Metrics()
     capabilities = {"stage": stage_tools(stage), "other": other_tools()}
     if tool_provider is not None:
@@ -324,6 +328,7 @@ def build(
         max_sessions=max_sessions,
         max_sessions_per_caller=max_sessions_per_caller,
         metrics=metrics,
+        clock=clock,
     )
     gate = Gate(
         authenticator or Authenticator((ALICE, BOB)),
@@ -333,9 +338,10 @@ def build(
         metrics=metrics,
         limits=request_limits,
         has_session=sessions.has,
-        payment=payment,
+        body_timeout_s=body_timeout_s,
     )
-    return Rig(McpApp(servers, gate, sessions, metrics), stage, sessions, metrics, dispatcher, servers)
+    app = McpApp(servers, gate, sessions, metrics, keep_alive_s=keep_alive_s)
+    return Rig(app, stage, sessions, metrics, dispatcher, servers, gate)
 
 
 def main() -> None:
@@ -347,7 +353,7 @@ def main() -> None:
     parser.add_argument("--max-bytes", type=int, default=1024 * 1024)
     parser.add_argument("--inactivity", type=float, default=3600)
     parser.add_argument("--otlp")
-    parser.add_argument("--tool_provider", action="store_true")
+    parser.add_argument("--tool-provider", action="store_true")
     options = parser.parse_args()
     log_as_json("info")
     send_last_traces = export_traces(options.otlp, "armarium-fixture") if options.otlp else None
@@ -359,7 +365,7 @@ def main() -> None:
             max_body_bytes=options.max_bytes,
             inactivity_timeout_s=options.inactivity,
             traced=options.otlp is not None,
-            tool_provider=ToolProviderOnDemand() if options.tool_provider else None,
+            tool_provider=ScriptedToolProvider() if options.tool_provider else None,
         )
         if options.surface == "stdio":
             await serve_stdio(rig.servers["/mcp"], max_message_bytes=options.max_bytes)

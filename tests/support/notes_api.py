@@ -1,4 +1,4 @@
-"""A small capability with a JSON API for the surface's tests: notes that are kept, and calls that fail or wait."""
+"""A small capability with a JSON API: notes, and calls that fail or wait on demand."""
 
 from __future__ import annotations
 
@@ -24,12 +24,13 @@ from armarium.foundation.sockets import listen
 from armarium.foundation.telemetry import Metrics
 from armarium.foundation.tools import Args, Call, ToolSpec, local_tool
 from armarium.surfaces.dispatch import Dispatcher
-from armarium.surfaces.gate import Gate, PaymentCheck
+from armarium.surfaces.gate import Gate
 from armarium.surfaces.mcp.app import McpApp
+from armarium.surfaces.mcp.http_server import serve_http
 from armarium.surfaces.mcp.server import mcp_server
-from armarium.surfaces.mcp.serving import serve_http
 from armarium.surfaces.mcp.sessions import Sessions
 from armarium.surfaces.web.app import JsonApi
+from armarium.surfaces.web.events import StreamLimits
 
 KEY = "carol-key-77f0"
 STAFF_KEY = "dave-key-90c2"
@@ -51,7 +52,7 @@ class NoteTaken(ArmariumError):
 
 
 class Hurried(ArmariumError):
-    """The caller asks too often."""
+    """The caller exceeds a rate limit."""
 
     code, retryable, http_status = "HURRIED", True, 429
 
@@ -69,7 +70,7 @@ class Busy(ArmariumError):
 
 
 class Broken(ArmariumError):
-    """Nothing the caller can do about."""
+    """An error that the caller cannot fix."""
 
     code = "BROKEN"
 
@@ -168,7 +169,7 @@ class Said(TypedDict):
 
 @dataclass
 class Moments:
-    """Moments that tools wait for and tests learn of."""
+    """Named events that tools wait for and tests observe."""
 
     known: dict[str, anyio.Event] = field(default_factory=dict)
 
@@ -176,13 +177,13 @@ class Moments:
         return self.known.setdefault(moment, anyio.Event())
 
     async def happens(self, moment: str) -> None:
-        """Wait for it, but not for ever."""
+        """Wait for the moment, with a deadline."""
         with anyio.fail_after(10):
             await self[moment].wait()
 
 
 def demo_capability(moments: Moments, also_at_root: tuple[str, ...] = ()) -> Capability:
-    """Notes, kept for as long as the capability is."""
+    """Notes in memory."""
     kept: dict[int, Note] = {}
 
     def known(number: int) -> Note:
@@ -299,7 +300,7 @@ def demo_capability(moments: Moments, also_at_root: tuple[str, ...] = ()) -> Cap
 
 @dataclass(frozen=True)
 class Demo:
-    """A server on that capability, with everything a test may want to look at."""
+    """A server with that capability, and its parts."""
 
     app: McpApp
     moments: Moments
@@ -314,10 +315,10 @@ def demo(
     allowed_origins: tuple[str, ...] = (),
     max_body_bytes: int = 10_000,
     deadline_s: float | None = 60,
-    payment: PaymentCheck | None = None,
+    stream_limits: StreamLimits | None = None,
     also_at_root: tuple[str, ...] = (),
 ) -> Demo:
-    """Put a server together as the assembly does."""
+    """Assemble a server, as the assembly does."""
     moments, metrics, events = Moments(), Metrics(), Events()
     capability = demo_capability(moments, also_at_root)
     dispatcher = Dispatcher(
@@ -333,18 +334,17 @@ def demo(
         loopback_only=True,
         max_body_bytes=max_body_bytes,
         metrics=metrics,
-        payment=payment,
     )
     sessions = Sessions(inactivity_timeout_s=None, max_lifetime_s=None, max_sessions=10, metrics=metrics)
     server = mcp_server(ServerIdentity("armarium", ""), dispatcher, capability.tools)
-    api = JsonApi([(capability.name, capability.routes)], dispatcher, gate, events)
+    api = JsonApi([(capability.name, capability.routes)], dispatcher, gate, events, stream_limits=stream_limits)
     app = McpApp({"/mcp": server}, gate, sessions, metrics, beside=api)
     return Demo(app, moments, metrics, capability, events)
 
 
 @asynccontextmanager
 async def caller_of(app: McpApp, key: str | None = KEY) -> AsyncGenerator[httpx.AsyncClient]:
-    """Plain HTTP with the application, without a socket between."""
+    """An HTTP client of the application, without a socket."""
     headers = {"authorization": f"Bearer {key}"} if key else {}
     transport = httpx.ASGITransport(app.asgi)
     async with httpx.AsyncClient(transport=transport, base_url=BASE, headers=headers, timeout=20) as client:
@@ -353,7 +353,7 @@ async def caller_of(app: McpApp, key: str | None = KEY) -> AsyncGenerator[httpx.
 
 @asynccontextmanager
 async def served(app: McpApp) -> AsyncGenerator[str]:
-    """The application as the product serves it, on a free port; yields its address."""
+    """Serve the application as the product does, on a free port; yields its address."""
     listening, ready = listen("127.0.0.1", 0), anyio.Event()
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(partial(serve_http, app, listening, grace_s=1, on_ready=ready.set))

@@ -1,4 +1,4 @@
-"""A tool_provider that tests, and clients through a tool, put tools on and take them off again."""
+"""A tool provider whose tools a test, or a client through a tool, adds and removes."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ PICTURE: Json = {"type": "image", "data": "aGk=", "mimeType": "image/png"}
 
 
 class Unreachable(ArmariumError):
-    """Whoever runs the tool cannot be reached."""
+    """The upstream of the tool cannot be reached."""
 
     code, retryable = "UNREACHABLE", True
 
 
 class StockArgs(Args):
-    """What to put on the tool_provider, or to take off."""
+    """The tool to add or to remove."""
 
     name: str
     there: bool = True
 
 
 class Stocked(TypedDict):
-    """What is on the tool_provider now."""
+    """The tools of the provider."""
 
     tools: list[str]
 
 
 def remote(name: str, schema: Mapping[str, Any] = ANY_OBJECT, **traits: Any) -> ToolSpec:
-    """A tool that says back what it was given, as somebody else would."""
+    """A remote tool that returns its arguments."""
 
     async def forward(call: Call, values: Mapping[str, Any]) -> Relayed:
         return Relayed([{"type": "text", "text": name}, PICTURE], {"given": dict(values)})
@@ -47,7 +47,7 @@ def remote(name: str, schema: Mapping[str, Any] = ANY_OBJECT, **traits: Any) -> 
 
 
 def failing(name: str) -> ToolSpec:
-    """A tool that fails where it is run, or cannot be reached when the word is `gone`."""
+    """A remote tool that fails, or cannot be reached if the word is `gone`."""
 
     async def forward(call: Call, values: Mapping[str, Any]) -> Relayed:
         if values["word"] == "gone":
@@ -59,7 +59,7 @@ def failing(name: str) -> ToolSpec:
 
 @dataclass
 class Slow:
-    """A tool that tells how far it is and then stays, until it is let go or cancelled."""
+    """A tool that reports progress and then waits until it is released or cancelled."""
 
     begun: anyio.Event = field(default_factory=anyio.Event)
     let_go: anyio.Event = field(default_factory=anyio.Event)
@@ -67,7 +67,7 @@ class Slow:
     was_heard: bool | None = None
 
     def tool(self, name: str) -> ToolSpec:
-        """The tool itself."""
+        """The tool under this name."""
 
         async def forward(call: Call, values: Mapping[str, Any]) -> Relayed:
             self.was_heard = call.cancellation.has_listener
@@ -85,47 +85,47 @@ class Slow:
         return remote_tool(name, "Takes a while.", ANY_OBJECT, forward)
 
 
-class ToolProviderOnDemand:
-    """Tools by name, each for one caller or for everybody."""
+class ScriptedToolProvider:
+    """Tools by name, each for one caller or for all."""
 
     def __init__(self) -> None:
         self._tools: dict[str, tuple[ToolSpec, Principal | None]] = {}
         self._callbacks: list[Callable[[], None]] = []
 
     def put(self, tool: ToolSpec, only: Principal | None = None) -> None:
-        """Put a tool on the tool_provider, in place of one of the same name."""
+        """Add a tool, or replace the one of the same name."""
         self._tools[tool.name] = tool, only
         self.changed()
 
     def take(self, name: str) -> None:
-        """Take a tool off."""
+        """Remove a tool."""
         self._tools.pop(name, None)
         self.changed()
 
     def changed(self) -> None:
-        """Tell whoever wants to know."""
+        """Call the subscribed callbacks."""
         for callback in tuple(self._callbacks):
             callback()
 
     @property
     def listeners(self) -> int:
-        """How many want to know."""
+        """The number of subscribed callbacks."""
         return len(self._callbacks)
 
     def tools_for(self, principal: Principal) -> Sequence[ToolSpec]:
-        """Those for everybody and those for this caller."""
+        """The tools for all callers and those for this one."""
         return [tool for tool, only in self._tools.values() if only in (None, principal)]
 
     def on_change(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Hear of changes."""
+        """Subscribe to changes."""
         self._callbacks.append(callback)
         return lambda: self._callbacks.remove(callback)
 
     def stocking(self) -> ToolSpec:
-        """A fixed tool with which a client changes what is on the tool_provider."""
+        """A fixed tool with which a client adds and removes tools."""
 
         async def stock(call: Call, args: StockArgs) -> Stocked:
-            """Put a tool on the tool_provider, or take it off."""
+            """Add a tool to the provider, or remove it."""
             if args.there:
                 self.put(remote(args.name))
             else:
