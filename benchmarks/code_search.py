@@ -27,8 +27,8 @@ from typing import Any, Final
 
 import anyio
 
-from armarium.capabilities.corpus.life import open_service
-from armarium.capabilities.corpus.searching import Filters, Hit
+from armarium.capabilities.corpus.lifespan import open_service
+from armarium.capabilities.corpus.query.search import Filters, Hit
 from armarium.capabilities.corpus.service import Corpus
 from armarium.capabilities.corpus.settings import CorpusSettings
 from armarium.foundation.events import Events

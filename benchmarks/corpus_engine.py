@@ -15,18 +15,18 @@ import anyio
 import numpy
 from numpy.typing import NDArray
 
+from armarium.capabilities.corpus.events import IndexingFailed
 from armarium.capabilities.corpus.files.discover import DiscoveryRules
 from armarium.capabilities.corpus.files.exclusion import Exclusion
-from armarium.capabilities.corpus.index import CorpusIndex
+from armarium.capabilities.corpus.index.search_index import CorpusIndex
+from armarium.capabilities.corpus.index.state import META_FILE, prepare_directory
 from armarium.capabilities.corpus.ingest.indexer import Indexer
 from armarium.capabilities.corpus.ingest.instructions import Instructions
-from armarium.capabilities.corpus.ingest.preparers import Preparers
 from armarium.capabilities.corpus.ingest.progress import Progress
+from armarium.capabilities.corpus.ingest.worker_pool import Preparers
 from armarium.capabilities.corpus.ingest.worker_process import WorkerSetup
-from armarium.capabilities.corpus.life import open_service
-from armarium.capabilities.corpus.news import IndexingFailed
+from armarium.capabilities.corpus.lifespan import open_service
 from armarium.capabilities.corpus.settings import CorpusSettings
-from armarium.capabilities.corpus.state import META_FILE, prepare_directory
 from armarium.capabilities.corpus.storage.storage import Storage
 from armarium.foundation.events import Events
 from armarium.foundation.files.confine import ConfinedRoot

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from armarium.capabilities.corpus.news import IndexLoaded, IndexProgress
+from armarium.capabilities.corpus.events import IndexLoaded, IndexProgress
 
 NOW = IndexProgress(
     job_id="job_1", running=True, mode="incremental", scanned=412, indexed=55, skipped=340, deleted=2,

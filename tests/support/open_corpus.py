@@ -9,9 +9,9 @@ from typing import Any
 
 import anyio
 
-from armarium.capabilities.corpus.life import Indexing, open_service
-from armarium.capabilities.corpus.news import FileFailed, IndexingFailed, IndexProgress
-from armarium.capabilities.corpus.searching import Filters
+from armarium.capabilities.corpus.events import FileFailed, IndexingFailed, IndexProgress
+from armarium.capabilities.corpus.lifespan import Indexing, open_service
+from armarium.capabilities.corpus.query.search import Filters
 from armarium.capabilities.corpus.service import Corpus
 from armarium.capabilities.corpus.settings import CorpusSettings, EmbeddingSettings, IngestSettings
 from armarium.foundation.events import Events, FileChanged

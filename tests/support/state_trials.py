@@ -21,12 +21,12 @@ from unittest.mock import patch
 import anyio
 import numpy
 
-from armarium.capabilities.corpus import indexing
+from armarium.capabilities.corpus.ingest import synchronizer as indexing
 from armarium.capabilities.corpus.ingest.prepare import Preparation
-from armarium.capabilities.corpus.ingest.prepared import Outcome, Prepared, Wanted, passage_hash
 from armarium.capabilities.corpus.ingest.worker_process import WorkerSetup
-from armarium.capabilities.corpus.life import Indexing, open_service
-from armarium.capabilities.corpus.searching import Filters
+from armarium.capabilities.corpus.lifespan import Indexing, open_service
+from armarium.capabilities.corpus.prepared import Outcome, Prepared, Wanted, passage_hash
+from armarium.capabilities.corpus.query.search import Filters
 from armarium.capabilities.corpus.service import Corpus
 from armarium.capabilities.corpus.settings import CorpusSettings, EmbeddingSettings, IngestSettings
 from armarium.foundation.errors import ArmariumError

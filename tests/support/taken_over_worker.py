@@ -16,10 +16,10 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from armarium.capabilities.corpus.ingest import prepare_worker
-from armarium.capabilities.corpus.ingest.frames import LENGTH, framed
+from armarium.capabilities.corpus.ingest import worker as prepare_worker
+from armarium.capabilities.corpus.ingest.messages import LENGTH, framed
 from armarium.capabilities.corpus.ingest.prepare import Preparation
-from armarium.capabilities.corpus.ingest.prepared import (
+from armarium.capabilities.corpus.prepared import (
     Finished,
     Outcome,
     Prepared,

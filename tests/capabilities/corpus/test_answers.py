@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from armarium.capabilities.corpus.answer import Answer, extractive, generated
-from armarium.capabilities.corpus.storage.passages import StoredChunk
+from armarium.capabilities.corpus.query.answer import Answer, extractive, generated
+from armarium.capabilities.corpus.storage.chunks import StoredChunk
 from armarium.providers.interfaces import Message
 from armarium.retrieval.spans import Lines, Page, Span, Time, citation
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from armarium.capabilities.corpus.catalogue import Catalogue
+from armarium.capabilities.corpus.index.catalogue import Catalogue
 from armarium.foundation.files.glob_patterns import path_matcher
 from armarium.retrieval.chunks import IndexKind
 

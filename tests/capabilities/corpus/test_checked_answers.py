@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 
 from armarium.capabilities.corpus.errors import FileTooLarge
 from armarium.capabilities.corpus.files.exclusion import SecretMatch
-from armarium.capabilities.corpus.ingest.answers import framed_answer
-from armarium.capabilities.corpus.ingest.checked_answers import MOST_OUTCOMES, Asked, Untrustworthy
-from armarium.capabilities.corpus.ingest.frames import LENGTH, UnusableFrame, framed, read_frame
+from armarium.capabilities.corpus.ingest.checked_messages import MOST_OUTCOMES, Asked, Untrustworthy
 from armarium.capabilities.corpus.ingest.growth import Growth
-from armarium.capabilities.corpus.ingest.prepared import (
+from armarium.capabilities.corpus.ingest.messages import LENGTH, UnusableFrame, framed, framed_answer, read_frame
+from armarium.capabilities.corpus.prepared import (
     Finished,
     Outcome,
     Prepared,

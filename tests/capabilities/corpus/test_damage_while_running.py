@@ -12,7 +12,7 @@ import pytest
 from anyio.to_thread import run_sync
 from corpus_calls import rows, run_dir2mcp, write_lighthouse
 
-from armarium.capabilities.corpus.state import IndexingLock
+from armarium.capabilities.corpus.index.state import IndexingLock
 from support.open_corpus import OpenCorpus, found
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import anyio
 import pytest
 
-from armarium.capabilities.corpus.life import open_service
+from armarium.capabilities.corpus.lifespan import open_service
 from armarium.capabilities.corpus.settings import CorpusSettings, EmbeddingSettings, IngestSettings
 from armarium.foundation.events import Events
 from support import state_trials

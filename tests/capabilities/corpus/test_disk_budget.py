@@ -12,9 +12,9 @@ import pytest
 from armarium.capabilities.corpus.errors import FileTooLarge, StateFull
 from armarium.capabilities.corpus.ingest.growth import Growth
 from armarium.capabilities.corpus.ingest.instructions import Instructions
-from armarium.capabilities.corpus.ingest.prepared import Prepared, Wanted
-from armarium.capabilities.corpus.ingest.preparers import Preparers
+from armarium.capabilities.corpus.ingest.worker_pool import Preparers
 from armarium.capabilities.corpus.ingest.worker_process import WorkerSetup
+from armarium.capabilities.corpus.prepared import Prepared, Wanted
 from armarium.capabilities.corpus.service import Corpus
 from armarium.capabilities.corpus.settings import IngestSettings
 from armarium.foundation.files.confine import ConfinedRoot

@@ -14,12 +14,12 @@ import numpy
 import pytest
 from anyio.to_thread import run_sync
 
-from armarium.capabilities.corpus.index import CorpusIndex
-from armarium.capabilities.corpus.ingest import embedding
-from armarium.capabilities.corpus.ingest.embedding import Embedding
-from armarium.capabilities.corpus.ingest.prepared import Prepared, PreparedChunk, Representation
+from armarium.capabilities.corpus.events import EmbeddingPaused
+from armarium.capabilities.corpus.index.search_index import CorpusIndex
+from armarium.capabilities.corpus.ingest import embedding_task as embedding
+from armarium.capabilities.corpus.ingest.embedding_task import Embedding
 from armarium.capabilities.corpus.ingest.progress import Progress
-from armarium.capabilities.corpus.news import EmbeddingPaused
+from armarium.capabilities.corpus.prepared import Prepared, PreparedChunk, Representation
 from armarium.capabilities.corpus.storage.storage import Storage
 from armarium.providers.errors import (
     MistralAuth,

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from corpus_calls import write_lighthouse
 
-from armarium.capabilities.corpus import leading
-from armarium.capabilities.corpus.searching import Filters, Guards
+from armarium.capabilities.corpus import leader as leading
+from armarium.capabilities.corpus.query.search import Filters, Guards
 from armarium.capabilities.corpus.service import Corpus
 from armarium.foundation.circuit_breaker import GuardedService
 from armarium.providers.errors import ProviderFailed, ProviderUnavailable
@@ -111,7 +111,7 @@ async def test_a_reranker_that_keeps_failing_is_left_alone_too(
     corpus: OpenCorpus, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reranker = DeadReranker()
-    monkeypatch.setattr("armarium.capabilities.corpus.models._reranker", lambda settings: reranker)
+    monkeypatch.setattr("armarium.capabilities.corpus.model_choice._reranker", lambda settings: reranker)
     async with corpus.opened("none") as service:
         for _ in range(8):
             assert await words_only(service) is None

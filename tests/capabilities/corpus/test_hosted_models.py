@@ -22,7 +22,7 @@ from corpus_calls import (
 )
 
 from armarium.capabilities.corpus.errors import IndexVersionMismatch
-from armarium.capabilities.corpus.models import choose_models
+from armarium.capabilities.corpus.model_choice import choose_models
 from armarium.capabilities.corpus.settings import CorpusSettings
 from armarium.foundation.errors import ConfigError
 from emulators import (

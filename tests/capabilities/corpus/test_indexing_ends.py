@@ -9,7 +9,7 @@ from zipfile import ZIP_DEFLATED, ZipFile
 import pytest
 from corpus_calls import rows, write_lighthouse
 
-from armarium.capabilities.corpus.ingest.embedding import Embedding
+from armarium.capabilities.corpus.ingest.embedding_task import Embedding
 from armarium.capabilities.corpus.settings import ChunkingSettings, IngestSettings
 from armarium.retrieval.vectors import VectorIndex
 from support.open_corpus import OpenCorpus, found
@@ -77,7 +77,7 @@ async def test_a_disk_too_full_for_the_summary_ends_indexing_and_says_so(
     def full(state_dir: Path, summary: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("armarium.capabilities.corpus.indexing.write_summary", full)
+    monkeypatch.setattr("armarium.capabilities.corpus.ingest.synchronizer.write_summary", full)
     async with corpus.opened(wait=False):
         await corpus.until(lambda: bool(corpus.failures))
     assert corpus.failures[0].code == "INGESTION_FAILED"

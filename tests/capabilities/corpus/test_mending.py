@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 from corpus_calls import write_lighthouse
 
-from armarium.capabilities.corpus import leading, words_directory
+from armarium.capabilities.corpus import leader as leading
 from armarium.capabilities.corpus.errors import IndexNotReady
-from armarium.capabilities.corpus.state import IndexingLock
+from armarium.capabilities.corpus.index import lexical_directory as words_directory
+from armarium.capabilities.corpus.index.state import IndexingLock
 from support.open_corpus import OpenCorpus, found
 
 

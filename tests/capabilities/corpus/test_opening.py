@@ -11,8 +11,8 @@ from corpus_calls import WITHOUT_WATCHING, answer, refusal
 
 from armarium.capabilities.corpus.errors import CorpusError
 from armarium.capabilities.corpus.files.exclusion import Exclusion
-from armarium.capabilities.corpus.opening import Opening, Slice
-from armarium.capabilities.corpus.searching import Filters
+from armarium.capabilities.corpus.query.search import Filters
+from armarium.capabilities.corpus.query.slices import Opening, Slice
 from armarium.capabilities.corpus.storage.storage import Storage
 from armarium.foundation.files.confine import ConfinedRoot
 from support.client import connected

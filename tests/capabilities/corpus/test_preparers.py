@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from armarium.capabilities.corpus.errors import ExtractFailed
-from armarium.capabilities.corpus.ingest import preparers as module
+from armarium.capabilities.corpus.ingest import worker_pool as module
 from armarium.capabilities.corpus.ingest.instructions import Instructions
-from armarium.capabilities.corpus.ingest.prepared import Finished, Outcome, Prepared, Vanished, Wanted
-from armarium.capabilities.corpus.ingest.preparers import Preparers
+from armarium.capabilities.corpus.ingest.worker_pool import Preparers
 from armarium.capabilities.corpus.ingest.worker_process import Patience, WorkerProcess, WorkerSetup
+from armarium.capabilities.corpus.prepared import Finished, Outcome, Prepared, Vanished, Wanted
 from armarium.foundation.files.confine import ConfinedRoot
 
 DEADLINE_S = 30.0
@@ -60,7 +60,7 @@ def worker_pids() -> list[int]:
     for entry in Path("/proc").iterdir():
         try:
             parent = entry.joinpath("stat").read_text().rpartition(")")[2].split()[1]
-            if int(parent) == os.getpid() and b"prepare_worker" in entry.joinpath("cmdline").read_bytes():
+            if int(parent) == os.getpid() and b"ingest.worker" in entry.joinpath("cmdline").read_bytes():
                 found.append(int(entry.name))
         except (OSError, ValueError, IndexError):
             continue

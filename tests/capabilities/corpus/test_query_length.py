@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from armarium.capabilities.corpus.errors import CorpusError
-from armarium.capabilities.corpus.searching import Filters
+from armarium.capabilities.corpus.query.search import Filters
 from armarium.capabilities.corpus.service import MOST_QUERY_CHARACTERS, Corpus
 from support.open_corpus import OpenCorpus
 

@@ -8,8 +8,8 @@ import anyio
 import pytest
 
 from armarium.capabilities.corpus.errors import CorpusError, StoreCorrupt
-from armarium.capabilities.corpus.readiness import Readiness
-from armarium.capabilities.corpus.searching import Searching
+from armarium.capabilities.corpus.query.readiness import Readiness
+from armarium.capabilities.corpus.query.search import Searching
 
 DEADLINE_S = 20.0
 FIRST, SECOND = (cast(Searching, object()) for _ in range(2))

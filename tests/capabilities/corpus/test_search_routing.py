@@ -12,7 +12,7 @@ import anyio
 import pytest
 from corpus_calls import WITHOUT_WATCHING, answer
 
-from armarium.capabilities.corpus.ingest.embedding import Embedding
+from armarium.capabilities.corpus.ingest.embedding_task import Embedding
 from support.client import ToolClient, connected
 from support.corpus import CorpusProcess
 from support.open_corpus import OpenCorpus, found

@@ -7,8 +7,8 @@ from pathlib import Path
 import anyio
 import pytest
 
+from armarium.capabilities.corpus.events import IndexProgress
 from armarium.capabilities.corpus.ingest.instructions import Instructions
-from armarium.capabilities.corpus.news import IndexProgress
 from armarium.foundation.events import FileScanned
 from support.open_corpus import OpenCorpus
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from armarium.capabilities.corpus import snippets
-from armarium.capabilities.corpus.snippets import snippet
+from armarium.capabilities.corpus.query import snippets
+from armarium.capabilities.corpus.query.snippets import snippet
 
 LONGEST = 600
 FILLER = "Rain fell on the quay and nothing else was noted that day. "

@@ -19,7 +19,7 @@ from corpus_calls import WITHOUT_WATCHING, answer, hits, refusal, rows, run_dir2
 
 from armarium.capabilities.corpus.errors import IndexLocked, IndexNotReady, StoreCorrupt
 from armarium.capabilities.corpus.files.exclusion import Exclusion
-from armarium.capabilities.corpus.state import (
+from armarium.capabilities.corpus.index.state import (
     IndexingLock,
     is_being_indexed,
     prepare_directory,

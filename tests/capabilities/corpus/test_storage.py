@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from armarium.capabilities.corpus.errors import IndexVersionMismatch, StateUnwritable, StoreCorrupt
-from armarium.capabilities.corpus.ingest.prepared import Prepared, PreparedChunk, Representation
+from armarium.capabilities.corpus.prepared import Prepared, PreparedChunk, Representation
 from armarium.capabilities.corpus.storage.database import SQL
 from armarium.capabilities.corpus.storage.storage import Storage
 from armarium.foundation.sql import queries

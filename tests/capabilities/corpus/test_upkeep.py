@@ -12,13 +12,13 @@ import anyio
 import anyio.from_thread
 import pytest
 
-from armarium.capabilities.corpus import indexing
-from armarium.capabilities.corpus.ingest.bell import Bell
-from armarium.capabilities.corpus.life import open_service
-from armarium.capabilities.corpus.news import IndexProgress
+from armarium.capabilities.corpus.events import IndexProgress
+from armarium.capabilities.corpus.index.state import read_status
+from armarium.capabilities.corpus.ingest import synchronizer as indexing
+from armarium.capabilities.corpus.ingest.wake_up import Bell
+from armarium.capabilities.corpus.lifespan import open_service
 from armarium.capabilities.corpus.service import Corpus
 from armarium.capabilities.corpus.settings import CorpusSettings, EmbeddingSettings, IngestSettings
-from armarium.capabilities.corpus.state import read_status
 from armarium.foundation.events import Events, FileChanged
 from armarium.foundation.identity import Principal
 from armarium.foundation.refs import FileRef

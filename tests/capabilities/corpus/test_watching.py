@@ -14,7 +14,8 @@ import anyio
 import pytest
 from test_live_index import listed, until_found
 
-from armarium.capabilities.corpus.files import inotify, watch
+from armarium.capabilities.corpus.files import inotify
+from armarium.capabilities.corpus.files import watcher as watch
 from armarium.capabilities.corpus.settings import IngestSettings
 from support.client import ToolClient, connected
 from support.corpus import CorpusProcess

@@ -11,7 +11,7 @@ import pytest
 from corpus_calls import everything_in, rows
 
 from armarium.capabilities.corpus.files.exclusion import DEFAULT_PATH_EXCLUDES
-from armarium.capabilities.corpus.words_directory import WORDS_DIRECTORY
+from armarium.capabilities.corpus.index.lexical_directory import WORDS_DIRECTORY
 from armarium.retrieval.lexical import WordIndex
 from support.open_corpus import OpenCorpus, found
 
@@ -119,7 +119,7 @@ async def test_a_process_that_ended_before_it_could_wipe_leaves_it_to_the_next(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr("armarium.capabilities.corpus.index.CorpusIndex.wipe", killed)
+        patched.setattr("armarium.capabilities.corpus.index.search_index.CorpusIndex.wipe", killed)
         await corpus.index()
     assert holds(corpus)
     assert [failure.code for failure in corpus.failures] == ["INGESTION_FAILED"]

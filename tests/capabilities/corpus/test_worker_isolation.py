@@ -15,9 +15,9 @@ import pytest
 
 from armarium.capabilities.corpus.ingest import worker_process
 from armarium.capabilities.corpus.ingest.instructions import Instructions
-from armarium.capabilities.corpus.ingest.prepared import Finished, Outcome, Prepared, Wanted
-from armarium.capabilities.corpus.ingest.preparers import Preparers
+from armarium.capabilities.corpus.ingest.worker_pool import Preparers
 from armarium.capabilities.corpus.ingest.worker_process import Patience, WorkerSetup
+from armarium.capabilities.corpus.prepared import Finished, Outcome, Prepared, Wanted
 from armarium.capabilities.corpus.settings import IngestSettings
 from armarium.foundation.files.confine import ConfinedRoot
 from armarium.foundation.process_isolation import Isolation, available_isolation
@@ -252,7 +252,7 @@ async def test_a_kernel_that_lacks_a_part_is_told_before_anything_is_read_where_
     root: Path, monkeypatch: pytest.MonkeyPatch, lacks: Isolation
 ) -> None:
     (root / "a.md").write_text("Text.\n")
-    monkeypatch.setattr("armarium.capabilities.corpus.indexing.available_isolation", lambda: lacks)
+    monkeypatch.setattr("armarium.capabilities.corpus.ingest.synchronizer.available_isolation", lambda: lacks)
     corpus = OpenCorpus(root)
     async with corpus.opened(wait=False, ingest=IngestSettings(watch=False, isolation="required")):
         await corpus.until(lambda: bool(corpus.failures))

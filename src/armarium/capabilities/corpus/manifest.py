@@ -19,7 +19,7 @@ _INSTRUCTIONS = (
 @asynccontextmanager
 async def open_corpus(settings: CorpusSettings, facilities: Facilities) -> AsyncGenerator[Capability]:
     """The capability, for as long as the block runs. It answers at once; the index grows behind it."""
-    from armarium.capabilities.corpus.life import open_service
+    from armarium.capabilities.corpus.lifespan import open_service
     from armarium.capabilities.corpus.source import CorpusSource
     from armarium.capabilities.corpus.tools import corpus_tools
 

@@ -12,16 +12,16 @@ from typing import Any, Final, Literal
 import anyio
 from anyio.to_thread import run_sync
 
-from armarium.capabilities.corpus.answer import Answer, extractive, generated
 from armarium.capabilities.corpus.errors import InvalidField
 from armarium.capabilities.corpus.ingest.instructions import MEGABYTE
 from armarium.capabilities.corpus.ingest.progress import Progress
-from armarium.capabilities.corpus.opening import Opened, Opening, Slice
-from armarium.capabilities.corpus.parts import Parts
-from armarium.capabilities.corpus.readiness import Readiness
-from armarium.capabilities.corpus.searching import Filters, Results
-from armarium.capabilities.corpus.status import stats
-from armarium.capabilities.corpus.storage.passages import StoredChunk
+from armarium.capabilities.corpus.query.answer import Answer, extractive, generated
+from armarium.capabilities.corpus.query.readiness import Readiness
+from armarium.capabilities.corpus.query.search import Filters, Results
+from armarium.capabilities.corpus.query.slices import Opened, Opening, Slice
+from armarium.capabilities.corpus.query.status import stats
+from armarium.capabilities.corpus.resources import Parts
+from armarium.capabilities.corpus.storage.chunks import StoredChunk
 from armarium.foundation.files.errors import InvalidPattern
 from armarium.foundation.files.glob_patterns import path_matcher
 from armarium.providers.errors import ProviderError

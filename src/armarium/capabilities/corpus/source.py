@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from anyio.to_thread import run_sync
 
-from armarium.capabilities.corpus.searching import Filters, Hit
+from armarium.capabilities.corpus.query.search import Filters, Hit
 from armarium.capabilities.corpus.service import Corpus
 from armarium.foundation.refs import FileRef
 from armarium.foundation.tools import Call

@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 from armarium.capabilities.corpus import schemas
 from armarium.capabilities.corpus.errors import InvalidField, InvalidRange, MissingField
-from armarium.capabilities.corpus.opening import Slice
-from armarium.capabilities.corpus.searching import Filters, Results
+from armarium.capabilities.corpus.query.search import Filters, Results
+from armarium.capabilities.corpus.query.slices import Slice
 from armarium.capabilities.corpus.service import Asked, Corpus
 from armarium.foundation.errors import ArgumentOutOfRange, ArmariumError, InvalidArgument, MissingArgument
 from armarium.foundation.schema import Json

@@ -15,7 +15,7 @@ import yaml
 from dir2mcp_command import Quick, Start
 
 from armarium.capabilities.corpus.errors import IndexNotReady
-from armarium.capabilities.corpus.news import IndexProgress
+from armarium.capabilities.corpus.events import IndexProgress
 from armarium.foundation.events import Events
 from armarium.surfaces.cli.dir2mcp import waiting
 from armarium.surfaces.cli.indexing_progress.reports import progress_line

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from armarium.capabilities.corpus.news import EmbeddingPaused, FileFailed, IndexingFailed
+from armarium.capabilities.corpus.events import EmbeddingPaused, FileFailed, IndexingFailed
 from armarium.foundation.errors import ArmariumError, BindFailed, ConfigError
 from armarium.foundation.events import Events
 from armarium.surfaces.cli.dir2mcp.access import Access

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from armarium.capabilities.corpus.news import FileFailed, IndexingFailed
+from armarium.capabilities.corpus.events import FileFailed, IndexingFailed
 from armarium.foundation.events import Events
 from armarium.surfaces.cli.indexing_progress.feed import Feed
 from armarium.surfaces.cli.indexing_progress.live import LiveReport

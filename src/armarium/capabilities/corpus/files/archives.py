@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from typing import BinaryIO, Literal
 
 from armarium.capabilities.corpus.errors import ExtractFailed, FileNotFound, FileTooLarge, PathOutsideRoot
-from armarium.capabilities.corpus.files.archive_entries import Budget, RawEntry
 from armarium.capabilities.corpus.files.paths import ARCHIVE_MARK, is_storable, printable
-from armarium.capabilities.corpus.files.tar_members import tar_entries
-from armarium.capabilities.corpus.files.zip_members import zip_entries
+from armarium.foundation.archives.entries import Budget, RawEntry
+from armarium.foundation.archives.tar import tar_entries
+from armarium.foundation.archives.zip import zip_entries
 
 ArchiveMode = Literal["off", "shallow", "deep"]
 """`off`: archives are not opened. `shallow`: their members are documents, but archives among the members stay closed.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from armarium.capabilities.corpus.errors import FileTooLarge
-from armarium.capabilities.corpus.ingest.prepared import Prepared
+from armarium.capabilities.corpus.prepared import Prepared
 
 _FREE_CHARS = 4_000_000
 """Any file may become this much, however small it is."""

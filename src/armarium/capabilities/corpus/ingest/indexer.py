@@ -14,18 +14,18 @@ from armarium.capabilities.corpus.errors import (
     RootInaccessible,
     StoreCorrupt,
 )
+from armarium.capabilities.corpus.events import IndexingFailed, Mode
 from armarium.capabilities.corpus.files.discover import DiscoveryRules, Found, Unnameable, discover
 from armarium.capabilities.corpus.files.paths import MEMBER_MARK
 from armarium.capabilities.corpus.files.rediscover import rediscover
-from armarium.capabilities.corpus.index import CorpusIndex
-from armarium.capabilities.corpus.ingest.prepared import (
+from armarium.capabilities.corpus.index.search_index import CorpusIndex
+from armarium.capabilities.corpus.ingest.progress import Progress
+from armarium.capabilities.corpus.ingest.recorder import Recording
+from armarium.capabilities.corpus.ingest.state_budget import StateBudget
+from armarium.capabilities.corpus.ingest.worker_pool import Preparers
+from armarium.capabilities.corpus.prepared import (
     Wanted,
 )
-from armarium.capabilities.corpus.ingest.preparers import Preparers
-from armarium.capabilities.corpus.ingest.progress import Progress
-from armarium.capabilities.corpus.ingest.recording import Recording
-from armarium.capabilities.corpus.ingest.state_budget import StateBudget
-from armarium.capabilities.corpus.news import IndexingFailed, Mode
 from armarium.capabilities.corpus.storage.documents import Known
 from armarium.capabilities.corpus.storage.storage import Storage
 from armarium.capabilities.corpus.troubles import root_trouble, what_ended_it

@@ -12,7 +12,7 @@ from armarium.capabilities.corpus.files.exclusion import Exclusion
 from armarium.capabilities.corpus.files.paths import MEMBER_MARK
 from armarium.capabilities.corpus.ingest.growth import Growth
 from armarium.capabilities.corpus.ingest.instructions import MEGABYTE, Instructions
-from armarium.capabilities.corpus.ingest.prepared import (
+from armarium.capabilities.corpus.prepared import (
     LONGEST_TITLE,
     Finished,
     Outcome,

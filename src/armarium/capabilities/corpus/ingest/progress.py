@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 from uuid import uuid4
 
-from armarium.capabilities.corpus.news import FileFailed, IndexProgress, Mode
+from armarium.capabilities.corpus.events import FileFailed, IndexProgress, Mode
 
 _PACE_S = 0.25
 _OF_THE_JOB = ("scanned", "indexed", "skipped", "deleted", "representations", "errors")

@@ -14,14 +14,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from armarium.capabilities.corpus.ingest.checked_answers import Asked, Untrustworthy
-from armarium.capabilities.corpus.ingest.frames import UnusableFrame, framed, parsed, read_frame
+from armarium.capabilities.corpus.ingest.checked_messages import Asked, Untrustworthy
 from armarium.capabilities.corpus.ingest.instructions import Instructions
-from armarium.capabilities.corpus.ingest.prepared import Finished, Outcome, Wanted
+from armarium.capabilities.corpus.ingest.messages import UnusableFrame, framed, parsed, read_frame
+from armarium.capabilities.corpus.prepared import Finished, Outcome, Wanted
 from armarium.foundation.memory import machine_memory_bytes
 from armarium.foundation.process_isolation import Isolation
 
-_MODULE = "armarium.capabilities.corpus.ingest.prepare_worker"
+_MODULE = "armarium.capabilities.corpus.ingest.worker"
 _READ_BYTES = 1 << 18
 _START_DEADLINE_S = 60.0
 _LONGEST_GREETING = 1000

@@ -9,7 +9,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
-from armarium.capabilities.corpus.ingest.prepared import Prepared, PreparedChunk, Representation
+from armarium.capabilities.corpus.prepared import Prepared, PreparedChunk, Representation
 from armarium.capabilities.corpus.storage.checks import (
     DOCUMENTS_TALLY,
     PASSAGES_TALLY,

@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 from armarium.capabilities.corpus.errors import StoreCorrupt
 from armarium.capabilities.corpus.storage.checks import DOCUMENTS_TALLY, PASSAGES_TALLY
+from armarium.capabilities.corpus.storage.chunks import Passages
 from armarium.capabilities.corpus.storage.database import Database
 from armarium.capabilities.corpus.storage.documents import Documents
 from armarium.capabilities.corpus.storage.embeddings import Embeddings
 from armarium.capabilities.corpus.storage.notes import Notes
-from armarium.capabilities.corpus.storage.passages import Passages
 from armarium.foundation.files.replace import make_way
 
 DAMAGED_SUFFIX = ".damaged"

@@ -12,10 +12,10 @@ from typing import Any, Literal
 import anyio
 
 from armarium.capabilities.corpus.errors import IndexNotReady, StoreCorrupt
-from armarium.capabilities.corpus.life import open_service
-from armarium.capabilities.corpus.searching import Filters
+from armarium.capabilities.corpus.index.state import META_FILE, is_being_indexed, may_write, read_status
+from armarium.capabilities.corpus.lifespan import open_service
+from armarium.capabilities.corpus.query.search import Filters
 from armarium.capabilities.corpus.service import Corpus, require_searchable
-from armarium.capabilities.corpus.state import META_FILE, is_being_indexed, may_write, read_status
 from armarium.capabilities.corpus.tools import ask_as_json
 from armarium.foundation.events import Events
 from armarium.foundation.telemetry import log_as_json

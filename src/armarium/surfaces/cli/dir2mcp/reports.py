@@ -9,7 +9,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from armarium.capabilities.corpus.news import EmbeddingPaused, FileFailed, IndexLoaded, IndexProgress
+from armarium.capabilities.corpus.events import EmbeddingPaused, FileFailed, IndexLoaded, IndexProgress
 from armarium.foundation.errors import ArmariumError
 from armarium.surfaces.cli.dir2mcp.connection import Connection
 from armarium.surfaces.cli.dir2mcp.manner import Manner

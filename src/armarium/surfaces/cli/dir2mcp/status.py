@@ -6,7 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from armarium.capabilities.corpus.errors import IndexNotReady, StateUnwritable
-from armarium.capabilities.corpus.state import META_FILE, read_status
+from armarium.capabilities.corpus.index.state import META_FILE, read_status
 from armarium.capabilities.corpus.storage.storage import Storage
 from armarium.surfaces.cli.dir2mcp.loading import Where, check_settings
 from armarium.surfaces.cli.dir2mcp.manner import Manner

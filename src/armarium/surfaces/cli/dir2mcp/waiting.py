@@ -8,7 +8,7 @@ from typing import Final
 import anyio
 
 from armarium.capabilities.corpus.errors import IndexNotReady
-from armarium.capabilities.corpus.news import EmbeddingPaused, IndexingFailed, IndexProgress
+from armarium.capabilities.corpus.events import EmbeddingPaused, IndexingFailed, IndexProgress
 from armarium.capabilities.corpus.service import Corpus
 from armarium.foundation.events import Events
 from armarium.surfaces.cli.indexing_progress.reports import Report

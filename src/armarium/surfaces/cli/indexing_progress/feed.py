@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import anyio
 
-from armarium.capabilities.corpus.news import EmbeddingPaused, FileFailed, IndexingFailed, IndexLoaded, IndexProgress
+from armarium.capabilities.corpus.events import EmbeddingPaused, FileFailed, IndexingFailed, IndexLoaded, IndexProgress
 from armarium.foundation.events import Events
 from armarium.surfaces.cli.indexing_progress.reports import Report
 

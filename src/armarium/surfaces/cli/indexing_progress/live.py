@@ -10,7 +10,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from armarium.capabilities.corpus.news import EmbeddingPaused, FileFailed, IndexProgress
+from armarium.capabilities.corpus.events import EmbeddingPaused, FileFailed, IndexProgress
 from armarium.surfaces.cli.indexing_progress.pace import Clock
 from armarium.surfaces.cli.indexing_progress.reports import PlainReport, progress_line
 from armarium.surfaces.cli.output import printable

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable
 from typing import Protocol
 
-from armarium.capabilities.corpus.news import EmbeddingPaused, FileFailed, IndexLoaded, IndexProgress
+from armarium.capabilities.corpus.events import EmbeddingPaused, FileFailed, IndexLoaded, IndexProgress
 from armarium.surfaces.cli.indexing_progress.outlet import Outlet
 from armarium.surfaces.cli.indexing_progress.pace import Clock, Paces
 from armarium.surfaces.cli.output import printable, say

@@ -19,7 +19,7 @@ from armarium.capabilities.corpus.errors import (
 )
 from armarium.capabilities.corpus.files.exclusion import Exclusion
 from armarium.capabilities.corpus.files.paths import MEMBER_MARK
-from armarium.capabilities.corpus.locating import shown_part
+from armarium.capabilities.corpus.query.snippets import shown_part
 from armarium.capabilities.corpus.storage.storage import Storage
 from armarium.foundation.files.confine import ConfinedRoot, normalise
 from armarium.foundation.files.errors import FileError, IsADirectory, PathEscapesRoot

@@ -9,18 +9,18 @@ import anyio.lowlevel
 from anyio.to_thread import run_sync
 
 from armarium.capabilities.corpus.errors import CorpusError, IndexNotReady, StateUnwritable, StoreCorrupt
+from armarium.capabilities.corpus.events import IndexingFailed, IndexLoaded, Mode
 from armarium.capabilities.corpus.health import warn_of_rows
-from armarium.capabilities.corpus.index import KINDS, CorpusIndex
-from armarium.capabilities.corpus.indexing import Upkeep
+from armarium.capabilities.corpus.index.lexical_directory import remove as remove_words
+from armarium.capabilities.corpus.index.search_index import KINDS, CorpusIndex
+from armarium.capabilities.corpus.index.state import META_FILE, IndexingLock, forget_indexes, read_status
 from armarium.capabilities.corpus.ingest.progress import Progress
-from armarium.capabilities.corpus.news import IndexingFailed, IndexLoaded, Mode
-from armarium.capabilities.corpus.parts import Parts
-from armarium.capabilities.corpus.readiness import Readiness
-from armarium.capabilities.corpus.searching import Guards, Searching
-from armarium.capabilities.corpus.state import META_FILE, IndexingLock, forget_indexes, read_status
+from armarium.capabilities.corpus.ingest.synchronizer import Upkeep
+from armarium.capabilities.corpus.query.readiness import Readiness
+from armarium.capabilities.corpus.query.search import Guards, Searching
+from armarium.capabilities.corpus.resources import Parts
 from armarium.capabilities.corpus.storage.storage import remove_damaged
 from armarium.capabilities.corpus.troubles import root_trouble, storage_damage, what_ended_it, words_damage
-from armarium.capabilities.corpus.words_directory import remove as remove_words
 from armarium.foundation.events import FileScanned
 from armarium.foundation.memory import give_memory_back
 from armarium.retrieval.chunks import IndexKind

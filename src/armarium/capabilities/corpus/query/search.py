@@ -11,11 +11,11 @@ from typing import Literal
 from anyio.to_thread import run_sync
 
 from armarium.capabilities.corpus.errors import InvalidField
-from armarium.capabilities.corpus.index import CorpusIndex
-from armarium.capabilities.corpus.models import Models
+from armarium.capabilities.corpus.index.search_index import CorpusIndex
+from armarium.capabilities.corpus.model_choice import Models
+from armarium.capabilities.corpus.query.snippets import snippet
 from armarium.capabilities.corpus.settings import CorpusSettings
-from armarium.capabilities.corpus.snippets import snippet
-from armarium.capabilities.corpus.storage.passages import StoredChunk
+from armarium.capabilities.corpus.storage.chunks import StoredChunk
 from armarium.capabilities.corpus.storage.storage import Storage
 from armarium.foundation.circuit_breaker import GuardedService
 from armarium.foundation.files.errors import InvalidPattern

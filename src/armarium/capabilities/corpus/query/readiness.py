@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from armarium.capabilities.corpus.errors import CorpusError
-from armarium.capabilities.corpus.searching import Searching
+from armarium.capabilities.corpus.query.search import Searching
 
 
 class Readiness:

@@ -14,13 +14,8 @@ import anyio
 from armarium.capabilities.corpus.errors import IndexVersionMismatch, StoreCorrupt
 from armarium.capabilities.corpus.files.exclusion import Exclusion
 from armarium.capabilities.corpus.health import Health
-from armarium.capabilities.corpus.index import KINDS
-from armarium.capabilities.corpus.leading import Leadership
-from armarium.capabilities.corpus.models import Models, choose_models
-from armarium.capabilities.corpus.parts import Parts
-from armarium.capabilities.corpus.service import Corpus
-from armarium.capabilities.corpus.settings import CorpusSettings
-from armarium.capabilities.corpus.state import (
+from armarium.capabilities.corpus.index.search_index import KINDS
+from armarium.capabilities.corpus.index.state import (
     META_FILE,
     IndexingLock,
     forget_everything,
@@ -31,6 +26,11 @@ from armarium.capabilities.corpus.state import (
     state_directory,
     state_paths,
 )
+from armarium.capabilities.corpus.leader import Leadership
+from armarium.capabilities.corpus.model_choice import Models, choose_models
+from armarium.capabilities.corpus.resources import Parts
+from armarium.capabilities.corpus.service import Corpus
+from armarium.capabilities.corpus.settings import CorpusSettings
 from armarium.capabilities.corpus.storage.storage import Storage, opened_anew
 from armarium.foundation.events import Events
 from armarium.foundation.files.confine import ConfinedRoot

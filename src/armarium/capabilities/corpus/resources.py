@@ -8,7 +8,7 @@ from pathlib import Path
 
 from armarium.capabilities.corpus.files.exclusion import Exclusion
 from armarium.capabilities.corpus.health import Health
-from armarium.capabilities.corpus.models import Models
+from armarium.capabilities.corpus.model_choice import Models
 from armarium.capabilities.corpus.settings import CorpusSettings
 from armarium.capabilities.corpus.storage.storage import Storage
 from armarium.foundation.events import Events

@@ -13,12 +13,12 @@ import orjson
 
 from armarium.capabilities.corpus.errors import IndexLocked, IndexNotReady, RootInaccessible, StoreCorrupt
 from armarium.capabilities.corpus.files.exclusion import STATE_PATHS
-from armarium.capabilities.corpus.index import KINDS, vector_file
+from armarium.capabilities.corpus.index.lexical_directory import clear_leftovers
+from armarium.capabilities.corpus.index.lexical_directory import remove as remove_words
+from armarium.capabilities.corpus.index.search_index import KINDS, vector_file
 from armarium.capabilities.corpus.settings import STATE_DIRECTORY
 from armarium.capabilities.corpus.storage.storage import remove_damaged
 from armarium.capabilities.corpus.troubles import unwritable
-from armarium.capabilities.corpus.words_directory import clear_leftovers
-from armarium.capabilities.corpus.words_directory import remove as remove_words
 from armarium.foundation.files.ignore import IgnoreRules, lines_hiding
 from armarium.foundation.files.replace import make_way, open_regular, replace_file
 

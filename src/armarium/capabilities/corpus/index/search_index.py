@@ -9,16 +9,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from armarium.capabilities.corpus.catalogue import Catalogue
 from armarium.capabilities.corpus.errors import IndexNotReady
 from armarium.capabilities.corpus.health import Health
-from armarium.capabilities.corpus.ingest.prepared import Prepared, PreparedChunk
-from armarium.capabilities.corpus.seals import VectorSeal, WordsSealer, words_fit, words_sealed
-from armarium.capabilities.corpus.storage.changes import Recorded
-from armarium.capabilities.corpus.storage.passages import Passage
-from armarium.capabilities.corpus.storage.storage import Storage
-from armarium.capabilities.corpus.troubles import unwritable
-from armarium.capabilities.corpus.words_directory import (
+from armarium.capabilities.corpus.index.catalogue import Catalogue
+from armarium.capabilities.corpus.index.lexical_directory import (
     WORDS_DIRECTORY,
     clear_leftovers,
     is_made,
@@ -26,6 +20,12 @@ from armarium.capabilities.corpus.words_directory import (
     remove,
     replaced,
 )
+from armarium.capabilities.corpus.index.seals import VectorSeal, WordsSealer, words_fit, words_sealed
+from armarium.capabilities.corpus.prepared import Prepared, PreparedChunk
+from armarium.capabilities.corpus.storage.changes import Recorded
+from armarium.capabilities.corpus.storage.chunks import Passage
+from armarium.capabilities.corpus.storage.storage import Storage
+from armarium.capabilities.corpus.troubles import unwritable
 from armarium.retrieval.chunks import IndexKind
 from armarium.retrieval.errors import TornIndex
 from armarium.retrieval.lexical import WordIndex, WordPassage

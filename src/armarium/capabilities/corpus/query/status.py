@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from armarium.capabilities.corpus.news import IndexProgress
-from armarium.capabilities.corpus.parts import Parts
+from armarium.capabilities.corpus.events import IndexProgress
+from armarium.capabilities.corpus.resources import Parts
 from armarium.capabilities.corpus.settings import PROTOCOL_VERSION
 
 _WITHOUT_TEXT = ("binary_ignored", "archive")

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import BinaryIO, Protocol
 
 from armarium.capabilities.corpus.errors import ExtractFailed
-from armarium.capabilities.corpus.files.archive_entries import Budget, RawEntry
+from armarium.foundation.archives.entries import Budget, RawEntry
 
 _BLOCK = 512
 _PIECE = 256 * 1024

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 
-from armarium.capabilities.corpus.storage.passages import StoredChunk
+from armarium.capabilities.corpus.storage.chunks import StoredChunk
 from armarium.providers.interfaces import Chat, Message
 from armarium.retrieval.quotes import Quotable, best_sentences
 from armarium.retrieval.spans import Lines, citation

@@ -11,11 +11,10 @@ import sys
 from dataclasses import asdict
 from typing import Any
 
-from armarium.capabilities.corpus.ingest.answers import framed_answer
-from armarium.capabilities.corpus.ingest.frames import LENGTH, framed, parsed
 from armarium.capabilities.corpus.ingest.instructions import Instructions
+from armarium.capabilities.corpus.ingest.messages import LENGTH, framed, framed_answer, parsed
 from armarium.capabilities.corpus.ingest.prepare import Preparation
-from armarium.capabilities.corpus.ingest.prepared import Wanted
+from armarium.capabilities.corpus.prepared import Wanted
 from armarium.foundation.process_isolation import (
     Isolation,
     end_with_parent,

@@ -12,10 +12,10 @@ import anyio
 from anyio.to_thread import run_sync
 
 from armarium.capabilities.corpus.errors import IndexVersionMismatch
-from armarium.capabilities.corpus.index import CorpusIndex, packed, unpacked
-from armarium.capabilities.corpus.ingest.bell import Bell
+from armarium.capabilities.corpus.events import EmbeddingPaused
+from armarium.capabilities.corpus.index.search_index import CorpusIndex, packed, unpacked
 from armarium.capabilities.corpus.ingest.progress import Progress
-from armarium.capabilities.corpus.news import EmbeddingPaused
+from armarium.capabilities.corpus.ingest.wake_up import Bell
 from armarium.capabilities.corpus.storage.embeddings import Pending
 from armarium.capabilities.corpus.storage.storage import Storage
 from armarium.providers.errors import ProviderAuth, ProviderError

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from armarium.capabilities.corpus.errors import ExtractFailed
-from armarium.capabilities.corpus.ingest.checked_answers import Asked
+from armarium.capabilities.corpus.ingest.checked_messages import Asked
 from armarium.capabilities.corpus.ingest.growth import Growth
-from armarium.capabilities.corpus.ingest.prepared import Finished, Outcome, Prepared, Vanished, Wanted
 from armarium.capabilities.corpus.ingest.worker_process import Lost, NotStarted, Patience, WorkerProcess, WorkerSetup
+from armarium.capabilities.corpus.prepared import Finished, Outcome, Prepared, Vanished, Wanted
 from armarium.foundation.files.confine import ConfinedRoot
 from armarium.foundation.files.errors import FileError
 from armarium.foundation.files.names import NotAnEscape, unescape_name

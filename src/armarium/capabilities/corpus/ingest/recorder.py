@@ -9,10 +9,10 @@ from typing import TypeGuard
 
 from armarium.capabilities.corpus.errors import ExtractFailed, FileTooLarge, Forbidden
 from armarium.capabilities.corpus.files.exclusion import SecretMatch
-from armarium.capabilities.corpus.index import CorpusIndex
-from armarium.capabilities.corpus.ingest.prepared import Finished, Outcome, Prepared, Refused, Unchanged, Vanished
+from armarium.capabilities.corpus.index.search_index import CorpusIndex
 from armarium.capabilities.corpus.ingest.progress import Progress
 from armarium.capabilities.corpus.ingest.state_budget import StateBudget
+from armarium.capabilities.corpus.prepared import Finished, Outcome, Prepared, Refused, Unchanged, Vanished
 from armarium.capabilities.corpus.storage.changes import Changes, Recorded
 from armarium.capabilities.corpus.storage.documents import Known
 from armarium.capabilities.corpus.storage.storage import Storage

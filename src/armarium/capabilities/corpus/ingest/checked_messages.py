@@ -10,10 +10,10 @@ from typing import Any, TypeGuard, TypeVar, get_args
 from armarium.capabilities.corpus.errors import FileTooLarge
 from armarium.capabilities.corpus.files.exclusion import SecretMatch
 from armarium.capabilities.corpus.files.paths import MEMBER_MARK, is_storable
-from armarium.capabilities.corpus.ingest import answers
-from armarium.capabilities.corpus.ingest.frames import UnusableFrame, parsed
+from armarium.capabilities.corpus.ingest import messages as answers
 from armarium.capabilities.corpus.ingest.growth import Growth
-from armarium.capabilities.corpus.ingest.prepared import (
+from armarium.capabilities.corpus.ingest.messages import UnusableFrame, parsed
+from armarium.capabilities.corpus.prepared import (
     LONGEST_TITLE,
     Finished,
     Outcome,

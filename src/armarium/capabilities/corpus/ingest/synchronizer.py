@@ -10,22 +10,22 @@ import anyio
 from anyio.to_thread import run_sync
 
 from armarium.capabilities.corpus.errors import IsolationMissing, StoreCorrupt
+from armarium.capabilities.corpus.events import Mode
 from armarium.capabilities.corpus.files.discover import DiscoveryRules
-from armarium.capabilities.corpus.files.watch import Watcher
+from armarium.capabilities.corpus.files.watcher import Watcher
 from armarium.capabilities.corpus.health import warn_of_rows
-from armarium.capabilities.corpus.index import CorpusIndex
-from armarium.capabilities.corpus.ingest.bell import Bell
-from armarium.capabilities.corpus.ingest.embedding import Embedding
+from armarium.capabilities.corpus.index.search_index import CorpusIndex
+from armarium.capabilities.corpus.index.state import write_summary
+from armarium.capabilities.corpus.ingest.embedding_task import Embedding
 from armarium.capabilities.corpus.ingest.indexer import Indexer
 from armarium.capabilities.corpus.ingest.instructions import instructions_for
-from armarium.capabilities.corpus.ingest.preparers import Preparers
 from armarium.capabilities.corpus.ingest.progress import Progress
 from armarium.capabilities.corpus.ingest.state_budget import StateBudget
+from armarium.capabilities.corpus.ingest.wake_up import Bell
+from armarium.capabilities.corpus.ingest.worker_pool import Preparers
 from armarium.capabilities.corpus.ingest.worker_process import WorkerSetup, worker_memory_bytes
-from armarium.capabilities.corpus.news import Mode
-from armarium.capabilities.corpus.parts import Parts
-from armarium.capabilities.corpus.state import write_summary
-from armarium.capabilities.corpus.status import summary
+from armarium.capabilities.corpus.query.status import summary
+from armarium.capabilities.corpus.resources import Parts
 from armarium.capabilities.corpus.troubles import damaged
 from armarium.foundation.events import FileChanged, FileScanned
 from armarium.foundation.memory import give_memory_back

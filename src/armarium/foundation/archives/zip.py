@@ -13,7 +13,7 @@ from functools import partial
 from typing import BinaryIO
 
 from armarium.capabilities.corpus.errors import ExtractFailed
-from armarium.capabilities.corpus.files.archive_entries import Budget, RawEntry
+from armarium.foundation.archives.entries import Budget, RawEntry
 
 _ENCRYPTED = 0x1
 _NAME_IS_UTF8 = 0x800

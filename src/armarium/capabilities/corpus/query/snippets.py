@@ -5,14 +5,21 @@ from __future__ import annotations
 import re
 from collections import Counter
 from functools import lru_cache
+from typing import Any, Final, cast
+
+import re2  # pyright: ignore[reportMissingTypeStubs] the package has no type information
 
 _LONGEST = 600
 _STEM_CHARS = 5
 _SHORTEST_WORD = 2
 _FEW_STEMS = 32
 _WORD = re.compile(r"\w{2,}")
-_SENTENCE_BEGINS = re.compile(r"\n|[.!?]\s+(?=\S)|[。！？]")
+_SENTENCE_START = re.compile(r"\n|[.!?]\s+(?=\S)|[。！？]")
 _FARTHEST_BEFORE = 200
+_ANY_WORD: Final = re.compile(r"[A-Za-z0-9]+")
+_FIRST_WORDS: Final = 6
+_BEGINNING_CHARS: Final = 500
+_MARKUP: Final = ".{0,40}?"
 
 
 def snippet(query: str, text: str) -> str:
@@ -68,7 +75,7 @@ def _densest(found: list[tuple[int, str]]) -> int:
 def _beginning(text: str, place: int) -> int:
     """The beginning of the line or sentence around a place, or of the word where that is too far before it."""
     since = max(0, place - _FARTHEST_BEFORE)
-    begins = [match.end() for match in _SENTENCE_BEGINS.finditer(text, since, place)]
+    begins = [match.end() for match in _SENTENCE_START.finditer(text, since, place)]
     if begins:
         return begins[-1]
     return 0 if since == 0 else place
@@ -81,3 +88,24 @@ def _cut(text: str, start: int) -> str:
         return mark + rest
     end = rest.rfind("\n", _LONGEST // 2, _LONGEST)
     return mark + rest[: end if end > 0 else _LONGEST].rstrip() + " …"
+
+
+def shown_part(whole: str, passage: str, max_chars: int) -> tuple[int, str]:
+    """Where the part of a text begins that is shown, and that part: all, or so much from a passage on."""
+    if len(whole) <= max_chars:
+        return 0, whole
+    start = _place_of(passage, whole)
+    return start, whole[start : start + max_chars]
+
+
+def _place_of(passage: str, whole: str) -> int:
+    """Where a passage begins in a text; 0 where it is not in it.
+
+    It may read differently there, as that of a web page does: then its first words are looked for, with some markup
+    between them.
+    """
+    if (place := whole.find(passage)) >= 0:
+        return place
+    words = [re.escape(word) for word in _ANY_WORD.findall(passage[:_BEGINNING_CHARS])[:_FIRST_WORDS]]
+    found = cast(Any, re2).search(f"(?s){_MARKUP.join(words)}", whole) if words else None
+    return found.start() if found else 0
