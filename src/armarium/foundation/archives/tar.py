@@ -1,7 +1,7 @@
-"""Reads the entries of a tar archive, plain or compressed, front to back and without trust in its headers.
+"""A bounded reader for tar archives, plain or compressed, that reads front to back and trusts no header.
 
-Python's own reader keeps whatever a header claims in memory and matches regular expressions against it that one
-hostile header can keep busy for hours; here every header has a bound.
+`tarfile` stores whatever a header declares in memory and keeps every header it has read. Here each header is bounded,
+and none is kept.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ import os
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import BinaryIO, Protocol
+from typing import BinaryIO, Protocol, cast
 
-from armarium.capabilities.corpus.errors import ExtractFailed
-from armarium.foundation.archives.entries import Budget, RawEntry
+from armarium.foundation.archives.entries import ArchiveError, Budget, RawEntry
 
 _BLOCK = 512
 _PIECE = 256 * 1024
 _MAX_HEADER_BYTES = 64 * 1024
+_MAGIC_BYTES = 6
 _MAX_XZ_MEMORY = 160 * 1024 * 1024
 _CHECKSUM = slice(148, 156)
 _REGULAR = b"0\0007"
 _WITHOUT_CONTENT = b"123456"
-"""Links, devices, directories, FIFOs: whatever size their header claims, the next header follows at once."""
+"""Links, devices, directories, FIFOs: the next header follows at once, whatever size theirs declares."""
 _DAMAGE = (EOFError, OSError, zlib.error, lzma.LZMAError)
 
 
@@ -39,10 +39,28 @@ class _Decompressor(Protocol):
     def decompress(self, data: bytes, max_length: int = -1) -> bytes: ...
 
 
-class _Unpacking:
-    """Bytes of a bzip2 or xz file, made as they are asked for."""
+class _Source(Protocol):
+    def read(self, count: int, /) -> bytes: ...
 
-    def __init__(self, source: BinaryIO, *, is_xz: bool) -> None:
+
+class _Prefixed:
+    """A stream whose first bytes have been read already."""
+
+    def __init__(self, prefix: bytes, rest: _Source) -> None:
+        self._prefix = prefix
+        self._rest = rest
+
+    def read(self, count: int) -> bytes:
+        if not self._prefix:
+            return self._rest.read(count)
+        piece, self._prefix = self._prefix[:count], self._prefix[count:]
+        return piece
+
+
+class _Decompressed:
+    """The content of a bzip2 or xz stream, decompressed on demand."""
+
+    def __init__(self, source: _Source, *, is_xz: bool) -> None:
         self._source = source
         self._is_xz = is_xz
         self._decompressor = self._fresh()
@@ -72,26 +90,35 @@ class _Unpacking:
 
 
 class _Blocks:
-    """The unpacked archive, read front to back; everything that has to be unpacked for it is paid for."""
+    """The unpacked archive, read front to back. All unpacked bytes count against the budget."""
 
     def __init__(self, source: BinaryIO, budget: Budget) -> None:
         self._budget = budget
         self._seekable: BinaryIO | None = None
-        source.seek(0)
-        magic = source.read(6)
-        self._size = source.seek(0, os.SEEK_END)
-        source.seek(0)
+        self._size = 0
+        self._file: _Source
+        try:
+            magic = _magic(source)
+            if source.seekable():
+                self._size = source.seek(0, os.SEEK_END)
+                source.seek(0)
+                stream: _Source = source
+            else:
+                stream = _Prefixed(magic, source)
+        except OSError as error:
+            raise _truncated() from error
         if magic.startswith(b"\x1f\x8b"):
-            self._file = gzip.GzipFile(fileobj=source)
+            self._file = gzip.GzipFile(fileobj=cast(BinaryIO, stream))
         elif magic.startswith(b"BZh"):
-            self._file = _Unpacking(source, is_xz=False)
+            self._file = _Decompressed(stream, is_xz=False)
         elif magic == b"\xfd7zXZ\0":
-            self._file = _Unpacking(source, is_xz=True)
+            self._file = _Decompressed(stream, is_xz=True)
         else:
-            self._file = self._seekable = source
+            self._file = stream
+            self._seekable = source if stream is source else None
 
     def read(self, count: int) -> bytes:
-        """`count` bytes, fewer only at the end of the archive."""
+        """`count` bytes; fewer only at the end of the archive."""
         pieces: list[bytes] = []
         missing = count
         while missing:
@@ -103,7 +130,7 @@ class _Blocks:
         return b"".join(pieces)
 
     def skip(self, count: int) -> None:
-        """Pass over `count` bytes; `ExtractFailed` when there are fewer."""
+        """Skip `count` bytes. Raises `ArchiveError` if there are fewer."""
         if self._seekable is not None:
             if count > self._size - self._seekable.tell():
                 raise _truncated()
@@ -126,7 +153,7 @@ class _Blocks:
 
 @dataclass(slots=True)
 class _Overrides:
-    """What the headers before an entry's own say about it."""
+    """Attributes of the next entry, from the extension headers before it."""
 
     name: bytes | None = None
     size_bytes: int | None = None
@@ -134,15 +161,21 @@ class _Overrides:
     is_sparse: bool = False
 
 
-def tar_entries(source: BinaryIO, budget: Budget) -> Iterator[RawEntry]:
-    """The entries in the order of the archive; `ExtractFailed` where it cannot be read on."""
+def tar_entries(
+    source: BinaryIO, budget: Budget, *, max_header_bytes: int = _MAX_HEADER_BYTES, require_end: bool = False
+) -> Iterator[RawEntry]:
+    """The entries in archive order. Raises `ArchiveError` where the archive cannot be read further.
+
+    `source` is read from its beginning, or from where it is if it cannot seek. `max_header_bytes` bounds extension
+    headers, such as long names. With `require_end`, an archive without an end marker counts as truncated.
+    """
     blocks = _Blocks(source, budget)
     overrides = _Overrides()
-    while header := _header(blocks):
+    while header := _header(blocks, require_end=require_end):
         kind, size = header[156:157], _number(header[124:136])
-        if kind in b"xLKg":
+        if kind in b"xXLKg":
             budget.spend_member()
-            _apply(overrides, kind, _extension(blocks, size))
+            _apply(overrides, kind, _extension(blocks, size, max_header_bytes))
             continue
         if kind == b"S":
             overrides.is_sparse = True
@@ -156,11 +189,11 @@ def tar_entries(source: BinaryIO, budget: Budget) -> Iterator[RawEntry]:
 
 
 class _Body:
-    """The content of the entry the archive is at."""
+    """The content of the current entry."""
 
     def __init__(self, blocks: _Blocks, size_bytes: int) -> None:
         if size_bytes < 0:
-            raise ExtractFailed("the tar archive is damaged")
+            raise ArchiveError("the tar archive is damaged")
         self.size_bytes = size_bytes
         self._blocks = blocks
         self._left = size_bytes + -size_bytes % _BLOCK
@@ -177,17 +210,29 @@ class _Body:
         self._blocks.skip(left)
 
 
-def _header(blocks: _Blocks) -> bytes:
+def _magic(source: BinaryIO) -> bytes:
+    """The first bytes, which identify the compression. Raw pipes may return them one by one."""
+    if source.seekable():
+        source.seek(0)
+    magic = b""
+    while len(magic) < _MAGIC_BYTES and (piece := source.read(_MAGIC_BYTES - len(magic))):
+        magic += piece
+    return magic
+
+
+def _header(blocks: _Blocks, *, require_end: bool) -> bytes:
     """The next header; empty at the end of the archive."""
     header = blocks.read(_BLOCK)
+    if require_end and len(header) < _BLOCK:
+        raise _truncated()
     if not header.strip(b"\0"):
         return b""
     if len(header) < _BLOCK:
         raise _truncated()
-    # The checksum is of a header with a blank checksum; old programs added up signed bytes.
+    # The checksum covers the header with a blank checksum field. Old programs summed signed bytes.
     blanked = header[:148] + b" " * 8 + header[156:]
     if _number(header[_CHECKSUM]) not in (sum(blanked), sum(memoryview(blanked).cast("b"))):
-        raise ExtractFailed("the tar archive is damaged")
+        raise ArchiveError("the tar archive is damaged")
     return header
 
 
@@ -213,20 +258,20 @@ def _name(header: bytes) -> bytes:
 
 
 def _number(field: bytes) -> int:
-    """A number in octal digits, or in binary behind a marked first byte."""
+    """A number in octal digits, or in binary if the first byte has its high bit set."""
     if field[0] & 0x80:
         value = int.from_bytes(field, "big") & ~(0x80 << 8 * (len(field) - 1))
-        # Negative in two's complement: a time before 1970, which nobody needs, or a lie.
+        # Negative in two's complement: a time before 1970, or an invalid size.
         return -1 if field[0] & 0x40 else value
     try:
         return int(field.partition(b"\0")[0].strip() or b"0", 8)
     except ValueError:
-        raise ExtractFailed("the tar archive is damaged") from None
+        raise ArchiveError("the tar archive is damaged") from None
 
 
-def _extension(blocks: _Blocks, size: int) -> bytes:
-    if size > _MAX_HEADER_BYTES:
-        raise ExtractFailed("the tar archive has a header of unreasonable size")
+def _extension(blocks: _Blocks, size: int, max_bytes: int) -> bytes:
+    if size > max_bytes:
+        raise ArchiveError("the tar archive has a header of unreasonable size")
     body = _Body(blocks, size)
     content = body.read()
     body.finish()
@@ -236,7 +281,7 @@ def _extension(blocks: _Blocks, size: int) -> bytes:
 def _apply(overrides: _Overrides, kind: bytes, content: bytes) -> None:
     if kind == b"L":
         overrides.name = content.partition(b"\0")[0]
-    if kind != b"x":
+    if kind not in b"xX":
         return
     for key, value in _records(content):
         if key == b"path":
@@ -250,7 +295,7 @@ def _apply(overrides: _Overrides, kind: bytes, content: bytes) -> None:
 
 
 def _records(content: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Each is its own length in digits, a space, `key=value` and a line end."""
+    """The records of a pax header: each is its length in digits, a space, `key=value` and a line end."""
     position = 0
     while position < len(content) and content[position] != 0:
         digits, space, _ = content[position : position + 12].partition(b" ")
@@ -258,7 +303,7 @@ def _records(content: bytes) -> Iterator[tuple[bytes, bytes]]:
         record = content[position : position + length]
         key, equals, value = record[len(digits) + 1 : -1].partition(b"=")
         if not space or not equals or record[-1:] != b"\n" or len(record) != length:
-            raise ExtractFailed("the tar archive is damaged")
+            raise ArchiveError("the tar archive is damaged")
         yield key, value
         position += length
 
@@ -266,7 +311,7 @@ def _records(content: bytes) -> Iterator[tuple[bytes, bytes]]:
 def _decimal(text: bytes) -> int:
     digits = text.removeprefix(b"-")
     if not digits.isdigit() or len(digits) > 20:
-        raise ExtractFailed("the tar archive is damaged")
+        raise ArchiveError("the tar archive is damaged")
     return int(text)
 
 
@@ -279,5 +324,5 @@ def _skip_sparse_map(blocks: _Blocks, header: bytes) -> None:
         is_extended = block[504]
 
 
-def _truncated() -> ExtractFailed:
-    return ExtractFailed("the archive is truncated or damaged")
+def _truncated() -> ArchiveError:
+    return ArchiveError("the archive is truncated or damaged")

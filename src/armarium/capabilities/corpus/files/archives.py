@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import BinaryIO, Literal
 
-from armarium.capabilities.corpus.errors import ExtractFailed, FileNotFound, FileTooLarge, PathOutsideRoot
+from armarium.capabilities.corpus.errors import ExtractFailed, FileTooLarge, PathOutsideRoot
 from armarium.capabilities.corpus.files.paths import ARCHIVE_MARK, is_storable, printable
-from armarium.foundation.archives.entries import Budget, RawEntry
+from armarium.foundation.archives.entries import ArchiveError, Budget, RawEntry
 from armarium.foundation.archives.tar import tar_entries
 from armarium.foundation.archives.zip import zip_entries
 
@@ -95,25 +95,14 @@ def members(
         return
     file = io.BytesIO(source) if isinstance(source, bytes) else source
     budget = limits.budget(file.seek(0, os.SEEK_END))
-    yield from _Opening(limits, mode, wanted, budget).members(file, "", 1)
-
-
-def member_content(source: bytes | BinaryIO, path: str, limits: ArchiveLimits, *, mode: ArchiveMode = "deep") -> bytes:
-    """One member's content; `FileNotFound` when the archive has no such member to hand on."""
-
-    def on_the_way(candidate: str) -> bool:
-        return candidate == path or (candidate.endswith(ARCHIVE_MARK + "/") and path.startswith(candidate))
-
-    for found in members(source, limits, mode=mode, wanted=on_the_way):
-        if isinstance(found, Member):
-            return found.data
-        if found.shown_path == path and found.code == FileTooLarge.code:
-            raise FileTooLarge(f"{path}: {found.reason}")
-    raise FileNotFound(f"{printable(path)} not found in the archive")
+    try:
+        yield from _ArchiveReader(limits, mode, wanted, budget).members(file, "", 1)
+    except ArchiveError as error:
+        raise ExtractFailed(str(error)) from error
 
 
 @dataclass(frozen=True, slots=True)
-class _Opening:
+class _ArchiveReader:
     """One archive being read, with what is nested in it."""
 
     limits: ArchiveLimits
@@ -137,9 +126,11 @@ class _Opening:
                 seen.add(path)
                 yield from self._handed_on(entry, path, depth)
             except (ExtractFailed, FileTooLarge, PathOutsideRoot) as error:
+                yield SkippedMember(shown, error.code, error.message, entry.size_bytes)
+            except ArchiveError as error:
                 if self.budget.exhausted:
                     raise
-                yield SkippedMember(shown, error.code, error.message, entry.size_bytes)
+                yield SkippedMember(shown, ExtractFailed.code, str(error), entry.size_bytes)
 
     def _entries(self, file: BinaryIO) -> Iterator[RawEntry]:
         file.seek(0)

@@ -155,11 +155,6 @@ class Exclusion:
     def _digest(self, credential: bytes) -> str:
         return hmac.digest(self._digest_key, credential, "sha256").hex()[:_DIGEST_CHARS] if self._digest_key else ""
 
-    def holds_secret(self, content: bytes | str) -> bool:
-        """Whether there is any credential, for a caller that does not ask which."""
-        text = _as_utf8(content)
-        return any(True for rule, begin in self._candidates(text) for _ in rule.matches(text, begin))
-
     def _candidates(self, text: bytes) -> Iterator[tuple[_CompiledRule, int]]:
         """The rules that may match, and from where on."""
         first = self._all.first(text, 0)
