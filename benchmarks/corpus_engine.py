@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 from armarium.capabilities.corpus.events import IndexingFailed
 from armarium.capabilities.corpus.files.discover import DiscoveryRules
 from armarium.capabilities.corpus.files.exclusion import Exclusion
-from armarium.capabilities.corpus.index.search_index import CorpusIndex
+from armarium.capabilities.corpus.index.search_index import SearchIndex
 from armarium.capabilities.corpus.index.state import META_FILE, prepare_directory
 from armarium.capabilities.corpus.ingest.indexer import Indexer
 from armarium.capabilities.corpus.ingest.instructions import Instructions
 from armarium.capabilities.corpus.ingest.progress import Progress
-from armarium.capabilities.corpus.ingest.worker_pool import Preparers
+from armarium.capabilities.corpus.ingest.worker_pool import WorkerPool
 from armarium.capabilities.corpus.ingest.worker_process import WorkerSetup
 from armarium.capabilities.corpus.lifespan import open_service
 from armarium.capabilities.corpus.settings import CorpusSettings
@@ -53,7 +53,7 @@ class WordsEngine:
         self._news: list[object] = []
         self._at_rest = threading.Condition()
         self._storage = Storage(state_dir / META_FILE)
-        self._index = CorpusIndex(state_dir, self._storage, {"text": None, "code": None})
+        self._index = SearchIndex(state_dir, self._storage, {"text": None, "code": None})
         self._index.load({"text": "none", "code": "none"})
         self._progress = Progress(self._news.append)
         setup = WorkerSetup(Instructions(settings.path_excludes, settings.secret_patterns), WORKER_MEMORY_BYTES)
@@ -63,10 +63,10 @@ class WordsEngine:
             DiscoveryRules(Exclusion(settings.path_excludes, settings.secret_patterns)),
             self._storage,
             self._index,
-            Preparers(root, setup, size=MOST_WORKERS, at_once=workers),
+            WorkerPool(root, setup, size=MOST_WORKERS, at_once=workers),
             self._progress,
             on_recorded=lambda: None,
-            on_turn=self._turned,
+            on_change=self._turned,
         )
 
     def scan(self) -> int:

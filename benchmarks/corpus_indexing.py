@@ -1,6 +1,6 @@
 """How fast does a directory of prose become searchable by words, from the walk to the commit?
 
-The peer is tantivy alone, fed the same text from memory in pieces as long as our passages: it walks nothing, reads
+The peer is tantivy alone, fed the same text from memory in pieces as long as our chunks: it walks nothing, reads
 nothing, looks for no secrets and keeps no text. Then, with the real server: how long from its start to the first hit
 in a directory it has never seen? `--quick` takes a twentieth of the files.
 """

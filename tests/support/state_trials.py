@@ -25,7 +25,7 @@ from armarium.capabilities.corpus.ingest import synchronizer as indexing
 from armarium.capabilities.corpus.ingest.prepare import Preparation
 from armarium.capabilities.corpus.ingest.worker_process import WorkerSetup
 from armarium.capabilities.corpus.lifespan import Indexing, open_service
-from armarium.capabilities.corpus.prepared import Outcome, Prepared, Wanted, passage_hash
+from armarium.capabilities.corpus.prepared import Outcome, Prepared, PrepareRequest, chunk_hash
 from armarium.capabilities.corpus.query.search import Filters
 from armarium.capabilities.corpus.service import Corpus
 from armarium.capabilities.corpus.settings import CorpusSettings, EmbeddingSettings, IngestSettings
@@ -43,14 +43,14 @@ QUERIES = (
 )
 
 
-class PreparersHere:
+class WorkerPoolHere:
     """Prepares files in this process: starting others would take longer than everything else."""
 
     def __init__(self, root: ConfinedRoot, setup: WorkerSetup, **_: Any) -> None:
         self._root = root
         self._preparation = Preparation(setup.instructions)
 
-    def prepare(self, wanted: Iterable[Wanted], on_lull: Callable[[], None]) -> Iterator[Outcome]:
+    def prepare(self, wanted: Iterable[PrepareRequest], on_idle: Callable[[], None]) -> Iterator[Outcome]:
         for each in wanted:
             with self._root.opened_regular(each.rel_path) as (fd, _):
                 for outcome in self._preparation.prepare(fd, each):
@@ -66,7 +66,7 @@ def _hashed(prepared: Prepared) -> Prepared:
         replace(
             each,
             chunks=[
-                chunk._replace(text_hash=passage_hash(chunk.index_kind, chunk.context, chunk.text))
+                chunk._replace(text_hash=chunk_hash(chunk.index_kind, chunk.context, chunk.text))
                 for chunk in each.chunks
             ],
         )
@@ -178,7 +178,7 @@ def cheap_models() -> Iterator[Any]:
     yield patch.object(LocalEmbedder, "embed", _embed)
     yield patch.object(LocalEmbedder, "embed_query", _embed_query)
     yield patch.object(LocalEmbedder, "knows", _knows)
-    yield patch.object(indexing, "Preparers", PreparersHere)
+    yield patch.object(indexing, "WorkerPool", WorkerPoolHere)
 
 
 def main() -> None:

@@ -24,8 +24,8 @@ from armarium.capabilities.corpus.prepared import (
     Outcome,
     Prepared,
     PreparedChunk,
+    PrepareRequest,
     Representation,
-    Wanted,
 )
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -105,7 +105,7 @@ def _seen() -> dict[str, object]:
     }
 
 
-def _answer(wanted: Wanted, found: object) -> Prepared:
+def _answer(wanted: PrepareRequest, found: object) -> Prepared:
     chunk = PreparedChunk(json.dumps(found), "", b"", "text", "lines", 1, 1)
     meta = {"format": "text", "title": None}
     representation = Representation("raw_text", "0" * 64, [chunk], meta)
@@ -114,7 +114,7 @@ def _answer(wanted: Wanted, found: object) -> Prepared:
     )
 
 
-def prepare(self: Preparation, fd: int, wanted: Wanted) -> Iterator[Outcome]:
+def prepare(self: Preparation, fd: int, wanted: PrepareRequest) -> Iterator[Outcome]:
     """Do what the file's name says; any other file is prepared as it should be."""
     match wanted.rel_path:
         case "try.json":

@@ -9,24 +9,24 @@ import anyio.lowlevel
 import pytest
 from anyio.to_thread import run_sync
 
-from armarium.capabilities.corpus.ingest.wake_up import Bell
+from armarium.capabilities.corpus.ingest.wake_up import WakeUp
 
 DEADLINE_S = 20.0
 
 
 async def test_a_thread_wakes_the_task_that_waits() -> None:
-    bell = Bell()
+    bell = WakeUp()
     with anyio.fail_after(DEADLINE_S):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(bell.wait)
             await anyio.wait_all_tasks_blocked()
-            await run_sync(bell.ring)
+            await run_sync(bell.signal)
 
 
 async def test_what_rang_while_nobody_waited_is_heard_once() -> None:
-    bell = Bell()
-    bell.ring()
-    bell.ring()
+    bell = WakeUp()
+    bell.signal()
+    bell.signal()
     await anyio.lowlevel.checkpoint()
     with anyio.fail_after(DEADLINE_S):
         await bell.wait()
@@ -36,11 +36,11 @@ async def test_what_rang_while_nobody_waited_is_heard_once() -> None:
 
 async def test_a_wait_with_a_limit_ends_without_a_ring() -> None:
     with anyio.fail_after(DEADLINE_S):
-        await Bell().wait(0.001)
+        await WakeUp().wait(0.001)
 
 
 def test_ringing_after_the_loop_is_gone_does_nothing() -> None:
-    async def made() -> Bell:
-        return Bell()
+    async def made() -> WakeUp:
+        return WakeUp()
 
-    asyncio.run(made()).ring()
+    asyncio.run(made()).signal()

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from armarium.capabilities.corpus.errors import FileTooLarge
 from armarium.capabilities.corpus.files.exclusion import SecretMatch
-from armarium.capabilities.corpus.ingest.checked_messages import MOST_OUTCOMES, Asked, Untrustworthy
-from armarium.capabilities.corpus.ingest.growth import Growth
-from armarium.capabilities.corpus.ingest.messages import LENGTH, UnusableFrame, framed, framed_answer, read_frame
+from armarium.capabilities.corpus.ingest.budgets import TextBudget
+from armarium.capabilities.corpus.ingest.checked_messages import MOST_OUTCOMES, Asked, InvalidMessage
+from armarium.capabilities.corpus.ingest.messages import LENGTH, InvalidFrame, framed, framed_answer, read_frame
 from armarium.capabilities.corpus.prepared import (
     Finished,
     Outcome,
@@ -24,7 +24,7 @@ from armarium.capabilities.corpus.prepared import (
     Representation,
     Unchanged,
     Vanished,
-    passage_hash,
+    chunk_hash,
 )
 
 HASH = "ab" * 32
@@ -32,11 +32,11 @@ PATH = "papers/box.zip"
 
 
 def asked(size_bytes: int = 1000) -> Asked:
-    return Asked(PATH, size_bytes, 7, Growth(size_bytes, 2500), most_lines=20_000_001)
+    return Asked(PATH, size_bytes, 7, TextBudget(size_bytes, 2500), most_lines=20_000_001)
 
 
 def chunk(text: str, start: int = 1, end: int = 1, *, hashed: bool = True) -> PreparedChunk:
-    digest = passage_hash("text", "above", text) if hashed else b""
+    digest = chunk_hash("text", "above", text) if hashed else b""
     return PreparedChunk(text, "above", digest, "text", "lines", start, end)
 
 
@@ -158,7 +158,7 @@ def assert_harmless(outcome: Outcome) -> None:
         for piece in representation.chunks:
             assert "\0" not in piece.text + piece.context
             (piece.text + piece.context).encode()
-            assert piece.text_hash == passage_hash(piece.index_kind, piece.context, piece.text)
+            assert piece.text_hash == chunk_hash(piece.index_kind, piece.context, piece.text)
             assert 0 <= piece.start <= piece.end <= 2**62
             assert piece.index_kind in ("text", "code")
             assert piece.span_kind in ("lines", "page", "time")
@@ -168,7 +168,7 @@ def assert_harmless(outcome: Outcome) -> None:
 def test_a_changed_message_is_a_harmless_outcome_or_refused(message: Any) -> None:
     try:
         outcome = asked().outcome(orjson.dumps(message))
-    except Untrustworthy:
+    except InvalidMessage:
         return
     assert_harmless(outcome)
 
@@ -177,7 +177,7 @@ def test_a_changed_message_is_a_harmless_outcome_or_refused(message: Any) -> Non
 def test_any_bytes_are_refused_or_harmless(body: bytes) -> None:
     try:
         outcome = asked().outcome(body)
-    except Untrustworthy:
+    except InvalidMessage:
         return
     assert_harmless(outcome)
 
@@ -197,7 +197,7 @@ def test_a_frame_longer_than_allowed_is_never_read(data: bytes) -> None:
 
     try:
         read_frame(read, 16)
-    except (UnusableFrame, EOFError):
+    except (InvalidFrame, EOFError):
         return
 
 
@@ -206,7 +206,7 @@ def test_one_file_cannot_answer_for_ever() -> None:
     body = framed(["unchanged"])[LENGTH.size :]
     for _ in range(MOST_OUTCOMES):
         about.outcome(body)
-    with pytest.raises(Untrustworthy):
+    with pytest.raises(InvalidMessage):
         about.outcome(body)
 
 
@@ -214,7 +214,7 @@ def test_a_member_comes_once() -> None:
     about = asked()
     body = framed_answer(document())[LENGTH.size :]
     about.outcome(body)
-    with pytest.raises(Untrustworthy):
+    with pytest.raises(InvalidMessage):
         about.outcome(body)
 
 
@@ -225,12 +225,12 @@ def test_nesting_and_long_numbers_are_refused_without_an_error_of_another_kind()
         b'["prepared",' + b"9" * 5000 + b"]",
         b'["' + b"\\u0000" * 9 + b'"]',
     ):
-        with pytest.raises(Untrustworthy):
+        with pytest.raises(InvalidMessage):
             asked().outcome(body)
 
 
 def test_a_small_file_becomes_no_more_than_its_budget() -> None:
-    growth = Growth(1000, 2500)
+    growth = TextBudget(1000, 2500)
     text = "x" * 2500
     page = Representation("raw_text", HASH, [chunk(text, hashed=False)] * 1000, {"format": "text", "title": None})
     growth.spend(Prepared(PATH, "text", 1, 1, HASH, "ok", representations=[page]))
@@ -240,4 +240,4 @@ def test_a_small_file_becomes_no_more_than_its_budget() -> None:
 
 @pytest.mark.parametrize("size_bytes", [0, 1000, 20_000_000, 1_000_000_000])
 def test_a_plain_file_of_any_size_fits_its_budget(size_bytes: int) -> None:
-    assert Growth(size_bytes, 2500).max_chars >= 1.2 * size_bytes
+    assert TextBudget(size_bytes, 2500).max_chars >= 1.2 * size_bytes

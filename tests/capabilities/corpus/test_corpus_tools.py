@@ -142,7 +142,7 @@ async def test_ask_answers_with_citations_and_says_that_no_model_wrote_it(corpus
     assert cited <= {hit["chunk_id"] for hit in asked["hits"]}
 
 
-async def test_ask_can_return_the_passages_alone(corpus: ToolClient) -> None:
+async def test_ask_can_return_the_chunks_alone(corpus: ToolClient) -> None:
     asked = await answer(corpus, "ask", question="when is the lamp lit?", mode="search_only", k=2)
     assert "answer" not in asked
     assert asked["citations"] == []

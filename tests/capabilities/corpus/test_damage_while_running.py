@@ -12,7 +12,7 @@ import pytest
 from anyio.to_thread import run_sync
 from corpus_calls import rows, run_dir2mcp, write_lighthouse
 
-from armarium.capabilities.corpus.index.state import IndexingLock
+from armarium.capabilities.corpus.index.state import IndexLock
 from support.open_corpus import OpenCorpus, found
 
 
@@ -124,8 +124,8 @@ async def test_ask_beside_a_server_that_is_still_indexing_answers_from_what_it_h
     summary = json.loads((corpus.state_dir / "corpus.json").read_text())
     summary["indexing"]["complete"] = False
     (corpus.state_dir / "corpus.json").write_text(json.dumps(summary))
-    with IndexingLock(corpus.state_dir) as server:
-        assert server.take()
+    with IndexLock(corpus.state_dir) as server:
+        assert server.try_acquire()
         ended = await run_sync(run_dir2mcp, "ask", corpus.root, "--mode", "search_only", "horn in fog")
     assert ended.returncode == 0, ended.stderr
     assert "handbook.md" in ended.stdout.splitlines()[0]

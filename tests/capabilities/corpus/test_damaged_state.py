@@ -1,4 +1,4 @@
-"""Whatever happens to the files of the state: no crash, no other result without a warning, and then it is mended."""
+"""Whatever happens to the files of the state: no crash, no other result without a warning, and then it is repaired."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class States:
     """What each query finds."""
 
     def are_mended(self, found: Any) -> bool:
-        """Whether these are the results again. Deleted passages still count where words are weighed, so after a detour
+        """Whether these are the results again. Deleted chunks still count where words are weighed, so after a detour
         over other contents the order may differ behind the first."""
         return found is not None and all(
             (got[:1], sorted(got)) == (wanted[:1], sorted(wanted))
@@ -224,16 +224,16 @@ def fault_of(told: dict[str, Any], states: States) -> str | None:
     warned = False
     for step in ("reader", "leader"):
         seen = told[step]
-        # What the reader has mended already, it has warned of.
+        # What the reader has repaired already, it has warned of.
         if warned and states.are_mended(seen.get("first")):
             continue
         warned = bool(seen["warnings"]) or "error" in seen or not seen.get("complete", True)
         if seen.get("first") != states.expected and not warned:
             return f"the {step} found something else and did not say so"
     if not states.are_mended(told["leader"].get("last")):
-        return "it was not mended"
+        return "it was not repaired"
     if not states.are_mended(told["after"].get("first")) or told["after"]["warnings"]:
-        return "it was mended for the moment only"
+        return "it was repaired for the moment only"
     return None
 
 
@@ -331,7 +331,7 @@ def test_no_damaged_vector_file_reaches_the_library_that_would_crash(states: Sta
     assert any(f"vectors_{kind}" in line or "vector index" in line for line in told["reader"]["warnings"])
 
 
-def test_a_damaged_passage_is_left_out_and_its_document_prepared_again(states: States, tmp_path: Path) -> None:
+def test_a_damaged_chunk_is_left_out_and_its_document_prepared_again(states: States, tmp_path: Path) -> None:
     shutil.copytree(states.sound, tmp_path / "state")
     with closing(sqlite3.connect(tmp_path / "state/meta.sqlite")) as database, database:
         database.execute("UPDATE chunks SET text = replace(text, 'late ferry', 'mate berry') WHERE deleted = 0")

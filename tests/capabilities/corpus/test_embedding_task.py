@@ -1,4 +1,4 @@
-"""Passages get their vectors: each text once, in spite of texts nobody can embed and providers that come and go."""
+"""Chunks get their vectors: each text once, in spite of texts nobody can embed and providers that come and go."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ import pytest
 from anyio.to_thread import run_sync
 
 from armarium.capabilities.corpus.events import EmbeddingPaused
-from armarium.capabilities.corpus.index.search_index import CorpusIndex
+from armarium.capabilities.corpus.index.search_index import SearchIndex
 from armarium.capabilities.corpus.ingest import embedding_task as embedding
-from armarium.capabilities.corpus.ingest.embedding_task import Embedding
+from armarium.capabilities.corpus.ingest.embedding_task import EmbeddingTask
 from armarium.capabilities.corpus.ingest.progress import Progress
 from armarium.capabilities.corpus.prepared import Prepared, PreparedChunk, Representation
 from armarium.capabilities.corpus.storage.storage import Storage
@@ -71,13 +71,13 @@ class Bench:
 
     def __init__(self, directory: Path, text: FakeEmbedder, code: FakeEmbedder | None = None) -> None:
         self.storage = Storage(directory / "meta.sqlite")
-        self.index = CorpusIndex(directory, self.storage, {"text": DIMENSIONS, "code": DIMENSIONS})
+        self.index = SearchIndex(directory, self.storage, {"text": DIMENSIONS, "code": DIMENSIONS})
         embedders = {"text": text, "code": code or text}
         self.index.load({"text": text.model, "code": embedders["code"].model})
         self.news: list[Any] = []
         self.progress = Progress(self.news.append)
         self.turns: list[bool] = []
-        self.task = Embedding(self.storage, self.index, embedders, self.progress, on_turn=self.turned)
+        self.task = EmbeddingTask(self.storage, self.index, embedders, self.progress, on_change=self.turned)
 
     def turned(self) -> None:
         self.turns.append(self.task.idle)
@@ -133,10 +133,10 @@ def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(embedding, "_FIRST_PAUSE_S", 0.01)
 
 
-async def test_every_passage_gets_the_vector_of_its_kind(tmp_path: Path) -> None:
+async def test_every_chunk_gets_the_vector_of_its_kind(tmp_path: Path) -> None:
     prose, code = FakeEmbedder("prose"), FakeEmbedder("code")
     bench = Bench(tmp_path, prose, code)
-    texts = [f"passage {number}" for number in range(100)]
+    texts = [f"chunk {number}" for number in range(100)]
     in_prose = bench.record("a.md", *texts)
     in_code = bench.record("a.py", "def f(): pass", kind="code")
     async with running(bench):
@@ -211,7 +211,7 @@ async def test_what_no_text_is_to_blame_for_stops_embedding_until_there_is_a_rea
     working = False
     embedder = FakeEmbedder(fails=lambda texts: None if working else error)
     bench = Bench(tmp_path, embedder)
-    bench.record("a.md", *(f"passage {number}" for number in range(20)))
+    bench.record("a.md", *(f"chunk {number}" for number in range(20)))
     async with running(bench):
         await bench.until_idle()
         assert len(embedder.requests) == 1
@@ -236,11 +236,11 @@ async def test_vectors_of_another_length_than_the_indexs_are_not_taken_in(tmp_pa
         assert bench.storage.embeddings.of_text("fake", blake2b(b"one", digest_size=16).digest()) is None
 
 
-async def test_more_passages_that_come_while_it_works_are_embedded_too(tmp_path: Path) -> None:
+async def test_more_chunks_that_come_while_it_works_are_embedded_too(tmp_path: Path) -> None:
     bench = Bench(tmp_path, FakeEmbedder())
     async with running(bench):
         for number in range(30):
-            bench.record(f"{number}.md", f"passage {number}")
+            bench.record(f"{number}.md", f"chunk {number}")
             bench.task.wake()
             await anyio.lowlevel.checkpoint()
         await bench.until_idle()

@@ -9,7 +9,7 @@ from zipfile import ZIP_DEFLATED, ZipFile
 import pytest
 from corpus_calls import rows, write_lighthouse
 
-from armarium.capabilities.corpus.ingest.embedding_task import Embedding
+from armarium.capabilities.corpus.ingest.embedding_task import EmbeddingTask
 from armarium.capabilities.corpus.settings import ChunkingSettings, IngestSettings
 from armarium.retrieval.vectors import VectorIndex
 from support.open_corpus import OpenCorpus, found
@@ -21,7 +21,7 @@ def corpus(tmp_path: Path) -> OpenCorpus:
     return OpenCorpus(tmp_path / "root")
 
 
-async def never(self: Embedding) -> None:
+async def never(self: EmbeddingTask) -> None:
     """Embeds nothing, as while a provider is away."""
 
 
@@ -37,7 +37,7 @@ async def scanned(corpus: OpenCorpus) -> tuple[int, int]:
 async def test_what_was_read_before_anything_was_embedded_is_not_read_again(
     corpus: OpenCorpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Embedding, "run", never)
+    monkeypatch.setattr(EmbeddingTask, "run", never)
     assert await scanned(corpus) == (3, 0)
     assert await scanned(corpus) == (0, 3)
 
@@ -93,7 +93,7 @@ async def test_a_deleted_directory_is_told_as_one(corpus: OpenCorpus, tmp_path: 
     assert {failure.code for failure in corpus.failures} == {"ROOT_INACCESSIBLE"}
 
 
-async def test_there_are_never_more_vectors_than_passages(corpus: OpenCorpus) -> None:
+async def test_there_are_never_more_vectors_than_chunks(corpus: OpenCorpus) -> None:
     async with corpus.opened() as service:
         for name in ("handbook.md", "lamp.py"):
             (corpus.root / name).unlink()

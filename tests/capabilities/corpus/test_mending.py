@@ -14,7 +14,7 @@ from corpus_calls import write_lighthouse
 from armarium.capabilities.corpus import leader as leading
 from armarium.capabilities.corpus.errors import IndexNotReady
 from armarium.capabilities.corpus.index import lexical_directory as words_directory
-from armarium.capabilities.corpus.index.state import IndexingLock
+from armarium.capabilities.corpus.index.state import IndexLock
 from support.open_corpus import OpenCorpus, found
 
 
@@ -61,18 +61,18 @@ async def test_words_that_are_torn_are_made_again_for_the_question(
         assert (await found(service, "horn in fog"))[0] == "handbook.md"
     async with corpus.opened("none") as service:
         assert (await found(service, "horn in fog"))[0] == "handbook.md"
-    with IndexingLock(corpus.state_dir) as lock:
-        assert lock.take(), "the right to write was given back"
+    with IndexLock(corpus.state_dir) as lock:
+        assert lock.try_acquire(), "the right to write was given back"
 
 
 async def test_words_that_another_process_is_making_are_waited_for_and_not_for_ever(
     corpus: OpenCorpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(leading, "_PATIENCE_S", 0.0)
+    monkeypatch.setattr(leading, "_WAIT_S", 0.0)
     monkeypatch.setattr(leading, "_FOLLOW_S", 0.01)
     broken_meta(corpus.state_dir / "words")
-    with IndexingLock(corpus.state_dir) as other:
-        assert other.take()
+    with IndexLock(corpus.state_dir) as other:
+        assert other.try_acquire()
         async with corpus.opened("none") as service:
             with pytest.raises(IndexNotReady):
                 await found(service, "horn in fog")

@@ -12,7 +12,7 @@ from corpus_calls import WITHOUT_WATCHING, answer, refusal
 from armarium.capabilities.corpus.errors import CorpusError
 from armarium.capabilities.corpus.files.exclusion import Exclusion
 from armarium.capabilities.corpus.query.search import Filters
-from armarium.capabilities.corpus.query.slices import Opening, Slice
+from armarium.capabilities.corpus.query.slices import Slice, SliceReader
 from armarium.capabilities.corpus.storage.storage import Storage
 from armarium.foundation.files.confine import ConfinedRoot
 from support.client import connected
@@ -52,9 +52,9 @@ def outcome(
 ) -> str:
     """The content of the file, or the code of the refusal."""
     with ConfinedRoot(str(top)) as root:
-        opening = Opening(root, storage, exclusion or Exclusion(secret_patterns=[]), 1_000_000, gitignore=gitignore)
+        opening = SliceReader(root, storage, exclusion or Exclusion(secret_patterns=[]), 1_000_000, gitignore=gitignore)
         try:
-            return opening.open(path, Slice(), 1000).content
+            return opening.read(path, Slice(), 1000).content
         except CorpusError as error:
             return error.code
 
@@ -114,7 +114,7 @@ PAGE = f"<html><body>{PARAGRAPHS}</body></html>"
 
 
 @pytest.mark.parametrize(("name", "text"), [("towers.json", ONE_LINE), ("towers.html", PAGE), ("min.js", ONE_LINE)])
-async def test_every_passage_of_a_one_line_file_can_be_opened_by_its_id(tmp_path: Path, name: str, text: str) -> None:
+async def test_every_chunk_of_a_one_line_file_can_be_opened_by_its_id(tmp_path: Path, name: str, text: str) -> None:
     (tmp_path / name).write_text(text)
     (tmp_path / "other.md").write_text("# Other\n\nAnother file.\n")
     async with OpenCorpus(tmp_path).opened(wait=False) as corpus:
@@ -133,7 +133,7 @@ async def test_every_passage_of_a_one_line_file_can_be_opened_by_its_id(tmp_path
         assert refused.value.code == "INVALID_FIELD"
 
 
-async def test_a_passage_that_fits_is_opened_with_its_whole_lines(tmp_path: Path) -> None:
+async def test_a_chunk_that_fits_is_opened_with_its_whole_lines(tmp_path: Path) -> None:
     (tmp_path / "a.md").write_text("# Lamp\n\nThe lamp is lit at dusk.\n")
     async with OpenCorpus(tmp_path).opened(wait=False) as corpus:
         with anyio.fail_after(60):

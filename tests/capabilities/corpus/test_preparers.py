@@ -16,9 +16,9 @@ import pytest
 from armarium.capabilities.corpus.errors import ExtractFailed
 from armarium.capabilities.corpus.ingest import worker_pool as module
 from armarium.capabilities.corpus.ingest.instructions import Instructions
-from armarium.capabilities.corpus.ingest.worker_pool import Preparers
-from armarium.capabilities.corpus.ingest.worker_process import Patience, WorkerProcess, WorkerSetup
-from armarium.capabilities.corpus.prepared import Finished, Outcome, Prepared, Vanished, Wanted
+from armarium.capabilities.corpus.ingest.worker_pool import WorkerPool
+from armarium.capabilities.corpus.ingest.worker_process import TimeLimits, WorkerProcess, WorkerSetup
+from armarium.capabilities.corpus.prepared import Finished, Outcome, Prepared, PrepareRequest, Vanished
 from armarium.foundation.files.confine import ConfinedRoot
 
 DEADLINE_S = 30.0
@@ -32,18 +32,18 @@ def root(tmp_path: Path) -> Path:
 
 
 @contextmanager
-def workers(root: Path, *, size: int = 1, patience: Patience | None = None) -> Generator[Preparers]:
+def workers(root: Path, *, size: int = 1, time_limits: TimeLimits | None = None) -> Generator[WorkerPool]:
     setup = WorkerSetup(Instructions((), ()), 1024**3)
     with ConfinedRoot(str(root)) as confined:
-        opened = Preparers(confined, setup, size=size, at_once=size, patience=patience)
+        opened = WorkerPool(confined, setup, size=size, at_once=size, time_limits=time_limits)
         try:
             yield opened
         finally:
             opened.close()
 
 
-def prepare(pool: Preparers, *rel_paths: str) -> list[Outcome]:
-    return list(pool.prepare(Wanted(path, "", 7, 8) for path in rel_paths))
+def prepare(pool: WorkerPool, *rel_paths: str) -> list[Outcome]:
+    return list(pool.prepare(PrepareRequest(path, "", 7, 8) for path in rel_paths))
 
 
 def documents(outcomes: list[Outcome]) -> dict[str, str]:
@@ -75,7 +75,7 @@ def wait_until(reached: Callable[[], bool]) -> None:
 
 
 @contextmanager
-def stuck_on(pool: Preparers, *rel_paths: str) -> Generator[tuple[int, list[Outcome]]]:
+def stuck_on(pool: WorkerPool, *rel_paths: str) -> Generator[tuple[int, list[Outcome]]]:
     """A worker that was handed the first of the files and does nothing; the outcomes are there after the block."""
     (pid,) = worker_pids()
     os.kill(pid, signal.SIGSTOP)
@@ -83,7 +83,7 @@ def stuck_on(pool: Preparers, *rel_paths: str) -> Generator[tuple[int, list[Outc
     handed_over = threading.Event()
     hand_over = WorkerProcess.hand_over
 
-    def noted(process: WorkerProcess, wanted: Wanted, fd: int) -> None:
+    def noted(process: WorkerProcess, wanted: PrepareRequest, fd: int) -> None:
         hand_over(process, wanted, fd)
         if wanted.rel_path == rel_paths[-1]:
             handed_over.set()
@@ -134,7 +134,7 @@ def test_a_file_on_which_the_worker_dies_is_an_error_and_the_next_goes_on(root: 
 
 
 def test_a_file_that_takes_too_long_is_an_error_and_the_next_goes_on(root: Path) -> None:
-    with workers(root, patience=Patience(cpu_s=3.0, cpu_s_per_megabyte=0.0, wall_factor=1.0)) as pool:
+    with workers(root, time_limits=TimeLimits(cpu_s=3.0, cpu_s_per_megabyte=0.0, wall_factor=1.0)) as pool:
         prepare(pool, "a.md")
         with stuck_on(pool, "b.md", "c.md") as (pid, outcomes):
             pass
@@ -188,8 +188,8 @@ def test_a_page_whose_words_move_to_other_lines_is_recorded_anew(root: Path) -> 
             page.write_text(f"<html><body>\n{markup}<p>The same words.</p>\n</body></html>\n")
             (prepared,) = [each for each in prepare(pool, "page.html") if isinstance(each, Prepared)]
             (representation,) = prepared.representations
-            (passage,) = representation.chunks
-            seen.append((representation.rep_hash, passage.start))
+            (chunk,) = representation.chunks
+            seen.append((representation.rep_hash, chunk.start))
     (first_hash, first_line), (second_hash, second_line) = seen
     assert first_line < second_line
     assert first_hash != second_hash, "or the storage would keep the old lines"

@@ -12,7 +12,7 @@ import anyio
 import pytest
 from corpus_calls import WITHOUT_WATCHING, answer
 
-from armarium.capabilities.corpus.ingest.embedding_task import Embedding
+from armarium.capabilities.corpus.ingest.embedding_task import EmbeddingTask
 from support.client import ToolClient, connected
 from support.corpus import CorpusProcess
 from support.open_corpus import OpenCorpus, found
@@ -133,13 +133,13 @@ async def test_stats_names_the_argument_that_it_does_not_take(tides: ToolClient)
     assert (refused.structured_content or {})["error"]["message"] == "unknown argument `x`"
 
 
-async def test_passages_that_fit_equally_well_are_in_the_order_of_their_paths_however_they_were_indexed(
+async def test_chunks_that_fit_equally_well_are_in_the_order_of_their_paths_however_they_were_indexed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def never(_: Embedding) -> None:
-        """No vectors: words alone decide, and weigh these passages alike."""
+    async def never(_: EmbeddingTask) -> None:
+        """No vectors: words alone decide, and weigh these chunks alike."""
 
-    monkeypatch.setattr(Embedding, "run", never)
+    monkeypatch.setattr(EmbeddingTask, "run", never)
     texts = {"a.md": "The keeper sails to northern harbours.\n", "b.md": "The keeper walks through southern meadows.\n"}
     for order in (["a.md", "b.md"], ["b.md", "a.md"]):
         root = tmp_path / order[0]

@@ -20,7 +20,7 @@ from corpus_calls import WITHOUT_WATCHING, answer, hits, refusal, rows, run_dir2
 from armarium.capabilities.corpus.errors import IndexLocked, IndexNotReady, StoreCorrupt
 from armarium.capabilities.corpus.files.exclusion import Exclusion
 from armarium.capabilities.corpus.index.state import (
-    IndexingLock,
+    IndexLock,
     is_being_indexed,
     prepare_directory,
     read_status,
@@ -161,7 +161,7 @@ def test_the_settings_name_format_protocol_and_models(served: CorpusProcess) -> 
 
 
 @pytest.mark.parametrize("kind", ["text", "code"])
-def test_the_labels_of_the_vectors_are_the_ids_of_the_passages(served: CorpusProcess, kind: str) -> None:
+def test_the_labels_of_the_vectors_are_the_ids_of_the_chunks(served: CorpusProcess, kind: str) -> None:
     # Not at the top: it would be loaded before re2, and then onnxruntime crashes.
     from usearch.index import Index
 
@@ -318,26 +318,26 @@ async def test_a_damaged_index_is_told_and_the_next_server_builds_it_anew(
 def test_one_process_at_a_time_may_write(tmp_path: Path) -> None:
     prepare_directory(tmp_path)
     assert not is_being_indexed(tmp_path)
-    with IndexingLock(tmp_path) as first, IndexingLock(tmp_path) as second:
-        assert first.take()
+    with IndexLock(tmp_path) as first, IndexLock(tmp_path) as second:
+        assert first.try_acquire()
         assert is_being_indexed(tmp_path)
-        assert not second.take()
+        assert not second.try_acquire()
         assert (first.held, second.held) == (True, False)
         with pytest.raises(IndexLocked):
-            second.insist()
+            second.acquire()
     assert not is_being_indexed(tmp_path)
-    with IndexingLock(tmp_path) as third:
-        third.insist()
+    with IndexLock(tmp_path) as third:
+        third.acquire()
         assert third.held
 
 
 def test_whoever_looks_whether_there_is_a_server_does_not_keep_one_from_starting(tmp_path: Path) -> None:
     prepare_directory(tmp_path)
     (tmp_path / "locks/index.lock").touch()
-    with open(tmp_path / "locks/index.lock") as looking, IndexingLock(tmp_path) as lock:
+    with open(tmp_path / "locks/index.lock") as looking, IndexLock(tmp_path) as lock:
         fcntl.flock(looking, fcntl.LOCK_SH)
         threading.Timer(0.05, looking.close).start()
-        lock.insist()
+        lock.acquire()
         assert lock.held
 
 
@@ -356,6 +356,6 @@ def test_a_server_that_was_killed_is_not_reported_as_running(tmp_path: Path) -> 
     (tmp_path / "corpus.json").write_text(json.dumps(summary))
     status = read_status(tmp_path)
     assert (status["serving"], status["indexing"]) == (False, {"running": False, "indexed": 3})
-    with IndexingLock(tmp_path) as lock:
-        lock.insist()
+    with IndexLock(tmp_path) as lock:
+        lock.acquire()
         assert read_status(tmp_path)["indexing"]["running"] is True

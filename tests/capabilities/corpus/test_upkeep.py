@@ -15,7 +15,7 @@ import pytest
 from armarium.capabilities.corpus.events import IndexProgress
 from armarium.capabilities.corpus.index.state import read_status
 from armarium.capabilities.corpus.ingest import synchronizer as indexing
-from armarium.capabilities.corpus.ingest.wake_up import Bell
+from armarium.capabilities.corpus.ingest.wake_up import WakeUp
 from armarium.capabilities.corpus.lifespan import open_service
 from armarium.capabilities.corpus.service import Corpus
 from armarium.capabilities.corpus.settings import CorpusSettings, EmbeddingSettings, IngestSettings
@@ -106,14 +106,14 @@ async def test_an_edit_turns_a_corpus_at_rest_busy_at_once_and_back_when_it_is_f
 async def test_nothing_wakes_up_while_there_is_nothing_to_do(
     directory: Directory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    limits: dict[Bell, float | None] = {}
-    wait = Bell.wait
+    limits: dict[WakeUp, float | None] = {}
+    wait = WakeUp.wait
 
-    async def noted(bell: Bell, most_s: float | None = None) -> None:
+    async def noted(bell: WakeUp, most_s: float | None = None) -> None:
         limits[bell] = most_s
         await wait(bell, most_s)
 
-    monkeypatch.setattr(Bell, "wait", noted)
+    monkeypatch.setattr(WakeUp, "wait", noted)
     async with directory.opened() as corpus:
         await corpus.until_indexed()
         state_dir = directory.root / ".dir2mcp"

@@ -11,7 +11,7 @@ import pytest
 from corpus_calls import everything_in, rows
 
 from armarium.capabilities.corpus.files.exclusion import DEFAULT_PATH_EXCLUDES
-from armarium.capabilities.corpus.index.lexical_directory import WORDS_DIRECTORY
+from armarium.capabilities.corpus.index.lexical_directory import LEXICAL_DIRECTORY
 from armarium.retrieval.lexical import WordIndex
 from support.open_corpus import OpenCorpus, found
 
@@ -30,8 +30,8 @@ def corpus(tmp_path: Path) -> OpenCorpus:
 
 def holds(corpus: OpenCorpus) -> bool:
     """Whether the canary is anywhere in the state, or among the words of the index, which are not kept as text."""
-    words = WordIndex.open(corpus.state_dir / WORDS_DIRECTORY)
-    known = words._searcher.terms_with_prefix("body", CANARY[:6])  # deleted passages' words too, unlike in a search
+    words = WordIndex.open(corpus.state_dir / LEXICAL_DIRECTORY)
+    known = words._searcher.terms_with_prefix("body", CANARY[:6])  # deleted chunks' words too, unlike in a search
     return bool(known) or CANARY.encode() in everything_in(corpus.state_dir)
 
 
@@ -54,7 +54,7 @@ async def test_what_a_new_setting_excludes_is_in_no_file_any_more(
         assert await found(service, "supply boat")
         assert "private/diary.md" not in await found(service, CANARY)
     assert not holds(corpus)
-    assert (corpus.state_dir / WORDS_DIRECTORY).is_dir()
+    assert (corpus.state_dir / LEXICAL_DIRECTORY).is_dir()
 
 
 async def test_an_earlier_version_is_judged_by_the_new_policy_too(corpus: OpenCorpus) -> None:
@@ -119,7 +119,7 @@ async def test_a_process_that_ended_before_it_could_wipe_leaves_it_to_the_next(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr("armarium.capabilities.corpus.index.search_index.CorpusIndex.wipe", killed)
+        patched.setattr("armarium.capabilities.corpus.index.search_index.SearchIndex.wipe", killed)
         await corpus.index()
     assert holds(corpus)
     assert [failure.code for failure in corpus.failures] == ["INGESTION_FAILED"]

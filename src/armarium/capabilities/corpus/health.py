@@ -31,7 +31,7 @@ class Health:
         with self._lock:
             message = self._warnings.pop(subject, None)
         if message is not None:
-            _log.info("mended: %s", message, extra={"subject": subject})
+            _log.info("repaired: %s", message, extra={"subject": subject})
 
     @property
     def warnings(self) -> list[str]:
@@ -41,7 +41,7 @@ class Health:
 
 
 def warn_of_rows(health: Health, rel_paths: Collection[str]) -> None:
-    """Rows of these documents are damaged: their passages are left out of results until they are prepared again."""
+    """Rows of these documents are damaged: their chunks are left out of results until they are prepared again."""
     named = ", ".join(sorted(path or "an unknown document" for path in rel_paths)[:_MOST_NAMED])
     others = f" and {len(rel_paths) - _MOST_NAMED} more" if len(rel_paths) > _MOST_NAMED else ""
     health.warn(f"damaged rows {named}", f"what meta.sqlite has of {named}{others} is damaged, and left out of results")

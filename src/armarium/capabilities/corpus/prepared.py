@@ -16,7 +16,7 @@ LONGEST_TITLE = 500
 Status = Literal["ok", "skipped", "error"]
 
 
-class Wanted(NamedTuple):
+class PrepareRequest(NamedTuple):
     """A file to prepare. A content hash that is known already spares the work when it is found again."""
 
     rel_path: str
@@ -26,7 +26,7 @@ class Wanted(NamedTuple):
 
 
 class PreparedChunk(NamedTuple):
-    """A passage with the hash by which it is known again, which is empty before the server has computed it."""
+    """A chunk with the hash by which it is known again, which is empty before the server has computed it."""
 
     text: str
     context: str
@@ -37,8 +37,8 @@ class PreparedChunk(NamedTuple):
     end: int
 
 
-def passage_hash(index_kind: IndexKind, context: str, text: str) -> bytes:
-    """What a passage is known by. Equal hashes share a vector, so the server never takes one from a worker."""
+def chunk_hash(index_kind: IndexKind, context: str, text: str) -> bytes:
+    """What a chunk is known by. Equal hashes share a vector, so the server never takes one from a worker."""
     return hashlib.blake2b(f"{index_kind}\0{context}\0{text}".encode(), digest_size=16).digest()
 
 

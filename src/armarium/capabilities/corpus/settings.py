@@ -14,6 +14,7 @@ from armarium.foundation.settings import Section
 
 STATE_DIRECTORY = ".dir2mcp"
 """Where a directory's index lives, unless the settings say otherwise."""
+MEGABYTE: Final = 1_000_000
 PROTOCOL_VERSION: Final = "2025-11-25"
 """The revision of MCP that the corpus is written for: noted in the index, and told by `dir2mcp.stats`."""
 
@@ -64,7 +65,7 @@ class OpenAISettings(Section):
 
 
 class EmbeddingSettings(Section):
-    """Who turns passages into vectors."""
+    """Who turns chunks into vectors."""
 
     provider: Literal["auto", "local", "mistral", "openai"] = "auto"
     """`auto`: what the index was built with; for a new one Mistral when a key is configured, otherwise `local`, which
@@ -169,32 +170,32 @@ class IngestSettings(Section):
 
 
 class CodeChunkSettings(Section):
-    """Passages of code."""
+    """Chunks of code."""
 
     max_lines: int = Field(default=200, ge=5)
-    """Most lines in a passage."""
+    """Most lines in a chunk."""
     overlap_lines: int = Field(default=30, ge=0)
     """Lines shared by neighbours where a definition had to be cut."""
 
 
 class TranscriptChunkSettings(Section):
-    """Passages of recordings."""
+    """Chunks of recordings."""
 
     segment_ms: int = Field(default=30_000, ge=1000)
-    """Length of a passage."""
+    """Length of a chunk."""
     overlap_ms: int = Field(default=5_000, ge=0)
     """Time shared by neighbours."""
 
 
 class ChunkingSettings(Section):
-    """How documents are cut into passages."""
+    """How documents are cut into chunks."""
 
     max_chars: int = Field(default=2500, ge=200)
-    """Most characters in a passage."""
+    """Most characters in a chunk."""
     overlap_chars: int = Field(default=250, ge=0)
     """Characters shared by neighbours where a paragraph had to be cut."""
     min_chars: int = Field(default=200, ge=0)
-    """Shorter passages are joined with their neighbours where their structure allows."""
+    """Shorter chunks are joined with their neighbours where their structure allows."""
     code: CodeChunkSettings = CodeChunkSettings()
     transcript: TranscriptChunkSettings = TranscriptChunkSettings()
 
@@ -207,7 +208,7 @@ class MistralSpeechSettings(Section):
     model: str = "voxtral-mini-latest"
     """The model's name."""
     timestamps: bool = True
-    """Whether passages know their time."""
+    """Whether chunks know their time."""
 
 
 class ElevenLabsSpeechSettings(MistralSpeechSettings):

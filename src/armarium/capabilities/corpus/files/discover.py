@@ -28,7 +28,7 @@ from armarium.foundation.files.walk import Bounds, Entries, EntryKind, Selection
 _Identity = tuple[int, int]
 
 
-class Found(NamedTuple):
+class FoundFile(NamedTuple):
     """A regular file, as it was when the walk came by."""
 
     rel_path: str
@@ -80,7 +80,7 @@ def discover(
     rules: DiscoveryRules,
     cancellation: Cancellation,
     unnameable: Callable[[Unnameable], None] | None = None,
-) -> Iterator[Found]:
+) -> Iterator[FoundFile]:
     """The files to index, in the order of their paths.
 
     What vanishes or is swapped meanwhile is left out. A root that is gone or cannot be read raises `OSError`, because
@@ -94,7 +94,7 @@ def discover(
 
 def discover_below(
     root: ConfinedRoot, rules: DiscoveryRules, directory: str, cancellation: Cancellation
-) -> Iterator[Found]:
+) -> Iterator[FoundFile]:
     """The files to index below one directory, which itself belongs to the corpus. Links are not followed."""
     with root.opened(directory, os.O_RDONLY | os.O_DIRECTORY) as fd:
         yield from _Discovery(root, rules, cancellation, None).files_below(fd, directory)
@@ -119,17 +119,17 @@ class _Discovery:
         self._files: set[_Identity] = set()
         self._directories: set[_Identity] = set()
 
-    def without_links(self) -> Iterator[Found]:
+    def without_links(self) -> Iterator[FoundFile]:
         """The files of the tree itself."""
         return self.files_below(self._root.fd, "")
 
-    def files_below(self, fd: int, directory: str) -> Iterator[Found]:
+    def files_below(self, fd: int, directory: str) -> Iterator[FoundFile]:
         """The files of one directory and of those in it."""
         for rel_path, status in self._statuses("file", fd, directory, directory):
             if stat.S_ISREG(status.st_mode):
-                yield Found(escape_name(rel_path), status.st_size, status.st_mtime_ns, status.st_ino)
+                yield FoundFile(escape_name(rel_path), status.st_size, status.st_mtime_ns, status.st_ino)
 
-    def with_links(self) -> Iterator[Found]:
+    def with_links(self) -> Iterator[FoundFile]:
         """The files of the tree, and those that links inside it add. In memory, to be put in order."""
         self._directories.add(_identity(os.fstat(self._root.fd)))
         found = list(self._below(self._root.fd, "", ""))
@@ -138,7 +138,7 @@ class _Discovery:
         found.sort()
         yield from found
 
-    def _below(self, fd: int, shown: str, located: str) -> Iterator[Found]:
+    def _below(self, fd: int, shown: str, located: str) -> Iterator[FoundFile]:
         for rel_path, status in self._statuses("all", fd, shown, located):
             if stat.S_ISLNK(status.st_mode):
                 self._links.append(rel_path)
@@ -146,9 +146,9 @@ class _Discovery:
                 self._directories.add(_identity(status))
             elif stat.S_ISREG(status.st_mode) and not (located and _identity(status) in self._files):
                 self._files.add(_identity(status))
-                yield Found(escape_name(rel_path), status.st_size, status.st_mtime_ns, status.st_ino)
+                yield FoundFile(escape_name(rel_path), status.st_size, status.st_mtime_ns, status.st_ino)
 
-    def _behind(self, link: str) -> list[Found]:
+    def _behind(self, link: str) -> list[FoundFile]:
         """The files that a link adds: none when it leads outside, nowhere, to what is hidden or to what is known."""
         try:
             with self._root.opened(link, os.O_PATH) as fd:
@@ -165,7 +165,7 @@ class _Discovery:
                 if not stat.S_ISREG(status.st_mode):
                     return []
                 known.add(_identity(status))
-                return [Found(escape_name(link), status.st_size, status.st_mtime_ns, status.st_ino)]
+                return [FoundFile(escape_name(link), status.st_size, status.st_mtime_ns, status.st_ino)]
         except (OSError, FileError):
             return []
 

@@ -6,7 +6,7 @@ import os
 import stat
 from collections.abc import Iterator
 
-from armarium.capabilities.corpus.files.discover import DiscoveryRules, Found, discover_below
+from armarium.capabilities.corpus.files.discover import DiscoveryRules, FoundFile, discover_below
 from armarium.capabilities.corpus.files.paths import is_storable
 from armarium.foundation.cancellation import Cancellation
 from armarium.foundation.files.confine import ConfinedRoot
@@ -16,7 +16,9 @@ from armarium.foundation.files.names import escape_name
 from armarium.foundation.files.staged_names import leads_through_staged
 
 
-def rediscover(root: ConfinedRoot, rules: DiscoveryRules, rel_path: str, cancellation: Cancellation) -> Iterator[Found]:
+def rediscover(
+    root: ConfinedRoot, rules: DiscoveryRules, rel_path: str, cancellation: Cancellation
+) -> Iterator[FoundFile]:
     """What is at the path now: a file, the files of a directory, or nothing that belongs to the corpus.
 
     `rel_path` is the name in the file system.
@@ -33,7 +35,7 @@ def rediscover(root: ConfinedRoot, rules: DiscoveryRules, rel_path: str, cancell
             if root.locate(fd) != rel_path or _is_hidden(root, rules, rel_path, is_directory):
                 return
             if stat.S_ISREG(status.st_mode):
-                yield Found(escape_name(rel_path), status.st_size, status.st_mtime_ns, status.st_ino)
+                yield FoundFile(escape_name(rel_path), status.st_size, status.st_mtime_ns, status.st_ino)
             elif is_directory:
                 yield from discover_below(root, rules, rel_path, cancellation)
     except (OSError, FileError):

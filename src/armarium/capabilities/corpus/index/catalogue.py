@@ -1,11 +1,11 @@
-"""Which document a passage belongs to, kept in memory: filters and tombstones are answered from here."""
+"""Which document a chunk belongs to, kept in memory: filters and tombstones are answered from here."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from armarium.capabilities.corpus.storage.checks import document_mark, passages_tally, tally
+from armarium.capabilities.corpus.storage.checks import chunks_tally, document_mark, tally
 from armarium.capabilities.corpus.storage.storage import Tallies
 from armarium.capabilities.corpus.troubles import damaged
 from armarium.foundation.files.glob_patterns import path_matcher
@@ -23,7 +23,7 @@ _FIRST_SIZE = 1024
 
 
 class Catalogue:
-    """Every live document and passage. One thread changes it, any number read."""
+    """Every live document and chunk. One thread changes it, any number read."""
 
     def __init__(self) -> None:
         import numpy
@@ -32,7 +32,7 @@ class Catalogue:
         self._document_of: NDArray[numpy.int32] = numpy.full(_FIRST_SIZE, _GONE, dtype=numpy.int32)
         self._is_code: NDArray[numpy.bool_] = numpy.zeros(_FIRST_SIZE, dtype=numpy.bool_)
         self.chunks: dict[IndexKind, int] = {"text": 0, "code": 0}
-        """How many live passages there are of each kind."""
+        """How many live chunks there are of each kind."""
 
     def load(
         self,
@@ -46,13 +46,13 @@ class Catalogue:
         try:
             rows = numpy.fromiter((each for row in chunks for each in row), numpy.int64, 3 * len(chunks)).reshape(-1, 3)
         except (TypeError, ValueError, OverflowError) as error:
-            raise damaged("the list of passages") from error
+            raise damaged("the list of chunks") from error
         # Before anything is made of the numbers: a damaged one may be of any size.
         if tallies is not None:
             if tally(sum(document_mark(*document) for document in documents)) != tallies.documents:
                 raise damaged("the list of documents")
-            if tally(passages_tally(rows)) != tallies.passages:
-                raise damaged("the list of passages")
+            if tally(chunks_tally(rows)) != tallies.chunks:
+                raise damaged("the list of chunks")
         self._documents = {doc_id: (rel_path, doc_type) for doc_id, rel_path, doc_type in documents}
         if not chunks:
             return
@@ -64,7 +64,7 @@ class Catalogue:
 
     @property
     def room(self) -> int:
-        """A number beyond every passage's id."""
+        """A number beyond every chunk's id."""
         return len(self._document_of)
 
     def put_document(self, doc_id: int, rel_path: str, doc_type: str) -> None:
@@ -72,18 +72,18 @@ class Catalogue:
         self._documents[doc_id] = (rel_path, doc_type)
 
     def drop_document(self, doc_id: int) -> None:
-        """A document is gone; its passages are dropped one by one."""
+        """A document is gone; its chunks are dropped one by one."""
         self._documents.pop(doc_id, None)
 
     def put_chunk(self, chunk_id: int, doc_id: int, kind: IndexKind) -> None:
-        """A passage can be found from now on."""
+        """A chunk can be found from now on."""
         self._reserve(chunk_id)
         self._is_code[chunk_id] = kind == "code"
         self._document_of[chunk_id] = doc_id
         self.chunks[kind] += 1
 
     def drop_chunk(self, chunk_id: int) -> None:
-        """A passage is not found any more, whatever the indexes still hold."""
+        """A chunk is not found any more, whatever the indexes still hold."""
         if chunk_id < len(self._document_of) and self._document_of[chunk_id] != _GONE:
             self._document_of[chunk_id] = _GONE
             self.chunks["code" if self._is_code[chunk_id] else "text"] -= 1
@@ -105,14 +105,14 @@ class Catalogue:
         }
 
     def alive(self, ids: Ids) -> NDArray[numpy.bool_]:
-        """Which of the ids are live passages."""
+        """Which of the ids are live chunks."""
         document_of = self._document_of
         known = ids < len(document_of)
         known[known] = document_of[ids[known]] != _GONE
         return known
 
     def chunks_of(self, documents: Collection[int]) -> Ids:
-        """The live passages of some documents."""
+        """The live chunks of some documents."""
         import numpy
 
         # A copy: what is recorded meanwhile may belong to a document beyond the last one of now.
@@ -123,11 +123,11 @@ class Catalogue:
         return numpy.flatnonzero(chosen[document_of]).astype(numpy.int64)
 
     def kinds(self) -> set[IndexKind]:
-        """Which kinds of passages there are at all."""
+        """Which kinds of chunks there are at all."""
         return {kind for kind, count in self.chunks.items() if count}
 
     def kinds_of(self, chunks: Ids) -> set[IndexKind]:
-        """Which kinds of passages there are among these."""
+        """Which kinds of chunks there are among these."""
         code = self._is_code[chunks]
         found: set[IndexKind] = set()
         if code.any():

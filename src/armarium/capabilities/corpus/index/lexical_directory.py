@@ -11,16 +11,16 @@ from pathlib import Path
 
 from armarium.retrieval.lexical import WordIndex
 
-WORDS_DIRECTORY = "words"
+LEXICAL_DIRECTORY = "words"
 
-_NEW, _OLD = f"{WORDS_DIRECTORY}.new", f"{WORDS_DIRECTORY}.old"
+_NEW, _OLD = f"{LEXICAL_DIRECTORY}.new", f"{LEXICAL_DIRECTORY}.old"
 _META = "meta.json"
 _LOCKS = ".lock"
 
 
 def is_made(state_dir: Path) -> bool:
     """Whether there are words to open."""
-    return (state_dir / WORDS_DIRECTORY / _META).is_file()
+    return (state_dir / LEXICAL_DIRECTORY / _META).is_file()
 
 
 def clear_leftovers(state_dir: Path) -> None:
@@ -31,7 +31,7 @@ def clear_leftovers(state_dir: Path) -> None:
 
 def remove(state_dir: Path) -> None:
     """Remove the words, or whatever stands in their place."""
-    directory = state_dir / WORDS_DIRECTORY
+    directory = state_dir / LEXICAL_DIRECTORY
     if directory.is_dir() and not directory.is_symlink():
         shutil.rmtree(directory, ignore_errors=True)
     else:
@@ -47,15 +47,15 @@ def replaced(state_dir: Path, words: WordIndex, fill: Callable[[WordIndex], None
     fresh.close()
     words.close()
     # Moved away first: a merge that the old one has under way must not find its directory again under this name.
-    (state_dir / WORDS_DIRECTORY).rename(state_dir / _OLD)
-    (state_dir / _NEW).rename(state_dir / WORDS_DIRECTORY)
+    (state_dir / LEXICAL_DIRECTORY).rename(state_dir / _OLD)
+    (state_dir / _NEW).rename(state_dir / LEXICAL_DIRECTORY)
     shutil.rmtree(state_dir / _OLD)
-    return WordIndex.open(state_dir / WORDS_DIRECTORY)
+    return WordIndex.open(state_dir / LEXICAL_DIRECTORY)
 
 
 def open_fixed(state_dir: Path) -> WordIndex:
     """The words for a process that may not write there. The library wants to, if only to lock it while it opens."""
-    directory = state_dir / WORDS_DIRECTORY
+    directory = state_dir / LEXICAL_DIRECTORY
     if os.access(directory, os.W_OK):
         return WordIndex.open(directory)
     stand_in = Path(tempfile.mkdtemp(prefix="words-"))

@@ -84,18 +84,18 @@ class VectorSeal:
             self._notes.put(self._key, json.dumps(accepted))
 
 
-def words_fit(storage: Storage, directory: Path) -> bool:
+def lexical_files_match(storage: Storage, directory: Path) -> bool:
     """Whether the files of the words index are those that were committed for this database."""
     sealed: dict[str, str] = json.loads(storage.notes.get(_WORDS_SEAL) or "{}")
     return bool(sealed) and all(_checksum_at(directory / name) == expected for name, expected in sealed.items())
 
 
-def words_sealed(storage: Storage) -> bool:
+def has_lexical_seal(storage: Storage) -> bool:
     """Whether there should be words."""
     return bool(storage.notes.get(_WORDS_SEAL))
 
 
-class WordsSealer:
+class LexicalSealer:
     """Keeps the checksums of a words index that is being written.
 
     The library merges its files in threads of its own, at any time after a commit, so its directory is looked at until

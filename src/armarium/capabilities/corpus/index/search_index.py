@@ -13,17 +13,17 @@ from armarium.capabilities.corpus.errors import IndexNotReady
 from armarium.capabilities.corpus.health import Health
 from armarium.capabilities.corpus.index.catalogue import Catalogue
 from armarium.capabilities.corpus.index.lexical_directory import (
-    WORDS_DIRECTORY,
+    LEXICAL_DIRECTORY,
     clear_leftovers,
     is_made,
     open_fixed,
     remove,
     replaced,
 )
-from armarium.capabilities.corpus.index.seals import VectorSeal, WordsSealer, words_fit, words_sealed
+from armarium.capabilities.corpus.index.seals import LexicalSealer, VectorSeal, has_lexical_seal, lexical_files_match
 from armarium.capabilities.corpus.prepared import Prepared, PreparedChunk
 from armarium.capabilities.corpus.storage.changes import Recorded
-from armarium.capabilities.corpus.storage.chunks import Passage
+from armarium.capabilities.corpus.storage.chunks import IndexableChunk
 from armarium.capabilities.corpus.storage.storage import Storage
 from armarium.capabilities.corpus.troubles import unwritable
 from armarium.retrieval.chunks import IndexKind
@@ -49,7 +49,7 @@ def vector_file(kind: IndexKind) -> str:
     return f"vectors_{kind}.hnsw"
 
 
-class CorpusIndex:
+class SearchIndex:
     """What a search looks into. It is made of the storage alone, and can always be made again."""
 
     def __init__(
@@ -71,15 +71,15 @@ class CorpusIndex:
         self._uncommitted: int | None = None
         self._filled_up_to = 0
         self.catalogue = Catalogue()
-        self.words = self._open_words()
-        self._sealer = WordsSealer(storage, state_dir / WORDS_DIRECTORY) if writing else None
+        self.words = self._open_lexical()
+        self._sealer = LexicalSealer(storage, state_dir / LEXICAL_DIRECTORY) if writing else None
         self._seals = {kind: VectorSeal(storage, kind) for kind in KINDS}
         self.vectors: dict[IndexKind, VectorIndex] = {}
 
     def load(self, models: Mapping[IndexKind, str]) -> None:
         """Bring catalogue, words and vectors to where the storage is."""
         with ThreadPoolExecutor(1, "corpus-vectors") as beside:
-            # Checking large files takes about as long as reading the lists of documents and passages.
+            # Checking large files takes about as long as reading the lists of documents and chunks.
             vectors: dict[IndexKind, Future[VectorIndex]] = {
                 kind: beside.submit(self._open_vectors, kind, dimensions)
                 for kind, dimensions in self._dimensions.items()
@@ -87,7 +87,7 @@ class CorpusIndex:
             }
             self.catalogue.load(*self._storage.contents())
             if self._writing:
-                self._catch_up_words()
+                self._catch_up_lexical()
             for kind, opened in vectors.items():
                 self.vectors[kind] = opened.result()
                 self._catch_up_vectors(kind, models[kind])
@@ -95,7 +95,7 @@ class CorpusIndex:
     def close(self) -> None:
         """Keep what is not on disk yet."""
         try:
-            self.commit_words()
+            self.commit_lexical()
             self.save_vectors()
         finally:
             self.words.close()
@@ -110,80 +110,80 @@ class CorpusIndex:
 
     # Words
 
-    def _open_words(self) -> WordIndex:
+    def _open_lexical(self) -> WordIndex:
         if not self._writing:
-            return self._open_words_of_another()
-        directory = self._state_dir / WORDS_DIRECTORY
+            return self._open_followed_lexical()
+        directory = self._state_dir / LEXICAL_DIRECTORY
         clear_leftovers(self._state_dir)
-        if words_fit(self._storage, directory):
+        if lexical_files_match(self._storage, directory):
             try:
                 return WordIndex.open(directory)
             except TornIndex as error:
                 self._warn("words", f"{error.message}; it is built anew")
-        elif is_made(self._state_dir) or words_sealed(self._storage):
+        elif is_made(self._state_dir) or has_lexical_seal(self._storage):
             self._warn("words", "the words index is not the one that belongs to meta.sqlite; it is built anew")
         remove(self._state_dir)
         self._storage.notes.put("words_up_to", "0")
         return WordIndex.open(directory)
 
-    def _open_words_of_another(self) -> WordIndex:
+    def _open_followed_lexical(self) -> WordIndex:
         for pause_s in _SEAL_PAUSES_S:
             try:
                 if not self._storage.checked and is_made(self._state_dir):
                     self._warn("words", "the words index was made by an older version, which kept no checksums of it")
                     return open_fixed(self._state_dir)
-                if words_fit(self._storage, self._state_dir / WORDS_DIRECTORY):
+                if lexical_files_match(self._storage, self._state_dir / LEXICAL_DIRECTORY):
                     return open_fixed(self._state_dir)
             except TornIndex as error:
                 raise _being_built() from error
             # The other process may have committed just now, and be about to note it.
             time.sleep(pause_s)
-        if words_sealed(self._storage):
+        if has_lexical_seal(self._storage):
             self._warn("words", "the words index is not the one that belongs to meta.sqlite")
         raise _being_built()
 
     def _warn(self, part: str, message: str) -> None:
         self._health.warn(f"damaged {part}", message)
 
-    def _catch_up_words(self) -> None:
+    def _catch_up_lexical(self) -> None:
         """Add what was stored and not committed when the last process ended."""
         if len(self.words) == 0:
-            self._seal_words(0)
+            self._seal_lexical(0)
         up_to = int(self._storage.notes.get("words_up_to") or 0)
-        while passages := self._storage.passages.after(up_to, _PASSAGES_AT_ONCE):
-            up_to = passages[-1].chunk_id
+        while chunks := self._storage.chunks.after(up_to, _PASSAGES_AT_ONCE):
+            up_to = chunks[-1].chunk_id
             # Some may have got there before the process ended.
-            self.words.remove(passage.chunk_id for passage in passages)
-            self.words.add(_word_passage(passage) for passage in passages)
+            self.words.remove(chunk.chunk_id for chunk in chunks)
+            self.words.add(_lexical_entry(chunk) for chunk in chunks)
             self._uncommitted = up_to
-            self.commit_words()
+            self.commit_lexical()
 
-    def commit_words(self) -> None:
-        """Make the passages added so far searchable, and note how far the words are."""
+    def commit_lexical(self) -> None:
+        """Make the chunks added so far searchable, and note how far the words are."""
         if self._uncommitted is None:
             return
         up_to, self._uncommitted = self._uncommitted, None
         self.words.commit()
-        self._seal_words(up_to)
+        self._seal_lexical(up_to)
 
-    def _seal_words(self, up_to: int) -> None:
+    def _seal_lexical(self, up_to: int) -> None:
         if self._sealer is not None:
             self._sealer.seal(words_up_to=str(up_to))
 
     def wipe(self) -> None:
         """Leave nothing of what is deleted on disk, because policy excludes some of it."""
         wiped = self._storage.wipe()
-        # The library forgets a deleted passage's words when it merges, which may be never.
+        # The library forgets a deleted chunk's words when it merges, which may be never.
         self.words = replaced(self._state_dir, self.words, self._fill)
-        self._seal_words(self._filled_up_to)
+        self._seal_lexical(self._filled_up_to)
         if wiped:
             self._storage.note_wiped()
 
     def _fill(self, words: WordIndex) -> None:
         up_to = 0
-        while passages := self._storage.passages.after(up_to, _PASSAGES_AT_ONCE):
-            up_to = passages[-1].chunk_id
-            words.add(_word_passage(passage) for passage in passages)
+        while chunks := self._storage.chunks.after(up_to, _PASSAGES_AT_ONCE):
+            up_to = chunks[-1].chunk_id
+            words.add(_lexical_entry(chunk) for chunk in chunks)
         self._uncommitted = None
         self._filled_up_to = up_to
 
@@ -228,7 +228,7 @@ class CorpusIndex:
                 self._storage.embeddings.embed_again(lost)
 
     def add_vectors(self, kind: IndexKind, chunk_ids: Sequence[int], vectors: Vectors) -> None:
-        """Passages can be found by meaning from now on."""
+        """Chunks can be found by meaning from now on."""
         import numpy
 
         if kind not in self.vectors:
@@ -259,14 +259,14 @@ class CorpusIndex:
     # Documents
 
     def put(self, prepared: Prepared, recorded: Recorded) -> None:
-        """A document was recorded: its passages are found by their words after the next commit."""
+        """A document was recorded: its chunks are found by their words after the next commit."""
         self.catalogue.put_document(recorded.doc_id, prepared.rel_path, prepared.doc_type)
         title = prepared.representations[0].meta.get("title") if prepared.representations else None
-        self._drop(recorded.buried)
+        self._drop(recorded.deleted)
         if not recorded.added:
             return
         self.words.add(
-            _word_passage(_passage(chunk_id, recorded.doc_id, prepared.rel_path, title, chunk))
+            _lexical_entry(_chunk(chunk_id, recorded.doc_id, prepared.rel_path, title, chunk))
             for chunk_id, chunk in recorded.added
         )
         for chunk_id, chunk in recorded.added:
@@ -274,16 +274,16 @@ class CorpusIndex:
         self._uncommitted = recorded.added[-1][0]
 
     def drop(self, gone: Recorded) -> None:
-        """A document was buried: it is not found any more."""
+        """A document was deleted: it is not found any more."""
         self.catalogue.drop_document(gone.doc_id)
-        self._drop(gone.buried)
+        self._drop(gone.deleted)
 
     def _drop(self, chunk_ids: Iterable[int]) -> None:
-        buried = list(chunk_ids)
-        for chunk_id in buried:
+        deleted = list(chunk_ids)
+        for chunk_id in deleted:
             self.catalogue.drop_chunk(chunk_id)
-        if buried:
-            self.words.remove(buried)
+        if deleted:
+            self.words.remove(deleted)
             # Removals ride along with the next commit; until then the catalogue hides them.
 
 
@@ -291,14 +291,14 @@ def _being_built() -> IndexNotReady:
     return IndexNotReady("the index is being built", hint="try again in a moment")
 
 
-def _passage(chunk_id: int, doc_id: int, rel_path: str, title: str | None, chunk: PreparedChunk) -> Passage:
-    return Passage(chunk_id, doc_id, chunk.index_kind, rel_path, title, chunk.context, chunk.text)
+def _chunk(chunk_id: int, doc_id: int, rel_path: str, title: str | None, chunk: PreparedChunk) -> IndexableChunk:
+    return IndexableChunk(chunk_id, doc_id, chunk.index_kind, rel_path, title, chunk.context, chunk.text)
 
 
-def _word_passage(passage: Passage) -> WordPassage:
-    path_words = _PATH_SEPARATORS.sub(" ", passage.rel_path)
-    title = f"{path_words} {passage.title}" if passage.title else path_words
-    return WordPassage(passage.chunk_id, passage.doc_id, passage.kind, title, passage.context, passage.text)
+def _lexical_entry(chunk: IndexableChunk) -> WordPassage:
+    path_words = _PATH_SEPARATORS.sub(" ", chunk.rel_path)
+    title = f"{path_words} {chunk.title}" if chunk.title else path_words
+    return WordPassage(chunk.chunk_id, chunk.doc_id, chunk.kind, title, chunk.context, chunk.text)
 
 
 def packed(vectors: Vectors) -> list[bytes]:

@@ -27,7 +27,7 @@ SUMMARY_FILE = "corpus.json"
 LOCK_FILE = "locks/index.lock"
 
 _PRIVATE = 0o700
-_PATIENCE_S = 0.5
+_WAIT_S = 0.5
 
 
 def root_directory(root: str) -> Path:
@@ -77,7 +77,7 @@ def may_write(state_dir: Path) -> bool:
     return all(os.access(place, os.W_OK) for place in places if place.exists())
 
 
-class IndexingLock:
+class IndexLock:
     """The right to write the index, which one process at a time has. It ends with the process at the latest."""
 
     def __init__(self, state_dir: Path) -> None:
@@ -88,9 +88,9 @@ class IndexingLock:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.give_back()
+        self.release()
 
-    def give_back(self) -> None:
+    def release(self) -> None:
         """Let another process have it."""
         if self._file is not None:
             self._file.close()
@@ -109,7 +109,7 @@ class IndexingLock:
         except OSError:
             return False
 
-    def take(self) -> bool:
+    def try_acquire(self) -> bool:
         """Have it from now on, unless another process has it."""
         try:
             file = open(self._path, "a")  # noqa: SIM115 open for as long as the lock is held
@@ -123,13 +123,13 @@ class IndexingLock:
         self._file = file
         return True
 
-    def insist(self) -> None:
+    def acquire(self) -> None:
         """Have it, or raise."""
-        end = time.monotonic() + _PATIENCE_S
-        while not self.take():
+        end = time.monotonic() + _WAIT_S
+        while not self.try_acquire():
             # Somebody may only be looking whether there is a server, which is over in a moment.
             if time.monotonic() < end:
-                time.sleep(_PATIENCE_S / 20)
+                time.sleep(_WAIT_S / 20)
                 continue
             raise IndexLocked("another process is indexing this directory", hint="use that server, or stop it first")
 
@@ -146,7 +146,7 @@ def is_being_indexed(state_dir: Path) -> bool:
     return False
 
 
-def forget_indexes(state_dir: Path) -> None:
+def remove_indexes(state_dir: Path) -> None:
     """Remove what is made from `meta.sqlite`."""
     clear_leftovers(state_dir)
     remove_words(state_dir)
@@ -155,9 +155,9 @@ def forget_indexes(state_dir: Path) -> None:
         (state_dir / vector_file(kind)).unlink(missing_ok=True)
 
 
-def forget_everything(state_dir: Path) -> None:
+def remove_state(state_dir: Path) -> None:
     """Remove the index and what it was made from; token and settings stay."""
-    forget_indexes(state_dir)
+    remove_indexes(state_dir)
     remove_damaged(state_dir / META_FILE)
     for suffix in ("", "-wal", "-shm"):
         (state_dir / f"{META_FILE}{suffix}").unlink(missing_ok=True)

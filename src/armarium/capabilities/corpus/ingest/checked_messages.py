@@ -11,8 +11,8 @@ from armarium.capabilities.corpus.errors import FileTooLarge
 from armarium.capabilities.corpus.files.exclusion import SecretMatch
 from armarium.capabilities.corpus.files.paths import MEMBER_MARK, is_storable
 from armarium.capabilities.corpus.ingest import messages as answers
-from armarium.capabilities.corpus.ingest.growth import Growth
-from armarium.capabilities.corpus.ingest.messages import UnusableFrame, parsed
+from armarium.capabilities.corpus.ingest.budgets import TextBudget
+from armarium.capabilities.corpus.ingest.messages import InvalidFrame, parsed
 from armarium.capabilities.corpus.prepared import (
     LONGEST_TITLE,
     Finished,
@@ -24,7 +24,7 @@ from armarium.capabilities.corpus.prepared import (
     Status,
     Unchanged,
     Vanished,
-    passage_hash,
+    chunk_hash,
 )
 from armarium.retrieval.chunks import IndexKind, RepType
 from armarium.retrieval.documents import DocType
@@ -53,7 +53,7 @@ _FREE_FRAME_BYTES = 256_000_000
 _ESCAPED_NUL = b"\\u0000"
 
 
-class Untrustworthy(Exception):
+class InvalidMessage(Exception):
     """An answer that this program does not give: whatever sent it is not believed any more."""
 
 
@@ -64,7 +64,7 @@ class Asked:
     rel_path: str
     size_bytes: int
     mtime_ns: int
-    growth: Growth
+    budget: TextBudget
     most_lines: int
     """No file that is read has more; one may grow between being opened and being read."""
     _outcomes: int = 0
@@ -73,17 +73,17 @@ class Asked:
     @property
     def max_frame_bytes(self) -> int:
         """Most bytes of one answer, which is held in memory: of a document's text, it has a little more than two
-        copies, the whole and the passages."""
-        return min(3 * self.growth.max_chars + 1_000_000, _FREE_FRAME_BYTES + 3 * self.size_bytes)
+        copies, the whole and the chunks."""
+        return min(3 * self.budget.max_chars + 1_000_000, _FREE_FRAME_BYTES + 3 * self.size_bytes)
 
     def outcome(self, body: bytes) -> Outcome:
-        """What an answer says; `Untrustworthy` when it cannot be one about this file."""
+        """What an answer says; `InvalidMessage` when it cannot be one about this file."""
         self._outcomes += 1
         _insist(self._outcomes <= MOST_OUTCOMES)
         try:
             message = parsed(body)
-        except UnusableFrame as error:
-            raise Untrustworthy from error
+        except InvalidFrame as error:
+            raise InvalidMessage from error
         if _ESCAPED_NUL in body:
             _insist(not _holds_nul(message))
         _insist(bool(message))
@@ -128,9 +128,9 @@ class Asked:
         _insist(len({each.rep_type for each in prepared.representations}) == len(prepared.representations))
         _insist(len(prepared.secrets) <= _MOST_SECRETS)
         try:
-            self.growth.spend(prepared)
+            self.budget.spend(prepared)
         except FileTooLarge as too_large:
-            raise Untrustworthy from too_large
+            raise InvalidMessage from too_large
         return prepared
 
     def _member_path(self, path: object) -> str:
@@ -172,7 +172,7 @@ def _chunks(columns: object, pages: int, lines: int) -> list[PreparedChunk]:
     most = min(bounds[_one_of(_SPAN_KINDS, kind)] for kind in _distinct(span_kinds))
     _insist(min(_numbers(starts)) >= (0 if span_kinds[0] == "time" else 1) and max(_numbers(ends)) <= most)
     _insist(all(map(int.__le__, starts, ends)))
-    hashes = map(passage_hash, index_kinds, contexts, texts)
+    hashes = map(chunk_hash, index_kinds, contexts, texts)
     return list(map(PreparedChunk, texts, contexts, hashes, index_kinds, span_kinds, starts, ends))
 
 
@@ -185,12 +185,12 @@ def _secret(told: object) -> SecretMatch:
 
 def _insist(is_right: bool) -> None:
     if not is_right:
-        raise Untrustworthy
+        raise InvalidMessage
 
 
 def _list(value: object, length: int | None = None) -> list[Any]:
     if not isinstance(value, list) or (length is not None and len(value) != length):  # pyright: ignore[reportUnknownArgumentType] its length is all that is asked
-        raise Untrustworthy
+        raise InvalidMessage
     return value  # pyright: ignore[reportUnknownVariableType] what is in it is checked next
 
 
@@ -209,14 +209,14 @@ def _distinct(values: Iterable[Any]) -> set[Any]:
     try:
         return set(values)
     except TypeError:  # a list or an object is no word
-        raise Untrustworthy from None
+        raise InvalidMessage from None
 
 
 def _one_of(words: frozenset[Value], value: Any) -> Value:
     for word in words:
         if value == word:
             return word
-    raise Untrustworthy
+    raise InvalidMessage
 
 
 def _fits(pattern: re.Pattern[str], value: object) -> TypeGuard[str]:

@@ -1,4 +1,4 @@
-"""Gives passages their vectors, window by window, while the rest of the corpus is searched and indexed."""
+"""Gives chunks their vectors, window by window, while the rest of the corpus is searched and indexed."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from anyio.to_thread import run_sync
 
 from armarium.capabilities.corpus.errors import IndexVersionMismatch
 from armarium.capabilities.corpus.events import EmbeddingPaused
-from armarium.capabilities.corpus.index.search_index import CorpusIndex, packed, unpacked
+from armarium.capabilities.corpus.index.search_index import SearchIndex, packed, unpacked
 from armarium.capabilities.corpus.ingest.progress import Progress
-from armarium.capabilities.corpus.ingest.wake_up import Bell
-from armarium.capabilities.corpus.storage.embeddings import Pending
+from armarium.capabilities.corpus.ingest.wake_up import WakeUp
+from armarium.capabilities.corpus.storage.embeddings import PendingChunk
 from armarium.capabilities.corpus.storage.storage import Storage
 from armarium.providers.errors import ProviderAuth, ProviderError
 from armarium.providers.interfaces import Embedder
@@ -37,48 +37,48 @@ _UNUSABLE_ANSWER = 200
 _REFUSED_TEXT = (400, 413, 422)
 
 
-class Embedding:
+class EmbeddingTask:
     """The task that embeds whatever is stored without a vector."""
 
     def __init__(
         self,
         storage: Storage,
-        index: CorpusIndex,
+        index: SearchIndex,
         embedders: Mapping[IndexKind, Embedder],
         progress: Progress,
-        on_turn: Callable[[], None],
+        on_change: Callable[[], None],
     ) -> None:
-        """`on_turn` hears that `idle` may have changed."""
+        """`on_change` hears that `idle` may have changed."""
         self._storage = storage
         self._index = index
         self._embedders = embedders
         self._progress = progress
-        self._on_turn = on_turn
-        self._bell = Bell()
+        self._on_change = on_change
+        self._wake_up = WakeUp()
         self._counting = threading.Lock()
         self._woken = 0
-        # Nothing is known of the passages before the first look, so not that all have their vector.
+        # Nothing is known of the chunks before the first look, so not that all have their vector.
         self._looked_after = -1
         self._keeping = threading.Lock()
         self._saved_at = time.monotonic()
 
     def wake(self) -> None:
-        """There may be passages without a vector. Any thread may call it."""
+        """There may be chunks without a vector. Any thread may call it."""
         with self._counting:
             self._woken += 1
-        self._bell.ring()
-        self._on_turn()
+        self._wake_up.signal()
+        self._on_change()
 
     @property
     def idle(self) -> bool:
-        """Whether every passage has its vector, or none can be had."""
+        """Whether every chunk has its vector, or none can be had."""
         return self._looked_after == self._woken
 
     async def run(self) -> None:
         """Embed until cancelled."""
         pause_s = _FIRST_PAUSE_S
         while True:
-            await self._bell.wait()
+            await self._wake_up.wait()
             if self.idle:
                 # It rang late, for what the last look has found already.
                 continue
@@ -88,17 +88,17 @@ class Embedding:
                 pause_s = _FIRST_PAUSE_S
             except (ProviderError, IndexVersionMismatch) as error:
                 _log.warning("embedding pauses", extra={"code": error.code, "reason": error.message})
-                self._progress.tell(EmbeddingPaused(error.code, error.message))
+                self._progress.publish(EmbeddingPaused(error.code, error.message))
                 if error.retryable:
                     asked_to_wait_s = error.retry_after_s if isinstance(error, ProviderError) else None
                     await anyio.sleep(asked_to_wait_s or pause_s)
                     pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
-                    self._bell.ring()
+                    self._wake_up.signal()
                     continue
             if woken == self._woken:
                 await run_sync(self._index.save_vectors)
                 self._looked_after = woken
-                self._on_turn()
+                self._on_change()
 
     async def _drain(self) -> None:
         """Embed everything that waits, a few windows at a time."""
@@ -106,7 +106,7 @@ class Embedding:
         failure: ProviderError | IndexVersionMismatch | None = None
         room = anyio.Semaphore(_WINDOWS_AT_ONCE)
 
-        async def embed(window: list[Pending]) -> None:
+        async def embed(window: list[PendingChunk]) -> None:
             nonlocal failure
             try:
                 await self._embed(window)
@@ -126,34 +126,34 @@ class Embedding:
         if failure is not None:
             raise failure
 
-    async def _embed(self, window: Sequence[Pending]) -> None:
+    async def _embed(self, window: Sequence[PendingChunk]) -> None:
         for kind, embedder in self._embedders.items():
-            passages = [passage for passage in window if passage.kind == kind]
-            if not passages:
+            chunks = [chunk for chunk in window if chunk.kind == kind]
+            if not chunks:
                 continue
-            known = await run_sync(self._from_before, embedder.model, passages)
-            same: dict[bytes, list[Pending]] = {}
-            for passage in passages:
-                if passage.chunk_id not in known:
-                    same.setdefault(passage.text_hash, []).append(passage)
+            known = await run_sync(self._from_before, embedder.model, chunks)
+            same: dict[bytes, list[PendingChunk]] = {}
+            for chunk in chunks:
+                if chunk.chunk_id not in known:
+                    same.setdefault(chunk.text_hash, []).append(chunk)
             await self._embed_new(kind, embedder, list(same.values()))
         if time.monotonic() - self._saved_at > _SAVE_EVERY_S:
             self._saved_at = time.monotonic()
             await run_sync(self._index.save_vectors)
 
-    def _from_before(self, model: str, passages: Sequence[Pending]) -> set[int]:
-        """Passages whose text was embedded before, here or in another file."""
-        found = {each.chunk_id: self._storage.embeddings.of_text(model, each.text_hash) for each in passages}
+    def _from_before(self, model: str, chunks: Sequence[PendingChunk]) -> set[int]:
+        """Chunks whose text was embedded before, here or in another file."""
+        found = {each.chunk_id: self._storage.embeddings.of_text(model, each.text_hash) for each in chunks}
         vectors = {chunk_id: vector for chunk_id, vector in found.items() if vector is not None}
         if vectors:
             with self._keeping:
-                self._index.add_vectors(passages[0].kind, list(vectors), unpacked(list(vectors.values())))
+                self._index.add_vectors(chunks[0].kind, list(vectors), unpacked(list(vectors.values())))
                 living = self._storage.embeddings.put(model, (), vectors)
             self._progress.count(embedded_ok=living)
         return set(vectors)
 
-    async def _embed_new(self, kind: IndexKind, embedder: Embedder, same: Sequence[Sequence[Pending]]) -> None:
-        """Embed texts that were never embedded, each with all the passages that have it."""
+    async def _embed_new(self, kind: IndexKind, embedder: Embedder, same: Sequence[Sequence[PendingChunk]]) -> None:
+        """Embed texts that were never embedded, each with all the chunks that have it."""
         if not same:
             return
         try:
@@ -163,7 +163,7 @@ class Embedding:
                 raise
             if len(same) == 1:
                 # Nobody can embed this one; it is still found by its words.
-                ids = [passage.chunk_id for passage in same[0]]
+                ids = [chunk.chunk_id for chunk in same[0]]
                 await run_sync(self._storage.embeddings.mark_unembeddable, ids, error.message)
                 return
             half = len(same) // 2
@@ -172,11 +172,11 @@ class Embedding:
             return
         await run_sync(self._keep, kind, embedder.model, same, vectors)
 
-    def _keep(self, kind: IndexKind, model: str, same: Sequence[Sequence[Pending]], vectors: Vectors) -> None:
+    def _keep(self, kind: IndexKind, model: str, same: Sequence[Sequence[PendingChunk]], vectors: Vectors) -> None:
         import numpy
 
         hashes = [each[0].text_hash for each in same]
-        ids = [passage.chunk_id for each in same for passage in each]
+        ids = [chunk.chunk_id for each in same for chunk in each]
         # The first vectors decide how long all are, so only one window at a time.
         with self._keeping:
             known = self._index.vectors.get(kind)
@@ -185,7 +185,7 @@ class Embedding:
                     f"{model} gives vectors of {vectors.shape[1]} numbers, those of the index have {known.dimensions}",
                     hint="run: dir2mcp reindex",
                 )
-            # Storage first: a crash in between leaves a vector to be read again, never one without its passage.
+            # Storage first: a crash in between leaves a vector to be read again, never one without its chunk.
             living = self._storage.embeddings.put(model, zip(hashes, packed(vectors), strict=True), ids)
             self._index.add_vectors(kind, ids, numpy.repeat(vectors, [len(each) for each in same], axis=0))
         self._progress.count(embedded_ok=living)

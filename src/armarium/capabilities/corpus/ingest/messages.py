@@ -27,7 +27,7 @@ PREPARED, UNCHANGED, VANISHED, REFUSED, FINISHED = "prepared", "unchanged", "van
 LENGTH = struct.Struct("<I")
 
 
-class UnusableFrame(Exception):
+class InvalidFrame(Exception):
     """A message that is too long, or not JSON."""
 
 
@@ -41,16 +41,16 @@ def read_frame(read: Callable[[int], bytes], max_bytes: int) -> bytes:
     """The body of the next message; `read` gives exactly as many bytes as it is asked for, or raises."""
     (length,) = LENGTH.unpack(read(LENGTH.size))
     if length > max_bytes:
-        raise UnusableFrame(f"a message of {length} bytes")
+        raise InvalidFrame(f"a message of {length} bytes")
     return read(length)
 
 
 def parsed(body: bytes) -> Any:
-    """What a message says; `UnusableFrame` when it is not JSON."""
+    """What a message says; `InvalidFrame` when it is not JSON."""
     try:
         return orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        raise UnusableFrame("a message that is not JSON") from error
+        raise InvalidFrame("a message that is not JSON") from error
 
 
 def framed_answer(outcome: Outcome) -> bytes:
@@ -96,7 +96,7 @@ def _document(prepared: Prepared, status: str, error: str | None, *, with_text: 
 
 
 def _representation(representation: Representation) -> list[Any]:
-    """Passages go by column: checking a column costs a fraction of checking as many rows."""
+    """Chunks go by column: checking a column costs a fraction of checking as many rows."""
     meta = representation.meta
     columns = [list(column) for column in zip(*representation.chunks, strict=True)] or [[]] * 7
     texts, contexts, _, index_kinds, span_kinds, starts, ends = columns

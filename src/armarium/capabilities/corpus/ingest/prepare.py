@@ -10,20 +10,20 @@ from armarium.capabilities.corpus.errors import CorpusError, ExtractFailed, File
 from armarium.capabilities.corpus.files.archives import ArchiveLimits, Member, SkippedMember, members
 from armarium.capabilities.corpus.files.exclusion import Exclusion
 from armarium.capabilities.corpus.files.paths import MEMBER_MARK
-from armarium.capabilities.corpus.ingest.growth import Growth
-from armarium.capabilities.corpus.ingest.instructions import MEGABYTE, Instructions
+from armarium.capabilities.corpus.ingest.budgets import TextBudget
+from armarium.capabilities.corpus.ingest.instructions import Instructions
 from armarium.capabilities.corpus.prepared import (
     LONGEST_TITLE,
     Finished,
     Outcome,
     Prepared,
     PreparedChunk,
+    PrepareRequest,
     Refused,
     Representation,
     Status,
     Unchanged,
     Vanished,
-    Wanted,
 )
 from armarium.foundation.errors import ArmariumError
 from armarium.retrieval.chunking.cut import chunk
@@ -58,7 +58,7 @@ class Preparation:
             digest_key=instructions.digest_key,
         )
 
-    def prepare(self, fd: int, wanted: Wanted) -> Iterator[Outcome]:
+    def prepare(self, fd: int, wanted: PrepareRequest) -> Iterator[Outcome]:
         """What becomes of the open file, and of its members if it is an archive; the last outcome is `Finished`."""
         try:
             yield from self._outcomes(fd, wanted)
@@ -66,7 +66,7 @@ class Preparation:
             yield Vanished(wanted.rel_path)
         yield Finished(wanted.rel_path)
 
-    def _outcomes(self, fd: int, wanted: Wanted) -> Iterator[Outcome]:
+    def _outcomes(self, fd: int, wanted: PrepareRequest) -> Iterator[Outcome]:
         rel_path = wanted.rel_path
         with open(fd, "rb", closefd=False) as file:
             head = file.read(HEAD_BYTES)
@@ -82,17 +82,17 @@ class Preparation:
             yield found.without_content("skipped", _too_large(limit))
             return
         content_hash = hashlib.sha256(data).hexdigest()
-        growth = Growth(wanted.size_bytes, self._instructions.chunk_limits.max_chars)
+        budget = TextBudget(wanted.size_bytes, self._instructions.chunk_limits.max_chars)
         if content_hash == wanted.known_hash:
             yield Unchanged(rel_path, found.size_bytes, found.mtime_ns)
         elif found.format.doc_type == "archive":
-            yield from self._archive(found, data, content_hash, growth)
+            yield from self._archive(found, data, content_hash, budget)
         else:
-            yield self._within(growth, found, self._document(found, data, content_hash))
+            yield self._within(budget, found, self._document(found, data, content_hash))
 
-    def _within(self, growth: Growth, found: _File, prepared: Prepared) -> Prepared:
+    def _within(self, budget: TextBudget, found: _File, prepared: Prepared) -> Prepared:
         try:
-            growth.spend(prepared)
+            budget.spend(prepared)
         except FileTooLarge as error:
             return found.without_content("error", f"{error.code}: {error.message}")
         return prepared
@@ -109,7 +109,7 @@ class Preparation:
         limit = self._instructions.limit(doc_type)
         return ("skipped", _too_large(limit)) if found.size_bytes > limit else None
 
-    def _archive(self, found: _File, data: bytes, content_hash: str, growth: Growth) -> Iterator[Outcome]:
+    def _archive(self, found: _File, data: bytes, content_hash: str, budget: TextBudget) -> Iterator[Outcome]:
         limits = ArchiveLimits(max_member_bytes=self._instructions.max_bytes)
         error: str | None = None
         mode = "deep" if self._instructions.archives == "deep" else "shallow"
@@ -117,7 +117,7 @@ class Preparation:
             for member in members(data, limits, mode=mode, wanted=lambda path: not self._exclusion.excludes_path(path)):
                 outcome = self._member(found, member)
                 if isinstance(outcome, Prepared):
-                    growth.spend(outcome)
+                    budget.spend(outcome)
                 yield outcome
         except CorpusError as failure:
             error = f"{failure.code}: {failure.message}"
@@ -150,7 +150,7 @@ class Preparation:
         except ArmariumError as error:
             return found.without_content("error", f"{error.code}: {error.message}")
         except Exception as error:  # noqa: BLE001 one document, whatever it is made of, must not end the others
-            reason = f"{ExtractFailed.code}: the document cannot be cut into passages ({type(error).__name__})"
+            reason = f"{ExtractFailed.code}: the document cannot be cut into chunks ({type(error).__name__})"
             return found.without_content("error", reason)
 
     def _extracted(self, found: _File, extracted: Extracted, data: bytes, content_hash: str) -> Prepared:
@@ -175,7 +175,7 @@ class Preparation:
 
     def _representation(self, found: _File, extracted: Extracted, data: bytes) -> Representation:
         chunks = chunk(extracted, self._instructions.chunk_limits)
-        # Every passage is indexed with the title, so a long one would grow with their number.
+        # Every chunk is indexed with the title, so a long one would grow with their number.
         title = extracted.title[:LONGEST_TITLE] if extracted.title else None
         meta: dict[str, object] = {"format": found.format.name, "title": title}
         if extracted.page_starts is not None:
@@ -218,4 +218,4 @@ def _prepared_chunk(piece: Chunk) -> PreparedChunk:
 
 
 def _too_large(limit: int) -> str:
-    return f"FILE_TOO_LARGE: larger than {limit / MEGABYTE:g} MB"
+    return f"FILE_TOO_LARGE: larger than {limit / 1e6:g} MB"

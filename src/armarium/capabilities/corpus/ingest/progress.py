@@ -11,7 +11,7 @@ from uuid import uuid4
 
 from armarium.capabilities.corpus.events import FileFailed, IndexProgress, Mode
 
-_PACE_S = 0.25
+_INTERVAL_S = 0.25
 _OF_THE_JOB = ("scanned", "indexed", "skipped", "deleted", "representations", "errors")
 _OF_THE_INDEX = ("chunks_total", "embedded_ok")
 
@@ -19,8 +19,8 @@ _OF_THE_INDEX = ("chunks_total", "embedded_ok")
 class Progress:
     """The counters of one job. Any thread may count; `tell` hands news on and may be called from any thread, too."""
 
-    def __init__(self, tell: Callable[[object], None]) -> None:
-        self.tell = tell
+    def __init__(self, publish: Callable[[object], None]) -> None:
+        self.publish = publish
         self._counts: Counter[str] = Counter()
         self._state: dict[str, Any] = {
             "job_id": _new_job(),
@@ -30,7 +30,7 @@ class Progress:
             "files_known": None,
         }
         self._lock = threading.Lock()
-        self._told_at = 0.0
+        self._published_at = 0.0
 
     @property
     def now(self) -> IndexProgress:
@@ -55,7 +55,7 @@ class Progress:
         """Add to counters."""
         with self._lock:
             self._counts.update(more)
-        self._tell_sometimes()
+        self._publish_at_intervals()
 
     def put(self, *, chunks_total: int | None = None, embedded_ok: int | None = None, **state: Any) -> None:
         """Set what is not counted up; a change of phase is told at once."""
@@ -66,20 +66,20 @@ class Progress:
             turned = any(self._state[name] != state.get(name, self._state[name]) for name in ("phase", "running"))
             self._state |= state
         if turned:
-            self._told_at = time.monotonic()
-            self.tell(self.now)
+            self._published_at = time.monotonic()
+            self.publish(self.now)
         else:
-            self._tell_sometimes()
+            self._publish_at_intervals()
 
     def file_failed(self, rel_path: str, code: str, message: str) -> None:
         """A document could not be indexed, or may not be."""
-        self.tell(FileFailed(rel_path, code, message))
+        self.publish(FileFailed(rel_path, code, message))
 
-    def _tell_sometimes(self) -> None:
+    def _publish_at_intervals(self) -> None:
         now = time.monotonic()
-        if now - self._told_at >= _PACE_S:
-            self._told_at = now
-            self.tell(self.now)
+        if now - self._published_at >= _INTERVAL_S:
+            self._published_at = now
+            self.publish(self.now)
 
 
 def _new_job() -> str:

@@ -9,12 +9,12 @@ from typing import TypeGuard
 
 from armarium.capabilities.corpus.errors import ExtractFailed, FileTooLarge, Forbidden
 from armarium.capabilities.corpus.files.exclusion import SecretMatch
-from armarium.capabilities.corpus.index.search_index import CorpusIndex
+from armarium.capabilities.corpus.index.search_index import SearchIndex
+from armarium.capabilities.corpus.ingest.budgets import StateBudget
 from armarium.capabilities.corpus.ingest.progress import Progress
-from armarium.capabilities.corpus.ingest.state_budget import StateBudget
 from armarium.capabilities.corpus.prepared import Finished, Outcome, Prepared, Refused, Unchanged, Vanished
 from armarium.capabilities.corpus.storage.changes import Changes, Recorded
-from armarium.capabilities.corpus.storage.documents import Known
+from armarium.capabilities.corpus.storage.documents import KnownDocument
 from armarium.capabilities.corpus.storage.storage import Storage
 from armarium.foundation.events import FileScanned, ScannerFinding
 from armarium.foundation.files.names import unescape_name
@@ -26,20 +26,20 @@ _TRANSACTION_S = 0.3
 _FIRST_COMMIT_S = 0.2
 _SLOWEST_COMMIT_S = 8.0
 _SECRET_SCANNER = "armarium-secrets"  # noqa: S105 the name of a scanner
-_TOLD_OF = frozenset({Forbidden.code, FileTooLarge.code, ExtractFailed.code})
+_REPORTED_CODES = frozenset({Forbidden.code, FileTooLarge.code, ExtractFailed.code})
 """What somebody who misses a document wants to hear of, even though it is only skipped."""
 
 
 @dataclass(slots=True)
-class Recording:
+class Recorder:
     """Takes outcomes as they come; all of it can be found once it is closed, most of it before."""
 
     storage: Storage
-    index: CorpusIndex
+    index: SearchIndex
     progress: Progress
     on_recorded: Callable[[], None]
     root_path: str
-    known: Mapping[str, Known] | None = None
+    known: Mapping[str, KnownDocument] | None = None
     """The documents there were when this began, where somebody looked."""
     budget: StateBudget | None = None
     _waiting: list[Outcome] = field(default_factory=list[Outcome])
@@ -75,31 +75,31 @@ class Recording:
         doc_type = classify(rel_path, b"").doc_type
         self.take(_left_out_of(budget, Prepared(rel_path, doc_type, 0, 0, "", "error")))
 
-    def bury(self, rel_path: str, *, forbidden: bool = False) -> None:
+    def delete(self, rel_path: str, *, forbidden: bool = False) -> None:
         """A document is gone; nothing of a `forbidden` one stays, not even as what is deleted."""
         self._flush()
         had_secrets = self._had_secrets(rel_path)
         with self.storage.documents.changing() as changes:
-            gone = changes.bury(rel_path)
+            gone = changes.delete(rel_path)
             if gone is not None and forbidden:
                 self._note_forbidden()
         self._drop(gone)
         if gone is not None and had_secrets and not forbidden:
-            self._tell_secrets(rel_path)
+            self._report_secrets(rel_path)
 
     def _had_secrets(self, rel_path: str) -> bool:
         """Whether a document is known for its credentials, which was told when they were found."""
         known = self.storage.documents.known_at(rel_path) if self.known is None else self.known.get(rel_path)
         return known is not None and bool(known.forbidden) and known.container is None
 
-    def _tell_secrets(self, rel_path: str, secrets: Collection[SecretMatch] = ()) -> None:
+    def _report_secrets(self, rel_path: str, secrets: Collection[SecretMatch] = ()) -> None:
         findings = tuple(ScannerFinding(secret.rule, secret.line, secret.digest) for secret in secrets)
-        self.progress.tell(FileScanned(_SECRET_SCANNER, f"{self.root_path}/{unescape_name(rel_path)}", findings))
+        self.progress.publish(FileScanned(_SECRET_SCANNER, f"{self.root_path}/{unescape_name(rel_path)}", findings))
 
     def _drop(self, gone: Recorded | None) -> None:
         if gone is not None:
             self.index.drop(gone)
-            self.progress.count(deleted=1, chunks_total=-len(gone.buried), embedded_ok=-gone.buried_embedded)
+            self.progress.count(deleted=1, chunks_total=-len(gone.deleted), embedded_ok=-gone.deleted_embedded)
 
     def _note_forbidden(self) -> None:
         self._holds_forbidden = True
@@ -114,7 +114,7 @@ class Recording:
     def close(self) -> None:
         """Record the rest, and let all of it be found."""
         self._flush()
-        self.index.commit_words()
+        self.index.commit_lexical()
         self.wipe_forbidden()
         self.on_recorded()
 
@@ -128,20 +128,20 @@ class Recording:
         with self.storage.documents.changing() as changes:
             done = [(outcome, self._record(changes, outcome)) for outcome in outcomes]
         for rel_path in cleared:
-            self._tell_secrets(rel_path)
+            self._report_secrets(rel_path)
         for outcome, recorded in done:
             if isinstance(outcome, Prepared) and recorded is not None:
                 self.index.put(outcome, recorded)
             if isinstance(outcome, Prepared) and outcome.secrets and not outcome.container:
-                self._tell_secrets(outcome.rel_path, outcome.secrets)
+                self._report_secrets(outcome.rel_path, outcome.secrets)
         self._is_uncommitted = True
         self._commit_if_due()
         for gone in self._left_out(outcomes):
-            self.bury(gone)
+            self.delete(gone)
 
     def _commit_if_due(self) -> None:
         if self._is_uncommitted and time.monotonic() - self._committed_at >= self._commit_every_s:
-            self.index.commit_words()
+            self.index.commit_lexical()
             self._is_uncommitted = False
             self._committed_at = time.monotonic()
             self._commit_every_s = min(self._commit_every_s * 2, _SLOWEST_COMMIT_S)
@@ -151,7 +151,7 @@ class Recording:
         match outcome:
             case Prepared():
                 recorded = changes.record(outcome, known=self.known is None or outcome.rel_path in self.known)
-                if recorded.buried and (outcome.error or "").startswith(Forbidden.code):
+                if recorded.deleted and (outcome.error or "").startswith(Forbidden.code):
                     self._note_forbidden()
                 self._count(outcome, recorded)
                 if outcome.container:
@@ -163,7 +163,7 @@ class Recording:
                     changes.touch(known.doc_id, outcome.size_bytes, outcome.mtime_ns)
                 self.progress.count(skipped=1)
             case Vanished():
-                self._drop(changes.bury(outcome.rel_path))
+                self._drop(changes.delete(outcome.rel_path))
             case Refused(shown_path, code, reason):
                 self.progress.file_failed(shown_path, code, reason)
             case Finished():
@@ -178,15 +178,15 @@ class Recording:
             skipped=prepared.status == "skipped" or same,
             errors=prepared.status == "error",
             representations=recorded.representations,
-            chunks_total=len(recorded.added) - len(recorded.buried),
-            embedded_ok=-recorded.buried_embedded,
+            chunks_total=len(recorded.added) - len(recorded.deleted),
+            embedded_ok=-recorded.deleted_embedded,
         )
         if prepared.error is not None:
             code, _, message = prepared.error.partition(": ")
-            if (prepared.status == "error" or code in _TOLD_OF) and not self._was_told(prepared):
+            if (prepared.status == "error" or code in _REPORTED_CODES) and not self._was_reported(prepared):
                 self.progress.file_failed(prepared.rel_path, code, message)
 
-    def _was_told(self, prepared: Prepared) -> bool:
+    def _was_reported(self, prepared: Prepared) -> bool:
         """Whether this is a file with credentials that was only looked at once more, and is as it was."""
         known = self.known.get(prepared.rel_path) if self.known else None
         return (

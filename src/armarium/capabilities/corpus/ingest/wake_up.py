@@ -1,4 +1,4 @@
-"""Lets a thread wake a task of the event loop."""
+"""Lets any thread wake up a task of the event loop."""
 
 from __future__ import annotations
 
@@ -7,21 +7,20 @@ import asyncio
 import anyio
 
 
-class Bell:
-    """Any thread rings it, one task waits for it. It says that something changed, not what: the task looks itself."""
+class WakeUp:
+    """A signal from any thread to one waiting task. It carries no data: the task checks for itself what changed."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._rung = asyncio.Event()
+        self._signalled = asyncio.Event()
 
-    def ring(self) -> None:
-        """Wake the task, or keep it from falling asleep."""
-        # After the loop is gone there is nobody left to wake.
+    def signal(self) -> None:
+        """Wake the task up, or make its next wait return at once. Does nothing after the event loop has closed."""
         if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._rung.set)
+            self._loop.call_soon_threadsafe(self._signalled.set)
 
-    async def wait(self, most_s: float | None = None) -> None:
-        """Return when it rang since the last time, or after `most_s` seconds."""
-        with anyio.move_on_after(most_s):
-            await self._rung.wait()
-        self._rung.clear()
+    async def wait(self, timeout_s: float | None = None) -> None:
+        """Return after a signal since the last wait, or after the timeout."""
+        with anyio.move_on_after(timeout_s):
+            await self._signalled.wait()
+        self._signalled.clear()

@@ -14,7 +14,7 @@ from typing import Any
 from armarium.capabilities.corpus.ingest.instructions import Instructions
 from armarium.capabilities.corpus.ingest.messages import LENGTH, framed, framed_answer, parsed
 from armarium.capabilities.corpus.ingest.prepare import Preparation
-from armarium.capabilities.corpus.prepared import Wanted
+from armarium.capabilities.corpus.prepared import PrepareRequest
 from armarium.foundation.process_isolation import (
     Isolation,
     end_with_parent,
@@ -46,7 +46,7 @@ def main() -> None:
     while True:
         told, fd = requests.take()
         try:
-            for outcome in preparation.prepare(fd, Wanted(*told)):
+            for outcome in preparation.prepare(fd, PrepareRequest(*told)):
                 sink.write(framed_answer(outcome))
             sink.flush()
         finally:

@@ -12,10 +12,16 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from armarium.capabilities.corpus.errors import ExtractFailed
+from armarium.capabilities.corpus.ingest.budgets import TextBudget
 from armarium.capabilities.corpus.ingest.checked_messages import Asked
-from armarium.capabilities.corpus.ingest.growth import Growth
-from armarium.capabilities.corpus.ingest.worker_process import Lost, NotStarted, Patience, WorkerProcess, WorkerSetup
-from armarium.capabilities.corpus.prepared import Finished, Outcome, Prepared, Vanished, Wanted
+from armarium.capabilities.corpus.ingest.worker_process import (
+    TimeLimits,
+    WorkerLost,
+    WorkerNotStarted,
+    WorkerProcess,
+    WorkerSetup,
+)
+from armarium.capabilities.corpus.prepared import Finished, Outcome, Prepared, PrepareRequest, Vanished
 from armarium.foundation.files.confine import ConfinedRoot
 from armarium.foundation.files.errors import FileError
 from armarium.foundation.files.names import NotAnEscape, unescape_name
@@ -26,7 +32,7 @@ _BATCH = 32
 _BATCHES_AHEAD = 4
 _MOST_FAILED_STARTS = 3
 _IDLE_S = 30.0
-_LULL_S = 0.2
+_IDLE_POLL_S = 0.2
 _SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 _UNTAKEN_BYTES = 64 * 1024 * 1024
 """Answers that nobody took yet. Above this, workers wait until they are recorded."""
@@ -46,25 +52,31 @@ class _Run:
 class _Job:
     """A file on its way through the pool."""
 
-    wanted: Wanted
+    wanted: PrepareRequest
     run: _Run
     asked: Asked | None = None
     given_back: bool = False
     """Whether another worker has it now, because the one before it was slow. What this one answers is dropped."""
 
 
-class Preparers:
+class WorkerPool:
     """Worker processes, started when there is work and ended when there has been none for a while."""
 
     def __init__(
-        self, root: ConfinedRoot, setup: WorkerSetup, *, size: int, at_once: int = 1, patience: Patience | None = None
+        self,
+        root: ConfinedRoot,
+        setup: WorkerSetup,
+        *,
+        size: int,
+        at_once: int = 1,
+        time_limits: TimeLimits | None = None,
     ) -> None:
         """At most `at_once` workers are busy, not counting those that a slow file holds; there are never more than
         `size`."""
         self._root = root
         self._setup = setup
         self._at_once = at_once
-        self._patience = patience or Patience()
+        self._time_limits = time_limits or TimeLimits()
         self._jobs: deque[_Job] = deque()
         self._busy = 0
         self._lock = threading.Lock()
@@ -79,17 +91,19 @@ class Preparers:
         self._closed = threading.Event()
         self._failed_starts = 0
         """In a row. A set-up that is broken must not be told as a fault of ten thousand files."""
-        self._told_isolation = False
+        self._isolation_logged = False
         self._threads = [
             threading.Thread(target=self._serve, name=f"corpus-prepare-{number}", daemon=True) for number in range(size)
         ]
         for thread in self._threads:
             thread.start()
 
-    def prepare(self, wanted: Iterable[Wanted], on_lull: Callable[[], None] = lambda: None) -> Iterator[Outcome]:
+    def prepare(
+        self, wanted: Iterable[PrepareRequest], on_idle: Callable[[], None] = lambda: None
+    ) -> Iterator[Outcome]:
         """What becomes of each file, as the workers get to it. Each file ends with `Finished`.
 
-        `on_lull` is called, again and again, while there is nothing to hand on: one file can take minutes.
+        `on_idle` is called, again and again, while there is nothing to hand on: one file can take minutes.
         """
         run = _Run()
         coming = iter(wanted)
@@ -107,9 +121,9 @@ class Preparers:
                 if self._failed_starts > _MOST_FAILED_STARTS:
                     raise ExtractFailed("no worker process can be started", hint="armarium doctor looks at the set-up")
                 try:
-                    outcome, size_bytes = run.outcomes.get(timeout=_LULL_S)
+                    outcome, size_bytes = run.outcomes.get(timeout=_IDLE_POLL_S)
                 except queue.Empty:
-                    on_lull()
+                    on_idle()
                     continue
                 yield outcome
                 if isinstance(outcome, Finished):
@@ -218,7 +232,7 @@ class Preparers:
         still."""
         is_slow = False
 
-        def give_back() -> None:
+        def release() -> None:
             # Other workers take what waits behind a slow file, and one more of them may be busy.
             nonlocal is_slow
             rest = [job for job in islice(waiting, 1, None) if not job.given_back]
@@ -235,22 +249,22 @@ class Preparers:
                 while waiting:
                     job = waiting[0]
                     assert job.asked is not None
-                    for outcome, size_bytes in process.outcomes(job.asked, self._patience, give_back):
+                    for outcome, size_bytes in process.outcomes(job.asked, self._time_limits, release):
                         self._tell(job, outcome, size_bytes)
                     waiting.popleft()
                 self._failed_starts = 0
-            except Lost as lost:
+            except WorkerLost as lost:
                 self._end(process)
                 process = None
-                self._failed_starts += isinstance(lost, NotStarted)
+                self._failed_starts += isinstance(lost, WorkerNotStarted)
                 if not self._closed.is_set():
                     self._blame(waiting.popleft(), lost)
                     waiting = deque(job for job in waiting if not job.given_back)
         return process, not is_slow
 
-    def _blame(self, job: _Job, lost: Lost) -> None:
+    def _blame(self, job: _Job, lost: WorkerLost) -> None:
         wanted = job.wanted
-        self._tell(job, _failed(wanted, str(lost), again=isinstance(lost, NotStarted)))
+        self._tell(job, _failed(wanted, str(lost), again=isinstance(lost, WorkerNotStarted)))
         self._tell(job, Finished(wanted.rel_path))
 
     def _with_files(self, process: WorkerProcess | None, waiting: deque[_Job]) -> WorkerProcess:
@@ -258,18 +272,18 @@ class Preparers:
         if process is not None:
             try:
                 self._hand_over(process, waiting)
-            except Lost:
+            except WorkerLost:
                 self._end(process)
             else:
                 return process
         process = WorkerProcess(self._setup)
         self._processes.add(process)
-        self._tell_isolation(process)
+        self._log_isolation(process)
         try:
             if self._closed.is_set():
-                raise NotStarted("there is no more work to do")
+                raise WorkerNotStarted("there is no more work to do")
             self._hand_over(process, waiting)
-        except Lost:
+        except WorkerLost:
             self._end(process)
             raise
         return process
@@ -288,14 +302,14 @@ class Preparers:
                 self._tell(job, Finished(wanted.rel_path))
                 continue
             instructions = self._setup.instructions
-            growth = Growth(found.size_bytes, instructions.chunk_limits.max_chars)
+            budget = TextBudget(found.size_bytes, instructions.chunk_limits.max_chars)
             job.asked = Asked(
-                found.rel_path, found.size_bytes, found.mtime_ns, growth, most_lines=instructions.most_bytes + 1
+                found.rel_path, found.size_bytes, found.mtime_ns, budget, most_lines=instructions.most_bytes + 1
             )
 
-    def _tell_isolation(self, process: WorkerProcess) -> None:
-        if self._setup.isolated and not process.isolation.is_complete and not self._told_isolation:
-            self._told_isolation = True
+    def _log_isolation(self, process: WorkerProcess) -> None:
+        if self._setup.isolated and not process.isolation.is_complete and not self._isolation_logged:
+            self._isolation_logged = True
             _log.warning("parser workers are not fully isolated", extra={"missing": process.isolation.missing})
 
     def _end(self, process: WorkerProcess | None) -> None:
@@ -304,14 +318,14 @@ class Preparers:
             process.kill()
 
 
-def _failed(wanted: Wanted, why: str, *, again: bool) -> Prepared:
+def _failed(wanted: PrepareRequest, why: str, *, again: bool) -> Prepared:
     # With size and time: a file that kills the extractor is not tried again before it changes.
     size_bytes, mtime_ns = (0, 0) if again else (wanted.size_bytes, wanted.mtime_ns)
     error = f"{ExtractFailed.code}: {why}"
     return Prepared(wanted.rel_path, "binary_ignored", size_bytes, mtime_ns, "", "error", error)
 
 
-def _unopened(wanted: Wanted, error: OSError | FileError | NotAnEscape) -> Prepared | Vanished:
+def _unopened(wanted: PrepareRequest, error: OSError | FileError | NotAnEscape) -> Prepared | Vanished:
     if isinstance(error, OSError) and error.errno in _SHORTAGES:
         return _failed(wanted, "the server has no descriptor left to open it with", again=True)
     return Vanished(wanted.rel_path)

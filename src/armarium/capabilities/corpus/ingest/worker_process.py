@@ -14,10 +14,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from armarium.capabilities.corpus.ingest.checked_messages import Asked, Untrustworthy
+from armarium.capabilities.corpus.ingest.checked_messages import Asked, InvalidMessage
 from armarium.capabilities.corpus.ingest.instructions import Instructions
-from armarium.capabilities.corpus.ingest.messages import UnusableFrame, framed, parsed, read_frame
-from armarium.capabilities.corpus.prepared import Finished, Outcome, Wanted
+from armarium.capabilities.corpus.ingest.messages import InvalidFrame, framed, parsed, read_frame
+from armarium.capabilities.corpus.prepared import Finished, Outcome, PrepareRequest
 from armarium.foundation.memory import machine_memory_bytes
 from armarium.foundation.process_isolation import Isolation
 
@@ -36,16 +36,16 @@ _KEPT_PATHS = ("PYTHONPATH", "LD_LIBRARY_PATH")
 """Where Python and its libraries are found. Relative entries would depend on a directory that anybody may write to."""
 
 
-class Lost(Exception):
+class WorkerLost(Exception):
     """The worker process is gone, or is not to be listened to any more."""
 
 
-class NotStarted(Lost):
+class WorkerNotStarted(WorkerLost):
     """There is no worker process, whatever the file is."""
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class TimeLimits:
     """How long a worker may take over a file.
 
     CPU time is what counts, because a busy machine makes every file slow. The clock on the wall is for workers that
@@ -118,19 +118,19 @@ class WorkerProcess:
                 )
             except OSError as error:
                 ours.close()
-                raise NotStarted("the extractor could not be started") from error
+                raise WorkerNotStarted("the extractor could not be started") from error
         assert self._process.stdout is not None
         self._output = self._process.stdout.fileno()
         # The clock of another process, as clock_getcpuclockid(3) computes it.
         self._cpu_clock = (~self._process.pid << 3) | 2
         try:
             self.isolation = self._greet(setup)
-        except (Lost, UnusableFrame, TypeError) as error:
+        except (WorkerLost, InvalidFrame, TypeError) as error:
             self.kill()
-            raise NotStarted("the extractor could not be started") from error
+            raise WorkerNotStarted("the extractor could not be started") from error
         if setup.required and not self.isolation.is_complete:
             self.kill()
-            raise NotStarted(f"the extractor could not be isolated; missing: {self.isolation.missing}")
+            raise WorkerNotStarted(f"the extractor could not be isolated; missing: {self.isolation.missing}")
 
     def _greet(self, setup: WorkerSetup) -> Isolation:
         self._send(
@@ -144,26 +144,28 @@ class WorkerProcess:
 
         def check() -> None:
             if time.monotonic() > until:
-                raise Lost("the extractor did not start in time")
+                raise WorkerLost("the extractor did not start in time")
 
         return Isolation(**parsed(read_frame(lambda size: self._read(size, check), _LONGEST_GREETING)))
 
-    def hand_over(self, wanted: Wanted, fd: int) -> None:
-        """Have an open file prepared after those handed over before; raises `Lost` when the process is gone."""
+    def hand_over(self, wanted: PrepareRequest, fd: int) -> None:
+        """Have an open file prepared after those handed over before; raises `WorkerLost` when the process is gone."""
         self._send(list(wanted), fd)
 
-    def outcomes(self, asked: Asked, patience: Patience, on_slow: Callable[[], None]) -> Iterator[tuple[Outcome, int]]:
+    def outcomes(
+        self, asked: Asked, time_limits: TimeLimits, on_slow: Callable[[], None]
+    ) -> Iterator[tuple[Outcome, int]]:
         """What becomes of the oldest file handed over, each with the bytes it came in; `Finished` is the last.
 
-        Raises `Lost` when the process ends, the time is up, or an answer cannot be one.
+        Raises `WorkerLost` when the process ends, the time is up, or an answer cannot be one.
         """
-        watch = _Watch(self._cpu_s, patience, asked.size_bytes, on_slow)
+        watch = _Watch(self._cpu_s, time_limits, asked.size_bytes, on_slow)
         while True:
             try:
                 body = read_frame(lambda size: self._read(size, watch.check), asked.max_frame_bytes)
                 outcome = asked.outcome(body)
-            except (UnusableFrame, Untrustworthy) as error:
-                raise Lost("the extractor gave an answer that cannot be right") from error
+            except (InvalidFrame, InvalidMessage) as error:
+                raise WorkerLost("the extractor gave an answer that cannot be right") from error
             paused_at = time.monotonic()
             yield outcome, len(body)
             watch.forgive(time.monotonic() - paused_at)
@@ -188,7 +190,7 @@ class WorkerProcess:
             sent = socket.send_fds(self._input, [data], [] if fd is None else [fd])
             self._input.sendall(data[sent:])
         except OSError as error:
-            raise Lost("the extractor ended") from error
+            raise WorkerLost("the extractor ended") from error
 
     def _cpu_s(self) -> float:
         with suppress(OSError):
@@ -205,9 +207,9 @@ class WorkerProcess:
                     continue
                 part = os.read(self._output, _READ_BYTES)
             except (OSError, ValueError) as error:
-                raise Lost("the extractor ended") from error
+                raise WorkerLost("the extractor ended") from error
             if not part:
-                raise Lost("the extractor crashed on this file")
+                raise WorkerLost("the extractor crashed on this file")
             self._received += part
         data = bytes(self._received[:size])
         del self._received[:size]
@@ -218,11 +220,11 @@ class _Watch:
     """The time one file takes."""
 
     def __init__(
-        self, cpu_s: Callable[[], float], patience: Patience, size_bytes: int, on_slow: Callable[[], None]
+        self, cpu_s: Callable[[], float], time_limits: TimeLimits, size_bytes: int, on_slow: Callable[[], None]
     ) -> None:
         self._cpu_s = cpu_s
-        self._patience = patience
-        self._most_cpu_s, self._most_wall_s = patience.limits(size_bytes)
+        self._time_limits = time_limits
+        self._most_cpu_s, self._most_wall_s = time_limits.limits(size_bytes)
         self._on_slow: Callable[[], None] | None = on_slow
         self._began_at = time.monotonic()
         self._began_cpu_s = cpu_s()
@@ -233,15 +235,15 @@ class _Watch:
         self._began_at += seconds
 
     def check(self) -> None:
-        """Say once that the file is slow; raise `Lost` when its time is up."""
+        """Say once that the file is slow; raise `WorkerLost` when its time is up."""
         wall_s = time.monotonic() - self._began_at
         if wall_s < self._next_look_s:
             return
         self._next_look_s = wall_s + _GLANCE_S / 2
         cpu_s = self._cpu_s() - self._began_cpu_s
-        if self._on_slow and (cpu_s >= self._patience.slow_cpu_s or wall_s >= self._patience.slow_wall_s):
+        if self._on_slow and (cpu_s >= self._time_limits.slow_cpu_s or wall_s >= self._time_limits.slow_wall_s):
             self._on_slow()
             self._on_slow = None
         for taken, most, of in ((cpu_s, self._most_cpu_s, " of CPU time"), (wall_s, self._most_wall_s, "")):
             if taken > most:
-                raise Lost(f"extracting took longer than {most:.3g} seconds{of}")
+                raise WorkerLost(f"extracting took longer than {most:.3g} seconds{of}")

@@ -1,44 +1,44 @@
-"""Which index questions are answered from: none yet, the newest there is, or none ever."""
+"""Which index searches use: none yet, the newest one, or none because opening it failed."""
 
 from __future__ import annotations
 
 import asyncio
 
 from armarium.capabilities.corpus.errors import CorpusError
-from armarium.capabilities.corpus.query.search import Searching
+from armarium.capabilities.corpus.query.search import Searcher
 
 
 class Readiness:
-    """Holds questions back until there is an index to search, and sends them on to the newest."""
+    """Holds searches back until there is an index, and directs them to the newest one."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._newest: asyncio.Future[Searching] = self._loop.create_future()
+        self._newest: asyncio.Future[Searcher] = self._loop.create_future()
 
-    async def searching(self) -> Searching:
-        """The index to search, as soon as there is one; raises when there never will be."""
+    async def searcher(self) -> Searcher:
+        """Wait for an index. Raises the error that `fail` was called with."""
         return await asyncio.shield(self._newest)
 
     @property
-    def answers(self) -> bool:
+    def is_ready(self) -> bool:
         """Whether there is an index to search."""
         return self._newest.done() and self._newest.exception() is None
 
-    def answer_from(self, searching: Searching) -> None:
-        """Search this index from now on."""
-        self._undecided().set_result(searching)
+    def use(self, searcher: Searcher) -> None:
+        """Direct searches to this index."""
+        self._undecided().set_result(searcher)
 
-    def wait_again(self) -> None:
-        """Hold questions back: the index that was searched is worth nothing any more."""
+    def hold_back(self) -> None:
+        """Make searches wait: the current index must not be used any longer."""
         self._undecided()
 
-    def give_up(self, error: CorpusError) -> None:
-        """Tell everybody who asks why there is no answer."""
+    def fail(self, error: CorpusError) -> None:
+        """Fail all searches with this error."""
         newest = self._undecided()
         newest.set_exception(error)
-        newest.exception()  # whoever asks is told; nobody need ask
+        newest.exception()  # retrieved here, because it is not an error if no search ever asks for it
 
-    def _undecided(self) -> asyncio.Future[Searching]:
+    def _undecided(self) -> asyncio.Future[Searcher]:
         if self._newest.done():
             self._newest = self._loop.create_future()
         return self._newest

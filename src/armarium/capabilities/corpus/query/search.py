@@ -1,4 +1,4 @@
-"""Finds the passages that fit a query: by words and by meaning, within filters, the two put together."""
+"""Hybrid search: lexical and semantic results within filters, merged by rank fusion and optionally reranked."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from typing import Literal
 from anyio.to_thread import run_sync
 
 from armarium.capabilities.corpus.errors import InvalidField
-from armarium.capabilities.corpus.index.search_index import CorpusIndex
+from armarium.capabilities.corpus.index.search_index import SearchIndex
 from armarium.capabilities.corpus.model_choice import Models
 from armarium.capabilities.corpus.query.snippets import snippet
-from armarium.capabilities.corpus.settings import CorpusSettings
 from armarium.capabilities.corpus.storage.chunks import StoredChunk
 from armarium.capabilities.corpus.storage.storage import Storage
 from armarium.foundation.circuit_breaker import GuardedService
@@ -33,15 +32,15 @@ _log = logging.getLogger(__name__)
 IndexUsed = Literal["text", "code", "both"]
 
 _FAILURES = 3
-_LEFT_ALONE_S = 30.0
+_COOL_DOWN_S = 30.0
 
 _READ = 120
-"""Passages that are read from storage: the most a call may ask for, and room for duplicates among them."""
+"""Chunks read from storage: the largest number a call may ask for, and room for duplicates among them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """Which documents may be found."""
+    """Restricts a search to some documents."""
 
     path_prefix: str | None = None
     file_glob: str | None = None
@@ -49,8 +48,8 @@ class Filters:
 
 
 @dataclass(frozen=True, slots=True)
-class Hit:
-    """A passage that was found."""
+class SearchHit:
+    """One result: a chunk with its score."""
 
     chunk: StoredChunk
     score: float
@@ -58,61 +57,69 @@ class Hit:
 
 
 @dataclass(frozen=True, slots=True)
-class Results:
-    """What was found, best first."""
+class SearchResults:
+    """The results of a search, best first."""
 
     k: int
     index_used: IndexUsed
-    hits: Sequence[Hit]
-    words_only: str | None = None
-    """Why the query has no vector, where it has none because its embedder failed."""
+    hits: Sequence[SearchHit]
+    lexical_only: str | None = None
+    """Why the search was lexical only, if the embedder failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Scope:
-    """Where a query looks."""
+    """Where a query searches, and its lexical results."""
 
     only: Restriction | None
     kinds: tuple[IndexKind, ...]
     worded: Mapping[IndexKind, Ranking]
-    """What its words found there."""
 
 
-class Guards:
-    """Keeps searches from waiting for models that keep failing; for as long as a corpus is open."""
+@dataclass(frozen=True, slots=True)
+class SearchOptions:
+    """How searches are ranked."""
+
+    oversampling: int
+    """How many times more neighbours are requested than needed, because some are deleted or filtered out."""
+    rerank_candidates: int
+    rerank_timeout_s: float
+
+
+class ModelGuards:
+    """Circuit breakers for the models that searches call. They live as long as the corpus is open."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
-        self.embedder = GuardedService(_FAILURES, _LEFT_ALONE_S, now)
-        self.reranker = GuardedService(_FAILURES, _LEFT_ALONE_S, now)
+        self.embedder = GuardedService(_FAILURES, _COOL_DOWN_S, now)
+        self.reranker = GuardedService(_FAILURES, _COOL_DOWN_S, now)
         self.last_failure = ""
 
 
-class Searching:
+class Searcher:
     """Searches one open index."""
 
     def __init__(
-        self, storage: Storage, index: CorpusIndex, models: Models, settings: CorpusSettings, guards: Guards
+        self, storage: Storage, index: SearchIndex, models: Models, options: SearchOptions, guards: ModelGuards
     ) -> None:
         self._guards = guards
         self._storage = storage
         self._index = index
         self._models = models
-        self._oversampling = settings.rag.oversample_factor
-        self._rerank = settings.rerank
+        self._options = options
 
-    async def search(self, query: str, k: int, choice: IndexChoice, filters: Filters) -> Results:
-        """The `k` best passages; fewer only where there are no more."""
+    async def search(self, query: str, k: int, choice: IndexChoice, filters: Filters) -> SearchResults:
+        """The `k` best chunks, or fewer if there are no more."""
         scope = await run_sync(self._scope, query, choice, filters)
         used: IndexUsed = "both" if len(scope.kinds) == 2 else scope.kinds[0]
-        asked, words_only = await self._question(query, scope.kinds)
+        asked, lexical_only = await self._question(query, scope.kinds)
         if self._models.reranker is None:
-            return Results(k, used, await run_sync(self._hits, asked, scope, k), words_only)
+            return SearchResults(k, used, await run_sync(self._hits, asked, scope, k), lexical_only)
         chunks, scores = await run_sync(lambda: self._read(self._ranking(asked, scope), _READ))
-        chunks, scores = await self._second_look(query, chunks, scores)
-        return Results(k, used, _best_of(query, chunks, scores, k), words_only)
+        chunks, scores = await self._rerank(query, chunks, scores)
+        return SearchResults(k, used, _best_of(query, chunks, scores, k), lexical_only)
 
     def _scope(self, query: str, choice: IndexChoice, filters: Filters) -> _Scope:
-        """Where to look, and what the words of the query find there."""
+        """Apply the filters, choose the indexes and run the lexical search."""
         only = self._restriction(filters)
         catalogue = self._index.catalogue
         kinds = indexes_for(choice, catalogue.kinds_of(only.chunks) if only else catalogue.kinds())
@@ -129,7 +136,7 @@ class Searching:
         return Restriction(documents, self._index.catalogue.chunks_of(documents))
 
     async def _question(self, query: str, kinds: tuple[IndexKind, ...]) -> tuple[Question, str | None]:
-        """The query with its vectors; when nobody can embed it now, without them and with the reason."""
+        """The query with its vectors. If the embedder fails, without them and with the reason."""
         vectors = self._index.vectors
         embedders: dict[IndexKind, Embedder] = {
             kind: self._models.embedders[kind] for kind in kinds if kind in vectors and len(vectors[kind])
@@ -137,18 +144,18 @@ class Searching:
         guards = self._guards
         with guards.embedder.attempt() as attempt:
             if not attempt.admitted:
-                return Question(query, kinds, {}), f"{guards.last_failure} (it is left alone for a while)"
+                return Question(query, kinds, {}), f"{guards.last_failure} (not retried for a while)"
             try:
                 return await question(query, kinds, embedders), None
             except ProviderError as error:
-                # What cannot be helped by waiting is told at once, and may be about this query alone.
+                # An error that waiting cannot fix may concern this query alone, so it does not open the circuit.
                 attempt.failed = error.retryable
                 guards.last_failure = f"{error.code}: {error.message}"
-                _log.warning("searching by words alone", extra={"code": error.code, "reason": error.message})
+                _log.warning("lexical search only", extra={"code": error.code, "reason": error.message})
                 return Question(query, kinds, {}), guards.last_failure
 
-    def _hits(self, asked: Question, scope: _Scope, k: int) -> list[Hit]:
-        """The best passages without duplicates; more are read only where there are many of those."""
+    def _hits(self, asked: Question, scope: _Scope, k: int) -> list[SearchHit]:
+        """The best chunks without duplicates. More are read only if there are many duplicates."""
         ranking = self._ranking(asked, scope)
         for most in (k + k // 2 + 5, _READ):
             chunks, scores = self._read(ranking, most)
@@ -164,21 +171,21 @@ class Searching:
             asked,
             only=scope.only,
             alive=self._index.catalogue.alive,
-            oversampling=self._oversampling,
+            oversampling=self._options.oversampling,
             worded=scope.worded,
         )
 
     def _read(self, ranking: Ranking, most: int) -> tuple[list[StoredChunk], list[float]]:
-        """The best passages of a ranking with their scores, those left out that are gone or damaged."""
+        """The best chunks of a ranking with their scores, without those that are deleted or damaged."""
         best: list[int] = ranking.ids[:most].tolist()
         best_scores: list[float] = ranking.scores[:most].tolist()
-        stored = self._storage.passages.by_id(best)
+        stored = self._storage.chunks.by_id(best)
         found = [(stored[each], score) for each, score in zip(best, best_scores, strict=True) if each in stored]
-        # Ids tell in which order files happened to be indexed. Paths stay the same when the index is made again.
+        # Ids depend on the order of indexing. Paths stay the same when the index is rebuilt.
         found.sort(key=lambda hit: (-hit[1], hit[0].rel_path, hit[0].chunk_id))
         return [chunk for chunk, _ in found], [score for _, score in found]
 
-    async def _second_look(
+    async def _rerank(
         self, query: str, chunks: list[StoredChunk], scores: list[float]
     ) -> tuple[list[StoredChunk], list[float]]:
         assert self._models.reranker is not None
@@ -189,8 +196,8 @@ class Searching:
                 self._models.reranker,
                 query,
                 [chunk.text for chunk in chunks],
-                most=self._rerank.candidates,
-                timeout_s=self._rerank.timeout_s,
+                most=self._options.rerank_candidates,
+                timeout_s=self._options.rerank_timeout_s,
             )
             attempt.failed = len(chunks) > 1 and not order.scores
         return [chunks[place] for place in order.places], [
@@ -198,6 +205,6 @@ class Searching:
         ]
 
 
-def _best_of(query: str, chunks: Sequence[StoredChunk], scores: Sequence[float], k: int) -> list[Hit]:
+def _best_of(query: str, chunks: Sequence[StoredChunk], scores: Sequence[float], k: int) -> list[SearchHit]:
     kept = distinct([chunk.text for chunk in chunks], k)
-    return [Hit(chunks[place], scores[place], snippet(query, chunks[place].text)) for place in kept]
+    return [SearchHit(chunks[place], scores[place], snippet(query, chunks[place].text)) for place in kept]

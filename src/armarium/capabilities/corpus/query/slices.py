@@ -43,14 +43,14 @@ class Slice:
     start_ms: int | None = None
     end_ms: int | None = None
     chunk_id: int | None = None
-    """A passage of the document: its lines or page, unless others are given, and of what is too long the part that
+    """A chunk of the document: its lines or page, unless others are given, and of what is too long the part that
     begins with it."""
     beginning_with: str = ""
-    """The text of that passage."""
+    """The text of that chunk."""
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class OpenedSlice:
     """The part, as it is now."""
 
     rel_path: str
@@ -60,7 +60,7 @@ class Opened:
     truncated: bool
 
 
-class Opening:
+class SliceReader:
     """Opens documents of one corpus."""
 
     def __init__(
@@ -73,11 +73,11 @@ class Opening:
         self._max_bytes = max_bytes
         self._gitignore = gitignore
 
-    def open(self, rel_path: str, wanted: Slice, max_chars: int) -> Opened:
+    def read(self, rel_path: str, wanted: Slice, max_chars: int) -> OpenedSlice:
         """The slice of the document; raises when there is none, or when it may not be shown."""
         located = self._allowed(rel_path)
         path = escape_name(located)
-        wanted = self._around_passage(path, wanted)
+        wanted = self._around_chunk(path, wanted)
         if wanted.page is None and (wanted.start_ms is not None or wanted.end_ms is not None):
             raise DocTypeUnsupported(f"{path} has no transcript", hint="ask for lines instead")
         found, data = self._read_unless_member(located)
@@ -89,19 +89,19 @@ class Opening:
             return self._lines(path, found.doc_type, self._shown(path, decode(data)), wanted, max_chars)
         return self._extracted(path, found, wanted, max_chars)
 
-    def _around_passage(self, path: str, wanted: Slice) -> Slice:
-        """The slice with what the passage it names says about it."""
+    def _around_chunk(self, path: str, wanted: Slice) -> Slice:
+        """The slice with what the chunk it names says about it."""
         if wanted.chunk_id is None:
             return wanted
-        passage = self._storage.passages.by_id([wanted.chunk_id]).get(wanted.chunk_id)
-        if passage is None or passage.rel_path != path:
+        chunk = self._storage.chunks.by_id([wanted.chunk_id]).get(wanted.chunk_id)
+        if chunk is None or chunk.rel_path != path:
             raise InvalidField(
-                f"{path} has no passage {wanted.chunk_id}", hint="search again; the file may have changed since"
+                f"{path} has no chunk {wanted.chunk_id}", hint="search again; the file may have changed since"
             )
-        wanted = replace(wanted, beginning_with=passage.text)
+        wanted = replace(wanted, beginning_with=chunk.text)
         if wanted.start_line is not None or wanted.end_line is not None or wanted.page is not None:
             return wanted
-        match passage.span:
+        match chunk.span:
             case Lines(start, end):
                 return replace(wanted, start_line=start, end_line=end)
             case Page(number):
@@ -142,14 +142,14 @@ class Opening:
 
     def _read_unless_member(self, path: str) -> tuple[Format | None, bytes]:
         try:
-            return self._read(path)
+            return self._read_file(path)
         except FileNotFound:
             # A directory may be called what an archive's members are marked with, so the files are asked first.
             if MEMBER_MARK in path:
                 return None, b""
             raise
 
-    def _read(self, path: str) -> tuple[Format, bytes]:
+    def _read_file(self, path: str) -> tuple[Format, bytes]:
         shown = escape_name(path)
         try:
             with self._root.opened_regular(path) as (fd, status), open(fd, "rb", closefd=False) as file:
@@ -185,7 +185,7 @@ class Opening:
             raise Forbidden(f"{path} holds what looks like a credential ({secrets[0].rule})")
         return text
 
-    def _extracted(self, path: str, found: Format | None, wanted: Slice, max_chars: int) -> Opened:
+    def _extracted(self, path: str, found: Format | None, wanted: Slice, max_chars: int) -> OpenedSlice:
         state = self._storage.documents.state(path)
         stored = self._storage.documents.text(path)
         doc_type = found.doc_type if found is not None else (state[0] if state else "")
@@ -217,7 +217,7 @@ class Opening:
             return DocTypeUnsupported(f"{path} has no pages", hint="ask for lines instead")
         return DocTypeUnsupported(f"no text could be read from {path}")
 
-    def _lines(self, path: str, doc_type: str, text: str, wanted: Slice, max_chars: int) -> Opened:
+    def _lines(self, path: str, doc_type: str, text: str, wanted: Slice, max_chars: int) -> OpenedSlice:
         lines = text.split("\n")
         if lines[-1] == "" and len(lines) > 1:
             lines.pop()
@@ -233,7 +233,7 @@ class Opening:
         first += whole.count("\n", 0, start)
         shown = first + content.count("\n")
         more = len(content) < len(whole) or (wanted.end_line is None and shown < len(lines))
-        return Opened(path, doc_type, Lines(first, shown), content, more)
+        return OpenedSlice(path, doc_type, Lines(first, shown), content, more)
 
 
 def _shows_itself(found: Format) -> bool:
@@ -241,11 +241,11 @@ def _shows_itself(found: Format) -> bool:
     return found.doc_type in _OWN_LINES and found.name != "ipynb"
 
 
-def _page(path: str, doc_type: str, text: str, starts: list[int], wanted: Slice, max_chars: int) -> Opened:
+def _page(path: str, doc_type: str, text: str, starts: list[int], wanted: Slice, max_chars: int) -> OpenedSlice:
     number = wanted.page or 1
     if number > len(starts):
         raise InvalidRange(f"{path} has {len(starts)} pages", hint="ask for a page that exists")
     end = starts[number] if number < len(starts) else len(text)
     whole = text[starts[number - 1] : end].rstrip("\n")
     _, content = shown_part(whole, wanted.beginning_with, max_chars)
-    return Opened(path, doc_type, Page(number), content, len(content) < len(whole))
+    return OpenedSlice(path, doc_type, Page(number), content, len(content) < len(whole))

@@ -1,4 +1,4 @@
-"""The part of a passage that shows why it was found."""
+"""The part of a chunk that shows why it was found."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MARKUP: Final = ".{0,40}?"
 
 
 def snippet(query: str, text: str) -> str:
-    """The passage, or as much of it as fits, from where most of the query's words come together."""
+    """The chunk, or as much of it as fits, from where most of the query's words come together."""
     if len(text) <= _LONGEST:
         return text
     return _cut(text, _beginning(text, _densest(_matches(_stems(query), text))))
@@ -90,22 +90,22 @@ def _cut(text: str, start: int) -> str:
     return mark + rest[: end if end > 0 else _LONGEST].rstrip() + " …"
 
 
-def shown_part(whole: str, passage: str, max_chars: int) -> tuple[int, str]:
-    """Where the part of a text begins that is shown, and that part: all, or so much from a passage on."""
+def shown_part(whole: str, chunk: str, max_chars: int) -> tuple[int, str]:
+    """Where the part of a text begins that is shown, and that part: all, or so much from a chunk on."""
     if len(whole) <= max_chars:
         return 0, whole
-    start = _place_of(passage, whole)
+    start = _place_of(chunk, whole)
     return start, whole[start : start + max_chars]
 
 
-def _place_of(passage: str, whole: str) -> int:
-    """Where a passage begins in a text; 0 where it is not in it.
+def _place_of(chunk: str, whole: str) -> int:
+    """Where a chunk begins in a text; 0 where it is not in it.
 
     It may read differently there, as that of a web page does: then its first words are looked for, with some markup
     between them.
     """
-    if (place := whole.find(passage)) >= 0:
+    if (place := whole.find(chunk)) >= 0:
         return place
-    words = [re.escape(word) for word in _ANY_WORD.findall(passage[:_BEGINNING_CHARS])[:_FIRST_WORDS]]
+    words = [re.escape(word) for word in _ANY_WORD.findall(chunk[:_BEGINNING_CHARS])[:_FIRST_WORDS]]
     found = cast(Any, re2).search(f"(?s){_MARKUP.join(words)}", whole) if words else None
     return found.start() if found else 0

@@ -1,7 +1,7 @@
 """Checksums by which damaged rows are told from sound ones.
 
 Each row that a result shows has a checksum of its own. What a search looks through as a whole, all documents and all
-passages, has a tally: the sum of a mark for each live row, which changes with every transaction.
+chunks, has a tally: the sum of a mark for each live row, which changes with every transaction.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 DOCUMENTS_TALLY: Final = "documents_tally"
-PASSAGES_TALLY: Final = "passages_tally"
+CHUNKS_TALLY: Final = "passages_tally"
 
 _MODULUS: Final = 1 << 64
 _FACTORS: Final = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9)
@@ -69,16 +69,16 @@ def document_mark(doc_id: int, rel_path: str, doc_type: str) -> int:
     return int.from_bytes(hashlib.blake2b(row, digest_size=8).digest(), "little")
 
 
-def passage_mark(chunk_id: int, doc_id: int, is_code: int) -> int:
-    """What a live passage adds to the tally of passages."""
+def chunk_mark(chunk_id: int, doc_id: int, is_code: int) -> int:
+    """What a live chunk adds to the tally of chunks."""
     mixed = sum(value * factor for value, factor in zip((chunk_id, doc_id, is_code), _FACTORS, strict=True)) % _MODULUS
     for mixer in _MIXERS:
         mixed = (mixed ^ (mixed >> 30)) * mixer % _MODULUS
     return mixed ^ (mixed >> 31)
 
 
-def passages_tally(rows: NDArray[numpy.int64]) -> int:
-    """The tally of passages, each a row of id, document, and whether it is code."""
+def chunks_tally(rows: NDArray[numpy.int64]) -> int:
+    """The tally of chunks, each a row of id, document, and whether it is code."""
     import numpy
 
     mixed = (rows.astype(numpy.uint64) * numpy.array(_FACTORS, numpy.uint64)).sum(axis=1, dtype=numpy.uint64)

@@ -1,4 +1,4 @@
-"""Passages as they are read: by id for a hit, and in order for the indexes that are made of them."""
+"""Chunks as they are read: by id for a hit, and in order for the indexes that are made of them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from armarium.retrieval.chunks import IndexKind
 from armarium.retrieval.spans import Span, span_from_columns
 
 
-class Passage(NamedTuple):
+class IndexableChunk(NamedTuple):
     """A chunk as the words index wants it."""
 
     chunk_id: int
@@ -40,8 +40,8 @@ class StoredChunk:
     span: Span
 
 
-class Passages:
-    """Every passage that is not buried."""
+class Chunks:
+    """Every chunk that is not deleted."""
 
     def __init__(self, database: Database, on_damage: Callable[[Collection[str]], None]) -> None:
         """`on_damage` hears of documents that have to be prepared again."""
@@ -49,7 +49,7 @@ class Passages:
         self._on_damage = on_damage
 
     def by_id(self, chunk_ids: Sequence[int]) -> dict[int, StoredChunk]:
-        """The passages that still exist, by id. Those that are damaged are left out."""
+        """The chunks that still exist, by id. Those that are damaged are left out."""
         found: dict[int, StoredChunk] = {}
         damaged: set[str] = set()
         for row in self._rows(chunk_ids, damaged):
@@ -76,19 +76,19 @@ class Passages:
         return [row for each in chunk_ids for row in self._rows([each], damaged)]
 
     def _is_incomplete(self, chunk_ids: Sequence[int], found: Mapping[int, StoredChunk]) -> bool:
-        """Whether a passage lives and could not be read, because a row that belongs to it is gone."""
+        """Whether a chunk lives and could not be read, because a row that belongs to it is gone."""
         missing = [each for each in chunk_ids if each not in found]
         living = [row[0] for row in self._database.read("living_chunks", (_as_json(missing),))]
         # Asked again: in between they may have come.
         return bool(living) and len(self._database.read("chunks_by_id", (_as_json(living),))) < len(living)
 
     def all(self) -> list[tuple[int, int, int]]:
-        """Id, document, and whether it is code, of every passage, in the order of the ids."""
+        """Id, document, and whether it is code, of every chunk, in the order of the ids."""
         return self._database.read("all_chunks")
 
-    def after(self, chunk_id: int, limit: int) -> list[Passage]:
-        """The next passages by id."""
-        return [Passage(*row) for row in self._database.read("passages_after", (chunk_id, limit))]
+    def after(self, chunk_id: int, limit: int) -> list[IndexableChunk]:
+        """The next chunks by id."""
+        return [IndexableChunk(*row) for row in self._database.read("chunks_after", (chunk_id, limit))]
 
 
 def _as_json(chunk_ids: Sequence[int]) -> str:

@@ -14,7 +14,7 @@ from armarium.capabilities.corpus.storage.database import Database
 from armarium.capabilities.corpus.troubles import damaged
 
 
-class Known(NamedTuple):
+class KnownDocument(NamedTuple):
     """A document as the last scan left it."""
 
     rel_path: str
@@ -29,7 +29,7 @@ class Known(NamedTuple):
 
 
 class Documents:
-    """Every document that is not buried."""
+    """Every document that is not deleted."""
 
     def __init__(self, database: Database, on_damage: Callable[[Collection[str]], None]) -> None:
         """`on_damage` hears of documents that have to be prepared again."""
@@ -46,14 +46,14 @@ class Documents:
 
     # What a scan compares with
 
-    def known(self) -> dict[str, Known]:
+    def known(self) -> dict[str, KnownDocument]:
         """Every document there is, by path."""
-        return {row[0]: Known(*row) for row in self._database.read("known_documents")}
+        return {row[0]: KnownDocument(*row) for row in self._database.read("known_documents")}
 
-    def known_at(self, rel_path: str) -> Known | None:
+    def known_at(self, rel_path: str) -> KnownDocument | None:
         """One document."""
         rows = self._database.read_latest("known_document", (rel_path,))
-        return Known(*rows[0]) if rows else None
+        return KnownDocument(*rows[0]) if rows else None
 
     def paths_below(self, directory: str) -> list[str]:
         """The documents in a directory and below it; an archive counts as the directory of its members."""

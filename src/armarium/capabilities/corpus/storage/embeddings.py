@@ -1,4 +1,4 @@
-"""Vectors, kept by the text they are of, and which passages have theirs."""
+"""Vectors, kept by the text they are of, and which chunks have theirs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from armarium.capabilities.corpus.storage.database import Database
 from armarium.retrieval.chunks import IndexKind
 
 
-class Pending(NamedTuple):
+class PendingChunk(NamedTuple):
     """A chunk that has no vector yet."""
 
     chunk_id: int
@@ -24,14 +24,14 @@ class Pending(NamedTuple):
 
 
 class Embeddings:
-    """The vectors of every model, and how far the passages are with theirs."""
+    """The vectors of every model, and how far the chunks are with theirs."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def pending(self, after: int, limit: int) -> list[Pending]:
-        """The next passages without a vector, by id."""
-        return [Pending(*row) for row in self._database.read("pending_chunks", (after, limit))]
+    def pending(self, after: int, limit: int) -> list[PendingChunk]:
+        """The next chunks without a vector, by id."""
+        return [PendingChunk(*row) for row in self._database.read("pending_chunks", (after, limit))]
 
     def of_text(self, model: str, text_hash: bytes) -> bytes | None:
         """The vector of a text that was embedded before, if it is sound."""
@@ -39,7 +39,7 @@ class Embeddings:
         return unsealed_vector(text_hash, rows[0][0]) if rows else None
 
     def put(self, model: str, vectors: Iterable[tuple[bytes, bytes]], chunk_ids: Iterable[int]) -> int:
-        """Keep vectors by the hash of their text, and mark the passages that have theirs now; how many still live."""
+        """Keep vectors by the hash of their text, and mark the chunks that have theirs now; how many still live."""
         with self._database.transaction():
             rows = [(model, text_hash, sealed_vector(text_hash, vector)) for text_hash, vector in vectors]
             self._database.write_many("put_embedding", rows)
@@ -51,22 +51,22 @@ class Embeddings:
             self._database.write_many("mark_unembeddable", ((why, chunk_id) for chunk_id in chunk_ids))
 
     def retry_unembeddable(self) -> None:
-        """Let the passages that failed be tried again."""
+        """Let the chunks that failed be tried again."""
         with self._database.transaction():
             self._database.write("retry_unembeddable")
 
     def embedded_chunks(self, kind: IndexKind) -> list[int]:
-        """Ids of the passages that have their vector."""
+        """Ids of the chunks that have their vector."""
         return [row[0] for row in self._database.read("embedded_chunks", (kind,))]
 
     def of_chunks(self, model: str, kind: IndexKind) -> list[tuple[int, bytes]]:
-        """Every passage's vector, those that are damaged left out."""
+        """Every chunk's vector, those that are damaged left out."""
         rows = self._database.read("vectors_of", {"model": model, "kind": kind})
         vectors = ((chunk_id, unsealed_vector(text_hash, stored)) for chunk_id, text_hash, stored in rows)
         return [(chunk_id, vector) for chunk_id, vector in vectors if vector is not None]
 
     def embed_again(self, chunk_ids: Iterable[int]) -> None:
-        """The vectors of these passages are lost: let them be made again."""
+        """The vectors of these chunks are lost: let them be made again."""
         with self._database.transaction():
             self._database.write_many("embed_again", ((chunk_id,) for chunk_id in chunk_ids))
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from armarium.capabilities.corpus.storage.checks import (
+    CHUNKS_TALLY,
     DOCUMENTS_TALLY,
-    PASSAGES_TALLY,
+    chunk_mark,
     document_mark,
-    passage_mark,
     span_check,
     tally,
 )
@@ -31,8 +31,8 @@ def add_checks(database: _Database) -> None:
         after = rows[-1][0]
         database.write_many("put_span_check", [(span_check(*row), row[0]) for row in rows])
     documents = sum(document_mark(*row) for row in database.write("all_documents"))
-    passages = sum(passage_mark(*row) for row in database.write("all_chunks"))
+    chunks = sum(chunk_mark(*row) for row in database.write("all_chunks"))
     for key, value in database.write("all_settings"):
         database.put_setting(key, value)
     database.put_setting(DOCUMENTS_TALLY, tally(documents))
-    database.put_setting(PASSAGES_TALLY, tally(passages))
+    database.put_setting(CHUNKS_TALLY, tally(chunks))

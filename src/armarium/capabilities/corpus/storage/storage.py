@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from armarium.capabilities.corpus.errors import StoreCorrupt
-from armarium.capabilities.corpus.storage.checks import DOCUMENTS_TALLY, PASSAGES_TALLY
-from armarium.capabilities.corpus.storage.chunks import Passages
+from armarium.capabilities.corpus.storage.checks import CHUNKS_TALLY, DOCUMENTS_TALLY
+from armarium.capabilities.corpus.storage.chunks import Chunks
 from armarium.capabilities.corpus.storage.database import Database
 from armarium.capabilities.corpus.storage.documents import Documents
 from armarium.capabilities.corpus.storage.embeddings import Embeddings
@@ -46,7 +46,7 @@ class Tallies(NamedTuple):
     """The sums of the marks of all rows, as they were written with them."""
 
     documents: str
-    passages: str
+    chunks: str
 
 
 def remove_damaged(path: Path) -> None:
@@ -80,7 +80,7 @@ class Storage:
         self._damage: Callable[[Collection[str]], None] = lambda rel_paths: None
         self.notes = Notes(self._database)
         self.documents = Documents(self._database, lambda rel_paths: self._damage(rel_paths))
-        self.passages = Passages(self._database, lambda rel_paths: self._damage(rel_paths))
+        self.chunks = Chunks(self._database, lambda rel_paths: self._damage(rel_paths))
         self.embeddings = Embeddings(self._database)
 
     def note_origin(self, notes: Mapping[str, str]) -> None:
@@ -107,18 +107,18 @@ class Storage:
         return self._database.is_whole()
 
     def contents(self) -> tuple[list[tuple[int, str, str]], list[tuple[int, int, int]], Tallies | None]:
-        """Every document and every passage of one moment, and the tallies that they must come to."""
+        """Every document and every chunk of one moment, and the tallies that they must come to."""
         with self._database.reading_together():
-            documents, passages = self.documents.all(), self.passages.all()
+            documents, chunks = self.documents.all(), self.chunks.all()
             if not self._database.checked:
-                return documents, passages, None
-            tallies = [self._database.read("get_setting", (key,)) for key in (DOCUMENTS_TALLY, PASSAGES_TALLY)]
-        return documents, passages, Tallies(*(rows[0][0] if rows else "" for rows in tallies))
+                return documents, chunks, None
+            tallies = [self._database.read("get_setting", (key,)) for key in (DOCUMENTS_TALLY, CHUNKS_TALLY)]
+        return documents, chunks, Tallies(*(rows[0][0] if rows else "" for rows in tallies))
 
     def start_over(self, first_chunk_id: int) -> None:
         """Begin with an empty file, because this one is damaged. Sound vectors are taken along.
 
-        `first_chunk_id` is beyond those in use: whoever still searches an old index must not find another passage.
+        `first_chunk_id` is beyond those in use: whoever still searches an old index must not find another chunk.
         """
         digest_key = self._sound_digest_key()
         aside = self._path.with_name(self._path.name + DAMAGED_SUFFIX)
@@ -149,7 +149,7 @@ class Storage:
         return Counts(*self._database.read("counts")[0])
 
     def dead_share(self) -> float:
-        """Which part of all passages is deleted."""
+        """Which part of all chunks is deleted."""
         dead, total = self._database.read("dead_chunks")[0]
         return dead / total if total else 0.0
 
@@ -182,5 +182,5 @@ class Storage:
         with self._database.transaction():
             for name in _FORGETS:
                 self._database.write(name)
-            for key in ("words_up_to", DOCUMENTS_TALLY, PASSAGES_TALLY):
+            for key in ("words_up_to", DOCUMENTS_TALLY, CHUNKS_TALLY):
                 self.notes.put(key, "0")

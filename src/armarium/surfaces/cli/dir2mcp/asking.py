@@ -96,8 +96,8 @@ async def _answer(
             _tell_what_is_missing(corpus)
         filters = Filters(question.path_prefix, question.file_glob, question.doc_types)
         asked = await corpus.ask(question.text, question.k, question.mode, question.index, filters, on_text)
-        if on_text is None and asked.results.words_only is not None and not quiet:
-            say(f"note: the question could not be embedded, so words alone found this: {asked.results.words_only}")
+        if on_text is None and asked.results.lexical_only is not None and not quiet:
+            say(f"note: the question could not be embedded, so words alone found this: {asked.results.lexical_only}")
         return ask_as_json(question.text, asked, indexing_complete=corpus.indexing_complete)
 
 
