@@ -1,4 +1,4 @@
-"""A file on its way into the index: what a worker process is asked for, and what it hands back."""
+"""A file on its way into the index: the request to a worker, and the outcomes it returns."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Status = Literal["ok", "skipped", "error"]
 
 
 class PrepareRequest(NamedTuple):
-    """A file to prepare. A content hash that is known already spares the work when it is found again."""
+    """A file to prepare. If its content still has the known hash, nothing is extracted."""
 
     rel_path: str
     known_hash: str = ""
@@ -26,7 +26,7 @@ class PrepareRequest(NamedTuple):
 
 
 class PreparedChunk(NamedTuple):
-    """A chunk with the hash by which it is known again, which is empty before the server has computed it."""
+    """A chunk. Its hash is empty until the server computes it."""
 
     text: str
     context: str
@@ -38,7 +38,8 @@ class PreparedChunk(NamedTuple):
 
 
 def chunk_hash(index_kind: IndexKind, context: str, text: str) -> bytes:
-    """What a chunk is known by. Equal hashes share a vector, so the server never takes one from a worker."""
+    """Identifies the content of a chunk. Chunks with equal hashes share a vector, so the server never accepts a hash
+    from a worker."""
     return hashlib.blake2b(f"{index_kind}\0{context}\0{text}".encode(), digest_size=16).digest()
 
 
@@ -51,12 +52,12 @@ class Representation:
     chunks: Sequence[PreparedChunk]
     meta: dict[str, Any] = field(default_factory=dict[str, Any])
     content: str | None = None
-    """The whole text, where the file itself is not text."""
+    """The whole text, if the file itself is not text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A document, or what kept it from becoming one."""
+    """A prepared document, or the reason why there is none."""
 
     rel_path: str
     doc_type: str
@@ -65,17 +66,17 @@ class Prepared:
     content_hash: str
     status: Status
     error: str | None = None
-    """`CODE: message` when the status is not ok."""
+    """`CODE: message` if the status is not ok."""
     container: str | None = None
-    """The archive it is a member of."""
+    """The archive that contains it."""
     representations: Sequence[Representation] = ()
     secrets: Sequence[SecretMatch] = ()
-    """What credentials kept it from becoming one."""
+    """The credentials because of which it is excluded."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unchanged:
-    """The file was touched, and its content is what it was."""
+    """The file has a new time and the same content."""
 
     rel_path: str
     size_bytes: int
@@ -84,14 +85,14 @@ class Unchanged:
 
 @dataclass(frozen=True, slots=True)
 class Vanished:
-    """The file was gone, or not a regular file any more, when it was opened."""
+    """The file was gone, or no longer a regular file, when it was opened."""
 
     rel_path: str
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A member of an archive that does not become a document: its name is no path to open."""
+    """A member of an archive that cannot become a document, because its name is not a valid path."""
 
     shown_path: str
     code: str
@@ -100,7 +101,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """Everything about one file has been handed back."""
+    """All outcomes for one file have been sent."""
 
     rel_path: str
 

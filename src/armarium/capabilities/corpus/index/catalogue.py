@@ -1,4 +1,4 @@
-"""Which document a chunk belongs to, kept in memory: filters and tombstones are answered from here."""
+"""The in-memory catalogue of documents and chunks, which answers filters and knows which chunks are deleted."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FIRST_SIZE = 1024
 
 
 class Catalogue:
-    """Every live document and chunk. One thread changes it, any number read."""
+    """All live documents and chunks. One thread writes, any number of threads read."""
 
     def __init__(self) -> None:
         import numpy
@@ -32,7 +32,7 @@ class Catalogue:
         self._document_of: NDArray[numpy.int32] = numpy.full(_FIRST_SIZE, _GONE, dtype=numpy.int32)
         self._is_code: NDArray[numpy.bool_] = numpy.zeros(_FIRST_SIZE, dtype=numpy.bool_)
         self.chunks: dict[IndexKind, int] = {"text": 0, "code": 0}
-        """How many live chunks there are of each kind."""
+        """The number of live chunks of each kind."""
 
     def load(
         self,
@@ -40,14 +40,14 @@ class Catalogue:
         chunks: Collection[tuple[int, int, int]],
         tallies: Tallies | None = None,
     ) -> None:
-        """Take over what the storage has; raises `StoreCorrupt` when it does not come to the tallies."""
+        """Load the rows of the storage. Raises `StoreCorrupt` if they do not match the tallies."""
         import numpy
 
         try:
             rows = numpy.fromiter((each for row in chunks for each in row), numpy.int64, 3 * len(chunks)).reshape(-1, 3)
         except (TypeError, ValueError, OverflowError) as error:
             raise damaged("the list of chunks") from error
-        # Before anything is made of the numbers: a damaged one may be of any size.
+        # Checked before the numbers are used: a damaged one may have any size.
         if tallies is not None:
             if tally(sum(document_mark(*document) for document in documents)) != tallies.documents:
                 raise damaged("the list of documents")
@@ -64,26 +64,26 @@ class Catalogue:
 
     @property
     def room(self) -> int:
-        """A number beyond every chunk's id."""
+        """A number greater than every chunk id."""
         return len(self._document_of)
 
     def put_document(self, doc_id: int, rel_path: str, doc_type: str) -> None:
-        """A document is there, or is of another type now."""
+        """Add a document, or change its type."""
         self._documents[doc_id] = (rel_path, doc_type)
 
     def drop_document(self, doc_id: int) -> None:
-        """A document is gone; its chunks are dropped one by one."""
+        """Remove a document. Its chunks are removed one by one."""
         self._documents.pop(doc_id, None)
 
     def put_chunk(self, chunk_id: int, doc_id: int, kind: IndexKind) -> None:
-        """A chunk can be found from now on."""
+        """Add a chunk."""
         self._reserve(chunk_id)
         self._is_code[chunk_id] = kind == "code"
         self._document_of[chunk_id] = doc_id
         self.chunks[kind] += 1
 
     def drop_chunk(self, chunk_id: int) -> None:
-        """A chunk is not found any more, whatever the indexes still hold."""
+        """Remove a chunk. Searches ignore it from now on, even if the indexes still contain it."""
         if chunk_id < len(self._document_of) and self._document_of[chunk_id] != _GONE:
             self._document_of[chunk_id] = _GONE
             self.chunks["code" if self._is_code[chunk_id] else "text"] -= 1
@@ -91,7 +91,7 @@ class Catalogue:
     def documents(
         self, path_prefix: str | None, file_glob: str | None, doc_types: Collection[str] | None
     ) -> set[int] | None:
-        """The documents that pass every filter; None when nothing is filtered."""
+        """The documents that pass every filter, or None if there is no filter."""
         if not path_prefix and not file_glob and not doc_types:
             return None
         fits = path_matcher(file_glob) if file_glob else None
@@ -115,19 +115,19 @@ class Catalogue:
         """The live chunks of some documents."""
         import numpy
 
-        # A copy: what is recorded meanwhile may belong to a document beyond the last one of now.
+        # A copy: a chunk recorded meanwhile may belong to a document with a higher id.
         document_of = self._document_of.copy()
-        chosen = numpy.zeros(int(document_of.max(initial=0)) + 2, dtype=numpy.bool_)  # the last is for _GONE
+        chosen = numpy.zeros(int(document_of.max(initial=0)) + 2, dtype=numpy.bool_)  # the last one is for _GONE
         ids = numpy.fromiter(documents, numpy.int64, len(documents))
         chosen[ids[ids < len(chosen) - 1]] = True
         return numpy.flatnonzero(chosen[document_of]).astype(numpy.int64)
 
     def kinds(self) -> set[IndexKind]:
-        """Which kinds of chunks there are at all."""
+        """The kinds of all live chunks."""
         return {kind for kind, count in self.chunks.items() if count}
 
     def kinds_of(self, chunks: Ids) -> set[IndexKind]:
-        """Which kinds of chunks there are among these."""
+        """The kinds of these chunks."""
         code = self._is_code[chunks]
         found: set[IndexKind] = set()
         if code.any():
@@ -147,6 +147,6 @@ class Catalogue:
         is_code[:size] = self._is_code
         document_of = numpy.full(grown, _GONE, dtype=numpy.int32)
         document_of[:size] = self._document_of
-        # In this order: a reader takes the longer array only when both are there.
+        # In this order: a reader must see the longer array only when both exist.
         self._is_code = is_code
         self._document_of = document_of

@@ -1,4 +1,4 @@
-"""The directory of the words index: replaced as a whole, cleared of what was left half-done, read where it is fixed."""
+"""The directory of the lexical index on disk: opening, replacing and removing it."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ _LOCKS = ".lock"
 
 
 def is_made(state_dir: Path) -> bool:
-    """Whether there are words to open."""
+    """Whether there is a lexical index to open."""
     return (state_dir / LEXICAL_DIRECTORY / _META).is_file()
 
 
 def clear_leftovers(state_dir: Path) -> None:
-    """Remove what a process left that ended while it replaced the words."""
+    """Remove the leftovers of a process that ended while it replaced the directory."""
     for name in (_NEW, _OLD):
         shutil.rmtree(state_dir / name, ignore_errors=True)
 
 
 def remove(state_dir: Path) -> None:
-    """Remove the words, or whatever stands in their place."""
+    """Remove the directory, or any other file of its name."""
     directory = state_dir / LEXICAL_DIRECTORY
     if directory.is_dir() and not directory.is_symlink():
         shutil.rmtree(directory, ignore_errors=True)
@@ -39,14 +39,14 @@ def remove(state_dir: Path) -> None:
 
 
 def replaced(state_dir: Path, words: WordIndex, fill: Callable[[WordIndex], None]) -> WordIndex:
-    """Words made anew, in the place of `words`, which can be searched until then and by those who still do."""
+    """A new lexical index in place of `words`. The old one can still be searched by callers that hold it."""
     clear_leftovers(state_dir)
     fresh = WordIndex.open(state_dir / _NEW)
     fill(fresh)
     fresh.commit()
     fresh.close()
     words.close()
-    # Moved away first: a merge that the old one has under way must not find its directory again under this name.
+    # Renamed first: a merge that is running in the old index must not find its directory under this name.
     (state_dir / LEXICAL_DIRECTORY).rename(state_dir / _OLD)
     (state_dir / _NEW).rename(state_dir / LEXICAL_DIRECTORY)
     shutil.rmtree(state_dir / _OLD)
@@ -54,7 +54,8 @@ def replaced(state_dir: Path, words: WordIndex, fill: Callable[[WordIndex], None
 
 
 def open_fixed(state_dir: Path) -> WordIndex:
-    """The words for a process that may not write there. The library wants to, if only to lock it while it opens."""
+    """Open the index in a process that may not write to its directory. The library needs to create a lock file
+    there."""
     directory = state_dir / LEXICAL_DIRECTORY
     if os.access(directory, os.W_OK):
         return WordIndex.open(directory)

@@ -1,8 +1,8 @@
-"""Ties the files beside `meta.sqlite` to it: their checksums are in there, and no other file is used.
+"""Checksums of the index files, stored in `meta.sqlite`. A file with another checksum is not used.
 
-The files are made from the database, so one that is damaged, lost, or of another database is made again. The checksum
-is CRC-32 with the size: it finds damage and mix-ups. Who can write these files can write the database too, so nothing
-here is meant against forgery.
+The files are derived from the database, so a damaged, lost or foreign file is rebuilt. The checksum is CRC-32 with the
+size: it detects damage and mix-ups. It does not protect against forgery: a process that can write these files can also
+write the database.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _LOOK_FOR_S: Final = 60.0
 
 
 def checksum(file: FileIO) -> str:
-    """Of everything in an open file."""
+    """The checksum of an open file's whole content."""
     block = bytearray(_BLOCK_BYTES)
     size = crc = 0
     file.seek(0)
@@ -52,7 +52,7 @@ def _checksum_at(path: Path) -> str | None:
 
 
 class VectorSeal:
-    """The checksums that the file of one kind of vectors may have."""
+    """The checksums that the vector file of one kind may have."""
 
     def __init__(self, storage: Storage, kind: IndexKind) -> None:
         self._notes = storage.notes
@@ -60,20 +60,20 @@ class VectorSeal:
 
     @property
     def exists(self) -> bool:
-        """Whether there should be a file."""
+        """Whether a file has been saved."""
         return bool(self._accepted())
 
     def fits(self, file: FileIO) -> bool:
-        """Whether an open file is one that was saved for this database."""
+        """Whether an open file was saved for this database."""
         accepted = self._accepted()
         return bool(accepted) and checksum(file) in accepted
 
     def accept(self, beside: Path) -> None:
-        """This file is about to take the place of the old one. Until it has, either may be found after a crash."""
+        """Accept a new file that is about to replace the old one. After a crash, either of the two may be found."""
         self._put([*self._accepted()[-1:], _checksum_at(beside) or ""])
 
     def settle(self) -> None:
-        """It has taken the place of the old one."""
+        """Accept only the new file, which has replaced the old one."""
         self._put(self._accepted()[-1:])
 
     def _accepted(self) -> list[str]:
@@ -85,21 +85,21 @@ class VectorSeal:
 
 
 def lexical_files_match(storage: Storage, directory: Path) -> bool:
-    """Whether the files of the words index are those that were committed for this database."""
+    """Whether the files of the lexical index are those that were committed for this database."""
     sealed: dict[str, str] = json.loads(storage.notes.get(_WORDS_SEAL) or "{}")
     return bool(sealed) and all(_checksum_at(directory / name) == expected for name, expected in sealed.items())
 
 
 def has_lexical_seal(storage: Storage) -> bool:
-    """Whether there should be words."""
+    """Whether a lexical index has been committed."""
     return bool(storage.notes.get(_WORDS_SEAL))
 
 
 class LexicalSealer:
-    """Keeps the checksums of a words index that is being written.
+    """Records the checksums of a lexical index that is being written.
 
-    The library merges its files in threads of its own, at any time after a commit, so its directory is looked at until
-    it has been at rest for a while.
+    The library merges its files in its own threads, at any time after a commit. Its directory is therefore checked
+    until it has not changed for a while.
     """
 
     def __init__(self, storage: Storage, directory: Path) -> None:
@@ -115,19 +115,19 @@ class LexicalSealer:
         self._thread.start()
 
     def seal(self, **notes: str) -> None:
-        """The index was committed: note its checksums, together with `notes`."""
+        """Record the checksums after a commit, together with `notes`."""
         self._seal(notes)
         with self._wake:
             self._look_until_rest = True
             self._wake.notify_all()
 
     def close(self) -> None:
-        """Seal it as it is now; the index must be closed already."""
+        """Record the final checksums. The index must be closed already."""
         self.abandon()
         self._seal({})
 
     def abandon(self) -> None:
-        """Look no more."""
+        """Stop checking."""
         with self._wake:
             self._closed = True
             self._wake.notify_all()
@@ -139,7 +139,7 @@ class LexicalSealer:
             self._storage.notes.put_new({**notes, **({_WORDS_SEAL: seal} if seal is not None else {})})
 
     def _checksums(self) -> str | None:
-        """The checksums of every file that the index consists of; None when it is gone."""
+        """The checksums of all files of the index, or None if there is no index."""
         while True:
             identity = self._meta_identity()
             try:
@@ -147,7 +147,7 @@ class LexicalSealer:
                 names = list(_segment_files(self._directory, json.loads(meta)))
             except (OSError, ValueError, KeyError, TypeError):
                 return None
-            # Files are written once and never changed, so each is read once.
+            # Files are written once and never changed, so each is read only once.
             found = {name: self._known.get(name) or _checksum_at(self._directory / name) for name in names}
             if identity == self._meta_identity():
                 break
@@ -177,13 +177,13 @@ class LexicalSealer:
                     try:
                         self._seal({})
                     except (CorpusError, sqlite3.Error) as error:
-                        # Whoever commits next hears of it; until then the words count as unsealed.
+                        # The next commit raises the same error. Until then the lexical index counts as unsealed.
                         _log.warning("the words cannot be sealed", extra={"reason": str(error)})
                         break
 
 
 def _segment_files(directory: Path, meta: dict[str, Any]) -> Iterator[str]:
-    """The names of the files that the library's own list of segments speaks of."""
+    """The names of the files in the library's own list of segments."""
     segments = {str(segment["segment_id"]).replace("-", "") for segment in meta["segments"]}
     for name in os.listdir(directory):
         if name.partition(".")[0] in segments:

@@ -1,4 +1,5 @@
-"""The words, vectors and catalogue over one storage: opened, caught up with it, and built anew where they are torn."""
+"""The index that searches read: catalogue, lexical index and vector indexes, opened and kept in step with the
+storage."""
 
 from __future__ import annotations
 
@@ -45,12 +46,13 @@ _PATH_SEPARATORS = re.compile(r"[/\\._\-!]+")
 
 
 def vector_file(kind: IndexKind) -> str:
-    """The name of the file that keeps a kind's vectors."""
+    """The name of the file for the vectors of a kind."""
     return f"vectors_{kind}.hnsw"
 
 
 class SearchIndex:
-    """What a search looks into. It is made of the storage alone, and can always be made again."""
+    """Catalogue, lexical index and vector indexes of one corpus. All of it is derived from the storage and can be
+    rebuilt."""
 
     def __init__(
         self,
@@ -61,7 +63,7 @@ class SearchIndex:
         writing: bool = True,
         health: Health | None = None,
     ) -> None:
-        """`writing` is for the one process that holds the right to; others leave what is on disk as it is."""
+        """`writing` is true in the one process that holds the lock. Other processes do not change the files."""
         self._state_dir = state_dir
         self._storage = storage
         self._health = health or Health()
@@ -77,7 +79,7 @@ class SearchIndex:
         self.vectors: dict[IndexKind, VectorIndex] = {}
 
     def load(self, models: Mapping[IndexKind, str]) -> None:
-        """Bring catalogue, words and vectors to where the storage is."""
+        """Bring catalogue, lexical index and vectors up to date with the storage."""
         with ThreadPoolExecutor(1, "corpus-vectors") as beside:
             # Checking large files takes about as long as reading the lists of documents and chunks.
             vectors: dict[IndexKind, Future[VectorIndex]] = {
@@ -93,7 +95,7 @@ class SearchIndex:
                 self._catch_up_vectors(kind, models[kind])
 
     def close(self) -> None:
-        """Keep what is not on disk yet."""
+        """Save what is not on disk yet, and close."""
         try:
             self.commit_lexical()
             self.save_vectors()
@@ -103,12 +105,12 @@ class SearchIndex:
                 self._sealer.close()
 
     def abandon(self) -> None:
-        """Let go of everything without keeping it: what it was made from is damaged."""
+        """Close without saving, because the storage it is derived from is damaged."""
         self.words.close()
         if self._sealer is not None:
             self._sealer.abandon()
 
-    # Words
+    # Lexical index
 
     def _open_lexical(self) -> WordIndex:
         if not self._writing:
@@ -136,7 +138,7 @@ class SearchIndex:
                     return open_fixed(self._state_dir)
             except TornIndex as error:
                 raise _being_built() from error
-            # The other process may have committed just now, and be about to note it.
+            # The leading process may have committed a moment ago, and not recorded the checksums yet.
             time.sleep(pause_s)
         if has_lexical_seal(self._storage):
             self._warn("words", "the words index is not the one that belongs to meta.sqlite")
@@ -146,20 +148,20 @@ class SearchIndex:
         self._health.warn(f"damaged {part}", message)
 
     def _catch_up_lexical(self) -> None:
-        """Add what was stored and not committed when the last process ended."""
+        """Add the chunks that were stored but not committed when the last process ended."""
         if len(self.words) == 0:
             self._seal_lexical(0)
         up_to = int(self._storage.notes.get("words_up_to") or 0)
         while chunks := self._storage.chunks.after(up_to, _PASSAGES_AT_ONCE):
             up_to = chunks[-1].chunk_id
-            # Some may have got there before the process ended.
+            # Some of them may have been committed before the process ended.
             self.words.remove(chunk.chunk_id for chunk in chunks)
             self.words.add(_lexical_entry(chunk) for chunk in chunks)
             self._uncommitted = up_to
             self.commit_lexical()
 
     def commit_lexical(self) -> None:
-        """Make the chunks added so far searchable, and note how far the words are."""
+        """Make the chunks added so far searchable, and record how far the lexical index is."""
         if self._uncommitted is None:
             return
         up_to, self._uncommitted = self._uncommitted, None
@@ -171,9 +173,9 @@ class SearchIndex:
             self._sealer.seal(words_up_to=str(up_to))
 
     def wipe(self) -> None:
-        """Leave nothing of what is deleted on disk, because policy excludes some of it."""
+        """Remove deleted chunks from disk completely, because policy excludes some of them."""
         wiped = self._storage.wipe()
-        # The library forgets a deleted chunk's words when it merges, which may be never.
+        # The library removes the terms of a deleted chunk when it merges segments, which may be never.
         self.words = replaced(self._state_dir, self.words, self._fill)
         self._seal_lexical(self._filled_up_to)
         if wiped:
@@ -200,7 +202,7 @@ class SearchIndex:
                 if len(index) or not seal.exists:
                     return index
                 reason = f"{file.name} is lost"
-            # The other process may be about to replace it.
+            # The leading process may be about to replace the file.
             time.sleep(pause_s)
         self._warn(f"{kind} vectors", f"{reason}; the vectors are read again from meta.sqlite")
         self._unsaved.add(kind)
@@ -228,11 +230,11 @@ class SearchIndex:
                 self._storage.embeddings.embed_again(lost)
 
     def add_vectors(self, kind: IndexKind, chunk_ids: Sequence[int], vectors: Vectors) -> None:
-        """Chunks can be found by meaning from now on."""
+        """Make chunks available to semantic search."""
         import numpy
 
         if kind not in self.vectors:
-            # Some endpoints do not say how long their vectors are before the first one.
+            # Some endpoints reveal the dimensions only with the first vector.
             self.vectors[kind] = VectorIndex(vectors.shape[1])
             self._storage.notes.put(f"embed_{kind}_dim", str(vectors.shape[1]))
         self.vectors[kind].add(numpy.array(chunk_ids, numpy.int64), vectors)
@@ -240,18 +242,18 @@ class SearchIndex:
 
     @property
     def unsaved(self) -> bool:
-        """Whether there are vectors that their files do not have."""
+        """Whether some vectors are not in their files yet."""
         return bool(self._unsaved)
 
     def save_vectors(self) -> None:
-        """Write the vectors that changed to their files."""
+        """Save the vector indexes that changed."""
         if not self._writing:
             return
         for kind in sorted(self._unsaved):
             try:
                 self.vectors[kind].save(self._state_dir / vector_file(kind), self._seals[kind].accept)
             except RuntimeError as error:
-                # The library has no other word for a disk that is full.
+                # The library raises nothing more specific when the disk is full.
                 raise unwritable("the vectors cannot be saved") from error
             self._seals[kind].settle()
         self._unsaved.clear()
@@ -259,7 +261,7 @@ class SearchIndex:
     # Documents
 
     def put(self, prepared: Prepared, recorded: Recorded) -> None:
-        """A document was recorded: its chunks are found by their words after the next commit."""
+        """Add a recorded document. Its chunks become searchable with the next commit."""
         self.catalogue.put_document(recorded.doc_id, prepared.rel_path, prepared.doc_type)
         title = prepared.representations[0].meta.get("title") if prepared.representations else None
         self._drop(recorded.deleted)
@@ -274,7 +276,7 @@ class SearchIndex:
         self._uncommitted = recorded.added[-1][0]
 
     def drop(self, gone: Recorded) -> None:
-        """A document was deleted: it is not found any more."""
+        """Remove a deleted document."""
         self.catalogue.drop_document(gone.doc_id)
         self._drop(gone.deleted)
 
@@ -284,7 +286,7 @@ class SearchIndex:
             self.catalogue.drop_chunk(chunk_id)
         if deleted:
             self.words.remove(deleted)
-            # Removals ride along with the next commit; until then the catalogue hides them.
+            # Removals take effect with the next commit. Until then the catalogue hides them.
 
 
 def _being_built() -> IndexNotReady:
@@ -302,12 +304,12 @@ def _lexical_entry(chunk: IndexableChunk) -> WordPassage:
 
 
 def packed(vectors: Vectors) -> list[bytes]:
-    """Vectors as the storage keeps them."""
+    """Vectors in their stored form."""
     return [row.tobytes() for row in vectors.astype("<f2")]
 
 
 def unpacked(vectors: Sequence[bytes]) -> Vectors:
-    """Vectors as the storage kept them."""
+    """Vectors from their stored form."""
     import numpy
 
     return numpy.frombuffer(b"".join(vectors), dtype="<f2").reshape(len(vectors), -1).astype(numpy.float32)

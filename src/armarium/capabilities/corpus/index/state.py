@@ -1,4 +1,4 @@
-"""The state directory: who may write to it, what is in it, and the summary that other programs read."""
+"""The state directory: its files, the lock for writing, and the summary for other programs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _WAIT_S = 0.5
 
 
 def root_directory(root: str) -> Path:
-    """The directory to index; raises when it cannot be listed."""
+    """The directory to index. Raises if it cannot be listed."""
     path = Path(os.path.abspath(os.path.expanduser(root)))
     try:
         with os.scandir(path) as entries:
@@ -44,13 +44,13 @@ def root_directory(root: str) -> Path:
 
 
 def state_directory(root: Path, state_dir: str | None) -> Path:
-    """Where the state of a directory is kept."""
+    """The state directory of an indexed directory."""
     return Path(os.path.abspath(os.path.expanduser(state_dir))) if state_dir else root / STATE_DIRECTORY
 
 
 def state_paths(root: Path, state_dir: Path, private_paths: Iterable[Path] = ()) -> tuple[str, ...]:
-    """Patterns of what holds the state or a key, wherever in the root it is: neither indexed nor shown. With what the
-    whole server keeps for itself, where the corpus is only a part of it."""
+    """Patterns for the files of the server itself (state, keys, `private_paths`), which are neither indexed nor
+    shown."""
     everywhere = (*STATE_PATHS, f"{STATE_DIRECTORY}.yaml")
     hidden_already = IgnoreRules.from_lines(everywhere)
     here = lines_hiding([state_dir, *private_paths], str(root))
@@ -58,11 +58,11 @@ def state_paths(root: Path, state_dir: Path, private_paths: Iterable[Path] = ())
 
 
 def prepare_directory(state_dir: Path) -> None:
-    """Make the directory, for this user alone."""
+    """Create the state directory, accessible only to this user."""
     try:
         state_dir.mkdir(parents=True, exist_ok=True, mode=_PRIVATE)
         (state_dir / LOCK_FILE).parent.mkdir(exist_ok=True, mode=_PRIVATE)
-        # Whoever commits the directory does not mean its index.
+        # The index should not be committed together with the directory.
         if not (state_dir / ".gitignore").exists():
             (state_dir / ".gitignore").write_text("*\n")
     except OSError as error:
@@ -72,13 +72,13 @@ def prepare_directory(state_dir: Path) -> None:
 
 
 def may_write(state_dir: Path) -> bool:
-    """Whether the state can be changed, as far as permissions and the file system tell."""
+    """Whether the state can be written, according to permissions and file system."""
     places = (state_dir, state_dir / META_FILE, state_dir / LOCK_FILE)
     return all(os.access(place, os.W_OK) for place in places if place.exists())
 
 
 class IndexLock:
-    """The right to write the index, which one process at a time has. It ends with the process at the latest."""
+    """The lock for writing the index. One process holds it at a time; it is released when the process ends."""
 
     def __init__(self, state_dir: Path) -> None:
         self._path = state_dir / LOCK_FILE
@@ -91,26 +91,26 @@ class IndexLock:
         self.release()
 
     def release(self) -> None:
-        """Let another process have it."""
+        """Release the lock."""
         if self._file is not None:
             self._file.close()
             self._file = None
 
     @property
     def held(self) -> bool:
-        """Whether this process has the right."""
+        """Whether this process holds the lock."""
         return self._file is not None
 
     @property
     def is_in_place(self) -> bool:
-        """Whether the lock that this process has is the one that others look at: not after its file was removed."""
+        """Whether the lock that this process holds is still in force: not if its file was removed."""
         try:
             return self._file is not None and os.path.samestat(os.fstat(self._file.fileno()), os.stat(self._path))
         except OSError:
             return False
 
     def try_acquire(self) -> bool:
-        """Have it from now on, unless another process has it."""
+        """Acquire the lock unless another process holds it."""
         try:
             file = open(self._path, "a")  # noqa: SIM115 open for as long as the lock is held
         except OSError as error:
@@ -124,10 +124,10 @@ class IndexLock:
         return True
 
     def acquire(self) -> None:
-        """Have it, or raise."""
+        """Acquire the lock, or raise `IndexLocked`."""
         end = time.monotonic() + _WAIT_S
         while not self.try_acquire():
-            # Somebody may only be looking whether there is a server, which is over in a moment.
+            # Another process may hold it for a moment, only to check whether there is a server.
             if time.monotonic() < end:
                 time.sleep(_WAIT_S / 20)
                 continue
@@ -135,7 +135,7 @@ class IndexLock:
 
 
 def is_being_indexed(state_dir: Path) -> bool:
-    """Whether a process holds the lock."""
+    """Whether another process holds the lock."""
     try:
         with open(state_dir / LOCK_FILE) as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -147,7 +147,7 @@ def is_being_indexed(state_dir: Path) -> bool:
 
 
 def remove_indexes(state_dir: Path) -> None:
-    """Remove what is made from `meta.sqlite`."""
+    """Remove everything that is derived from `meta.sqlite`."""
     clear_leftovers(state_dir)
     remove_words(state_dir)
     for kind in KINDS:
@@ -156,7 +156,7 @@ def remove_indexes(state_dir: Path) -> None:
 
 
 def remove_state(state_dir: Path) -> None:
-    """Remove the index and what it was made from; token and settings stay."""
+    """Remove the index and the storage. Token and settings remain."""
     remove_indexes(state_dir)
     remove_damaged(state_dir / META_FILE)
     for suffix in ("", "-wal", "-shm"):
@@ -164,18 +164,18 @@ def remove_state(state_dir: Path) -> None:
 
 
 def write_summary(state_dir: Path, summary: dict[str, Any]) -> None:
-    """Replace `corpus.json`."""
+    """Replace `corpus.json` atomically."""
     make_way(state_dir / SUMMARY_FILE)
     replace_file(state_dir / SUMMARY_FILE, orjson.dumps(summary, option=orjson.OPT_INDENT_2), mode=0o644)
 
 
 def read_status(state_dir: Path) -> dict[str, Any]:
-    """`corpus.json`, and whether the numbers in it are still moving."""
+    """The content of `corpus.json`, and whether indexing is still running."""
     try:
         with open_regular(state_dir / SUMMARY_FILE) as file:
             summary: dict[str, Any] = orjson.loads(file.read())
         serving = is_being_indexed(state_dir)
-        # What is not being indexed was left by a process that may have ended without a chance to say so.
+        # A process that was killed may have left `running` set.
         summary["indexing"]["running"] = bool(summary["indexing"]["running"]) and serving
     except FileNotFoundError as error:
         raise IndexNotReady("there is no index here", hint="run: dir2mcp up") from error

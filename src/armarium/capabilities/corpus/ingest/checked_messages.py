@@ -1,4 +1,5 @@
-"""Reads what a worker process answers, as if a hostile file wrote it: every type, size, name and number is checked."""
+"""Parses the messages of a worker process and validates every type, size, name and number: a hostile file may control
+it."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ from armarium.retrieval.spans import SpanKind
 Value = TypeVar("Value")
 
 MOST_OUTCOMES = 25_000
-"""Of one file: an archive has at most 10,000 members, each told once, and a few that are not told apart."""
+"""The limit for one file: an archive has at most 10,000 members, reported once each, and some entries without a
+path."""
 
 _DOC_TYPES = frozenset(get_args(DocType))
 _STATUSES = frozenset(get_args(Status))
@@ -54,30 +56,30 @@ _ESCAPED_NUL = b"\\u0000"
 
 
 class InvalidMessage(Exception):
-    """An answer that this program does not give: whatever sent it is not believed any more."""
+    """A message that a correct worker never sends. The worker is not trusted any further."""
 
 
 @dataclass(slots=True)
 class Asked:
-    """The file a worker was asked about, and what its answers have come to so far."""
+    """The outcomes that a worker may report for one file, checked one by one."""
 
     rel_path: str
     size_bytes: int
     mtime_ns: int
     budget: TextBudget
     most_lines: int
-    """No file that is read has more; one may grow between being opened and being read."""
+    """The largest line number. A file may grow between being opened and being read."""
     _outcomes: int = 0
     _members: set[str] = field(default_factory=set[str])
 
     @property
     def max_frame_bytes(self) -> int:
-        """Most bytes of one answer, which is held in memory: of a document's text, it has a little more than two
-        copies, the whole and the chunks."""
+        """The size limit of one message, which is held in memory. It contains a little more than two copies of the
+        text."""
         return min(3 * self.budget.max_chars + 1_000_000, _FREE_FRAME_BYTES + 3 * self.size_bytes)
 
     def outcome(self, body: bytes) -> Outcome:
-        """What an answer says; `InvalidMessage` when it cannot be one about this file."""
+        """Parse one message. Raises `InvalidMessage` if it cannot be about this file."""
         self._outcomes += 1
         _insist(self._outcomes <= MOST_OUTCOMES)
         try:
@@ -208,7 +210,7 @@ def _numbers(value: object) -> list[int]:
 def _distinct(values: Iterable[Any]) -> set[Any]:
     try:
         return set(values)
-    except TypeError:  # a list or an object is no word
+    except TypeError:  # a list or an object is not hashable
         raise InvalidMessage from None
 
 

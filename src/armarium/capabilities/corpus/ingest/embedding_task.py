@@ -1,4 +1,4 @@
-"""Gives chunks their vectors, window by window, while the rest of the corpus is searched and indexed."""
+"""The task that embeds chunks, window by window, concurrently with search and indexing."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _REFUSED_TEXT = (400, 413, 422)
 
 
 class EmbeddingTask:
-    """The task that embeds whatever is stored without a vector."""
+    """Embeds all stored chunks that have no vector."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class EmbeddingTask:
         progress: Progress,
         on_change: Callable[[], None],
     ) -> None:
-        """`on_change` hears that `idle` may have changed."""
+        """`on_change` is called when `idle` may have changed."""
         self._storage = storage
         self._index = index
         self._embedders = embedders
@@ -57,13 +57,13 @@ class EmbeddingTask:
         self._wake_up = WakeUp()
         self._counting = threading.Lock()
         self._woken = 0
-        # Nothing is known of the chunks before the first look, so not that all have their vector.
+        # Before the first pass it is unknown whether any chunk lacks a vector.
         self._looked_after = -1
         self._keeping = threading.Lock()
         self._saved_at = time.monotonic()
 
     def wake(self) -> None:
-        """There may be chunks without a vector. Any thread may call it."""
+        """Signal that there may be chunks without a vector. Thread-safe."""
         with self._counting:
             self._woken += 1
         self._wake_up.signal()
@@ -71,7 +71,7 @@ class EmbeddingTask:
 
     @property
     def idle(self) -> bool:
-        """Whether every chunk has its vector, or none can be had."""
+        """Whether no chunk is waiting for a vector that the provider would give."""
         return self._looked_after == self._woken
 
     async def run(self) -> None:
@@ -80,7 +80,7 @@ class EmbeddingTask:
         while True:
             await self._wake_up.wait()
             if self.idle:
-                # It rang late, for what the last look has found already.
+                # A late signal, for chunks that the last pass has already embedded.
                 continue
             woken = self._woken
             try:
@@ -101,7 +101,7 @@ class EmbeddingTask:
                 self._on_change()
 
     async def _drain(self) -> None:
-        """Embed everything that waits, a few windows at a time."""
+        """Embed all pending chunks, a few windows at a time."""
         after = 0
         failure: ProviderError | IndexVersionMismatch | None = None
         room = anyio.Semaphore(_WINDOWS_AT_ONCE)
@@ -142,7 +142,8 @@ class EmbeddingTask:
             await run_sync(self._index.save_vectors)
 
     def _from_before(self, model: str, chunks: Sequence[PendingChunk]) -> set[int]:
-        """Chunks whose text was embedded before, here or in another file."""
+        """Reuse the stored vectors of texts that were embedded before, here or in another file. Returns the chunks
+        found."""
         found = {each.chunk_id: self._storage.embeddings.of_text(model, each.text_hash) for each in chunks}
         vectors = {chunk_id: vector for chunk_id, vector in found.items() if vector is not None}
         if vectors:
@@ -153,7 +154,7 @@ class EmbeddingTask:
         return set(vectors)
 
     async def _embed_new(self, kind: IndexKind, embedder: Embedder, same: Sequence[Sequence[PendingChunk]]) -> None:
-        """Embed texts that were never embedded, each with all the chunks that have it."""
+        """Embed new texts. Each group of chunks has the same text."""
         if not same:
             return
         try:
@@ -162,7 +163,7 @@ class EmbeddingTask:
             if not _blames_a_text(error):
                 raise
             if len(same) == 1:
-                # Nobody can embed this one; it is still found by its words.
+                # The provider refuses this text. Lexical search still finds it.
                 ids = [chunk.chunk_id for chunk in same[0]]
                 await run_sync(self._storage.embeddings.mark_unembeddable, ids, error.message)
                 return
@@ -177,7 +178,7 @@ class EmbeddingTask:
 
         hashes = [each[0].text_hash for each in same]
         ids = [chunk.chunk_id for each in same for chunk in each]
-        # The first vectors decide how long all are, so only one window at a time.
+        # One window at a time, because the first vectors determine the dimensions.
         with self._keeping:
             known = self._index.vectors.get(kind)
             if known is not None and known.dimensions != vectors.shape[1]:
@@ -185,14 +186,14 @@ class EmbeddingTask:
                     f"{model} gives vectors of {vectors.shape[1]} numbers, those of the index have {known.dimensions}",
                     hint="run: dir2mcp reindex",
                 )
-            # Storage first: a crash in between leaves a vector to be read again, never one without its chunk.
+            # Storage first: a crash in between leaves a vector to load again, never one without its chunk.
             living = self._storage.embeddings.put(model, zip(hashes, packed(vectors), strict=True), ids)
             self._index.add_vectors(kind, ids, numpy.repeat(vectors, [len(each) for each in same], axis=0))
         self._progress.count(embedded_ok=living)
 
 
 def _blames_a_text(error: ProviderError) -> bool:
-    """Whether other texts may do better: not where the key, the account or the address is what is wrong."""
+    """Whether the error concerns one text: not if key, account or address are wrong."""
     if error.retryable or isinstance(error, ProviderAuth):
         return False
     return error.private.get("status", _UNUSABLE_ANSWER) in (_UNUSABLE_ANSWER, *_REFUSED_TEXT)

@@ -1,4 +1,4 @@
-"""Brings the index to where the directory is: what is new or changed is recorded, what is gone is deleted."""
+"""The indexing thread: runs scans and refreshes, records new and changed files, deletes the others."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class _Repair:
 
 
 class Indexer:
-    """One thread that does one job after the other: whole scans, and single paths as they change."""
+    """One thread that runs one job after the other: whole scans, refreshes of changed paths, repairs."""
 
     def __init__(
         self,
@@ -75,12 +75,12 @@ class Indexer:
         budget: StateBudget | None = None,
         on_damage: Callable[[StoreCorrupt | TornIndex], None] = lambda error: None,
     ) -> None:
-        """`on_recorded` hears of new chunks, `on_change` that `busy` may have changed, `on_damage` that the storage
-        cannot be read; all in any thread.
+        """Callbacks are called in any thread: `on_recorded` when there are new chunks, `on_change` when `busy` may have
+        changed, `on_damage` when the storage cannot be read.
 
-        `prepared_as` changes whenever the pool would make something else of the same file. `report_secrets_again`
-        has the first scan look once more at files that are known for their credentials: whoever listens now may not
-        have listened then. Where the `budget` is exhausted, no document is added.
+        `prepared_as` changes whenever the pool would prepare the same file differently. `report_secrets_again` makes
+        the first scan read files with known credentials again, for subscribers that missed the first report. Once the
+        `budget` is exhausted, no document is added.
         """
         self._root = root
         self._rules = rules
@@ -102,15 +102,16 @@ class Indexer:
         self._thread.start()
 
     def scan(self, mode: Mode = "incremental") -> None:
-        """Compare the whole directory with the index, soon; what was prepared in another way is prepared again."""
+        """Queue a comparison of the whole directory with the index. Files that were prepared differently are prepared
+        again."""
         self._take_on(_Scan(mode))
 
     def refresh(self, rel_paths: Collection[str]) -> None:
-        """Look at these paths, soon: files or directories that appeared, changed or went away, by their real names."""
+        """Queue a refresh of files or directories that appeared, changed or vanished. Paths are file system names."""
         self._take_on(_Refresh(rel_paths))
 
     def repair(self, rel_paths: Collection[str]) -> None:
-        """Prepare these documents again, soon, because what is stored of them is damaged."""
+        """Queue the repair of documents whose stored rows are damaged."""
         self._take_on(_Repair(rel_paths))
 
     def _take_on(self, job: _Scan | _Refresh | _Repair) -> None:
@@ -122,11 +123,11 @@ class Indexer:
 
     @property
     def busy(self) -> bool:
-        """Whether a job is under way or waiting."""
+        """Whether a job is running or queued."""
         return self._unfinished > 0
 
     def close(self) -> None:
-        """Stop at the next file; what was recorded by then stays."""
+        """Stop at the next file. What was recorded by then remains."""
         self._cancellation.cancel()
         self._jobs.put(None)
         self._pool.close()
@@ -143,7 +144,7 @@ class Indexer:
             except Exception as error:  # noqa: BLE001 the edge of the thread: nobody above it would hear
                 _log.exception("indexing failed")
                 self._give_up(error)
-            # First what may have to be embedded, then that the job is done: in between, nobody may think that all is.
+            # In this order: otherwise the index would look complete before the embedding task wakes up.
             self._on_recorded()
             with self._counting:
                 self._unfinished -= 1
@@ -177,7 +178,7 @@ class Indexer:
         known = self._storage.documents.known()
         again = self._storage.notes.get(_PREPARED_AS) != self._prepared_as
         if again and not known:
-            # Whatever comes to be known from here on is prepared in this way, wherever this scan ends.
+            # Everything recorded from here on is prepared this way, even if this scan does not finish.
             self._storage.notes.put(_PREPARED_AS, self._prepared_as)
         recorder = self._recorder(known)
         if again:
@@ -198,7 +199,7 @@ class Indexer:
         recorder.close()
         if again:
             if self._storage.dead_share() > 0:
-                # Policy may be what changed, and what earlier versions of a file said was judged by the old one.
+                # The policy may have changed, and earlier versions of a file were checked against the old one.
                 self._index.wipe()
             self._storage.notes.put(_PREPARED_AS, self._prepared_as)
         self._report_secrets_again = False
@@ -218,7 +219,7 @@ class Indexer:
             yield _wanted(each, None if again else before)
 
     def _affordable(self, wanted: Iterable[PrepareRequest], recorder: Recorder) -> Iterator[PrepareRequest]:
-        """The files there is room for. The others are told as errors, and looked at again by the next scan."""
+        """The files that fit the budget. The others are reported as errors, and tried again by the next scan."""
         is_told = False
         for each in wanted:
             budget = self._budget
@@ -273,11 +274,11 @@ class Indexer:
             for each in [top, *self._storage.documents.paths_below(top)]:
                 recorder.delete(each)
         recorder.close()
-        # What is not known any more is found and prepared like a new file.
+        # A document without a record is found and prepared like a new file.
         self._scan(_Scan())
 
     def _check_root(self) -> None:
-        """Raise where the directory is gone: an empty one would be taken for one whose files were all deleted."""
+        """Raise if the directory is gone. Otherwise all its files would count as deleted."""
         trouble = root_trouble(self._root.fd)
         if trouble is not None:
             raise trouble
@@ -288,7 +289,7 @@ class Indexer:
         return excludes(rel_path) or bool(member and excludes(member))
 
     def _is_hidden(self, rel_path: str, container: str | None = None) -> bool:
-        """Whether it is policy that keeps a document out that was not found: it is excluded, or there all the same."""
+        """Whether policy hides a document that was not found: it is excluded, or its file still exists."""
         if self._is_excluded(rel_path):
             return True
         try:

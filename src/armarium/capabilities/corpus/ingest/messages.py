@@ -1,4 +1,4 @@
-"""What a worker process answers, as JSON. The server reads it in `checked_answers`, and believes none of it."""
+"""The message format between server and workers: length-prefixed JSON, which cannot carry code, and its outcomes."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ LENGTH = struct.Struct("<I")
 
 
 class InvalidFrame(Exception):
-    """A message that is too long, or not JSON."""
+    """A message that is too long or not JSON."""
 
 
 def framed(message: Any) -> bytes:
-    """A message as it goes through a pipe; `TypeError` for text that is not Unicode."""
+    """A message with its length prefix. Raises `TypeError` for text that is not valid Unicode."""
     body = orjson.dumps(message)
     return LENGTH.pack(len(body)) + body
 
 
 def read_frame(read: Callable[[int], bytes], max_bytes: int) -> bytes:
-    """The body of the next message; `read` gives exactly as many bytes as it is asked for, or raises."""
+    """The body of the next message. `read` returns exactly as many bytes as requested, or raises."""
     (length,) = LENGTH.unpack(read(LENGTH.size))
     if length > max_bytes:
         raise InvalidFrame(f"a message of {length} bytes")
@@ -46,7 +46,7 @@ def read_frame(read: Callable[[int], bytes], max_bytes: int) -> bytes:
 
 
 def parsed(body: bytes) -> Any:
-    """What a message says; `InvalidFrame` when it is not JSON."""
+    """The content of a message. Raises `InvalidFrame` if it is not JSON."""
     try:
         return orjson.loads(body)
     except orjson.JSONDecodeError as error:
@@ -54,7 +54,7 @@ def parsed(body: bytes) -> Any:
 
 
 def framed_answer(outcome: Outcome) -> bytes:
-    """An outcome on its way to the server. Text that JSON cannot hold makes it an error of that document."""
+    """An outcome as a message to the server. Text that JSON cannot represent becomes an error of that document."""
     try:
         return framed(_as_json(outcome))
     except TypeError:
@@ -79,7 +79,7 @@ def _as_json(outcome: Outcome) -> list[Any]:
 
 
 def _document(prepared: Prepared, status: str, error: str | None, *, with_text: bool) -> list[Any]:
-    """The file's own path, size and time are the server's to know; a member's are told."""
+    """A document's fields. Path, size and time are sent only for members: the server knows those of the file."""
     member = None
     if prepared.container is not None:
         member = [prepared.rel_path[len(prepared.container + MEMBER_MARK) :], prepared.size_bytes, prepared.mtime_ns]
@@ -96,7 +96,7 @@ def _document(prepared: Prepared, status: str, error: str | None, *, with_text: 
 
 
 def _representation(representation: Representation) -> list[Any]:
-    """Chunks go by column: checking a column costs a fraction of checking as many rows."""
+    """Chunks are sent by column: validating a column is much cheaper than validating as many rows."""
     meta = representation.meta
     columns = [list(column) for column in zip(*representation.chunks, strict=True)] or [[]] * 7
     texts, contexts, _, index_kinds, span_kinds, starts, ends = columns

@@ -1,4 +1,4 @@
-"""Makes one file ready for the index: read, classify, look for secrets, extract, cut."""
+"""Prepares one file for the index: read, classify, scan for credentials, extract, chunk."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ from armarium.retrieval.spans import span_as_columns
 from armarium.retrieval.text import decode
 
 _STILL_DOCUMENTS = frozenset({FileTooLarge.code, ExtractFailed.code})
-"""Members that cannot be read are listed as such; those without a safe name have nothing to be listed under."""
+"""Members with these errors are listed as documents. Members without a safe name cannot be."""
 
 _LARGEST = 2**62
-"""Archives can claim sizes and times that no database holds."""
+"""Archives can declare sizes and times that no database can store."""
 
 _NOT_READ_YET = {
     "image": "DOC_TYPE_UNSUPPORTED: images are indexed once a provider that reads them is configured",
@@ -47,7 +47,7 @@ _NOT_READ_YET = {
 
 
 class Preparation:
-    """Prepares files as one set of instructions says."""
+    """Prepares files according to its instructions."""
 
     def __init__(self, instructions: Instructions) -> None:
         self._instructions = instructions
@@ -59,7 +59,7 @@ class Preparation:
         )
 
     def prepare(self, fd: int, wanted: PrepareRequest) -> Iterator[Outcome]:
-        """What becomes of the open file, and of its members if it is an archive; the last outcome is `Finished`."""
+        """The outcomes for an open file, and for its members if it is an archive. The last one is `Finished`."""
         try:
             yield from self._outcomes(fd, wanted)
         except OSError:
@@ -75,7 +75,7 @@ class Preparation:
             if refusal is not None:
                 yield found.without_content(*refusal)
                 return
-            # One more byte than allowed tells a file that grew while it was read.
+            # One byte more than allowed, to detect a file that grew while it was read.
             limit = self._instructions.limit(found.format.doc_type)
             data = head + file.read(limit - len(head) + 1) if len(head) == HEAD_BYTES else head
         if len(data) > limit:
@@ -98,7 +98,7 @@ class Preparation:
         return prepared
 
     def _refusal(self, found: _File) -> tuple[Status, str] | None:
-        """Why the content is not even read."""
+        """Why the content is not read at all."""
         doc_type = found.format.doc_type
         if doc_type in _NOT_READ_YET:
             return "skipped", _NOT_READ_YET[doc_type]
@@ -131,7 +131,7 @@ class Preparation:
             shown_path = f"{archive.rel_path}{MEMBER_MARK}{member.shown_path}"
             if member.code not in _STILL_DOCUMENTS:
                 return Refused(shown_path, member.code, member.reason)
-            # Nothing of it was read, so its name has to tell what it is.
+            # Nothing of it was read, so the name alone determines the type.
             form = classify(shown_path, b"")
             unread = _File(shown_path, form, min(member.size_bytes, _LARGEST), archive.mtime_ns, archive.rel_path)
             return unread.without_content("skipped", f"{member.code}: {member.reason}")
@@ -156,7 +156,7 @@ class Preparation:
     def _extracted(self, found: _File, extracted: Extracted, data: bytes, content_hash: str) -> Prepared:
         secrets = self._exclusion.secrets_in(extracted.text)
         if not secrets and not extracted.is_file:
-            # What a page hides in its markup is not indexed, but whoever opens the file would see it.
+            # Hidden markup is not indexed, but a client that opens the file would see it.
             secrets = self._exclusion.secrets_in(data)
         if secrets:
             first = secrets[0]
@@ -175,17 +175,17 @@ class Preparation:
 
     def _representation(self, found: _File, extracted: Extracted, data: bytes) -> Representation:
         chunks = chunk(extracted, self._instructions.chunk_limits)
-        # Every chunk is indexed with the title, so a long one would grow with their number.
+        # Every chunk is indexed with the title, so a long title would multiply.
         title = extracted.title[:LONGEST_TITLE] if extracted.title else None
         meta: dict[str, object] = {"format": found.format.name, "title": title}
         if extracted.page_starts is not None:
             meta["page_starts"] = list(extracted.page_starts)
         content = extracted.text
         if extracted.is_file or extracted.source_lines is not None:
-            # Citations count the file's own lines. A member of an archive cannot be opened again as a file, so those
-            # are kept; they, not the text made of them.
+            # Citations refer to the lines of the file. A member of an archive cannot be opened as a file, so its lines
+            # are stored instead of the extracted text.
             content = decode(data) if found.container else None
-        # With the lines: markup that grows between the same words moves what is cited.
+        # With the line numbers: if only markup between the same words changes, the cited lines move.
         places = f"{extracted.structure}\0{extracted.source_lines}\0{extracted.page_starts}"
         return Representation(
             extracted.rep_type,
@@ -207,7 +207,7 @@ class _File:
     container: str | None = None
 
     def without_content(self, status: Status, error: str) -> Prepared:
-        """The file as the index knows it when nothing of it may or can be kept."""
+        """The document of a file whose content may not or cannot be indexed."""
         doc_type = self.format.doc_type
         return Prepared(self.rel_path, doc_type, self.size_bytes, self.mtime_ns, "", status, error, self.container)
 

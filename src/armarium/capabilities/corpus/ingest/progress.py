@@ -1,4 +1,4 @@
-"""How far indexing is: counted by the threads that do it, told at a pace that people and logs can follow."""
+"""Indexing progress: counted in any thread, published at intervals."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _OF_THE_INDEX = ("chunks_total", "embedded_ok")
 
 
 class Progress:
-    """The counters of one job. Any thread may count; `tell` hands news on and may be called from any thread, too."""
+    """The counters of one job. Thread-safe, and so must be `publish`, which receives the events."""
 
     def __init__(self, publish: Callable[[object], None]) -> None:
         self.publish = publish
@@ -34,18 +34,18 @@ class Progress:
 
     @property
     def now(self) -> IndexProgress:
-        """The counters as they are."""
+        """A snapshot of the counters."""
         with self._lock:
             counts: dict[str, Any] = {name: self._counts[name] for name in (*_OF_THE_JOB, *_OF_THE_INDEX)}
             return IndexProgress(**self._state, **counts)
 
     @property
     def running(self) -> bool:
-        """Whether a job is under way or about to be."""
+        """Whether a job is running or about to start."""
         return self._state["running"]
 
     def begin(self, mode: Mode) -> None:
-        """A new job starts counting from nothing; what is of the whole index stays."""
+        """Start a new job: its counters begin at zero, those of the whole index remain."""
         with self._lock:
             for name in _OF_THE_JOB:
                 self._counts[name] = 0
@@ -58,7 +58,7 @@ class Progress:
         self._publish_at_intervals()
 
     def put(self, *, chunks_total: int | None = None, embedded_ok: int | None = None, **state: Any) -> None:
-        """Set what is not counted up; a change of phase is told at once."""
+        """Set values that are not counted. A change of phase is published at once."""
         with self._lock:
             if chunks_total is not None and embedded_ok is not None:
                 self._counts.update(chunks_total=chunks_total - self._counts["chunks_total"])
@@ -72,7 +72,7 @@ class Progress:
             self._publish_at_intervals()
 
     def file_failed(self, rel_path: str, code: str, message: str) -> None:
-        """A document could not be indexed, or may not be."""
+        """Publish that a document could not be indexed."""
         self.publish(FileFailed(rel_path, code, message))
 
     def _publish_at_intervals(self) -> None:

@@ -1,4 +1,4 @@
-"""Makes what was prepared true, in transactions of a fair size: storage first, then words, then who listens."""
+"""Records prepared files in batches: first in the storage, then in the lexical index, then as events."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _FIRST_COMMIT_S = 0.2
 _SLOWEST_COMMIT_S = 8.0
 _SECRET_SCANNER = "armarium-secrets"  # noqa: S105 the name of a scanner
 _REPORTED_CODES = frozenset({Forbidden.code, FileTooLarge.code, ExtractFailed.code})
-"""What somebody who misses a document wants to hear of, even though it is only skipped."""
+"""Reported even though the document is only skipped, because users may miss it."""
 
 
 @dataclass(slots=True)
 class Recorder:
-    """Takes outcomes as they come; all of it can be found once it is closed, most of it before."""
+    """Records outcomes as they arrive. Most are searchable soon, all of them once it is closed."""
 
     storage: Storage
     index: SearchIndex
@@ -40,7 +40,7 @@ class Recorder:
     on_recorded: Callable[[], None]
     root_path: str
     known: Mapping[str, KnownDocument] | None = None
-    """The documents there were when this began, where somebody looked."""
+    """The documents known at the start of a scan, or None outside of scans."""
     budget: StateBudget | None = None
     _waiting: list[Outcome] = field(default_factory=list[Outcome])
     _chars: int = 0
@@ -52,7 +52,7 @@ class Recorder:
     _holds_forbidden: bool = False
 
     def take(self, outcome: Outcome) -> None:
-        """Record it, now or with the ones that follow."""
+        """Record an outcome, now or together with the following ones."""
         if isinstance(outcome, Prepared) and outcome.representations and self.budget and self.budget.is_exhausted:
             outcome = _left_out_of(self.budget, outcome)
         self._waiting.append(outcome)
@@ -66,17 +66,17 @@ class Recorder:
             self._flush()
 
     def catch_up(self) -> None:
-        """Record what waits, because nothing follows for now; what is due to be found is found."""
+        """Record the buffered outcomes, because no more arrive for now, and commit if a commit is due."""
         self._flush()
         self._commit_if_due()
 
     def refuse(self, rel_path: str, budget: StateBudget) -> None:
-        """A file is not even read, because nothing more may be added."""
+        """Record that a file was not read because the budget is exhausted."""
         doc_type = classify(rel_path, b"").doc_type
         self.take(_left_out_of(budget, Prepared(rel_path, doc_type, 0, 0, "", "error")))
 
     def delete(self, rel_path: str, *, forbidden: bool = False) -> None:
-        """A document is gone; nothing of a `forbidden` one stays, not even as what is deleted."""
+        """Delete a document. Of a `forbidden` one, deleted rows are wiped too."""
         self._flush()
         had_secrets = self._had_secrets(rel_path)
         with self.storage.documents.changing() as changes:
@@ -88,7 +88,7 @@ class Recorder:
             self._report_secrets(rel_path)
 
     def _had_secrets(self, rel_path: str) -> bool:
-        """Whether a document is known for its credentials, which was told when they were found."""
+        """Whether credentials were found in the document before, and reported."""
         known = self.storage.documents.known_at(rel_path) if self.known is None else self.known.get(rel_path)
         return known is not None and bool(known.forbidden) and known.container is None
 
@@ -106,13 +106,13 @@ class Recorder:
         self.storage.note_forbidden()
 
     def wipe_forbidden(self) -> None:
-        """Leave nothing on disk of what policy excludes."""
+        """Remove from disk what policy excludes."""
         if self._holds_forbidden:
             self._holds_forbidden = False
             self.index.wipe()
 
     def close(self) -> None:
-        """Record the rest, and let all of it be found."""
+        """Record the rest and make all of it searchable."""
         self._flush()
         self.index.commit_lexical()
         self.wipe_forbidden()
@@ -171,7 +171,7 @@ class Recorder:
         return None
 
     def _count(self, prepared: Prepared, recorded: Recorded) -> None:
-        # Prepared again, and every text of it is as it was.
+        # Prepared again, with the same text as before.
         same = bool(prepared.representations) and not recorded.representations
         self.progress.count(
             indexed=prepared.status == "ok" and not same,
@@ -187,7 +187,7 @@ class Recorder:
                 self.progress.file_failed(prepared.rel_path, code, message)
 
     def _was_reported(self, prepared: Prepared) -> bool:
-        """Whether this is a file with credentials that was only looked at once more, and is as it was."""
+        """Whether this is a file with credentials that was only read again and has not changed."""
         known = self.known.get(prepared.rel_path) if self.known else None
         return (
             known is not None
@@ -196,7 +196,7 @@ class Recorder:
         )
 
     def _left_out(self, outcomes: Collection[Outcome]) -> list[str]:
-        """Members that an archive had before and has no more."""
+        """Members that an archive no longer contains."""
         gone: list[str] = []
         for outcome in outcomes:
             if isinstance(outcome, Prepared) and outcome.doc_type == "archive" and not outcome.container:
@@ -206,7 +206,7 @@ class Recorder:
 
 
 def _left_out_of(budget: StateBudget, prepared: Prepared) -> Prepared:
-    # Without size and time: the next scan finds it changed, and tries again.
+    # Without size and time, so that the next scan finds it changed and tries again.
     error = budget.error
     return replace(
         prepared,
@@ -220,5 +220,5 @@ def _left_out_of(budget: StateBudget, prepared: Prepared) -> Prepared:
 
 
 def _is_without_secrets(outcome: Outcome) -> TypeGuard[Prepared | Vanished]:
-    """Whether the scanner looked and found nothing, or there is no file to look at any more."""
+    """Whether the scanner found nothing, or the file is gone."""
     return isinstance(outcome, Vanished) or (isinstance(outcome, Prepared) and outcome.status == "ok")

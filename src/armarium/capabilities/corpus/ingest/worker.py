@@ -1,6 +1,7 @@
-"""The worker process that prepares files: they come open on standard input, outcomes go to standard output.
+"""The worker process: receives open files on standard input, prepares them, and writes outcomes to standard output.
 
-What it holds is what a hostile file can reach: the files it is handed, the code it runs, and the way back.
+A hostile file that takes over this process can reach only what it holds: the files it received, the code it runs, and
+its output pipe.
 """
 
 from __future__ import annotations
@@ -24,23 +25,23 @@ from armarium.foundation.process_isolation import (
 )
 
 _OPEN_FILES = 256
-"""A few for Python and its libraries, and one for each file that waits."""
+"""A few for Python and its libraries, and one for each file in the queue."""
 _POLITENESS = 5
 
 
 def main() -> None:
-    """Work until standard input ends, which it does when the server is gone."""
+    """Work until standard input closes, which happens when the server ends."""
     end_with_parent()
     os.nice(_POLITENESS)
     requests = _Requests()
     sink = os.fdopen(os.dup(1), "wb", buffering=1 << 20)
-    # Whatever a library prints must not come between the messages.
+    # Output of libraries must not mix with the messages.
     os.dup2(2, 1)
     start, _ = requests.take()
     limit_resources(start["memory_bytes"], _OPEN_FILES)
     isolation = isolate_process(python_code_paths()) if start["isolated"] else Isolation(0, seccomp=False)
     preparation = Preparation(Instructions.from_json(start["instructions"]))
-    # Whoever hears this knows that what goes wrong from here on is the fault of a file.
+    # After this message, every failure is the fault of a file.
     sink.write(framed(asdict(isolation)))
     sink.flush()
     while True:
@@ -54,13 +55,13 @@ def main() -> None:
 
 
 class _Requests:
-    """What the server asks for: messages on a socket, each with an open file but the first."""
+    """Requests from the server: messages on a socket, each with an open file except the first."""
 
     def __init__(self) -> None:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, fileno=0)
 
     def take(self) -> tuple[Any, int]:
-        """The next message and its file, -1 where it has none; ends the process when there is nobody left to ask."""
+        """The next message and its file, or -1 without one. Ends the process when the server is gone."""
         header, fds, _, _ = socket.recv_fds(self._socket, LENGTH.size, 1)
         (length,) = LENGTH.unpack(header + self._read(LENGTH.size - len(header)))
         return parsed(self._read(length)), fds[0] if fds else -1

@@ -1,4 +1,4 @@
-"""The pool of worker processes that read, extract and cut files: a file that crashes or hangs one costs that file."""
+"""The pool of worker processes that prepare files: a file that crashes or hangs a worker fails alone."""
 
 from __future__ import annotations
 
@@ -35,32 +35,32 @@ _IDLE_S = 30.0
 _IDLE_POLL_S = 0.2
 _SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 _UNTAKEN_BYTES = 64 * 1024 * 1024
-"""Answers that nobody took yet. Above this, workers wait until they are recorded."""
+"""Outcomes that were not consumed yet. Above this size, workers wait."""
 
 
 @dataclass(slots=True)
 class _Run:
-    """One call of `prepare`: who waits for the outcomes."""
+    """One call of `prepare` and its outcomes."""
 
     outcomes: queue.SimpleQueue[tuple[Outcome, int]] = field(default_factory=queue.SimpleQueue[tuple[Outcome, int]])
-    """Each with the bytes it came in."""
+    """Each outcome with the size of its message."""
     untaken_bytes: int = 0
     is_over: bool = False
 
 
 @dataclass(slots=True)
 class _Job:
-    """A file on its way through the pool."""
+    """A file in the pool."""
 
     wanted: PrepareRequest
     run: _Run
     asked: Asked | None = None
     given_back: bool = False
-    """Whether another worker has it now, because the one before it was slow. What this one answers is dropped."""
+    """Whether the file was moved to another worker because this one is slow. Its outcomes are dropped here."""
 
 
 class WorkerPool:
-    """Worker processes, started when there is work and ended when there has been none for a while."""
+    """Worker processes that start when there is work and end after a while without."""
 
     def __init__(
         self,
@@ -71,8 +71,8 @@ class WorkerPool:
         at_once: int = 1,
         time_limits: TimeLimits | None = None,
     ) -> None:
-        """At most `at_once` workers are busy, not counting those that a slow file holds; there are never more than
-        `size`."""
+        """At most `at_once` workers are busy, not counting those that are busy with a slow file. There are at most
+        `size` workers."""
         self._root = root
         self._setup = setup
         self._at_once = at_once
@@ -80,17 +80,17 @@ class WorkerPool:
         self._jobs: deque[_Job] = deque()
         self._busy = 0
         self._lock = threading.Lock()
-        """Guards the jobs, how many workers are busy, and the bytes that are not taken."""
+        """Protects the jobs, the number of busy workers, and the bytes not consumed."""
         self._work = threading.Condition(self._lock)
-        """Waited for by threads that have a process. The others wait for more work than those can do."""
+        """For threads that have a process. Threads without one wait for more work than those can do."""
         self._ready = 0
-        """How many wait for it."""
+        """The number of threads waiting for `_work`."""
         self._more_work = threading.Condition(self._lock)
         self._room = threading.Condition(self._lock)
         self._processes: set[WorkerProcess] = set()
         self._closed = threading.Event()
         self._failed_starts = 0
-        """In a row. A set-up that is broken must not be told as a fault of ten thousand files."""
+        """In a row. A broken installation must not be reported as an error of every file."""
         self._isolation_logged = False
         self._threads = [
             threading.Thread(target=self._serve, name=f"corpus-prepare-{number}", daemon=True) for number in range(size)
@@ -101,9 +101,9 @@ class WorkerPool:
     def prepare(
         self, wanted: Iterable[PrepareRequest], on_idle: Callable[[], None] = lambda: None
     ) -> Iterator[Outcome]:
-        """What becomes of each file, as the workers get to it. Each file ends with `Finished`.
+        """The outcomes for each file, as the workers produce them. Each file ends with `Finished`.
 
-        `on_idle` is called, again and again, while there is nothing to hand on: one file can take minutes.
+        `on_idle` is called repeatedly while there is no outcome: one file can take minutes.
         """
         run = _Run()
         coming = iter(wanted)
@@ -134,13 +134,13 @@ class WorkerPool:
             self._abandon(run)
 
     def close(self) -> None:
-        """End the processes, whatever they are doing."""
+        """Kill all processes."""
         self._closed.set()
         with self._lock:
             for condition in (self._work, self._more_work, self._room):
                 condition.notify_all()
         for process in list(self._processes):
-            # Its thread sees it end, and clears up after it.
+            # Its thread notices that it ended, and cleans up.
             process.interrupt()
         for thread in self._threads:
             thread.join()
@@ -156,7 +156,7 @@ class WorkerPool:
             self._wake()
 
     def _wake(self) -> None:
-        """Have as many idle threads look for work as may be busy, first those whose process is there already."""
+        """Wake up as many idle threads as may be busy, first those that have a process."""
         wanted = self._at_once - self._busy if self._jobs else 0
         self._work.notify(min(wanted, self._ready))
         self._more_work.notify(max(0, wanted - self._ready))
@@ -175,7 +175,7 @@ class WorkerPool:
             self._room.notify_all()
 
     def _tell(self, job: _Job, outcome: Outcome, size_bytes: int = 0) -> None:
-        """Hand an outcome on, once there is room for it."""
+        """Queue an outcome once there is room."""
         if job.given_back:
             return
         run = job.run
@@ -203,9 +203,9 @@ class WorkerPool:
                 process = self._end(process)
 
     def _next_batch(self, *, was_busy: bool, has_process: bool) -> deque[_Job] | None:
-        """Files to prepare; none when there were none for a while, None when there will be no more."""
+        """The next files to prepare; empty after a while without work, None when the pool is closed."""
         with self._lock:
-            # Not before now: another thread would start a process for what this one's can do.
+            # Only now: otherwise another thread would start a process for work that this one can do.
             self._busy -= was_busy
             if has_process:
                 self._ready += 1
@@ -228,12 +228,11 @@ class WorkerPool:
         return bool(self._jobs) and self._busy + for_others < self._at_once
 
     def _prepare(self, process: WorkerProcess | None, waiting: deque[_Job]) -> tuple[WorkerProcess | None, bool]:
-        """Let a worker prepare the files, in order; returns the one for the next batch, and whether it counts as busy
-        still."""
+        """Prepare the files in order. Returns the process for the next batch, and whether it still counts as busy."""
         is_slow = False
 
         def release() -> None:
-            # Other workers take what waits behind a slow file, and one more of them may be busy.
+            # Other workers take the files behind a slow one, and one more of them may be busy.
             nonlocal is_slow
             rest = [job for job in islice(waiting, 1, None) if not job.given_back]
             for job in rest:
@@ -268,7 +267,7 @@ class WorkerPool:
         self._tell(job, Finished(wanted.rel_path))
 
     def _with_files(self, process: WorkerProcess | None, waiting: deque[_Job]) -> WorkerProcess:
-        """A worker that was handed the files: the one there is, or a new one if that died since its last file."""
+        """A worker with the files: the current one, or a new one if that died."""
         if process is not None:
             try:
                 self._hand_over(process, waiting)
@@ -289,7 +288,7 @@ class WorkerPool:
         return process
 
     def _hand_over(self, process: WorkerProcess, waiting: deque[_Job]) -> None:
-        """Open the files for the worker, all at once: one that waited for each file would wait most of the time."""
+        """Open the files and send all of them at once: a worker that received one at a time would mostly wait."""
         for job in list(waiting):
             wanted = job.wanted
             try:
@@ -319,7 +318,7 @@ class WorkerPool:
 
 
 def _failed(wanted: PrepareRequest, why: str, *, again: bool) -> Prepared:
-    # With size and time: a file that kills the extractor is not tried again before it changes.
+    # With size and time, so that a file that kills the worker is not tried again before it changes.
     size_bytes, mtime_ns = (0, 0) if again else (wanted.size_bytes, wanted.mtime_ns)
     error = f"{ExtractFailed.code}: {why}"
     return Prepared(wanted.rel_path, "binary_ignored", size_bytes, mtime_ns, "", "error", error)

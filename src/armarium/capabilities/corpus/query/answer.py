@@ -1,4 +1,4 @@
-"""Answers a question from the chunks that were found: in a model's words, or in the chunks' own."""
+"""Answers a question from search results: written by a chat model, or as quoted sentences."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NOTHING = "Nothing was found that fits the question."
 _NO_SENTENCE = ", and no sentence found has a word of the question; nearest in meaning are:"
 
 _WHERE = r"(?::L\d{1,9}(?:-L?\d{1,9})?|#p=\d{1,9}|@t=[\d:]{1,12}-[\d:]{1,12})"
-# A path may hold a pair of brackets, as a page of Next.js does.
+# A path may contain a pair of brackets, as pages of Next.js do.
 _CITATION = re.compile(rf"\s?\[(?:[^\[\]\n]|\[[^\[\]\n]*\])+?{_WHERE}\]")
 _ONE_OF_SEVERAL = re.compile(rf"\s*(.+?{_WHERE})\s*(?:[,;]|$)")
 _LINES = re.compile(r"(.+):L(\d+)(?:-L?(\d+))?")
@@ -34,7 +34,7 @@ _NEAREST = 2
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Text with citations in it, and the chunks they name, in that order."""
+    """A text with citations, and the cited chunks in order."""
 
     text: str
     cited: Sequence[StoredChunk]
@@ -48,7 +48,7 @@ async def generated(
     max_context_chars: int,
     on_text: Callable[[str], None] | None = None,
 ) -> Answer:
-    """The model's answer, without the citations that name nothing it was given."""
+    """The model's answer, without citations of anything it was not given."""
     context, given = _context(chunks, max_context_chars)
     if not given:
         return Answer(_NOTHING, ())
@@ -86,7 +86,8 @@ def _context(chunks: Sequence[StoredChunk], max_chars: int) -> tuple[str, list[S
 
 
 class _Checking:
-    """Keeps the citations that name a chunk the model saw, or lines within one; takes out the others as they come."""
+    """Filters a stream of text: keeps citations of chunks that the model was given, or lines within one, and removes
+    others."""
 
     def __init__(self, given: Sequence[StoredChunk]) -> None:
         self._given = given
@@ -95,14 +96,14 @@ class _Checking:
         self.cited: dict[int, StoredChunk] = {}
 
     def take(self, piece: str) -> str:
-        """What can be said now: everything before a bracket that is still open, and the space before that."""
+        """The text that can be passed on: everything before an open bracket and the space before it."""
         self._held += piece
         end = _before_an_open_bracket(self._held)
         ready, self._held = self._held[:end], self._held[end:]
         return _CITATION.sub(self._checked, ready)
 
     def end(self) -> str:
-        """What was held back, and what there is to say about citations that were taken out."""
+        """The text held back, and a note about removed citations."""
         rest = _CITATION.sub(self._checked, self._held).rstrip()
         if not self._removed:
             return rest
@@ -126,7 +127,7 @@ class _Checking:
 
 
 def _before_an_open_bracket(text: str) -> int:
-    """Where the first bracket opens that a citation may still be growing in; otherwise the end of the last word."""
+    """The position of the first open bracket that may become a citation, or else the end of the last word."""
     opened: list[int] = []
     for place, character in enumerate(text):
         if character == "[":
@@ -152,8 +153,7 @@ def _names(written: str, chunk: StoredChunk) -> bool:
 
 
 def extractive(question: str, chunks: Sequence[StoredChunk], why: str = NO_CHAT_MODEL) -> Answer:
-    """The sentences that have most of the question in them, each with its citation; `why` no model answers comes
-    first."""
+    """The sentences that match the question best, each with its citation. `why` explains first why no model answers."""
     quotable = [Quotable(chunk.text, chunk.doc_type == "code") for chunk in chunks]
     chosen = best_sentences(question, quotable, _uncited)
     if not chosen:
@@ -164,7 +164,7 @@ def extractive(question: str, chunks: Sequence[StoredChunk], why: str = NO_CHAT_
 
 
 def _nearest(chunks: Sequence[StoredChunk], why: str) -> Answer:
-    """What there is when no sentence has anything of the question: where to look, and no more."""
+    """The fallback if no sentence matches the question: where to look."""
     nearest = [chunk for chunk in chunks if chunk.text.strip()][:_NEAREST]
     if not nearest:
         return Answer(_NOTHING, ())
@@ -173,5 +173,5 @@ def _nearest(chunks: Sequence[StoredChunk], why: str) -> Answer:
 
 
 def _uncited(text: str) -> str:
-    """The text, without anything that could be taken for a citation of ours."""
+    """The text without anything that looks like one of our citations."""
     return _CITATION.sub(lambda match: match[0].replace("[", "(").replace("]", ")"), text)

@@ -1,4 +1,4 @@
-"""Shows an exact slice of a document, so that a citation can be checked; what is excluded is never shown."""
+"""Reads exact slices of documents, so that citations can be verified. Excluded content is never shown."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _OWN_LINES = frozenset({"code", "text", "md", "data", "html"})
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """Which part of a document is wanted; nothing: its beginning."""
+    """The requested part of a document. Without any field: its beginning."""
 
     start_line: int | None = None
     end_line: int | None = None
@@ -43,15 +43,15 @@ class Slice:
     start_ms: int | None = None
     end_ms: int | None = None
     chunk_id: int | None = None
-    """A chunk of the document: its lines or page, unless others are given, and of what is too long the part that
-    begins with it."""
+    """Selects the lines or page of a chunk, unless others are given. In a long line, the slice begins with the
+    chunk."""
     beginning_with: str = ""
     """The text of that chunk."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpenedSlice:
-    """The part, as it is now."""
+    """A slice with its content."""
 
     rel_path: str
     doc_type: str
@@ -61,12 +61,12 @@ class OpenedSlice:
 
 
 class SliceReader:
-    """Opens documents of one corpus."""
+    """Reads slices of the documents of one corpus."""
 
     def __init__(
         self, root: ConfinedRoot, storage: Storage, exclusion: Exclusion, max_bytes: int, *, gitignore: bool = True
     ) -> None:
-        """`gitignore`: refuse what .gitignore files of the tree leave out, as discovery does."""
+        """`gitignore`: refuse files that .gitignore files exclude, as discovery does."""
         self._root = root
         self._storage = storage
         self._exclusion = exclusion
@@ -74,7 +74,7 @@ class SliceReader:
         self._gitignore = gitignore
 
     def read(self, rel_path: str, wanted: Slice, max_chars: int) -> OpenedSlice:
-        """The slice of the document; raises when there is none, or when it may not be shown."""
+        """Read a slice. Raises if there is none, or if it may not be shown."""
         located = self._allowed(rel_path)
         path = escape_name(located)
         wanted = self._around_chunk(path, wanted)
@@ -90,7 +90,7 @@ class SliceReader:
         return self._extracted(path, found, wanted, max_chars)
 
     def _around_chunk(self, path: str, wanted: Slice) -> Slice:
-        """The slice with what the chunk it names says about it."""
+        """The slice with the position of the chunk it names."""
         if wanted.chunk_id is None:
             return wanted
         chunk = self._storage.chunks.by_id([wanted.chunk_id]).get(wanted.chunk_id)
@@ -110,7 +110,7 @@ class SliceReader:
                 return wanted
 
     def _allowed(self, rel_path: str) -> str:
-        """The name of the document in the file system; raises when it may not be shown."""
+        """The file system name of the document. Raises if it may not be shown."""
         inside = rel_path.partition(MEMBER_MARK)[2]
         if rel_path.startswith("/") or ".." in inside.split("/"):
             raise PathOutsideRoot("the path is not relative to the indexed directory", private={"attempted": rel_path})
@@ -129,13 +129,13 @@ class SliceReader:
         return path
 
     def _git_hides(self, path: str) -> bool:
-        """Whether a .gitignore leaves out the file or a directory above it."""
+        """Whether a .gitignore excludes the file or a directory above it."""
         if not self._gitignore:
             return False
         scopes = GitIgnores.above(self._root.fd, path).scopes
         ends = [index for index, char in enumerate(path) if char == "/"] + [len(path)]
         return any(
-            # Only the files above a step speak about it, not those further down the path.
+            # Only .gitignore files above a step apply to it, not those further down the path.
             GitIgnores(tuple(scope for scope in scopes if step.startswith(scope[0]))).hides_entry(step, step != path)
             for step in (path[:end] for end in ends)
         )
@@ -144,7 +144,7 @@ class SliceReader:
         try:
             return self._read_file(path)
         except FileNotFound:
-            # A directory may be called what an archive's members are marked with, so the files are asked first.
+            # A directory may have a name like an archive's members, so files are tried first.
             if MEMBER_MARK in path:
                 return None, b""
             raise
@@ -171,11 +171,11 @@ class SliceReader:
             raise FileNotFound(f"{shown} not found", hint="list_files shows what there is") from error
 
     def _check_link(self, path: str, located: str) -> None:
-        """A link must not show under another name what its own name hides."""
+        """A link must not show under another name what is hidden under its own."""
         shown = escape_name(path)
         if self._exclusion.excludes_path(located):
             raise Forbidden(f"{shown} is excluded by policy")
-        # Where links are followed, one can bring into the index what git leaves out at its own path.
+        # With followed links, a file that git excludes at its own path can be indexed under the link's.
         if self._git_hides(located) and self._storage.documents.state(shown) is None:
             raise Forbidden(f"{shown} leads to what a .gitignore leaves out", hint="ingest.gitignore decides")
 
@@ -237,7 +237,7 @@ class SliceReader:
 
 
 def _shows_itself(found: Format) -> bool:
-    """Whether the file's own lines are what citations count; a notebook's are not."""
+    """Whether citations refer to the lines of the file itself. Those of a notebook do not."""
     return found.doc_type in _OWN_LINES and found.name != "ipynb"
 
 

@@ -1,4 +1,4 @@
-"""The part of a chunk that shows why it was found."""
+"""Excerpts: the part of a chunk that shows why it matches, and the cited part of a long text."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MARKUP: Final = ".{0,40}?"
 
 
 def snippet(query: str, text: str) -> str:
-    """The chunk, or as much of it as fits, from where most of the query's words come together."""
+    """The chunk, or an excerpt that begins where most words of the query occur together."""
     if len(text) <= _LONGEST:
         return text
     return _cut(text, _beginning(text, _densest(_matches(_stems(query), text))))
@@ -40,9 +40,9 @@ def _words_beginning_as(stems: frozenset[str]) -> re.Pattern[str]:
 
 
 def _matches(stems: frozenset[str], text: str) -> list[tuple[int, str]]:
-    """The words of a text that begin as one of the query's, each with its place.
+    """The words of the text that begin like a word of the query, with their positions.
 
-    One pattern of few stems is quickest. Of many, it would take the product of both lengths: they are looked up.
+    For few stems, one pattern is fastest. For many, it would take the product of both lengths, so they are looked up.
     """
     if not stems:
         return []
@@ -57,7 +57,7 @@ def _matches(stems: frozenset[str], text: str) -> list[tuple[int, str]]:
 
 
 def _densest(found: list[tuple[int, str]]) -> int:
-    """Where the stretch begins that holds most different words of the query."""
+    """The start of the window that contains most different words of the query."""
     best = most = last = 0
     within: Counter[str] = Counter()
     for start, stem in found:
@@ -73,7 +73,7 @@ def _densest(found: list[tuple[int, str]]) -> int:
 
 
 def _beginning(text: str, place: int) -> int:
-    """The beginning of the line or sentence around a place, or of the word where that is too far before it."""
+    """The start of the line or sentence around a position, or the position itself if that is too far away."""
     since = max(0, place - _FARTHEST_BEFORE)
     begins = [match.end() for match in _SENTENCE_START.finditer(text, since, place)]
     if begins:
@@ -91,7 +91,7 @@ def _cut(text: str, start: int) -> str:
 
 
 def shown_part(whole: str, chunk: str, max_chars: int) -> tuple[int, str]:
-    """Where the part of a text begins that is shown, and that part: all, or so much from a chunk on."""
+    """The start of the shown part of a text, and that part: all of it, or `max_chars` from the chunk on."""
     if len(whole) <= max_chars:
         return 0, whole
     start = _place_of(chunk, whole)
@@ -99,10 +99,9 @@ def shown_part(whole: str, chunk: str, max_chars: int) -> tuple[int, str]:
 
 
 def _place_of(chunk: str, whole: str) -> int:
-    """Where a chunk begins in a text; 0 where it is not in it.
+    """The position of a chunk in a text, or 0 if it does not occur.
 
-    It may read differently there, as that of a web page does: then its first words are looked for, with some markup
-    between them.
+    The text may contain markup, as a web page does. Then the first words are searched for, with some markup in between.
     """
     if (place := whole.find(chunk)) >= 0:
         return place

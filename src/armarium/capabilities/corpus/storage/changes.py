@@ -1,4 +1,4 @@
-"""Records, touches and buries documents with their chunks, all within one transaction."""
+"""Records, updates and deletes documents with their chunks, within one transaction."""
 
 from __future__ import annotations
 
@@ -27,34 +27,35 @@ _NEXT_CHUNK_ID = "next_chunk_id"
 
 @dataclass(slots=True)
 class Recorded:
-    """What recording a document changed in the index."""
+    """What changed in the index when a document was recorded or deleted."""
 
     doc_id: int
     added: list[tuple[int, PreparedChunk]] = field(default_factory=list[tuple[int, PreparedChunk]])
     deleted: list[int] = field(default_factory=list[int])
     deleted_embedded: int = 0
-    """How many of the deleted had their vector."""
+    """How many of the deleted chunks had a vector."""
     representations: int = 0
 
 
 class Changes:
-    """The changes of one transaction. What it holds back is dropped with it when it fails."""
+    """The changes of one transaction. Buffered rows are dropped if it fails."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._new_chunks: list[tuple[Any, ...]] = []
         self._new_spans: list[tuple[Any, ...]] = []
-        # Read within the transaction: until it began, another process may have used up more of them.
+        # Read within the transaction, because another process may have used more ids before it began.
         self._next_chunk_id = int(database.setting(_NEXT_CHUNK_ID) or 1)
         self._documents_tally = 0
         self._chunks_tally = 0
 
     def touch(self, doc_id: int, size_bytes: int, mtime_ns: int) -> None:
-        """The file was written again with the content it had."""
+        """Update size and time of a file whose content did not change."""
         self._database.write("touch_document", (size_bytes, mtime_ns // 1_000_000_000, mtime_ns, doc_id))
 
     def record(self, prepared: Prepared, *, known: bool = True) -> Recorded:
-        """Put a new or changed document in the place of what was known of it. Chunks that stay keep their id."""
+        """Record a new or changed document in place of its previous version. Chunks that did not change keep their
+        ids."""
         for doc_id, doc_type in self._database.write("live_document", (prepared.rel_path,)):
             self._documents_tally -= document_mark(doc_id, prepared.rel_path, doc_type)
         (row,) = self._database.write(
@@ -98,7 +99,7 @@ class Changes:
         return recorded
 
     def delete(self, rel_path: str) -> Recorded | None:
-        """A document is gone: from now on neither it nor its chunks are found."""
+        """Delete a document and its chunks."""
         rows = self._database.write("mark_document_deleted", (rel_path,))
         if not rows:
             return None
@@ -115,14 +116,14 @@ class Changes:
         return gone
 
     def finish(self) -> None:
-        """Write what was held back, and the tallies that go with all of it."""
+        """Write the buffered rows and the tallies."""
         self.write_new_chunks()
         for key, change in ((DOCUMENTS_TALLY, self._documents_tally), (CHUNKS_TALLY, self._chunks_tally)):
             if change:
                 self._database.put_setting(key, tally(int(self._database.setting(key) or 0) + change))
 
     def write_new_chunks(self) -> None:
-        """Write the chunks held back: many rows in one go cost a fraction of what they cost one by one."""
+        """Write the buffered chunks: one large insert costs a fraction of many small ones."""
         if self._new_spans:
             self._database.write_many("put_chunk", self._new_chunks)
             self._database.write_many("put_span", self._new_spans)
@@ -131,7 +132,7 @@ class Changes:
             self._new_spans.clear()
 
     def _live_representations(self, doc_id: int) -> list[Any]:
-        # What was recorded earlier in this transaction must be there to be found.
+        # Rows recorded earlier in this transaction must be visible.
         self.write_new_chunks()
         return self._database.write("live_representations", (doc_id,))
 

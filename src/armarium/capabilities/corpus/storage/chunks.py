@@ -1,4 +1,4 @@
-"""Chunks as they are read: by id for a hit, and in order for the indexes that are made of them."""
+"""Reads chunks: by id for search results, and in order to build the indexes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from armarium.retrieval.spans import Span, span_from_columns
 
 
 class IndexableChunk(NamedTuple):
-    """A chunk as the words index wants it."""
+    """A chunk with the fields of the lexical index."""
 
     chunk_id: int
     doc_id: int
@@ -28,7 +28,7 @@ class IndexableChunk(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StoredChunk:
-    """A chunk with everything that a hit tells."""
+    """A chunk with all fields of a search result."""
 
     chunk_id: int
     rel_path: str
@@ -41,15 +41,15 @@ class StoredChunk:
 
 
 class Chunks:
-    """Every chunk that is not deleted."""
+    """All live chunks."""
 
     def __init__(self, database: Database, on_damage: Callable[[Collection[str]], None]) -> None:
-        """`on_damage` hears of documents that have to be prepared again."""
+        """`on_damage` receives the documents that must be prepared again."""
         self._database = database
         self._on_damage = on_damage
 
     def by_id(self, chunk_ids: Sequence[int]) -> dict[int, StoredChunk]:
-        """The chunks that still exist, by id. Those that are damaged are left out."""
+        """The chunks that still exist, by id. Damaged ones are left out and reported."""
         found: dict[int, StoredChunk] = {}
         damaged: set[str] = set()
         for row in self._rows(chunk_ids, damaged):
@@ -72,22 +72,22 @@ class Chunks:
             if len(chunk_ids) == 1:
                 damaged.add("")
                 return []
-        # One row that cannot be read at all must not hide the others.
+        # One unreadable row must not hide the others.
         return [row for each in chunk_ids for row in self._rows([each], damaged)]
 
     def _is_incomplete(self, chunk_ids: Sequence[int], found: Mapping[int, StoredChunk]) -> bool:
-        """Whether a chunk lives and could not be read, because a row that belongs to it is gone."""
+        """Whether a live chunk could not be read because a row it needs is missing."""
         missing = [each for each in chunk_ids if each not in found]
         living = [row[0] for row in self._database.read("living_chunks", (_as_json(missing),))]
-        # Asked again: in between they may have come.
+        # Read again, because they may have been written meanwhile.
         return bool(living) and len(self._database.read("chunks_by_id", (_as_json(living),))) < len(living)
 
     def all(self) -> list[tuple[int, int, int]]:
-        """Id, document, and whether it is code, of every chunk, in the order of the ids."""
+        """Id, document id and whether it is code, of every chunk in id order."""
         return self._database.read("all_chunks")
 
     def after(self, chunk_id: int, limit: int) -> list[IndexableChunk]:
-        """The next chunks by id."""
+        """The next chunks in id order."""
         return [IndexableChunk(*row) for row in self._database.read("chunks_after", (chunk_id, limit))]
 
 
@@ -98,7 +98,7 @@ def _as_json(chunk_ids: Sequence[int]) -> str:
 def _check(
     chunk_id: int, rep_type: Any, kind: Any, context: Any, text: Any, text_hash: Any, span: Sequence[Any]
 ) -> str | None:
-    """The checksum that the row should have; None when a column is not even of its type."""
+    """The checksum that the row should have, or None if a column has the wrong type."""
     try:
         return span_check(chunk_id, rep_type, kind, context, text, text_hash, *span)
     except (TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""Brings a database of an older format to the present one."""
+"""Migrates a database of an older format."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class _Database(Protocol):
 
 
 def add_checks(database: _Database) -> None:
-    """From format 1, which had no checksums. What is there is taken to be sound: nothing can tell."""
+    """Migrate from format 1, which had no checksums. Existing rows are assumed to be intact."""
     after = 0
     while rows := database.write("spans_to_check", (after, _ROWS_AT_ONCE)):
         after = rows[-1][0]
