@@ -80,14 +80,14 @@ async def test_lines_within_a_chunk_may_be_cited_and_nothing_beyond_it(written: 
     checked = await said(f"So it is {written}.")
     assert (written in checked.text) is stays
     assert bool(checked.cited) is stays
-    assert ("1 citation that named no chunk found: removed" in checked.text) is not stays
+    assert ("1 citation without a matching excerpt removed" in checked.text) is not stays
 
 
 async def test_citations_in_one_pair_of_brackets_are_judged_one_by_one() -> None:
     checked = await said("Both [guide.md:L10-L14, notes.txt:L1-L1] and [guide.md:L10-L14; nowhere.md:L1-L2].")
     assert checked.text.startswith("Both [guide.md:L10-L14] [notes.txt:L1-L1] and [guide.md:L10-L14].")
     assert checked.cited == [HORN, BOAT]
-    assert "1 citation that named no chunk found: removed" in checked.text
+    assert "1 citation without a matching excerpt removed" in checked.text
 
 
 async def test_chunks_are_listed_once_in_the_order_they_are_cited() -> None:
@@ -121,7 +121,7 @@ async def test_no_more_of_the_chunks_is_sent_than_allowed(texts: list[str], limi
         assert not chat.asked
         return
     ((_, user),) = chat.asked
-    context = user.content.removeprefix("Chunks:\n\n").removesuffix("\n\nQuestion: why?")
+    context = user.content.removeprefix("Excerpts:\n\n").removesuffix("\n\nQuestion: why?")
     assert len(context) <= limit
     assert context.startswith("[0.md:L1-L1]\n")
 
@@ -153,7 +153,7 @@ async def test_an_invented_citation_is_not_even_heard(piece_chars: int) -> None:
     answer = await generated(Scripted(text, piece_chars=piece_chars), "", "when?", [HORN], 20_000, heard.append)
     said = "One [guide.md:L10-L14], two. Open [ bracket\nand items[0] [guide.md:L11-"
     assert "".join(heard) == answer.text
-    assert answer.text == f"{said}\n\n(1 citation that named no chunk found: removed.)"
+    assert answer.text == f"{said}\n\n(1 citation without a matching excerpt removed.)"
 
 
 @given(st.text(st.sampled_from("[]a:L1-2.md#p=,; \n"), max_size=120), st.integers(1, 9))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from armarium.capabilities.corpus.errors import FileTooLarge
 from armarium.capabilities.corpus.files.exclusion import SecretMatch
 from armarium.capabilities.corpus.ingest.budgets import TextBudget
-from armarium.capabilities.corpus.ingest.checked_messages import MOST_OUTCOMES, Asked, InvalidMessage
+from armarium.capabilities.corpus.ingest.checked_messages import MOST_OUTCOMES, ExpectedOutcomes, InvalidMessage
 from armarium.capabilities.corpus.ingest.messages import LENGTH, InvalidFrame, framed, framed_answer, read_frame
 from armarium.capabilities.corpus.prepared import (
     Finished,
@@ -31,8 +31,8 @@ HASH = "ab" * 32
 PATH = "papers/box.zip"
 
 
-def asked(size_bytes: int = 1000) -> Asked:
-    return Asked(PATH, size_bytes, 7, TextBudget(size_bytes, 2500), most_lines=20_000_001)
+def expected(size_bytes: int = 1000) -> ExpectedOutcomes:
+    return ExpectedOutcomes(PATH, size_bytes, 7, TextBudget(size_bytes, 2500), most_lines=20_000_001)
 
 
 def chunk(text: str, start: int = 1, end: int = 1, *, hashed: bool = True) -> PreparedChunk:
@@ -49,7 +49,7 @@ def document(*, hashed: bool = True) -> Prepared:
 
 
 def told(outcome: Outcome) -> Outcome:
-    return asked().outcome(framed_answer(outcome)[LENGTH.size :])
+    return expected().outcome(framed_answer(outcome)[LENGTH.size :])
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def assert_harmless(outcome: Outcome) -> None:
 @given(mutated())
 def test_a_changed_message_is_a_harmless_outcome_or_refused(message: Any) -> None:
     try:
-        outcome = asked().outcome(orjson.dumps(message))
+        outcome = expected().outcome(orjson.dumps(message))
     except InvalidMessage:
         return
     assert_harmless(outcome)
@@ -176,7 +176,7 @@ def test_a_changed_message_is_a_harmless_outcome_or_refused(message: Any) -> Non
 @given(st.binary(max_size=200))
 def test_any_bytes_are_refused_or_harmless(body: bytes) -> None:
     try:
-        outcome = asked().outcome(body)
+        outcome = expected().outcome(body)
     except InvalidMessage:
         return
     assert_harmless(outcome)
@@ -202,7 +202,7 @@ def test_a_frame_longer_than_allowed_is_never_read(data: bytes) -> None:
 
 
 def test_one_file_cannot_answer_for_ever() -> None:
-    about = asked()
+    about = expected()
     body = framed(["unchanged"])[LENGTH.size :]
     for _ in range(MOST_OUTCOMES):
         about.outcome(body)
@@ -211,7 +211,7 @@ def test_one_file_cannot_answer_for_ever() -> None:
 
 
 def test_a_member_comes_once() -> None:
-    about = asked()
+    about = expected()
     body = framed_answer(document())[LENGTH.size :]
     about.outcome(body)
     with pytest.raises(InvalidMessage):
@@ -226,7 +226,7 @@ def test_nesting_and_long_numbers_are_refused_without_an_error_of_another_kind()
         b'["' + b"\\u0000" * 9 + b'"]',
     ):
         with pytest.raises(InvalidMessage):
-            asked().outcome(body)
+            expected().outcome(body)
 
 
 def test_a_small_file_becomes_no_more_than_its_budget() -> None:

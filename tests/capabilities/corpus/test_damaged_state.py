@@ -73,7 +73,7 @@ class States:
     expected: list[list[str]]
     """What each query finds."""
 
-    def are_mended(self, found: Any) -> bool:
+    def are_repaired(self, found: Any) -> bool:
         """Whether these are the results again. Deleted chunks still count where words are weighed, so after a detour
         over other contents the order may differ behind the first."""
         return found is not None and all(
@@ -225,14 +225,14 @@ def fault_of(told: dict[str, Any], states: States) -> str | None:
     for step in ("reader", "leader"):
         seen = told[step]
         # What the reader has repaired already, it has warned of.
-        if warned and states.are_mended(seen.get("first")):
+        if warned and states.are_repaired(seen.get("first")):
             continue
         warned = bool(seen["warnings"]) or "error" in seen or not seen.get("complete", True)
         if seen.get("first") != states.expected and not warned:
             return f"the {step} found something else and did not say so"
-    if not states.are_mended(told["leader"].get("last")):
+    if not states.are_repaired(told["leader"].get("last")):
         return "it was not repaired"
-    if not states.are_mended(told["after"].get("first")) or told["after"]["warnings"]:
+    if not states.are_repaired(told["after"].get("first")) or told["after"]["warnings"]:
         return "it was repaired for the moment only"
     return None
 
@@ -299,8 +299,8 @@ def test_a_state_without_checksums_opens_and_gets_them(states: States, tmp_path:
     as_format_1(tmp_path / "state")
     with Trials(states.root) as trials:
         told = trials.run(tmp_path / "state")
-    assert states.are_mended(told["leader"]["last"])
-    assert states.are_mended(told["after"]["first"])
+    assert states.are_repaired(told["leader"]["last"])
+    assert states.are_repaired(told["after"]["first"])
     assert told["after"]["warnings"] == []
     with closing(sqlite3.connect(states.root / ".dir2mcp/meta.sqlite")) as database:
         (version,) = database.execute("SELECT value FROM settings WHERE key = 'index_format_version'").fetchone()
@@ -313,8 +313,8 @@ def test_words_and_vectors_of_a_database_that_was_lost_are_not_used(states: Stat
     (tmp_path / "state/meta.sqlite").unlink()
     with Trials(states.root) as trials:
         told = trials.run(tmp_path / "state")
-    assert states.are_mended(told["leader"]["last"])
-    assert states.are_mended(told["after"]["first"])
+    assert states.are_repaired(told["leader"]["last"])
+    assert states.are_repaired(told["after"]["first"])
     assert any("not the one that belongs" in line for line in told["reader"]["warnings"] + told["leader"]["warnings"])
 
 
@@ -340,6 +340,6 @@ def test_a_damaged_chunk_is_left_out_and_its_document_prepared_again(states: Sta
     without = [[hit for hit in hits if not hit.startswith("late.md")] for hits in told["reader"]["first"]]
     assert told["reader"]["first"] == without
     assert any("late.md" in line for line in told["reader"]["warnings"])
-    assert states.are_mended(told["leader"]["last"])
-    assert states.are_mended(told["after"]["first"])
+    assert states.are_repaired(told["leader"]["last"])
+    assert states.are_repaired(told["after"]["first"])
     assert told["after"]["warnings"] == []

@@ -124,7 +124,7 @@ async def running(bench: Bench) -> AsyncGenerator[Bench]:
             yield bench
             tasks.cancel_scope.cancel()
     finally:
-        bench.index.words.close()
+        bench.index.lexical.close()
         bench.storage.close()
 
 

@@ -154,7 +154,7 @@ async def test_the_model_is_given_the_system_prompt_the_question_and_cited_chunk
     given = citations(user["content"])
     best = asked["hits"][0]
     assert given[0] == f"[{best['rel_path']}:L{best['span']['start_line']}-L{best['span']['end_line']}]"
-    context = user["content"].partition("Chunks:\n\n")[2].rpartition("\n\nQuestion:")[0]
+    context = user["content"].partition("Excerpts:\n\n")[2].rpartition("\n\nQuestion:")[0]
     assert len(context) <= MAX_CONTEXT_CHARS
     whole = sum(len(hit["snippet"]) for hit in asked["hits"])
     assert whole > MAX_CONTEXT_CHARS, "or the limit cut nothing"
@@ -164,7 +164,7 @@ async def test_an_invented_citation_is_taken_out_and_that_is_said(corpus: ToolCl
     mistral.invents_citations = True
     asked = await answer(corpus, "ask", question=QUESTION)
     assert INVENTED_CITATION not in asked["answer"]
-    assert "1 citation that named no chunk found: removed" in asked["answer"]
+    assert "1 citation without a matching excerpt removed" in asked["answer"]
     assert citations(asked["answer"])
     assert "nowhere/invented.md" not in {each["rel_path"] for each in asked["citations"]}
 

@@ -309,10 +309,10 @@ async def test_a_damaged_index_is_told_and_the_next_server_builds_it_anew(
         async with connected(process.url, key=process.token) as client:
             assert (await hits(client, "how often does the horn sound in fog"))[0]["rel_path"] == "handbook.md"
             stats = await client.result("dir2mcp.stats", {})
-            assert "everything is indexed anew" in str(stats.content)
-        process.wait_for_log("everything is indexed anew")
+            assert "everything is indexed again" in str(stats.content)
+        process.wait_for_log("everything is indexed again")
         assert not list((ended / ".dir2mcp").glob("*.damaged*"))
-    assert "everything is indexed anew" in run_dir2mcp("status", ended).stdout
+    assert "everything is indexed again" in run_dir2mcp("status", ended).stdout
 
 
 def test_one_process_at_a_time_may_write(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ KEPT = {
     "PYTHONPLATLIBDIR",
     "PYTHONUSERBASE",
 }
-MISTRUSTED = "EXTRACT_FAILED: the extractor gave an answer that cannot be right"
+MISTRUSTED = "EXTRACT_FAILED: the extractor sent an invalid message"
 
 needs_all_of_it = pytest.mark.skipif(
     not available_isolation().is_complete, reason="the kernel has no Landlock or no seccomp"

@@ -1,4 +1,4 @@
-"""What the corpus tells while it indexes; a terminal, a log or a console may listen."""
+"""The events that the corpus publishes while it indexes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Mode = Literal["incremental", "full"]
 
 @dataclass(frozen=True, slots=True)
 class IndexLoaded:
-    """The state on disk was opened, or begun."""
+    """The state on disk was opened or created."""
 
     state_dir: str
     mode: Mode
@@ -21,7 +21,7 @@ class IndexLoaded:
 
 @dataclass(frozen=True, slots=True)
 class IndexProgress:
-    """How far indexing is. Counts are of this job, except `chunks_total` and `embedded_ok`, which are of the index."""
+    """Indexing progress. `chunks_total` and `embedded_ok` count the whole index, all other counters this job."""
 
     job_id: str
     running: bool
@@ -36,12 +36,12 @@ class IndexProgress:
     errors: int
     phase: Literal["scan", "embed", "idle"]
     files_known: int | None = None
-    """Files found so far while the walk goes on, all of them afterwards; None before the walk began."""
+    """The number of files found: so far during the walk, all of them afterwards. None before the walk."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileFailed:
-    """A document could not be indexed; the rest goes on."""
+    """A document could not be indexed. Indexing continues."""
 
     rel_path: str
     code: str
@@ -50,7 +50,7 @@ class FileFailed:
 
 @dataclass(frozen=True, slots=True)
 class IndexingFailed:
-    """Indexing cannot go on: the directory or the state is out of reach. What is indexed stays searchable."""
+    """Indexing ended, because the directory or the state is inaccessible. What is indexed stays searchable."""
 
     code: str
     message: str
@@ -58,7 +58,7 @@ class IndexingFailed:
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingPaused:
-    """The embedding provider refuses; words are searchable, vectors wait."""
+    """The embedding provider fails. Lexical search works, vectors are missing."""
 
     code: str
     message: str

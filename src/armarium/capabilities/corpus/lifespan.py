@@ -33,7 +33,7 @@ from armarium.capabilities.corpus.query.slices import SliceReader
 from armarium.capabilities.corpus.resources import Resources
 from armarium.capabilities.corpus.service import AnswerOptions, Corpus
 from armarium.capabilities.corpus.settings import MEGABYTE, CorpusSettings
-from armarium.capabilities.corpus.storage.storage import Storage, opened_anew
+from armarium.capabilities.corpus.storage.storage import Storage, replace_damaged
 from armarium.foundation.events import Events
 from armarium.foundation.files.confine import ConfinedRoot
 from armarium.foundation.tasks import background
@@ -114,7 +114,7 @@ def _open_storage(
         if not (rebuild or leading):
             raise
         health.warn("damaged storage", f"{error.message}; everything is indexed again")
-        opened_anew(state_dir / META_FILE).close()
+        replace_damaged(state_dir / META_FILE).close()
         remove_indexes(state_dir)
     except IndexVersionMismatch:
         if not rebuild:

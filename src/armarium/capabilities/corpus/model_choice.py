@@ -1,4 +1,4 @@
-"""Chooses who embeds, who answers and who reranks, from the settings and from what the index was built with."""
+"""Chooses the embedding, chat and reranking models, from the settings and from what the index was built with."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Provider = Literal["local", "mistral", "openai"]
 
 
 class MissingKey(ConfigError):
-    """A provider is asked for by name, and there is no key for it."""
+    """The settings name a provider without its key."""
 
     def __init__(self, variable: str) -> None:
         super().__init__(f"Missing {variable}", hint=f"set {variable}, or run: dir2mcp config init", variable=variable)
@@ -39,17 +39,17 @@ class Models:
     chat: Chat | None
     reranker: Reranker | None
     local: LocalEmbedder | None
-    """The local embedder, when it is the one: it can also tell which languages it knows."""
+    """The local embedder, if it is used: it knows which languages it supports."""
 
     async def aclose(self) -> None:
-        """Let go of all of them."""
+        """Close all models."""
         parts = {id(each): each for each in (*self.embedders.values(), self.chat, self.reranker) if each is not None}
         for part in parts.values():
             await part.aclose()
 
 
 def choose_models(settings: CorpusSettings, built_with: Mapping[IndexKind, str | None]) -> Models:
-    """The models to use; `built_with` names those of an index that exists, which `auto` stays with."""
+    """The models to use. `built_with` names those of an existing index, which `auto` keeps."""
     vendors = _Vendors(settings)
     embedders = vendors.embedders(_embedding_provider(settings, built_with["text"]))
     for kind, model in built_with.items():
@@ -78,7 +78,7 @@ def _embedding_provider(settings: CorpusSettings, built_with: str | None) -> Pro
 
 
 class _Vendors:
-    """The models of the vendors in the settings; those of one vendor share its connection, and with it its rate."""
+    """The models of the configured vendors. Models of one vendor share its client, and with it the rate limit."""
 
     def __init__(self, settings: CorpusSettings) -> None:
         self._settings = settings

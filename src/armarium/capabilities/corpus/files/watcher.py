@@ -1,4 +1,4 @@
-"""Follows the changes in the directory: by the kernel's notices, and by looking again where those fail."""
+"""Watches the directory for changes: with inotify, and by periodic scans where inotify fails."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from armarium.capabilities.corpus.health import Health
 from armarium.foundation.files.names import escape_name
 
 SUBJECT: Final = "watching"
-"""What the health of the corpus calls it."""
+"""The subject of its warnings."""
 
 _DEBOUNCE_S: Final = 0.12
 _STEP_S: Final = 0.04
@@ -30,7 +30,8 @@ _NO_MORE_WATCHES: Final = frozenset({errno.ENOSPC, errno.ENOMEM, errno.EMFILE, e
 
 
 class Watcher:
-    """Tells which paths changed until cancelled. A failure of the notices costs freshness, never the server."""
+    """Reports changed paths until cancelled. If inotify fails, changes are noticed later, but the server keeps
+    running."""
 
     def __init__(
         self,
@@ -40,7 +41,7 @@ class Watcher:
         rescan: Callable[[], None],
         health: Health,
     ) -> None:
-        """`changed` hears of paths relative to the root, `rescan` that any path may have changed."""
+        """`changed` receives paths relative to the root. `rescan` is called when any path may have changed."""
         self._root = os.fspath(root)
         self._exclusion = exclusion
         self._changed = changed
@@ -48,7 +49,8 @@ class Watcher:
         self._health = health
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
-        """Started once changes are noticed, or cannot be: a scan that begins then misses none."""
+        """Run until cancelled. Reports started once changes are watched, or cannot be: a scan that begins then misses
+        none."""
         started, pause_s = False, _FIRST_PAUSE_S
 
         def ready() -> None:
@@ -70,7 +72,7 @@ class Watcher:
             self._rescan()
 
     async def _follow(self, ready: Callable[[], None]) -> None:
-        """Follow the notices until they fail. Directories without any are looked at from time to time."""
+        """Read events until inotify fails. Directories without a watch are scanned periodically."""
         with TreeWatch(self._root, self._excludes) as tree:
             await run_sync(tree.watch_all)
             ready()
@@ -81,7 +83,7 @@ class Watcher:
                 elif look_at is None:
                     pause_s = _FIRST_PAUSE_S
                     look_at = anyio.current_time() + pause_s
-                # Not a pause between notices: where some come all the time, the rest would never be looked at.
+                # A deadline, not a pause between events: frequent events must not postpone the scan forever.
                 with anyio.CancelScope(deadline=math.inf if look_at is None else look_at):
                     await anyio.wait_readable(tree.fd)
                 if look_at is not None and anyio.current_time() >= look_at:
@@ -89,7 +91,7 @@ class Watcher:
                     look_at = anyio.current_time() + pause_s
                     self._rescan()
                     if any(number in _NO_MORE_WATCHES for number in tree.unwatched.values()):
-                        # Others may have given watches back.
+                        # Other programs may have released watches.
                         tree.unwatched.clear()
                         await run_sync(tree.watch_all)
                     continue
@@ -100,7 +102,7 @@ class Watcher:
                     self._changed(wanted)
 
     async def _batch(self, tree: TreeWatch) -> Changes:
-        """The changes of a moment: a file that is being written changes many times."""
+        """The changes of a short time: a file that is being written changes many times."""
         changes = await run_sync(tree.read)
         with anyio.move_on_after(_DEBOUNCE_S), suppress(TimeoutError):
             while True:
@@ -121,8 +123,8 @@ class Watcher:
         )
 
     def _report_unwatched(self, tree: TreeWatch) -> bool:
-        """Whether something has to be looked at from time to time."""
-        # What may not be read holds no document; that it becomes readable is noticed in the directory above.
+        """Warn about unwatched directories. Returns whether periodic scans are needed."""
+        # An unreadable directory contains nothing to index. The directory above reports when it becomes readable.
         unwatched = sorted(path for path, number in tree.unwatched.items() if number != errno.EACCES)
         if not unwatched:
             self._health.clear(SUBJECT)

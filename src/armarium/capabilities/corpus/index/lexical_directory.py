@@ -38,14 +38,14 @@ def remove(state_dir: Path) -> None:
         directory.unlink(missing_ok=True)
 
 
-def replaced(state_dir: Path, words: WordIndex, fill: Callable[[WordIndex], None]) -> WordIndex:
-    """A new lexical index in place of `words`. The old one can still be searched by callers that hold it."""
+def replaced(state_dir: Path, old: WordIndex, fill: Callable[[WordIndex], None]) -> WordIndex:
+    """A new lexical index in place of the old one, which callers that hold it can still search."""
     clear_leftovers(state_dir)
     fresh = WordIndex.open(state_dir / _NEW)
     fill(fresh)
     fresh.commit()
     fresh.close()
-    words.close()
+    old.close()
     # Renamed first: a merge that is running in the old index must not find its directory under this name.
     (state_dir / LEXICAL_DIRECTORY).rename(state_dir / _OLD)
     (state_dir / _NEW).rename(state_dir / LEXICAL_DIRECTORY)
@@ -59,14 +59,14 @@ def open_fixed(state_dir: Path) -> WordIndex:
     directory = state_dir / LEXICAL_DIRECTORY
     if os.access(directory, os.W_OK):
         return WordIndex.open(directory)
-    stand_in = Path(tempfile.mkdtemp(prefix="words-"))
+    stand_in = Path(tempfile.mkdtemp(prefix="lexical-"))
     try:
         for file in directory.iterdir():
             if not file.name.endswith(_LOCKS):
                 (stand_in / file.name).symlink_to(file)
-        words = WordIndex.open(stand_in)
+        lexical = WordIndex.open(stand_in)
     except BaseException:
         shutil.rmtree(stand_in, ignore_errors=True)
         raise
-    weakref.finalize(words, shutil.rmtree, stand_in, ignore_errors=True)
-    return words
+    weakref.finalize(lexical, shutil.rmtree, stand_in, ignore_errors=True)
+    return lexical

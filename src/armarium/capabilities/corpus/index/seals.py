@@ -178,7 +178,9 @@ class LexicalSealer:
                         self._seal({})
                     except (CorpusError, sqlite3.Error) as error:
                         # The next commit raises the same error. Until then the lexical index counts as unsealed.
-                        _log.warning("the words cannot be sealed", extra={"reason": str(error)})
+                        _log.warning(
+                            "the checksums of the lexical index cannot be recorded", extra={"reason": str(error)}
+                        )
                         break
 
 

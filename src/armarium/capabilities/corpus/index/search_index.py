@@ -73,7 +73,7 @@ class SearchIndex:
         self._uncommitted: int | None = None
         self._filled_up_to = 0
         self.catalogue = Catalogue()
-        self.words = self._open_lexical()
+        self.lexical = self._open_lexical()
         self._sealer = LexicalSealer(storage, state_dir / LEXICAL_DIRECTORY) if writing else None
         self._seals = {kind: VectorSeal(storage, kind) for kind in KINDS}
         self.vectors: dict[IndexKind, VectorIndex] = {}
@@ -100,13 +100,13 @@ class SearchIndex:
             self.commit_lexical()
             self.save_vectors()
         finally:
-            self.words.close()
+            self.lexical.close()
             if self._sealer is not None:
                 self._sealer.close()
 
     def abandon(self) -> None:
         """Close without saving, because the storage it is derived from is damaged."""
-        self.words.close()
+        self.lexical.close()
         if self._sealer is not None:
             self._sealer.abandon()
 
@@ -121,9 +121,9 @@ class SearchIndex:
             try:
                 return WordIndex.open(directory)
             except TornIndex as error:
-                self._warn("words", f"{error.message}; it is built anew")
+                self._warn("lexical index", f"{error.message}; it is rebuilt")
         elif is_made(self._state_dir) or has_lexical_seal(self._storage):
-            self._warn("words", "the words index is not the one that belongs to meta.sqlite; it is built anew")
+            self._warn("lexical index", "the lexical index does not belong to meta.sqlite; it is rebuilt")
         remove(self._state_dir)
         self._storage.notes.put("words_up_to", "0")
         return WordIndex.open(directory)
@@ -132,7 +132,7 @@ class SearchIndex:
         for pause_s in _SEAL_PAUSES_S:
             try:
                 if not self._storage.checked and is_made(self._state_dir):
-                    self._warn("words", "the words index was made by an older version, which kept no checksums of it")
+                    self._warn("lexical index", "the lexical index was built by an older version, without checksums")
                     return open_fixed(self._state_dir)
                 if lexical_files_match(self._storage, self._state_dir / LEXICAL_DIRECTORY):
                     return open_fixed(self._state_dir)
@@ -141,7 +141,7 @@ class SearchIndex:
             # The leading process may have committed a moment ago, and not recorded the checksums yet.
             time.sleep(pause_s)
         if has_lexical_seal(self._storage):
-            self._warn("words", "the words index is not the one that belongs to meta.sqlite")
+            self._warn("lexical index", "the lexical index does not belong to meta.sqlite")
         raise _being_built()
 
     def _warn(self, part: str, message: str) -> None:
@@ -149,14 +149,14 @@ class SearchIndex:
 
     def _catch_up_lexical(self) -> None:
         """Add the chunks that were stored but not committed when the last process ended."""
-        if len(self.words) == 0:
+        if len(self.lexical) == 0:
             self._seal_lexical(0)
         up_to = int(self._storage.notes.get("words_up_to") or 0)
         while chunks := self._storage.chunks.after(up_to, _PASSAGES_AT_ONCE):
             up_to = chunks[-1].chunk_id
             # Some of them may have been committed before the process ended.
-            self.words.remove(chunk.chunk_id for chunk in chunks)
-            self.words.add(_lexical_entry(chunk) for chunk in chunks)
+            self.lexical.remove(chunk.chunk_id for chunk in chunks)
+            self.lexical.add(_lexical_entry(chunk) for chunk in chunks)
             self._uncommitted = up_to
             self.commit_lexical()
 
@@ -165,7 +165,7 @@ class SearchIndex:
         if self._uncommitted is None:
             return
         up_to, self._uncommitted = self._uncommitted, None
-        self.words.commit()
+        self.lexical.commit()
         self._seal_lexical(up_to)
 
     def _seal_lexical(self, up_to: int) -> None:
@@ -176,16 +176,16 @@ class SearchIndex:
         """Remove deleted chunks from disk completely, because policy excludes some of them."""
         wiped = self._storage.wipe()
         # The library removes the terms of a deleted chunk when it merges segments, which may be never.
-        self.words = replaced(self._state_dir, self.words, self._fill)
+        self.lexical = replaced(self._state_dir, self.lexical, self._fill)
         self._seal_lexical(self._filled_up_to)
         if wiped:
             self._storage.note_wiped()
 
-    def _fill(self, words: WordIndex) -> None:
+    def _fill(self, lexical: WordIndex) -> None:
         up_to = 0
         while chunks := self._storage.chunks.after(up_to, _PASSAGES_AT_ONCE):
             up_to = chunks[-1].chunk_id
-            words.add(_lexical_entry(chunk) for chunk in chunks)
+            lexical.add(_lexical_entry(chunk) for chunk in chunks)
         self._uncommitted = None
         self._filled_up_to = up_to
 
@@ -204,7 +204,7 @@ class SearchIndex:
                 reason = f"{file.name} is lost"
             # The leading process may be about to replace the file.
             time.sleep(pause_s)
-        self._warn(f"{kind} vectors", f"{reason}; the vectors are read again from meta.sqlite")
+        self._warn(f"{kind} vectors", f"{reason}; the vectors are loaded from meta.sqlite")
         self._unsaved.add(kind)
         return VectorIndex(dimensions)
 
@@ -225,7 +225,9 @@ class SearchIndex:
         self._unsaved.add(kind)
         lost = missing.difference(chunk_id for chunk_id, _ in rows)
         if lost:
-            self._warn(f"stored {kind} vectors", f"{len(lost)} vectors in meta.sqlite are damaged; they are made again")
+            self._warn(
+                f"stored {kind} vectors", f"{len(lost)} vectors in meta.sqlite are damaged; they are computed again"
+            )
             if self._writing:
                 self._storage.embeddings.embed_again(lost)
 
@@ -267,7 +269,7 @@ class SearchIndex:
         self._drop(recorded.deleted)
         if not recorded.added:
             return
-        self.words.add(
+        self.lexical.add(
             _lexical_entry(_chunk(chunk_id, recorded.doc_id, prepared.rel_path, title, chunk))
             for chunk_id, chunk in recorded.added
         )
@@ -285,7 +287,7 @@ class SearchIndex:
         for chunk_id in deleted:
             self.catalogue.drop_chunk(chunk_id)
         if deleted:
-            self.words.remove(deleted)
+            self.lexical.remove(deleted)
             # Removals take effect with the next commit. Until then the catalogue hides them.
 
 

@@ -38,7 +38,7 @@ def root_directory(root: str) -> Path:
             next(entries, None)
     except OSError as error:
         raise RootInaccessible(
-            f"cannot read {path}: {error.strerror}", hint="name a directory that exists and that you may list"
+            f"cannot read {path}: {error.strerror}", hint="name a directory that exists and can be listed"
         ) from error
     return path
 

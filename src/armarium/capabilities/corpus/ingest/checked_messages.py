@@ -60,7 +60,7 @@ class InvalidMessage(Exception):
 
 
 @dataclass(slots=True)
-class Asked:
+class ExpectedOutcomes:
     """The outcomes that a worker may report for one file, checked one by one."""
 
     rel_path: str
@@ -81,28 +81,28 @@ class Asked:
     def outcome(self, body: bytes) -> Outcome:
         """Parse one message. Raises `InvalidMessage` if it cannot be about this file."""
         self._outcomes += 1
-        _insist(self._outcomes <= MOST_OUTCOMES)
+        _require(self._outcomes <= MOST_OUTCOMES)
         try:
             message = parsed(body)
         except InvalidFrame as error:
             raise InvalidMessage from error
         if _ESCAPED_NUL in body:
-            _insist(not _holds_nul(message))
-        _insist(bool(message))
+            _require(not _holds_nul(message))
+        _require(bool(message))
         kind, *fields = _list(message)
         if kind == answers.PREPARED and len(fields) == 7:
             return self._prepared(fields)
         if kind == answers.REFUSED:
             member, code, reason = _strings(fields, 3)
-            _insist(len(member) <= _LONGEST_SHOWN_PATH and _CODE.fullmatch(code) is not None)
-            _insist(is_storable(member) and 0 < len(reason) <= _LONGEST_NAME)
+            _require(len(member) <= _LONGEST_SHOWN_PATH and _CODE.fullmatch(code) is not None)
+            _require(is_storable(member) and 0 < len(reason) <= _LONGEST_NAME)
             return Refused(f"{self.rel_path}{MEMBER_MARK}{member}", code, reason)
-        _insist(not fields)
+        _require(not fields)
         if kind == answers.UNCHANGED:
             return Unchanged(self.rel_path, self.size_bytes, self.mtime_ns)
         if kind == answers.VANISHED:
             return Vanished(self.rel_path)
-        _insist(kind == answers.FINISHED)
+        _require(kind == answers.FINISHED)
         return Finished(self.rel_path)
 
     def _prepared(self, fields: list[Any]) -> Prepared:
@@ -111,10 +111,10 @@ class Asked:
         if member is not None:
             path, size_bytes, mtime_ns = _list(member, 3)
             rel_path, container = self._member_path(path), self.rel_path
-            _insist(_is_count(size_bytes) and _is_count(mtime_ns))
-        _insist(content_hash == "" or _fits(_HASH, content_hash))
-        _insist(error is None if status == "ok" else _fits(_ERROR, error))
-        _insist(status == "ok" or not representations)
+            _require(_is_count(size_bytes) and _is_count(mtime_ns))
+        _require(content_hash == "" or _fits(_HASH, content_hash))
+        _require(error is None if status == "ok" else _fits(_ERROR, error))
+        _require(status == "ok" or not representations)
         prepared = Prepared(
             rel_path,
             _one_of(_DOC_TYPES, doc_type),
@@ -127,8 +127,8 @@ class Asked:
             [_representation(each, self.most_lines) for each in _list(representations)],
             [_secret(each) for each in _list(secrets)],
         )
-        _insist(len({each.rep_type for each in prepared.representations}) == len(prepared.representations))
-        _insist(len(prepared.secrets) <= _MOST_SECRETS)
+        _require(len({each.rep_type for each in prepared.representations}) == len(prepared.representations))
+        _require(len(prepared.secrets) <= _MOST_SECRETS)
         try:
             self.budget.spend(prepared)
         except FileTooLarge as too_large:
@@ -136,24 +136,24 @@ class Asked:
         return prepared
 
     def _member_path(self, path: object) -> str:
-        _insist(isinstance(path, str))
+        _require(isinstance(path, str))
         assert isinstance(path, str)
         parts = path.split("/")
-        _insist(len(path.encode()) <= _LONGEST_PATH_BYTES and is_storable(path))
-        _insist("" not in parts and "." not in parts and ".." not in parts and path not in self._members)
+        _require(len(path.encode()) <= _LONGEST_PATH_BYTES and is_storable(path))
+        _require("" not in parts and "." not in parts and ".." not in parts and path not in self._members)
         self._members.add(path)
         return f"{self.rel_path}{MEMBER_MARK}{path}"
 
 
-def _representation(told: object, most_lines: int) -> Representation:
-    rep_type, rep_hash, form, title, page_starts, content, columns = _list(told, 7)
-    _insist(_fits(_HASH, rep_hash) and isinstance(form, str) and len(form) <= _LONGEST_NAME)
-    _insist(title is None or (isinstance(title, str) and len(title) <= LONGEST_TITLE))
-    _insist(content is None or isinstance(content, str))
+def _representation(fields: object, most_lines: int) -> Representation:
+    rep_type, rep_hash, form, title, page_starts, content, columns = _list(fields, 7)
+    _require(_fits(_HASH, rep_hash) and isinstance(form, str) and len(form) <= _LONGEST_NAME)
+    _require(title is None or (isinstance(title, str) and len(title) <= LONGEST_TITLE))
+    _require(content is None or isinstance(content, str))
     meta: dict[str, Any] = {"format": form, "title": title}
     pages = 0
     if page_starts is not None:
-        _insist(content is not None and _is_rising(_numbers(page_starts), len(content)))
+        _require(content is not None and _is_rising(_numbers(page_starts), len(content)))
         meta["page_starts"] = page_starts
         pages = len(page_starts)
     chunks = _chunks(columns, pages, max(most_lines, len(content or "") + 1))
@@ -164,28 +164,28 @@ def _chunks(columns: object, pages: int, lines: int) -> list[PreparedChunk]:
     texts, contexts, index_kinds, span_kinds, starts, ends = (_list(each) for each in _list(columns, 6))
     count = len(texts)
     for column in (contexts, index_kinds, span_kinds, starts, ends):
-        _insist(len(column) == count)
+        _require(len(column) == count)
     if not count:
         return []
-    _insist(set(map(type, (*texts, *contexts))) == {str})
+    _require(set(map(type, (*texts, *contexts))) == {str})
     for kind in _distinct(index_kinds):
         _one_of(_INDEX_KINDS, kind)
     bounds = {"lines": lines, "page": pages, "time": _LARGEST_NUMBER}
     most = min(bounds[_one_of(_SPAN_KINDS, kind)] for kind in _distinct(span_kinds))
-    _insist(min(_numbers(starts)) >= (0 if span_kinds[0] == "time" else 1) and max(_numbers(ends)) <= most)
-    _insist(all(map(int.__le__, starts, ends)))
+    _require(min(_numbers(starts)) >= (0 if span_kinds[0] == "time" else 1) and max(_numbers(ends)) <= most)
+    _require(all(map(int.__le__, starts, ends)))
     hashes = map(chunk_hash, index_kinds, contexts, texts)
     return list(map(PreparedChunk, texts, contexts, hashes, index_kinds, span_kinds, starts, ends))
 
 
-def _secret(told: object) -> SecretMatch:
-    rule, line, digest = _list(told, 3)
-    _insist(isinstance(rule, str) and 0 < len(rule) <= _LONGEST_NAME and rule.isprintable())
-    _insist(_is_count(line) and _fits(_DIGEST, digest))
+def _secret(fields: object) -> SecretMatch:
+    rule, line, digest = _list(fields, 3)
+    _require(isinstance(rule, str) and 0 < len(rule) <= _LONGEST_NAME and rule.isprintable())
+    _require(_is_count(line) and _fits(_DIGEST, digest))
     return SecretMatch(rule, line, digest)
 
 
-def _insist(is_right: bool) -> None:
+def _require(is_right: bool) -> None:
     if not is_right:
         raise InvalidMessage
 
@@ -197,13 +197,13 @@ def _list(value: object, length: int | None = None) -> list[Any]:
 
 
 def _strings(values: Sequence[object], count: int) -> list[str]:
-    _insist(len(values) == count and all(isinstance(value, str) for value in values))
+    _require(len(values) == count and all(isinstance(value, str) for value in values))
     return [str(value) for value in values]
 
 
 def _numbers(value: object) -> list[int]:
     numbers = _list(value)
-    _insist(set(map(type, numbers)) <= {int})
+    _require(set(map(type, numbers)) <= {int})
     return numbers
 
 
@@ -214,10 +214,10 @@ def _distinct(values: Iterable[Any]) -> set[Any]:
         raise InvalidMessage from None
 
 
-def _one_of(words: frozenset[Value], value: Any) -> Value:
-    for word in words:
-        if value == word:
-            return word
+def _one_of(values: frozenset[Value], value: Any) -> Value:
+    for known in values:
+        if value == known:
+            return known
     raise InvalidMessage
 
 

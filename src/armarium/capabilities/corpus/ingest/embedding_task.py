@@ -56,23 +56,23 @@ class EmbeddingTask:
         self._on_change = on_change
         self._wake_up = WakeUp()
         self._counting = threading.Lock()
-        self._woken = 0
+        self._signals = 0
         # Before the first pass it is unknown whether any chunk lacks a vector.
-        self._looked_after = -1
-        self._keeping = threading.Lock()
+        self._done_up_to = -1
+        self._storing = threading.Lock()
         self._saved_at = time.monotonic()
 
     def wake(self) -> None:
         """Signal that there may be chunks without a vector. Thread-safe."""
         with self._counting:
-            self._woken += 1
+            self._signals += 1
         self._wake_up.signal()
         self._on_change()
 
     @property
     def idle(self) -> bool:
         """Whether no chunk is waiting for a vector that the provider would give."""
-        return self._looked_after == self._woken
+        return self._done_up_to == self._signals
 
     async def run(self) -> None:
         """Embed until cancelled."""
@@ -82,7 +82,7 @@ class EmbeddingTask:
             if self.idle:
                 # A late signal, for chunks that the last pass has already embedded.
                 continue
-            woken = self._woken
+            woken = self._signals
             try:
                 await self._drain()
                 pause_s = _FIRST_PAUSE_S
@@ -95,9 +95,9 @@ class EmbeddingTask:
                     pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
                     self._wake_up.signal()
                     continue
-            if woken == self._woken:
+            if woken == self._signals:
                 await run_sync(self._index.save_vectors)
-                self._looked_after = woken
+                self._done_up_to = woken
                 self._on_change()
 
     async def _drain(self) -> None:
@@ -147,7 +147,7 @@ class EmbeddingTask:
         found = {each.chunk_id: self._storage.embeddings.of_text(model, each.text_hash) for each in chunks}
         vectors = {chunk_id: vector for chunk_id, vector in found.items() if vector is not None}
         if vectors:
-            with self._keeping:
+            with self._storing:
                 self._index.add_vectors(chunks[0].kind, list(vectors), unpacked(list(vectors.values())))
                 living = self._storage.embeddings.put(model, (), vectors)
             self._progress.count(embedded_ok=living)
@@ -179,7 +179,7 @@ class EmbeddingTask:
         hashes = [each[0].text_hash for each in same]
         ids = [chunk.chunk_id for each in same for chunk in each]
         # One window at a time, because the first vectors determine the dimensions.
-        with self._keeping:
+        with self._storing:
             known = self._index.vectors.get(kind)
             if known is not None and known.dimensions != vectors.shape[1]:
                 raise IndexVersionMismatch(

@@ -15,9 +15,8 @@ from armarium.capabilities.corpus.errors import (
     StoreCorrupt,
 )
 from armarium.capabilities.corpus.events import IndexingFailed, Mode
-from armarium.capabilities.corpus.files.discover import DiscoveryRules, FoundFile, Unnameable, discover
+from armarium.capabilities.corpus.files.discover import DiscoveryRules, FoundFile, Unnameable, discover, rediscover
 from armarium.capabilities.corpus.files.paths import MEMBER_MARK
-from armarium.capabilities.corpus.files.rediscover import rediscover
 from armarium.capabilities.corpus.index.search_index import SearchIndex
 from armarium.capabilities.corpus.ingest.budgets import StateBudget
 from armarium.capabilities.corpus.ingest.progress import Progress
@@ -141,7 +140,7 @@ class Indexer:
                 return
             except (ArmariumError, sqlite3.Error, OSError) as error:
                 self._give_up(error)
-            except Exception as error:  # noqa: BLE001 the edge of the thread: nobody above it would hear
+            except Exception as error:  # noqa: BLE001 the edge of the thread: nothing above it would log it
                 _log.exception("indexing failed")
                 self._give_up(error)
             # In this order: otherwise the index would look complete before the embedding task wakes up.
@@ -220,16 +219,19 @@ class Indexer:
 
     def _affordable(self, wanted: Iterable[PrepareRequest], recorder: Recorder) -> Iterator[PrepareRequest]:
         """The files that fit the budget. The others are reported as errors, and tried again by the next scan."""
-        is_told = False
+        reported = False
         for each in wanted:
             budget = self._budget
             if budget is None or not budget.is_exhausted:
                 yield each
                 continue
             recorder.refuse(each.rel_path, budget)
-            if not is_told:
-                is_told = True
-                _log.error("nothing more is indexed", extra={"code": budget.error.code, "reason": budget.error.message})
+            if not reported:
+                reported = True
+                _log.error(
+                    "no more files are indexed: the state has reached its size limit",
+                    extra={"code": budget.error.code, "reason": budget.error.message},
+                )
 
     def _recorder(self, known: Mapping[str, KnownDocument] | None = None) -> Recorder:
         return Recorder(

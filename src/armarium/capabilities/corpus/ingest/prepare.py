@@ -150,7 +150,7 @@ class Preparation:
         except ArmariumError as error:
             return found.without_content("error", f"{error.code}: {error.message}")
         except Exception as error:  # noqa: BLE001 one document, whatever it is made of, must not end the others
-            reason = f"{ExtractFailed.code}: the document cannot be cut into chunks ({type(error).__name__})"
+            reason = f"{ExtractFailed.code}: the document cannot be split into chunks ({type(error).__name__})"
             return found.without_content("error", reason)
 
     def _extracted(self, found: _File, extracted: Extracted, data: bytes, content_hash: str) -> Prepared:

@@ -123,8 +123,8 @@ class Recorder:
         self._since = time.monotonic()
         if not outcomes:
             return
-        looked_clean = [outcome.rel_path for outcome in outcomes if _is_without_secrets(outcome)]
-        cleared = [rel_path for rel_path in looked_clean if self._had_secrets(rel_path)]
+        without_secrets = [outcome.rel_path for outcome in outcomes if _is_without_secrets(outcome)]
+        cleared = [rel_path for rel_path in without_secrets if self._had_secrets(rel_path)]
         with self.storage.documents.changing() as changes:
             done = [(outcome, self._record(changes, outcome)) for outcome in outcomes]
         for rel_path in cleared:

@@ -45,9 +45,9 @@ def main() -> None:
     sink.write(framed(asdict(isolation)))
     sink.flush()
     while True:
-        told, fd = requests.take()
+        fields, fd = requests.take()
         try:
-            for outcome in preparation.prepare(fd, PrepareRequest(*told)):
+            for outcome in preparation.prepare(fd, PrepareRequest(*fields)):
                 sink.write(framed_answer(outcome))
             sink.flush()
         finally:

@@ -13,7 +13,7 @@ from itertools import islice
 
 from armarium.capabilities.corpus.errors import ExtractFailed
 from armarium.capabilities.corpus.ingest.budgets import TextBudget
-from armarium.capabilities.corpus.ingest.checked_messages import Asked
+from armarium.capabilities.corpus.ingest.checked_messages import ExpectedOutcomes
 from armarium.capabilities.corpus.ingest.worker_process import (
     TimeLimits,
     WorkerLost,
@@ -54,7 +54,7 @@ class _Job:
 
     wanted: PrepareRequest
     run: _Run
-    asked: Asked | None = None
+    expected: ExpectedOutcomes | None = None
     given_back: bool = False
     """Whether the file was moved to another worker because this one is slow. Its outcomes are dropped here."""
 
@@ -119,7 +119,9 @@ class WorkerPool:
                 if not under_way:
                     return
                 if self._failed_starts > _MOST_FAILED_STARTS:
-                    raise ExtractFailed("no worker process can be started", hint="armarium doctor looks at the set-up")
+                    raise ExtractFailed(
+                        "no worker process can be started", hint="armarium doctor checks the installation"
+                    )
                 try:
                     outcome, size_bytes = run.outcomes.get(timeout=_IDLE_POLL_S)
                 except queue.Empty:
@@ -247,8 +249,8 @@ class WorkerPool:
                 process = self._with_files(process, waiting)
                 while waiting:
                     job = waiting[0]
-                    assert job.asked is not None
-                    for outcome, size_bytes in process.outcomes(job.asked, self._time_limits, release):
+                    assert job.expected is not None
+                    for outcome, size_bytes in process.outcomes(job.expected, self._time_limits, release):
                         self._tell(job, outcome, size_bytes)
                     waiting.popleft()
                 self._failed_starts = 0
@@ -302,7 +304,7 @@ class WorkerPool:
                 continue
             instructions = self._setup.instructions
             budget = TextBudget(found.size_bytes, instructions.chunk_limits.max_chars)
-            job.asked = Asked(
+            job.expected = ExpectedOutcomes(
                 found.rel_path, found.size_bytes, found.mtime_ns, budget, most_lines=instructions.most_bytes + 1
             )
 

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from armarium.capabilities.corpus.ingest.checked_messages import Asked, InvalidMessage
+from armarium.capabilities.corpus.ingest.checked_messages import ExpectedOutcomes, InvalidMessage
 from armarium.capabilities.corpus.ingest.instructions import Instructions
 from armarium.capabilities.corpus.ingest.messages import InvalidFrame, framed, parsed, read_frame
 from armarium.capabilities.corpus.prepared import Finished, Outcome, PrepareRequest
@@ -154,19 +154,19 @@ class WorkerProcess:
         self._send(list(wanted), fd)
 
     def outcomes(
-        self, asked: Asked, time_limits: TimeLimits, on_slow: Callable[[], None]
+        self, expected: ExpectedOutcomes, time_limits: TimeLimits, on_slow: Callable[[], None]
     ) -> Iterator[tuple[Outcome, int]]:
         """The outcomes for the oldest file in the queue, each with the size of its message. `Finished` is the last.
 
         Raises `WorkerLost` when the process ends, a deadline passes, or a message is invalid.
         """
-        watch = _Watch(self._cpu_s, time_limits, asked.size_bytes, on_slow)
+        watch = _Watch(self._cpu_s, time_limits, expected.size_bytes, on_slow)
         while True:
             try:
-                body = read_frame(lambda size: self._read(size, watch.check), asked.max_frame_bytes)
-                outcome = asked.outcome(body)
+                body = read_frame(lambda size: self._read(size, watch.check), expected.max_frame_bytes)
+                outcome = expected.outcome(body)
             except (InvalidFrame, InvalidMessage) as error:
-                raise WorkerLost("the extractor gave an answer that cannot be right") from error
+                raise WorkerLost("the extractor sent an invalid message") from error
             paused_at = time.monotonic()
             yield outcome, len(body)
             watch.forgive(time.monotonic() - paused_at)

@@ -123,8 +123,8 @@ class Searcher:
         only = self._restriction(filters)
         catalogue = self._index.catalogue
         kinds = indexes_for(choice, catalogue.kinds_of(only.chunks) if only else catalogue.kinds())
-        words, alive = self._index.words, catalogue.alive
-        return _Scope(only, kinds, {kind: by_words(words, query, kind, only=only, alive=alive) for kind in kinds})
+        lexical, alive = self._index.lexical, catalogue.alive
+        return _Scope(only, kinds, {kind: by_words(lexical, query, kind, only=only, alive=alive) for kind in kinds})
 
     def _restriction(self, filters: Filters) -> Restriction | None:
         try:
@@ -166,7 +166,7 @@ class Searcher:
 
     def _ranking(self, asked: Question, scope: _Scope) -> Ranking:
         return search(
-            self._index.words,
+            self._index.lexical,
             self._index.vectors,
             asked,
             only=scope.only,

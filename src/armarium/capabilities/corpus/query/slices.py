@@ -84,7 +84,7 @@ class SliceReader:
         if found is not None and found.doc_type == "binary_ignored":
             raise BinarySkipped(f"{path} is binary; there is no text in it to show")
         if found is not None and found.doc_type in _WITHOUT_TEXT:
-            raise DocTypeUnsupported(f"{path} is not a document with text", hint="list_files tells the types")
+            raise DocTypeUnsupported(f"{path} is not a document with text", hint="list_files shows the types")
         if found is not None and _shows_itself(found) and wanted.page is None:
             return self._lines(path, found.doc_type, self._shown(path, decode(data)), wanted, max_chars)
         return self._extracted(path, found, wanted, max_chars)
@@ -125,7 +125,7 @@ class SliceReader:
         if any(self._exclusion.excludes_path(part) for part in asked if part):
             raise Forbidden(f"{escape_name(path)} is excluded by policy", hint="security.path_excludes decides")
         if self._git_hides(path) or (mark and self._git_hides(archive)):
-            raise Forbidden(f"{escape_name(path)} is left out by a .gitignore", hint="ingest.gitignore decides")
+            raise Forbidden(f"{escape_name(path)} is excluded by a .gitignore", hint="ingest.gitignore decides")
         return path
 
     def _git_hides(self, path: str) -> bool:
@@ -168,7 +168,7 @@ class SliceReader:
         except CorpusError:
             raise
         except (FileError, OSError) as error:
-            raise FileNotFound(f"{shown} not found", hint="list_files shows what there is") from error
+            raise FileNotFound(f"{shown} not found", hint="list_files shows the documents") from error
 
     def _check_link(self, path: str, located: str) -> None:
         """A link must not show under another name what is hidden under its own."""
@@ -177,12 +177,12 @@ class SliceReader:
             raise Forbidden(f"{shown} is excluded by policy")
         # With followed links, a file that git excludes at its own path can be indexed under the link's.
         if self._git_hides(located) and self._storage.documents.state(shown) is None:
-            raise Forbidden(f"{shown} leads to what a .gitignore leaves out", hint="ingest.gitignore decides")
+            raise Forbidden(f"{shown} leads to a file that a .gitignore excludes", hint="ingest.gitignore decides")
 
     def _shown(self, path: str, text: str) -> str:
         secrets = self._exclusion.secrets_in(text)
         if secrets:
-            raise Forbidden(f"{path} holds what looks like a credential ({secrets[0].rule})")
+            raise Forbidden(f"{path} contains what looks like a credential ({secrets[0].rule})")
         return text
 
     def _extracted(self, path: str, found: Format | None, wanted: Slice, max_chars: int) -> OpenedSlice:
@@ -204,15 +204,15 @@ class SliceReader:
         self, path: str, state: tuple[str, str, str | None] | None, found: Format | None, wanted: Slice
     ) -> CorpusError:
         if state is None and found is None:
-            return FileNotFound(f"{path} not found", hint="list_files shows what there is")
+            return FileNotFound(f"{path} not found", hint="list_files shows the documents")
         if state is None:
             return IndexNotReady(f"{path} is not indexed yet", hint="try again in a moment")
         _, status, error = state
         if status != "ok" and error is not None and error.startswith("FORBIDDEN"):
             return Forbidden(f"{path} is excluded by policy")
-        for told in (ExtractFailed, FileTooLarge, BinarySkipped):
-            if error is not None and error.startswith(told.code):
-                return told(f"{path}: {error.partition(': ')[2]}")
+        for known in (ExtractFailed, FileTooLarge, BinarySkipped):
+            if error is not None and error.startswith(known.code):
+                return known(f"{path}: {error.partition(': ')[2]}")
         if wanted.page is not None:
             return DocTypeUnsupported(f"{path} has no pages", hint="ask for lines instead")
         return DocTypeUnsupported(f"no text could be read from {path}")

@@ -57,7 +57,7 @@ def remove_damaged(path: Path) -> None:
         aside.unlink(missing_ok=True)
 
 
-def opened_anew(path: Path) -> Storage:
+def replace_damaged(path: Path) -> Storage:
     """Replace a storage that cannot be opened by an empty one. Intact vectors are copied."""
     aside = path.with_name(path.name + DAMAGED_SUFFIX)
     for suffix in ("", "-wal"):
