@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -70,12 +70,6 @@ class OpenCorpus:
         """Let the corpus hear that a file was written."""
         ref = FileRef("files", "root", name)
         await self.events.publish(FileChanged(ref, "modified", False, WRITER, str(self.root / name)))
-
-    async def until(self, reached: Callable[[], bool]) -> None:
-        """Wait for something to become true."""
-        with anyio.fail_after(DEADLINE_S):
-            while not reached():
-                await anyio.sleep(0.005)
 
 
 async def found(corpus: Corpus, query: str) -> list[str]:

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 from anyio.to_thread import run_sync
-from corpus_calls import rows, run_dir2mcp, write_lighthouse
 
 from armarium.capabilities.corpus.index.state import IndexLock
+from support.corpus_calls import rows, run_dir2mcp, write_lighthouse
 from support.open_corpus import OpenCorpus, found
+from support.waiting import eventually
 
 
 @pytest.fixture
@@ -52,9 +53,9 @@ async def test_what_a_running_server_loses_is_told_and_made_again(
         damage(corpus.state_dir)
         (corpus.root / "ferry.md").write_text("The ferry leaves at noon.\n")
         await corpus.changed("ferry.md")
-        await corpus.until(lambda: bool(service.warnings))
+        await eventually(lambda: bool(service.warnings))
         await service.until_indexed()
-        await corpus.until(lambda: service.indexing_complete)
+        await eventually(lambda: service.indexing_complete)
         assert (await found(service, "when does the ferry leave"))[0] == "ferry.md"
         assert (await found(service, "horn in fog"))[0] == "handbook.md"
     assert not corpus.failures
@@ -72,7 +73,7 @@ async def test_a_state_directory_that_is_gone_ends_indexing_and_is_not_made_with
         await corpus.changed("handbook.md")
         (corpus.root / "ferry.md").write_text("The ferry leaves at noon.\n")
         await corpus.changed("ferry.md")
-        await corpus.until(lambda: bool(corpus.failures))
+        await eventually(lambda: bool(corpus.failures))
         assert (await found(service, "horn in fog"))[0] == "handbook.md"
     await corpus.index()
     async with corpus.opened("none") as service:

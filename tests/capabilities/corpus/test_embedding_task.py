@@ -16,7 +16,6 @@ from anyio.to_thread import run_sync
 
 from armarium.capabilities.corpus.events import EmbeddingPaused
 from armarium.capabilities.corpus.index.search_index import SearchIndex
-from armarium.capabilities.corpus.ingest import embedding_task as embedding
 from armarium.capabilities.corpus.ingest.embedding_task import EmbeddingTask
 from armarium.capabilities.corpus.ingest.progress import Progress
 from armarium.capabilities.corpus.prepared import Prepared, PreparedChunk, Representation
@@ -29,6 +28,8 @@ from armarium.providers.errors import (
     ProviderError,
 )
 from armarium.retrieval.chunks import IndexKind
+from support.corpus_calls import rows
+from support.waiting import eventually
 
 DEADLINE_S = 20.0
 DIMENSIONS = 8
@@ -70,6 +71,7 @@ class Bench:
     """A storage with an index and the task over them."""
 
     def __init__(self, directory: Path, text: FakeEmbedder, code: FakeEmbedder | None = None) -> None:
+        self.directory = directory
         self.storage = Storage(directory / "meta.sqlite")
         self.index = SearchIndex(directory, self.storage, {"text": DIMENSIONS, "code": DIMENSIONS})
         embedders = {"text": text, "code": code or text}
@@ -77,7 +79,9 @@ class Bench:
         self.news: list[Any] = []
         self.progress = Progress(self.news.append)
         self.turns: list[bool] = []
-        self.task = EmbeddingTask(self.storage, self.index, embedders, self.progress, on_change=self.turned)
+        self.task = EmbeddingTask(
+            self.storage, self.index, embedders, self.progress, on_change=self.turned, first_pause_s=0.01
+        )
 
     def turned(self) -> None:
         self.turns.append(self.task.idle)
@@ -96,19 +100,13 @@ class Bench:
         return [chunk_id for chunk_id, _ in recorded.added]
 
     def statuses(self) -> dict[str, str]:
-        database = self.storage._database._writer  # the state as it is, without a way around it
-        return dict(database.execute("SELECT text, embedding_status FROM chunks"))
+        return dict(rows(self.directory, "SELECT text, embedding_status FROM chunks"))
 
     def has_vectors(self, kind: IndexKind, chunk_ids: list[int]) -> bool:
         return bool(self.index.vectors[kind].contains(numpy.array(chunk_ids, numpy.int64)).all())
 
-    async def until(self, reached: Callable[[], bool]) -> None:
-        with anyio.fail_after(DEADLINE_S):
-            while not reached():
-                await anyio.sleep(0.002)
-
     async def until_idle(self) -> None:
-        await self.until(lambda: self.task.idle)
+        await eventually(lambda: self.task.idle)
 
     @property
     def pauses(self) -> list[str]:
@@ -126,11 +124,6 @@ async def running(bench: Bench) -> AsyncGenerator[Bench]:
     finally:
         bench.index.lexical.close()
         bench.storage.close()
-
-
-@pytest.fixture(autouse=True)
-def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embedding, "_FIRST_PAUSE_S", 0.01)
 
 
 async def test_every_chunk_gets_the_vector_of_its_kind(tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from corpus_calls import write_lighthouse
 
 from armarium.capabilities.corpus import leader as leading
 from armarium.capabilities.corpus.query.search import Filters, ModelGuards
@@ -15,6 +14,7 @@ from armarium.capabilities.corpus.service import Corpus
 from armarium.foundation.circuit_breaker import GuardedService
 from armarium.providers.errors import ProviderFailed, ProviderUnavailable
 from armarium.providers.local.embedder import LocalEmbedder
+from support.corpus_calls import write_lighthouse
 from support.open_corpus import OpenCorpus
 
 

@@ -13,12 +13,12 @@ import docx
 import openpyxl
 import pptx
 import pytest
-from corpus_calls import WITHOUT_WATCHING, Json, answer, hits, opened_at, refusal, shown_part
 from reportlab.lib.pagesizes import A4
 from reportlab.pdfgen.canvas import Canvas
 
 from support.client import ToolClient, connected
 from support.corpus import CorpusProcess
+from support.corpus_calls import WITHOUT_WATCHING, Json, answer, hits, opened_at, refusal, shown_part
 
 HTML = """\
 <!doctype html>

@@ -9,17 +9,6 @@ from typing import Any
 
 import pytest
 import yaml
-from corpus_calls import (
-    WITHOUT_WATCHING,
-    Json,
-    answer,
-    everything_in,
-    hits,
-    rows,
-    run_dir2mcp,
-    stored_settings,
-    write_lighthouse,
-)
 
 from armarium.capabilities.corpus.errors import IndexVersionMismatch
 from armarium.capabilities.corpus.model_choice import choose_models
@@ -39,6 +28,17 @@ from emulators import (
 from emulators.meaning import INVENTED_CITATION, citations
 from support.client import ToolClient, connected
 from support.corpus import CorpusProcess
+from support.corpus_calls import (
+    WITHOUT_WATCHING,
+    Json,
+    answer,
+    everything_in,
+    hits,
+    rows,
+    run_dir2mcp,
+    stored_settings,
+    write_lighthouse,
+)
 
 KEY = "canary-5f3a9c-key"
 WITH_KEY = {"MISTRAL_API_KEY": KEY}

@@ -7,12 +7,13 @@ from pathlib import Path
 from zipfile import ZIP_DEFLATED, ZipFile
 
 import pytest
-from corpus_calls import rows, write_lighthouse
 
 from armarium.capabilities.corpus.ingest.embedding_task import EmbeddingTask
 from armarium.capabilities.corpus.settings import ChunkingSettings, IngestSettings
 from armarium.retrieval.vectors import VectorIndex
+from support.corpus_calls import rows, write_lighthouse
 from support.open_corpus import OpenCorpus, found
+from support.waiting import eventually
 
 
 @pytest.fixture
@@ -29,7 +30,7 @@ async def scanned(corpus: OpenCorpus) -> tuple[int, int]:
     """What a start that ends before anything is embedded counts: indexed and skipped."""
     began = len(corpus.progress)
     async with corpus.opened(wait=False) as service:
-        await corpus.until(lambda: any(news.phase == "embed" for news in corpus.progress[began:]))
+        await eventually(lambda: any(news.phase == "embed" for news in corpus.progress[began:]))
         counts = service.stats()["indexing"]
     return counts["indexed"], counts["skipped"]
 
@@ -66,7 +67,7 @@ async def test_a_disk_too_full_for_the_vectors_ends_indexing_and_says_so(
 
     monkeypatch.setattr(VectorIndex, "save", full)
     async with corpus.opened() as service:
-        await corpus.until(lambda: bool(corpus.failures))
+        await eventually(lambda: bool(corpus.failures))
         assert corpus.failures[0].code == "INGESTION_FAILED"
         assert (await found(service, "horn in fog"))[0] == "handbook.md", "what is indexed stays searchable"
 
@@ -79,7 +80,7 @@ async def test_a_disk_too_full_for_the_summary_ends_indexing_and_says_so(
 
     monkeypatch.setattr("armarium.capabilities.corpus.ingest.synchronizer.write_summary", full)
     async with corpus.opened(wait=False):
-        await corpus.until(lambda: bool(corpus.failures))
+        await eventually(lambda: bool(corpus.failures))
     assert corpus.failures[0].code == "INGESTION_FAILED"
 
 
@@ -89,7 +90,7 @@ async def test_a_deleted_directory_is_told_as_one(corpus: OpenCorpus, tmp_path: 
     async with corpus.opened(**elsewhere):
         shutil.rmtree(corpus.root)
         await corpus.changed("handbook.md")
-        await corpus.until(lambda: bool(corpus.failures))
+        await eventually(lambda: bool(corpus.failures))
     assert {failure.code for failure in corpus.failures} == {"ROOT_INACCESSIBLE"}
 
 
@@ -98,7 +99,7 @@ async def test_there_are_never_more_vectors_than_chunks(corpus: OpenCorpus) -> N
         for name in ("handbook.md", "lamp.py"):
             (corpus.root / name).unlink()
             await corpus.changed(name)
-            await corpus.until(lambda: service.indexing_complete)
+            await eventually(lambda: service.indexing_complete)
         counts = service.stats()["indexing"]
     assert counts["embedded_ok"] == counts["chunks_total"] == 1
     assert all(news.embedded_ok <= news.chunks_total for news in corpus.progress)

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncGenerator, Generator
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
-from corpus_calls import WITHOUT_WATCHING, answer
 
 from armarium.capabilities.corpus.ingest.embedding_task import EmbeddingTask
+from armarium.capabilities.corpus.service import Corpus
 from support.client import ToolClient, connected
 from support.corpus import CorpusProcess
+from support.corpus_calls import WITHOUT_WATCHING, answer
 from support.open_corpus import OpenCorpus, found
+from support.waiting import eventually
 
 NOTEBOOK = {
     "cells": [
@@ -122,10 +122,12 @@ async def test_a_query_that_is_too_long_is_refused(tides: ToolClient, tool: str,
 async def test_queries_are_in_the_log_by_length_and_hash_only(tides: ToolClient, served: CorpusProcess) -> None:
     await answer(tides, "search", query="Heliogabalus of Emesa")
     await answer(tides, "ask", question="Who was Heliogabalus?")
-    async with asyncio.timeout(60):
-        while sum("sha256" in line for line in served.log) < 2:
-            await asyncio.sleep(0.01)
+    await eventually(lambda: sum("sha256" in line for line in served.log) >= 2)
     assert not [line for line in served.log if "Heliogabalus" in line]
+
+
+async def is_found(service: Corpus, name: str) -> bool:
+    return name in await found(service, "keeper")
 
 
 async def test_stats_names_the_argument_that_it_does_not_take(tides: ToolClient) -> None:
@@ -149,7 +151,5 @@ async def test_chunks_that_fit_equally_well_are_in_the_order_of_their_paths_howe
             for name in order:
                 (root / name).write_text(texts[name])
                 await corpus.changed(name)
-                with anyio.fail_after(60):
-                    while name not in await found(service, "keeper"):
-                        await anyio.sleep(0.02)
+                await eventually(lambda name=name, service=service: is_found(service, name))
             assert await found(service, "keeper") == ["a.md", "b.md"]

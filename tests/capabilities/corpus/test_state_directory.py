@@ -12,10 +12,8 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
-import anyio
 import numpy
 import pytest
-from corpus_calls import WITHOUT_WATCHING, answer, hits, refusal, rows, run_dir2mcp, stored_settings, write_lighthouse
 
 from armarium.capabilities.corpus.errors import IndexLocked, IndexNotReady, StoreCorrupt
 from armarium.capabilities.corpus.files.exclusion import Exclusion
@@ -28,6 +26,17 @@ from armarium.capabilities.corpus.index.state import (
 )
 from support.client import connected
 from support.corpus import CorpusProcess
+from support.corpus_calls import (
+    WITHOUT_WATCHING,
+    answer,
+    hits,
+    refusal,
+    rows,
+    run_dir2mcp,
+    stored_settings,
+    write_lighthouse,
+)
+from support.waiting import eventually
 
 DEADLINE_S = 10.0
 COLUMNS = {
@@ -113,9 +122,13 @@ async def test_the_summary_is_true(served: CorpusProcess) -> None:
     async with connected(served.url, key=served.token) as client:
         stats = await answer(client, "stats")
     expected = {name: value for name, value in stats["indexing"].items() if name != "mode"}
-    with anyio.fail_after(DEADLINE_S):
-        while (summary := json.loads((served.state_dir / "corpus.json").read_text()))["indexing"]["running"]:
-            await anyio.sleep(0.02)
+
+    def at_rest() -> dict[str, Any] | None:
+        summary: dict[str, Any] = json.loads((served.state_dir / "corpus.json").read_text())
+        return None if summary["indexing"]["running"] else summary
+
+    summary = await eventually(at_rest)
+    assert summary is not None
     assert set(summary) == {"root", "profile", "models", "indexing"}
     assert summary["root"] == str(served.directory)
     assert summary["profile"] == {"doc_counts": {"code": 1, "md": 1, "text": 1}, "code_ratio": 0.33}

@@ -8,12 +8,13 @@ from typing import Any
 from zipfile import ZipFile
 
 import pytest
-from corpus_calls import everything_in, rows
 
 from armarium.capabilities.corpus.files.exclusion import DEFAULT_PATH_EXCLUDES
 from armarium.capabilities.corpus.index.lexical_directory import LEXICAL_DIRECTORY
 from armarium.retrieval.lexical import WordIndex
+from support.corpus_calls import everything_in, rows
 from support.open_corpus import OpenCorpus, found
+from support.waiting import eventually
 
 CANARY = "zanzibarian"
 
@@ -84,12 +85,12 @@ async def test_a_file_that_comes_to_hold_a_secret_is_wiped_while_the_corpus_runs
         diary = corpus.root / "private/diary.md"
         diary.write_text(diary.read_text() + "key: AKIA" + "QQQQRRRRSSSSTTTT\n")
         await corpus.changed("private/diary.md")
-        await corpus.until(lambda: service.indexing_complete)
+        await eventually(lambda: service.indexing_complete)
         assert not holds(corpus)
         assert await found(service, "supply boat")
         (corpus.root / "new.md").write_text("Hazelnuts are brown.\n")
         await corpus.changed("new.md")
-        await corpus.until(lambda: service.indexing_complete)
+        await eventually(lambda: service.indexing_complete)
         assert "new.md" in await found(service, "hazelnuts")
     async with corpus.opened("none") as service:
         assert (await found(service, "hazelnuts"))[0] == "new.md"

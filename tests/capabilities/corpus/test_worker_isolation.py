@@ -10,7 +10,6 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
 
 from armarium.capabilities.corpus.ingest import worker_process
@@ -22,6 +21,7 @@ from armarium.capabilities.corpus.settings import IngestSettings
 from armarium.foundation.files.confine import ConfinedRoot
 from armarium.foundation.process_isolation import Isolation, available_isolation
 from support.open_corpus import OpenCorpus, found
+from support.waiting import eventually
 
 CANARY = "canary-5f1c0c9e"
 IMPATIENT = TimeLimits(cpu_s=2.0, cpu_s_per_megabyte=0.0, wall_factor=2.0)
@@ -51,7 +51,7 @@ def root(tmp_path: Path) -> Path:
 @pytest.fixture
 def taken_over(monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers run the attacker's code once they are locked down."""
-    monkeypatch.setattr(worker_process, "_MODULE", "support.taken_over_worker")
+    monkeypatch.setattr(worker_process, "WORKER_MODULE", "support.taken_over_worker")
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
 
 
@@ -154,11 +154,13 @@ async def test_other_files_are_found_while_one_takes_its_time(root: Path, taken_
     corpus = OpenCorpus(root)
     async with corpus.opened(wait=False) as opened:
         # It is given up after two minutes, long after the test.
-        await corpus.until(lambda: opened.stats()["indexing"]["indexed"] == len(names))
+        await eventually(lambda: opened.stats()["indexing"]["indexed"] == len(names))
         assert opened.stats()["indexing"]["running"]
-        with anyio.fail_after(60):
-            while len(await found(opened, "lamp")) < 10:
-                await anyio.sleep(0.05)
+
+        async def all_found() -> bool:
+            return len(await found(opened, "lamp")) == 10
+
+        await eventually(all_found)
 
 
 def test_a_worker_that_computes_for_too_long_is_killed_however_busy_the_machine_is(
@@ -220,7 +222,7 @@ def test_a_file_after_a_worker_that_was_killed_is_prepared(root: Path, taken_ove
 def test_a_worker_that_lacks_a_part_gets_files_and_is_told_unless_all_of_it_is_required(
     root: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, missing: str, told: str
 ) -> None:
-    monkeypatch.setattr(worker_process, "_MODULE", f"support.worker_without_{missing}")
+    monkeypatch.setattr(worker_process, "WORKER_MODULE", f"support.worker_without_{missing}")
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
     (document,) = prepared(root, "a.md", "Text.")
     assert document.error is None
@@ -255,7 +257,7 @@ async def test_a_kernel_that_lacks_a_part_is_told_before_anything_is_read_where_
     monkeypatch.setattr("armarium.capabilities.corpus.ingest.synchronizer.available_isolation", lambda: lacks)
     corpus = OpenCorpus(root)
     async with corpus.opened(wait=False, ingest=IngestSettings(watch=False, isolation="required")):
-        await corpus.until(lambda: bool(corpus.failures))
+        await eventually(lambda: bool(corpus.failures))
     assert corpus.failures[0].code == "ISOLATION_MISSING"
     assert lacks.missing in corpus.failures[0].message
     assert (await OpenCorpus(root).index(ingest=IngestSettings(watch=False)))["indexed"] == 1

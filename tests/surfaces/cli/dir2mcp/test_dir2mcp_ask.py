@@ -22,7 +22,7 @@ from armarium.surfaces.cli.indexing_progress.reports import progress_line
 from armarium.surfaces.cli.output import readable, show_json
 from emulators import Fault, Malformed, MistralEmulator, Refused, ServerError, Silent, Stalled, Unusable
 from support.command_line import DEADLINE_S, CommandLine
-from support.indexing_news import NOW
+from support.indexing_events import NOW
 from support.server import installed_command
 
 KEY = "canary-77aa10-key"

@@ -17,7 +17,7 @@ from armarium.surfaces.cli.dir2mcp.connection import Connection
 from armarium.surfaces.cli.dir2mcp.ending import IngestionFailed, cannot_index, error_lines, exit_code, known
 from armarium.surfaces.cli.dir2mcp.reports import JsonReport, QuietReport, tell_connection
 from armarium.surfaces.cli.indexing_progress.feed import Feed
-from support.indexing_news import LOADED, NOW
+from support.indexing_events import LOADED, NOW
 
 CONNECTION = Connection("http://127.0.0.1:1/mcp", Access("secret.token", "state/secret.token"))
 FACTS = {"state_dir": "state"}

@@ -15,7 +15,7 @@ from armarium.surfaces.cli.indexing_progress.live import LiveReport
 from armarium.surfaces.cli.indexing_progress.pace import Pace, duration
 from armarium.surfaces.cli.indexing_progress.reports import PlainReport, progress_line
 from armarium.surfaces.cli.indexing_progress.watching import progress_on_stderr
-from support.indexing_news import LOADED, NOW, Clock
+from support.indexing_events import LOADED, NOW, Clock
 
 
 def test_the_progress_line_is_the_contracts() -> None:

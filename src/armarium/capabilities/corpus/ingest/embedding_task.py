@@ -47,13 +47,17 @@ class EmbeddingTask:
         embedders: Mapping[IndexKind, Embedder],
         progress: Progress,
         on_change: Callable[[], None],
+        *,
+        first_pause_s: float = _FIRST_PAUSE_S,
     ) -> None:
-        """`on_change` is called when `idle` may have changed."""
+        """`on_change` is called when `idle` may have changed. `first_pause_s` is the first delay after a failure; it
+        doubles with each further failure."""
         self._storage = storage
         self._index = index
         self._embedders = embedders
         self._progress = progress
         self._on_change = on_change
+        self._first_pause_s = first_pause_s
         self._wake_up = WakeUp()
         self._counting = threading.Lock()
         self._signals = 0
@@ -76,7 +80,7 @@ class EmbeddingTask:
 
     async def run(self) -> None:
         """Embed until cancelled."""
-        pause_s = _FIRST_PAUSE_S
+        pause_s = self._first_pause_s
         while True:
             await self._wake_up.wait()
             if self.idle:
@@ -85,7 +89,7 @@ class EmbeddingTask:
             woken = self._signals
             try:
                 await self._drain()
-                pause_s = _FIRST_PAUSE_S
+                pause_s = self._first_pause_s
             except (ProviderError, IndexVersionMismatch) as error:
                 _log.warning("embedding pauses", extra={"code": error.code, "reason": error.message})
                 self._progress.publish(EmbeddingPaused(error.code, error.message))

@@ -70,13 +70,15 @@ class WorkerPool:
         size: int,
         at_once: int = 1,
         time_limits: TimeLimits | None = None,
+        idle_s: float = _IDLE_S,
     ) -> None:
         """At most `at_once` workers are busy, not counting those that are busy with a slow file. There are at most
-        `size` workers."""
+        `size` workers. A worker without work ends after `idle_s`."""
         self._root = root
         self._setup = setup
         self._at_once = at_once
         self._time_limits = time_limits or TimeLimits()
+        self._idle_s = idle_s
         self._jobs: deque[_Job] = deque()
         self._busy = 0
         self._lock = threading.Lock()
@@ -212,7 +214,7 @@ class WorkerPool:
             if has_process:
                 self._ready += 1
                 try:
-                    self._work.wait_for(lambda: self._closed.is_set() or self._has_work(), _IDLE_S)
+                    self._work.wait_for(lambda: self._closed.is_set() or self._has_work(), self._idle_s)
                 finally:
                     self._ready -= 1
             else:

@@ -21,7 +21,7 @@ from armarium.capabilities.corpus.prepared import Finished, Outcome, PrepareRequ
 from armarium.foundation.memory import machine_memory_bytes
 from armarium.foundation.process_isolation import Isolation
 
-_MODULE = "armarium.capabilities.corpus.ingest.worker"
+WORKER_MODULE = "armarium.capabilities.corpus.ingest.worker"
 _READ_BYTES = 1 << 18
 _START_DEADLINE_S = 60.0
 _LONGEST_GREETING = 1000
@@ -107,7 +107,7 @@ class WorkerProcess:
             try:
                 self._process = subprocess.Popen(  # noqa: S603 the interpreter that runs this
                     # -P: no modules from the current directory.
-                    [sys.executable, "-P", "-m", _MODULE],
+                    [sys.executable, "-P", "-m", WORKER_MODULE],
                     stdin=theirs.fileno(),
                     stdout=subprocess.PIPE,
                     # Libraries print warnings about broken files there, which may contain their content.

@@ -6,20 +6,19 @@ import os
 import signal
 import sys
 import threading
-import time
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from armarium.capabilities.corpus.errors import ExtractFailed
-from armarium.capabilities.corpus.ingest import worker_pool as module
 from armarium.capabilities.corpus.ingest.instructions import Instructions
 from armarium.capabilities.corpus.ingest.worker_pool import WorkerPool
 from armarium.capabilities.corpus.ingest.worker_process import TimeLimits, WorkerProcess, WorkerSetup
 from armarium.capabilities.corpus.prepared import Finished, Outcome, Prepared, PrepareRequest, Vanished
 from armarium.foundation.files.confine import ConfinedRoot
+from support.waiting import wait_until
 
 DEADLINE_S = 30.0
 
@@ -32,10 +31,12 @@ def root(tmp_path: Path) -> Path:
 
 
 @contextmanager
-def workers(root: Path, *, size: int = 1, time_limits: TimeLimits | None = None) -> Generator[WorkerPool]:
+def workers(
+    root: Path, *, size: int = 1, time_limits: TimeLimits | None = None, idle_s: float = 30.0
+) -> Generator[WorkerPool]:
     setup = WorkerSetup(Instructions((), ()), 1024**3)
     with ConfinedRoot(str(root)) as confined:
-        opened = WorkerPool(confined, setup, size=size, at_once=size, time_limits=time_limits)
+        opened = WorkerPool(confined, setup, size=size, at_once=size, time_limits=time_limits, idle_s=idle_s)
         try:
             yield opened
         finally:
@@ -65,13 +66,6 @@ def worker_pids() -> list[int]:
         except (OSError, ValueError, IndexError):
             continue
     return found
-
-
-def wait_until(reached: Callable[[], bool]) -> None:
-    end = time.monotonic() + DEADLINE_S
-    while not reached():
-        assert time.monotonic() < end
-        time.sleep(0.005)
 
 
 @contextmanager
@@ -151,9 +145,8 @@ def test_closing_ends_a_worker_whatever_it_does_and_blames_no_file(root: Path) -
     assert outcomes == []
 
 
-def test_workers_that_have_nothing_to_do_end_and_come_back(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_IDLE_S", 0.05)
-    with workers(root) as pool:
+def test_workers_that_have_nothing_to_do_end_and_come_back(root: Path) -> None:
+    with workers(root, idle_s=0.05) as pool:
         assert documents(prepare(pool, "a.md")) == {"a.md": "ok"}
         wait_until(lambda: worker_pids() == [])
         assert documents(prepare(pool, "b.md")) == {"b.md": "ok"}

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import sqlite3
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from support.client import ToolClient, texts_of
 from support.server import installed_command
+from support.waiting import eventually
 
 COMMAND_DEADLINE_S = 60.0
 
@@ -72,6 +74,27 @@ async def refusal(client: ToolClient, tool: str, **arguments: Any) -> Json:
 async def hits(client: ToolClient, query: str, **arguments: Any) -> list[Json]:
     """What a search finds."""
     return (await answer(client, "search", query=query, **arguments))["hits"]
+
+
+async def paths_found(client: ToolClient, word: str) -> list[str]:
+    """The files whose snippets contain a word."""
+    return [hit["rel_path"] for hit in await hits(client, word, k=5) if word in hit["snippet"]]
+
+
+async def until_found(client: ToolClient, word: str, expected: list[str]) -> float:
+    """How long it takes until a search for a word finds exactly these files."""
+    began = time.monotonic()
+
+    async def is_found() -> bool:
+        return await paths_found(client, word) == expected
+
+    await eventually(is_found, what=f"{word} finds {expected}")
+    return time.monotonic() - began
+
+
+async def listed(client: ToolClient) -> list[str]:
+    """The paths of all documents."""
+    return [file["rel_path"] for file in (await answer(client, "list_files"))["files"]]
 
 
 async def opened_at(client: ToolClient, hit: Json) -> str:

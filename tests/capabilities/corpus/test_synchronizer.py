@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from armarium.capabilities.corpus.settings import CorpusSettings, EmbeddingSetti
 from armarium.foundation.events import Events, FileChanged
 from armarium.foundation.identity import Principal
 from armarium.foundation.refs import FileRef
+from support.waiting import eventually
 
 DEADLINE_S = 60.0
 WRITER = Principal("keeper", (), "")
@@ -55,10 +56,6 @@ class Directory:
         ref = FileRef("files", "root", name)
         await self.events.publish(FileChanged(ref, "created", False, WRITER, str(self.root / name)))
 
-    async def until(self, reached: Callable[[], bool]) -> None:
-        while not reached():
-            await anyio.sleep(0.005)
-
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Directory:
@@ -88,7 +85,7 @@ async def test_an_edit_that_comes_just_before_everything_is_said_to_be_indexed_i
         await corpus.until_indexed()
         assert await listed(corpus) == ["first.md", "second.md", "third.md"]
         assert corpus.indexing_complete
-        await directory.until(lambda: bool(directory.news) and not directory.news[-1].running)
+        await eventually(lambda: bool(directory.news) and not directory.news[-1].running)
         assert [news.running for news in directory.news].count(False) == 1
 
 
@@ -98,7 +95,7 @@ async def test_an_edit_turns_a_corpus_at_rest_busy_at_once_and_back_when_it_is_f
         for name in ("second.md", "third.md", "fourth.md"):
             await directory.write(name)
             assert not corpus.indexing_complete
-            await directory.until(lambda: corpus.indexing_complete)
+            await eventually(lambda: corpus.indexing_complete)
             assert name in await listed(corpus)
             await corpus.until_indexed()
 
@@ -118,8 +115,8 @@ async def test_nothing_wakes_up_while_there_is_nothing_to_do(
         await corpus.until_indexed()
         state_dir = directory.root / ".dir2mcp"
         # Whoever writes the summary has yet to come back from that to waiting.
-        await directory.until(lambda: _running_in(state_dir) is False and None in limits.values())
-        await directory.until(lambda: set(limits.values()) == {None})
+        await eventually(lambda: _running_in(state_dir) is False and None in limits.values())
+        await eventually(lambda: set(limits.values()) == {None})
         await anyio.wait_all_tasks_blocked()
         # The embedding and the one who notes progress: both wait for a ring, however long it takes.
         assert list(limits.values()) == [None, None]
@@ -138,11 +135,11 @@ async def test_the_summary_says_that_indexing_runs_while_it_does(
     async with directory.opened() as corpus:
         try:
             state_dir = directory.root / ".dir2mcp"
-            await directory.until(lambda: _running_in(state_dir) is True)
+            await eventually(lambda: _running_in(state_dir) is True)
         finally:
             held.set()
         await corpus.until_indexed()
-        await directory.until(lambda: _running_in(state_dir) is False)
+        await eventually(lambda: _running_in(state_dir) is False)
 
 
 def _running_in(state_dir: Path) -> Any:

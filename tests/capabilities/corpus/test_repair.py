@@ -9,12 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from corpus_calls import write_lighthouse
 
 from armarium.capabilities.corpus import leader as leading
 from armarium.capabilities.corpus.errors import IndexNotReady
 from armarium.capabilities.corpus.index import lexical_directory as words_directory
 from armarium.capabilities.corpus.index.state import IndexLock
+from support.corpus_calls import write_lighthouse
 from support.open_corpus import OpenCorpus, found
 
 

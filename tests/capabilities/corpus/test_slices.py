@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from pathlib import Path
 
-import anyio
 import pytest
-from corpus_calls import WITHOUT_WATCHING, answer, refusal
 
 from armarium.capabilities.corpus.errors import CorpusError
 from armarium.capabilities.corpus.files.exclusion import Exclusion
-from armarium.capabilities.corpus.query.search import Filters
+from armarium.capabilities.corpus.query.search import Filters, SearchHit
 from armarium.capabilities.corpus.query.slices import Slice, SliceReader
+from armarium.capabilities.corpus.service import Corpus
 from armarium.capabilities.corpus.storage.storage import Storage
 from armarium.foundation.files.confine import ConfinedRoot
 from support.client import connected
 from support.corpus import CorpusProcess
+from support.corpus_calls import WITHOUT_WATCHING, answer, refusal
 from support.open_corpus import OpenCorpus
+from support.waiting import eventually
 
 
 @pytest.fixture
@@ -113,14 +114,16 @@ ONE_LINE = f"{{{ENTRIES}}}"
 PAGE = f"<html><body>{PARAGRAPHS}</body></html>"
 
 
+async def hits_of(corpus: Corpus, query: str, k: int) -> Sequence[SearchHit]:
+    return (await corpus.search(query, k, "both", Filters())).hits
+
+
 @pytest.mark.parametrize(("name", "text"), [("towers.json", ONE_LINE), ("towers.html", PAGE), ("min.js", ONE_LINE)])
 async def test_every_chunk_of_a_one_line_file_can_be_opened_by_its_id(tmp_path: Path, name: str, text: str) -> None:
     (tmp_path / name).write_text(text)
     (tmp_path / "other.md").write_text("# Other\n\nAnother file.\n")
     async with OpenCorpus(tmp_path).opened(wait=False) as corpus:
-        with anyio.fail_after(60):
-            while not (found := (await corpus.search("tower 2999 lamp", 50, "both", Filters())).hits):
-                await anyio.sleep(0.05)
+        found = await eventually(lambda: hits_of(corpus, "tower 2999 lamp", 50))
         hits = [hit for hit in found if hit.chunk.rel_path == name]
         assert hits
         for hit in hits:
@@ -136,8 +139,6 @@ async def test_every_chunk_of_a_one_line_file_can_be_opened_by_its_id(tmp_path: 
 async def test_a_chunk_that_fits_is_opened_with_its_whole_lines(tmp_path: Path) -> None:
     (tmp_path / "a.md").write_text("# Lamp\n\nThe lamp is lit at dusk.\n")
     async with OpenCorpus(tmp_path).opened(wait=False) as corpus:
-        with anyio.fail_after(60):
-            while not (found := (await corpus.search("lamp dusk", 5, "both", Filters())).hits):
-                await anyio.sleep(0.05)
+        found = await eventually(lambda: hits_of(corpus, "lamp dusk", 5))
         opened = await corpus.open_file("a.md", Slice(chunk_id=found[0].chunk.chunk_id), 3000)
         assert (opened.content, opened.truncated) == ("# Lamp\n\nThe lamp is lit at dusk.", False)

@@ -11,6 +11,7 @@ from armarium.capabilities.corpus.events import IndexProgress
 from armarium.capabilities.corpus.ingest.instructions import Instructions
 from armarium.foundation.events import FileScanned
 from support.open_corpus import OpenCorpus
+from support.waiting import eventually
 
 SECRET = "gh" + "p_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
 LEAK = f"first line\ntoken: {SECRET}\n"
@@ -67,7 +68,7 @@ async def test_a_file_without_its_credential_is_told_as_clean_once(listener: Lis
         (listener.root / "leak.md").write_text("It is gone, and the words stay.\n")
         await listener.corpus.changed("leak.md")
         await corpus.until_indexed()
-        await listener.corpus.until(lambda: bool(listener.heard))
+        await eventually(lambda: bool(listener.heard))
         assert listener.told() == [("leak.md", [])]
         (listener.root / "leak.md").write_text("Clean as before.\n")
         await listener.corpus.changed("leak.md")
@@ -104,8 +105,11 @@ async def test_what_is_found_last_is_told_when_the_corpus_closes(listener: Liste
         listener.corpus.events.subscribe(IndexProgress, never_ends)
         (listener.root / "late.md").write_text(LEAK)
         await listener.corpus.changed("late.md")
-        while not (await corpus.list_files("late.md", None, 1, 0))[0]:
-            await anyio.sleep(0.005)
+
+        async def is_listed() -> bool:
+            return (await corpus.list_files("late.md", None, 1, 0))[0] > 0
+
+        await eventually(is_listed)
         assert listener.told() == [], "another listener keeps all news waiting"
     assert [path for path, _ in listener.told()] == ["late.md"]
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from corpus_calls import write_lighthouse
-
 from armarium.capabilities.corpus.source import CorpusSource
 from armarium.foundation.identity import LOCAL
 from armarium.foundation.tools import Call
+from support.corpus_calls import write_lighthouse
 from support.open_corpus import OpenCorpus
 
 
