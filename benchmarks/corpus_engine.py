@@ -50,12 +50,12 @@ class WordsEngine:
     def __init__(self, root: ConfinedRoot, state_dir: Path) -> None:
         settings = CorpusSettings()
         prepare_directory(state_dir)
-        self._news: list[object] = []
+        self._events: list[object] = []
         self._at_rest = threading.Condition()
         self._storage = Storage(state_dir / META_FILE)
         self._index = SearchIndex(state_dir, self._storage, {"text": None, "code": None})
         self._index.load({"text": "none", "code": "none"})
-        self._progress = Progress(self._news.append)
+        self._progress = Progress(self._events.append)
         setup = WorkerSetup(Instructions(settings.path_excludes, settings.secret_patterns), WORKER_MEMORY_BYTES)
         workers = max(1, min(MOST_WORKERS, (os.cpu_count() or 2) - 1))
         self._indexer = Indexer(
@@ -75,7 +75,7 @@ class WordsEngine:
         with self._at_rest:
             if not self._at_rest.wait_for(lambda: not self._indexer.busy, INDEX_DEADLINE_S):
                 raise TimeoutError("indexing did not end")
-        failures = [news for news in self._news if isinstance(news, IndexingFailed)]
+        failures = [event for event in self._events if isinstance(event, IndexingFailed)]
         if failures:
             raise RuntimeError(f"indexing failed: {failures}")
         return self._progress.now.scanned

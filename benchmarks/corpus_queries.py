@@ -34,8 +34,8 @@ MEMORY_GOAL_MB = {100_000: 350.0}
 RECALL_GOAL = 0.98
 QUERIES = 200
 WARM_UP = 20
-PASSAGES_PER_FILE = 50
-PASSAGE_CHARACTERS = 380
+CHUNKS_PER_FILE = 50
+CHUNK_CHARACTERS = 380
 CHUNKING = ChunkingSettings(max_chars=400, overlap_chars=0, min_chars=0)
 
 
@@ -78,8 +78,8 @@ def write_chunks(root: Path, prose: Prose, chunks: int) -> None:
     (root / ".dir2mcp.yaml").write_text(
         "chunking:\n" + "".join(f"  {name}: {value}\n" for name, value in chunking.items())
     )
-    for path in paths(root, chunks // PASSAGES_PER_FILE, ("txt",)):
-        path.write_text("\n\n".join(prose.paragraph(PASSAGE_CHARACTERS) for _ in range(PASSAGES_PER_FILE)) + "\n")
+    for path in paths(root, chunks // CHUNKS_PER_FILE, ("txt",)):
+        path.write_text("\n\n".join(prose.paragraph(CHUNK_CHARACTERS) for _ in range(CHUNKS_PER_FILE)) + "\n")
 
 
 def asked_of_server(root: Path, questions: list[str]) -> dict[str, Any]:

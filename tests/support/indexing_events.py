@@ -1,4 +1,4 @@
-"""News of an index, as the corpus tells them, and a clock that goes when it is told to."""
+"""Sample indexing events, and a clock that the test sets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A corpus opened within the test's own process, with its news, for tests that look behind the command."""
+"""A corpus opened in the process of the test, with the events it publishes."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ class OpenCorpus:
         self.events.subscribe(IndexingFailed, self._hear_failure)
         self.events.subscribe(FileFailed, self._hear_of_file)
 
-    async def _hear_progress(self, news: IndexProgress) -> None:
-        self.progress.append(news)
+    async def _hear_progress(self, event: IndexProgress) -> None:
+        self.progress.append(event)
 
-    async def _hear_failure(self, news: IndexingFailed) -> None:
-        self.failures.append(news)
+    async def _hear_failure(self, event: IndexingFailed) -> None:
+        self.failures.append(event)
 
-    async def _hear_of_file(self, news: FileFailed) -> None:
-        self.failed_files[news.rel_path] = news.code
+    async def _hear_of_file(self, event: FileFailed) -> None:
+        self.failed_files[event.rel_path] = event.code
 
     @asynccontextmanager
     async def opened(

@@ -105,8 +105,8 @@ async def test_words_and_vectors_that_are_lost_or_torn_are_made_again(tmp_path: 
         expected = await best_hits(process)
     state = tmp_path / "files/.dir2mcp"
     embedded = embeddings(state)
-    torn = [state / "vectors_text.hnsw", *(file for file in (state / "words").iterdir() if file.is_file())]
-    for file in torn:
+    damaged = [state / "vectors_text.hnsw", *(file for file in (state / "words").iterdir() if file.is_file())]
+    for file in damaged:
         if damage == "removed":
             file.unlink()
         elif damage == "truncated":

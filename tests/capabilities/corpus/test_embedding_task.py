@@ -76,8 +76,8 @@ class Bench:
         self.index = SearchIndex(directory, self.storage, {"text": DIMENSIONS, "code": DIMENSIONS})
         embedders = {"text": text, "code": code or text}
         self.index.load({"text": text.model, "code": embedders["code"].model})
-        self.news: list[Any] = []
-        self.progress = Progress(self.news.append)
+        self.events: list[Any] = []
+        self.progress = Progress(self.events.append)
         self.turns: list[bool] = []
         self.task = EmbeddingTask(
             self.storage, self.index, embedders, self.progress, on_change=self.turned, first_pause_s=0.01
@@ -110,7 +110,7 @@ class Bench:
 
     @property
     def pauses(self) -> list[str]:
-        return [each.code for each in self.news if isinstance(each, EmbeddingPaused)]
+        return [each.code for each in self.events if isinstance(each, EmbeddingPaused)]
 
 
 @asynccontextmanager

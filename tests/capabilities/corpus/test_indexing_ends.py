@@ -30,7 +30,7 @@ async def scanned(corpus: OpenCorpus) -> tuple[int, int]:
     """What a start that ends before anything is embedded counts: indexed and skipped."""
     began = len(corpus.progress)
     async with corpus.opened(wait=False) as service:
-        await eventually(lambda: any(news.phase == "embed" for news in corpus.progress[began:]))
+        await eventually(lambda: any(event.phase == "embed" for event in corpus.progress[began:]))
         counts = service.stats()["indexing"]
     return counts["indexed"], counts["skipped"]
 
@@ -102,7 +102,7 @@ async def test_there_are_never_more_vectors_than_chunks(corpus: OpenCorpus) -> N
             await eventually(lambda: service.indexing_complete)
         counts = service.stats()["indexing"]
     assert counts["embedded_ok"] == counts["chunks_total"] == 1
-    assert all(news.embedded_ok <= news.chunks_total for news in corpus.progress)
+    assert all(event.embedded_ok <= event.chunks_total for event in corpus.progress)
 
 
 async def test_a_member_that_is_too_large_is_listed_with_its_size_and_told(corpus: OpenCorpus) -> None:

@@ -47,7 +47,7 @@ async def test_who_waits_already_is_told_that_there_will_be_no_index_and_so_is_w
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(ask)
             await anyio.wait_all_tasks_blocked()
-            readiness.fail(StoreCorrupt("torn"))
+            readiness.fail(StoreCorrupt("damaged"))
         await ask()
     assert told == [StoreCorrupt.code] * 2
 
@@ -55,6 +55,6 @@ async def test_who_waits_already_is_told_that_there_will_be_no_index_and_so_is_w
 async def test_an_index_that_is_lost_is_not_searched_any_more() -> None:
     readiness = Readiness()
     readiness.use(FIRST)
-    readiness.fail(StoreCorrupt("torn"))
+    readiness.fail(StoreCorrupt("damaged"))
     with pytest.raises(StoreCorrupt):
         await readiness.searcher()

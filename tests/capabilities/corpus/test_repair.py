@@ -1,4 +1,4 @@
-"""A question asked of an index that nobody serves: what is torn is made again, what is read-only is only read."""
+"""A one-off search of an index without a server: damaged files are rebuilt, read-only state is only read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The secret scanner's findings are told to whoever keeps them: what and where, never the secret, and only news."""
+"""Findings of the secret scanner are published once: what and where, never the secret itself."""
 
 from __future__ import annotations
 
@@ -91,13 +91,13 @@ async def test_whoever_listens_later_is_told_at_the_next_start(listener: Listene
     listener.listen()
     await listener.corpus.index()
     assert [path for path, _ in listener.told()] == ["leak.md"]
-    assert listener.corpus.failed_files == {}, "what was left out before is no news"
+    assert listener.corpus.failed_files == {}, "what was excluded before is not reported again"
 
 
 async def test_what_is_found_last_is_told_when_the_corpus_closes(listener: Listener) -> None:
     listener.listen()
 
-    async def never_ends(news: IndexProgress) -> None:
+    async def never_ends(event: IndexProgress) -> None:
         await anyio.sleep_forever()
 
     async with listener.corpus.opened() as corpus:
@@ -110,7 +110,7 @@ async def test_what_is_found_last_is_told_when_the_corpus_closes(listener: Liste
             return (await corpus.list_files("late.md", None, 1, 0))[0] > 0
 
         await eventually(is_listed)
-        assert listener.told() == [], "another listener keeps all news waiting"
+        assert listener.told() == [], "another subscriber delays all events"
     assert [path for path, _ in listener.told()] == ["late.md"]
 
 

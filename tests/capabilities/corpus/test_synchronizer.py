@@ -34,11 +34,11 @@ class Directory:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.events = Events()
-        self.news: list[IndexProgress] = []
+        self.progress: list[IndexProgress] = []
         self.events.subscribe(IndexProgress, self._hear)
 
-    async def _hear(self, news: IndexProgress) -> None:
-        self.news.append(news)
+    async def _hear(self, event: IndexProgress) -> None:
+        self.progress.append(event)
 
     @asynccontextmanager
     async def opened(self) -> AsyncGenerator[Corpus]:
@@ -85,8 +85,8 @@ async def test_an_edit_that_comes_just_before_everything_is_said_to_be_indexed_i
         await corpus.until_indexed()
         assert await listed(corpus) == ["first.md", "second.md", "third.md"]
         assert corpus.indexing_complete
-        await eventually(lambda: bool(directory.news) and not directory.news[-1].running)
-        assert [news.running for news in directory.news].count(False) == 1
+        await eventually(lambda: bool(directory.progress) and not directory.progress[-1].running)
+        assert [event.running for event in directory.progress].count(False) == 1
 
 
 async def test_an_edit_turns_a_corpus_at_rest_busy_at_once_and_back_when_it_is_found(directory: Directory) -> None:
@@ -106,9 +106,9 @@ async def test_nothing_wakes_up_while_there_is_nothing_to_do(
     limits: dict[WakeUp, float | None] = {}
     wait = WakeUp.wait
 
-    async def noted(bell: WakeUp, most_s: float | None = None) -> None:
-        limits[bell] = most_s
-        await wait(bell, most_s)
+    async def noted(wake_up: WakeUp, timeout_s: float | None = None) -> None:
+        limits[wake_up] = timeout_s
+        await wait(wake_up, timeout_s)
 
     monkeypatch.setattr(WakeUp, "wait", noted)
     async with directory.opened() as corpus:
@@ -118,7 +118,7 @@ async def test_nothing_wakes_up_while_there_is_nothing_to_do(
         await eventually(lambda: _running_in(state_dir) is False and None in limits.values())
         await eventually(lambda: set(limits.values()) == {None})
         await anyio.wait_all_tasks_blocked()
-        # The embedding and the one who notes progress: both wait for a ring, however long it takes.
+        # The embedding task and the completion tracker both wait for a signal without a timeout.
         assert list(limits.values()) == [None, None]
 
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 KINDS: tuple[IndexKind, ...] = ("text", "code")
 
-_PASSAGES_AT_ONCE = 2000
+_CHUNKS_AT_ONCE = 2000
 _SEAL_PAUSES_S = (0.05, 0.2, 0.5, 0.0)
 _PATH_SEPARATORS = re.compile(r"[/\\._\-!]+")
 
@@ -152,7 +152,7 @@ class SearchIndex:
         if len(self.lexical) == 0:
             self._seal_lexical(0)
         up_to = int(self._storage.notes.get("words_up_to") or 0)
-        while chunks := self._storage.chunks.after(up_to, _PASSAGES_AT_ONCE):
+        while chunks := self._storage.chunks.after(up_to, _CHUNKS_AT_ONCE):
             up_to = chunks[-1].chunk_id
             # Some of them may have been committed before the process ended.
             self.lexical.remove(chunk.chunk_id for chunk in chunks)
@@ -183,7 +183,7 @@ class SearchIndex:
 
     def _fill(self, lexical: WordIndex) -> None:
         up_to = 0
-        while chunks := self._storage.chunks.after(up_to, _PASSAGES_AT_ONCE):
+        while chunks := self._storage.chunks.after(up_to, _CHUNKS_AT_ONCE):
             up_to = chunks[-1].chunk_id
             lexical.add(_lexical_entry(chunk) for chunk in chunks)
         self._uncommitted = None
@@ -219,8 +219,8 @@ class SearchIndex:
         vectors = self._storage.embeddings.of_chunks(model, kind)
         rows = [(chunk_id, vector) for chunk_id, vector in vectors if chunk_id in missing]
         rows = [row for row in rows if len(row[1]) == 2 * index.dimensions]
-        for start in range(0, len(rows), _PASSAGES_AT_ONCE):
-            part = rows[start : start + _PASSAGES_AT_ONCE]
+        for start in range(0, len(rows), _CHUNKS_AT_ONCE):
+            part = rows[start : start + _CHUNKS_AT_ONCE]
             index.add(numpy.array([each for each, _ in part], numpy.int64), unpacked([vector for _, vector in part]))
         self._unsaved.add(kind)
         lost = missing.difference(chunk_id for chunk_id, _ in rows)
