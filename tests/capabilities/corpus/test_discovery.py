@@ -180,7 +180,7 @@ def test_a_tree_that_changes_under_the_walk_does_not_stop_it(top: Path, follow_s
     class Vandal(Cancellation):
         beats = 0
 
-        def beat(self, done: int) -> None:
+        def checkpoint(self, done: int) -> None:
             self.beats += 1
             if self.beats == 3:
                 shutil.rmtree(top / "d10")
