@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy
 
-from armarium.capabilities.corpus.index.search_index import unpacked, vector_file
 from armarium.capabilities.corpus.index.state import META_FILE, state_directory
+from armarium.capabilities.corpus.index.vectors import unpacked, vector_file
 from armarium.capabilities.corpus.settings import ChunkingSettings, CorpusSettings
 from armarium.capabilities.corpus.storage.storage import Storage
 from armarium.providers.local.embedder import LocalEmbedder

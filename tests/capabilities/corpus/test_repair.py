@@ -12,7 +12,7 @@ import pytest
 
 from armarium.capabilities.corpus import leader as leading
 from armarium.capabilities.corpus.errors import IndexNotReady
-from armarium.capabilities.corpus.index import lexical_directory as words_directory
+from armarium.capabilities.corpus.index import lexical
 from armarium.capabilities.corpus.index.state import IndexLock
 from support.corpus_calls import write_lighthouse
 from support.open_corpus import OpenCorpus, found
@@ -108,7 +108,7 @@ async def test_a_state_that_may_not_be_written_answers_and_stays_as_it_is(
 
     # Permissions do not bind the user that tests may run as, so nobody may write is said, and then looked at.
     monkeypatch.setattr(os, "access", denied)
-    monkeypatch.setattr(words_directory.tempfile, "tempdir", str(elsewhere))
+    monkeypatch.setattr(lexical.tempfile, "tempdir", str(elsewhere))
     for place in (corpus.state_dir, *corpus.state_dir.rglob("*")):
         place.chmod(stat.S_IMODE(place.stat().st_mode) & ~0o222)
     before = as_it_is()

@@ -10,7 +10,7 @@ from zipfile import ZipFile
 import pytest
 
 from armarium.capabilities.corpus.files.exclusion import DEFAULT_PATH_EXCLUDES
-from armarium.capabilities.corpus.index.lexical_directory import LEXICAL_DIRECTORY
+from armarium.capabilities.corpus.index.lexical import LEXICAL_DIRECTORY
 from armarium.retrieval.lexical import WordIndex
 from support.corpus_calls import everything_in, rows
 from support.open_corpus import OpenCorpus, found

@@ -11,9 +11,10 @@ from anyio.to_thread import run_sync
 from armarium.capabilities.corpus.errors import CorpusError, IndexNotReady, StateUnwritable, StoreCorrupt
 from armarium.capabilities.corpus.events import IndexingFailed, IndexLoaded, Mode
 from armarium.capabilities.corpus.health import warn_of_rows
-from armarium.capabilities.corpus.index.lexical_directory import remove as remove_lexical
-from armarium.capabilities.corpus.index.search_index import KINDS, SearchIndex
+from armarium.capabilities.corpus.index.lexical import remove as remove_lexical
+from armarium.capabilities.corpus.index.search_index import SearchIndex
 from armarium.capabilities.corpus.index.state import META_FILE, IndexLock, read_status, remove_indexes
+from armarium.capabilities.corpus.index.vectors import KINDS
 from armarium.capabilities.corpus.ingest.progress import Progress
 from armarium.capabilities.corpus.ingest.synchronizer import IngestOptions, Synchronizer
 from armarium.capabilities.corpus.query.readiness import Readiness

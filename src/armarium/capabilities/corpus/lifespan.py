@@ -12,7 +12,6 @@ from typing import Literal
 from armarium.capabilities.corpus.errors import IndexVersionMismatch, StoreCorrupt
 from armarium.capabilities.corpus.files.exclusion import Exclusion
 from armarium.capabilities.corpus.health import Health
-from armarium.capabilities.corpus.index.search_index import KINDS
 from armarium.capabilities.corpus.index.state import (
     META_FILE,
     IndexLock,
@@ -24,6 +23,7 @@ from armarium.capabilities.corpus.index.state import (
     state_directory,
     state_paths,
 )
+from armarium.capabilities.corpus.index.vectors import KINDS
 from armarium.capabilities.corpus.ingest.instructions import Instructions
 from armarium.capabilities.corpus.ingest.synchronizer import IngestOptions
 from armarium.capabilities.corpus.leader import LeaderElection

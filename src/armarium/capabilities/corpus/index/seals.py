@@ -28,6 +28,8 @@ _log = logging.getLogger(__name__)
 _BLOCK_BYTES: Final = 1 << 20
 _META: Final = "meta.json"
 _WORDS_SEAL: Final = "words_seal"
+SEAL_PAUSES_S: Final = (0.05, 0.2, 0.5, 0.0)
+"""Pauses between attempts to verify a file that another process may be replacing."""
 _LOOK_EVERY_S: Final = 0.25
 _LOOK_FOR_S: Final = 60.0
 

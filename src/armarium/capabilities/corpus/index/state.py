@@ -13,9 +13,9 @@ import orjson
 
 from armarium.capabilities.corpus.errors import IndexLocked, IndexNotReady, RootInaccessible, StoreCorrupt
 from armarium.capabilities.corpus.files.exclusion import STATE_PATHS
-from armarium.capabilities.corpus.index.lexical_directory import clear_leftovers
-from armarium.capabilities.corpus.index.lexical_directory import remove as remove_words
-from armarium.capabilities.corpus.index.search_index import KINDS, vector_file
+from armarium.capabilities.corpus.index.lexical import clear_leftovers
+from armarium.capabilities.corpus.index.lexical import remove as remove_lexical
+from armarium.capabilities.corpus.index.vectors import KINDS, vector_file
 from armarium.capabilities.corpus.settings import STATE_DIRECTORY
 from armarium.capabilities.corpus.storage.storage import remove_damaged
 from armarium.capabilities.corpus.troubles import unwritable
@@ -149,7 +149,7 @@ def is_being_indexed(state_dir: Path) -> bool:
 def remove_indexes(state_dir: Path) -> None:
     """Remove everything that is derived from `meta.sqlite`."""
     clear_leftovers(state_dir)
-    remove_words(state_dir)
+    remove_lexical(state_dir)
     for kind in KINDS:
         make_way(state_dir / vector_file(kind))
         (state_dir / vector_file(kind)).unlink(missing_ok=True)

@@ -13,7 +13,8 @@ from anyio.to_thread import run_sync
 
 from armarium.capabilities.corpus.errors import IndexVersionMismatch
 from armarium.capabilities.corpus.events import EmbeddingPaused
-from armarium.capabilities.corpus.index.search_index import SearchIndex, packed, unpacked
+from armarium.capabilities.corpus.index.search_index import SearchIndex
+from armarium.capabilities.corpus.index.vectors import packed, unpacked
 from armarium.capabilities.corpus.ingest.progress import Progress
 from armarium.capabilities.corpus.ingest.wake_up import WakeUp
 from armarium.capabilities.corpus.storage.embeddings import PendingChunk
