@@ -17,7 +17,7 @@ from typing import Any
 import numpy
 
 from armarium.capabilities.corpus.index.state import META_FILE, state_directory
-from armarium.capabilities.corpus.index.vectors import unpacked, vector_file
+from armarium.capabilities.corpus.index.vectors import unpack_vectors, vector_file
 from armarium.capabilities.corpus.settings import ChunkingSettings, CorpusSettings
 from armarium.capabilities.corpus.storage.storage import Storage
 from armarium.providers.local.embedder import LocalEmbedder
@@ -107,7 +107,7 @@ def compared_with_scan(root: Path, questions: list[str]) -> dict[str, Any]:
     storage = Storage(state_dir / META_FILE)
     stored = storage.embeddings.of_chunks(LocalEmbedder.model, "text")
     ids = numpy.array([chunk_id for chunk_id, _ in stored], numpy.int64)
-    matrix = unpacked([vector for _, vector in stored])
+    matrix = unpack_vectors([vector for _, vector in stored])
     storage.close()
     embedder = LocalEmbedder()
     asked = {question: embedder.embed_query_now(question) for question in questions}

@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 
 from armarium.capabilities.corpus.events import FileFailed, IndexingFailed, IndexProgress
-from armarium.capabilities.corpus.lifespan import Indexing, open_service
+from armarium.capabilities.corpus.lifespan import IndexingMode, open_service
 from armarium.capabilities.corpus.query.search import Filters
 from armarium.capabilities.corpus.service import Corpus
 from armarium.capabilities.corpus.settings import CorpusSettings, EmbeddingSettings, IngestSettings
@@ -47,7 +47,7 @@ class OpenCorpus:
 
     @asynccontextmanager
     async def opened(
-        self, indexing: Indexing = "background", *, wait: bool = True, **settings: Any
+        self, indexing: IndexingMode = "background", *, wait: bool = True, **settings: Any
     ) -> AsyncGenerator[Corpus]:
         """The corpus; where it is indexed, once it is, unless nobody wants to `wait` for that."""
         chosen: dict[str, Any] = {

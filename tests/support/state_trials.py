@@ -24,7 +24,7 @@ import numpy
 from armarium.capabilities.corpus.ingest import synchronizer as indexing
 from armarium.capabilities.corpus.ingest.prepare import Preparation
 from armarium.capabilities.corpus.ingest.worker_process import WorkerSetup
-from armarium.capabilities.corpus.lifespan import Indexing, open_service
+from armarium.capabilities.corpus.lifespan import IndexingMode, open_service
 from armarium.capabilities.corpus.prepared import Outcome, Prepared, PrepareRequest, chunk_hash
 from armarium.capabilities.corpus.query.search import Filters
 from armarium.capabilities.corpus.service import Corpus
@@ -125,7 +125,7 @@ async def searched(corpus: Corpus) -> tuple[list[Any], bool]:
     return found, complete
 
 
-async def opened(root: Path, mode: Indexing) -> dict[str, Any]:
+async def opened(root: Path, mode: IndexingMode) -> dict[str, Any]:
     """Open the corpus once: what searches find at once and, where it is indexed, in the end."""
     settings = CorpusSettings(
         root=str(root), embedding=EmbeddingSettings(provider="local"), ingest=IngestSettings(watch=False)

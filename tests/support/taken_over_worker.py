@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from armarium.capabilities.corpus.ingest import worker as prepare_worker
-from armarium.capabilities.corpus.ingest.messages import LENGTH, framed
+from armarium.capabilities.corpus.ingest.messages import LENGTH, encode_frame
 from armarium.capabilities.corpus.ingest.prepare import Preparation
 from armarium.capabilities.corpus.prepared import (
     Finished,
@@ -138,7 +138,7 @@ def prepare(self: Preparation, fd: int, wanted: PrepareRequest) -> Iterator[Outc
             os.write(_sink(), LENGTH.pack(2**32 - 1) + b"x" * 1000)
             time.sleep(3600)
         case "raw.json":
-            os.write(_sink(), framed(json.loads(os.read(fd, 100_000))))
+            os.write(_sink(), encode_frame(json.loads(os.read(fd, 100_000))))
         case _:
             yield from honest(self, fd, wanted)
             return

@@ -14,7 +14,7 @@ from armarium.capabilities.corpus.errors import FileTooLarge
 from armarium.capabilities.corpus.files.exclusion import SecretMatch
 from armarium.capabilities.corpus.ingest.budgets import TextBudget
 from armarium.capabilities.corpus.ingest.checked_messages import MOST_OUTCOMES, ExpectedOutcomes, InvalidMessage
-from armarium.capabilities.corpus.ingest.messages import LENGTH, InvalidFrame, framed, framed_answer, read_frame
+from armarium.capabilities.corpus.ingest.messages import LENGTH, InvalidFrame, encode_frame, encode_outcome, read_frame
 from armarium.capabilities.corpus.prepared import (
     Finished,
     Outcome,
@@ -49,7 +49,7 @@ def document(*, hashed: bool = True) -> Prepared:
 
 
 def told(outcome: Outcome) -> Outcome:
-    return expected().outcome(framed_answer(outcome)[LENGTH.size :])
+    return expected().outcome(encode_outcome(outcome)[LENGTH.size :])
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def paths_into(value: Any, path: tuple[int, ...] = ()) -> list[tuple[int, ...]]:
     return found
 
 
-HONEST = [orjson.loads(framed_answer(each)[LENGTH.size :]) for each in (document(), Refused(f"{PATH}!/x", "A", "b"))]
+HONEST = [orjson.loads(encode_outcome(each)[LENGTH.size :]) for each in (document(), Refused(f"{PATH}!/x", "A", "b"))]
 JUNK = st.one_of(
     st.none(),
     st.booleans(),
@@ -203,7 +203,7 @@ def test_a_frame_longer_than_allowed_is_never_read(data: bytes) -> None:
 
 def test_one_file_cannot_answer_for_ever() -> None:
     about = expected()
-    body = framed(["unchanged"])[LENGTH.size :]
+    body = encode_frame(["unchanged"])[LENGTH.size :]
     for _ in range(MOST_OUTCOMES):
         about.outcome(body)
     with pytest.raises(InvalidMessage):
@@ -212,7 +212,7 @@ def test_one_file_cannot_answer_for_ever() -> None:
 
 def test_a_member_comes_once() -> None:
     about = expected()
-    body = framed_answer(document())[LENGTH.size :]
+    body = encode_outcome(document())[LENGTH.size :]
     about.outcome(body)
     with pytest.raises(InvalidMessage):
         about.outcome(body)

@@ -40,14 +40,14 @@ from armarium.foundation.tasks import background
 from armarium.retrieval.chunking.limits import ChunkLimits
 from armarium.retrieval.chunks import IndexKind
 
-Indexing = Literal["background", "full", "none"]
+IndexingMode = Literal["background", "full", "none"]
 
 _log = logging.getLogger(__name__)
 
 
 @asynccontextmanager
 async def open_service(
-    settings: CorpusSettings, events: Events, *, indexing: Indexing, private_paths: Iterable[Path] = ()
+    settings: CorpusSettings, events: Events, *, indexing: IndexingMode, private_paths: Iterable[Path] = ()
 ) -> AsyncGenerator[Corpus]:
     """The corpus, for as long as the block runs.
 

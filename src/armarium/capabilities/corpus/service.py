@@ -15,7 +15,7 @@ from anyio.to_thread import run_sync
 from armarium.capabilities.corpus.errors import InvalidField
 from armarium.capabilities.corpus.index.status import stats
 from armarium.capabilities.corpus.ingest.progress import Progress
-from armarium.capabilities.corpus.query.answer import Answer, extractive, generated
+from armarium.capabilities.corpus.query.answer import Answer, extract_answer, generate_answer
 from armarium.capabilities.corpus.query.readiness import Readiness
 from armarium.capabilities.corpus.query.search import Filters, SearchResults
 from armarium.capabilities.corpus.query.slices import OpenedSlice, Slice, SliceReader
@@ -139,7 +139,7 @@ class Corpus:
     async def _answer(self, question: str, chunks: Sequence[StoredChunk], on_text: Callable[[str], None]) -> Answer:
         """The model's answer. If it fails, times out or is empty, sentences of the chunks and the reason."""
         if self._models.chat is None:
-            answer = await run_sync(extractive, question, chunks)
+            answer = await run_sync(extract_answer, question, chunks)
             on_text(answer.text)
             return answer
         streamed: list[str] = []
@@ -152,7 +152,7 @@ class Corpus:
         reason = "The chat model gave an empty answer"
         try:
             with anyio.fail_after(options.timeout_s):
-                answer = await generated(
+                answer = await generate_answer(
                     self._models.chat, options.system_prompt, question, chunks, options.max_context_chars, stream
                 )
             if answer.text:
@@ -164,7 +164,7 @@ class Corpus:
         except ProviderError as error:
             reason = f"The chat model failed ({error.code}: {error.message})"
         _log.warning("answering without the chat model", extra={"reason": reason})
-        fallback = await run_sync(extractive, question, chunks, reason)
+        fallback = await run_sync(extract_answer, question, chunks, reason)
         # Text that was streamed already cannot be taken back.
         on_text(f"\n\n{fallback.text}" if "".join(streamed).strip() else fallback.text)
         return fallback

@@ -131,7 +131,7 @@ class StoredLexicalIndex:
                 up_to = chunks[-1].chunk_id
                 fresh.add(_entry(chunk) for chunk in chunks)
 
-        self.index = _replaced(self._state_dir, self.index, fill)
+        self.index = _replace(self._state_dir, self.index, fill)
         self._uncommitted = None
         self._seal(up_to)
 
@@ -168,7 +168,7 @@ def _exists(state_dir: Path) -> bool:
     return (state_dir / LEXICAL_DIRECTORY / _META).is_file()
 
 
-def _replaced(state_dir: Path, old: WordIndex, fill: Callable[[WordIndex], None]) -> WordIndex:
+def _replace(state_dir: Path, old: WordIndex, fill: Callable[[WordIndex], None]) -> WordIndex:
     """A new lexical index in place of the old one, which callers that hold it can still search."""
     clear_leftovers(state_dir)
     fresh = WordIndex.open(state_dir / _NEW)

@@ -93,7 +93,9 @@ class StoredVectorIndexes:
         rows = [row for row in rows if len(row[1]) == 2 * index.dimensions]
         for start in range(0, len(rows), _CHUNKS_AT_ONCE):
             part = rows[start : start + _CHUNKS_AT_ONCE]
-            index.add(numpy.array([each for each, _ in part], numpy.int64), unpacked([vector for _, vector in part]))
+            index.add(
+                numpy.array([each for each, _ in part], numpy.int64), unpack_vectors([vector for _, vector in part])
+            )
         self._unsaved.add(kind)
         lost = missing.difference(chunk_id for chunk_id, _ in rows)
         if lost:
@@ -132,12 +134,12 @@ class StoredVectorIndexes:
         self._unsaved.clear()
 
 
-def packed(vectors: Vectors) -> list[bytes]:
+def pack_vectors(vectors: Vectors) -> list[bytes]:
     """Vectors in their stored form."""
     return [row.tobytes() for row in vectors.astype("<f2")]
 
 
-def unpacked(vectors: Sequence[bytes]) -> Vectors:
+def unpack_vectors(vectors: Sequence[bytes]) -> Vectors:
     """Vectors from their stored form."""
     import numpy
 

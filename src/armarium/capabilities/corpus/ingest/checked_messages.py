@@ -13,7 +13,7 @@ from armarium.capabilities.corpus.files.exclusion import SecretMatch
 from armarium.capabilities.corpus.files.paths import MEMBER_MARK, is_storable
 from armarium.capabilities.corpus.ingest import messages as answers
 from armarium.capabilities.corpus.ingest.budgets import TextBudget
-from armarium.capabilities.corpus.ingest.messages import InvalidFrame, parsed
+from armarium.capabilities.corpus.ingest.messages import InvalidFrame, decode_frame
 from armarium.capabilities.corpus.prepared import (
     LONGEST_TITLE,
     Finished,
@@ -83,7 +83,7 @@ class ExpectedOutcomes:
         self._outcomes += 1
         _require(self._outcomes <= MOST_OUTCOMES)
         try:
-            message = parsed(body)
+            message = decode_frame(body)
         except InvalidFrame as error:
             raise InvalidMessage from error
         if _ESCAPED_NUL in body:

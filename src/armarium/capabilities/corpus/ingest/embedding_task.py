@@ -14,7 +14,7 @@ from anyio.to_thread import run_sync
 from armarium.capabilities.corpus.errors import IndexVersionMismatch
 from armarium.capabilities.corpus.events import EmbeddingPaused
 from armarium.capabilities.corpus.index.search_index import SearchIndex
-from armarium.capabilities.corpus.index.vectors import packed, unpacked
+from armarium.capabilities.corpus.index.vectors import pack_vectors, unpack_vectors
 from armarium.capabilities.corpus.ingest.progress import Progress
 from armarium.capabilities.corpus.ingest.wake_up import WakeUp
 from armarium.capabilities.corpus.storage.embeddings import PendingChunk
@@ -153,7 +153,7 @@ class EmbeddingTask:
         vectors = {chunk_id: vector for chunk_id, vector in found.items() if vector is not None}
         if vectors:
             with self._storing:
-                self._index.add_vectors(chunks[0].kind, list(vectors), unpacked(list(vectors.values())))
+                self._index.add_vectors(chunks[0].kind, list(vectors), unpack_vectors(list(vectors.values())))
                 living = self._storage.embeddings.put(model, (), vectors)
             self._progress.count(embedded_ok=living)
         return set(vectors)
@@ -192,7 +192,7 @@ class EmbeddingTask:
                     hint="run: dir2mcp reindex",
                 )
             # Storage first: a crash in between leaves a vector to load again, never one without its chunk.
-            living = self._storage.embeddings.put(model, zip(hashes, packed(vectors), strict=True), ids)
+            living = self._storage.embeddings.put(model, zip(hashes, pack_vectors(vectors), strict=True), ids)
             self._index.add_vectors(kind, ids, numpy.repeat(vectors, [len(each) for each in same], axis=0))
         self._progress.count(embedded_ok=living)
 

@@ -31,7 +31,7 @@ class InvalidFrame(Exception):
     """A message that is too long or not JSON."""
 
 
-def framed(message: Any) -> bytes:
+def encode_frame(message: Any) -> bytes:
     """A message with its length prefix. Raises `TypeError` for text that is not valid Unicode."""
     body = orjson.dumps(message)
     return LENGTH.pack(len(body)) + body
@@ -45,7 +45,7 @@ def read_frame(read: Callable[[int], bytes], max_bytes: int) -> bytes:
     return read(length)
 
 
-def parsed(body: bytes) -> Any:
+def decode_frame(body: bytes) -> Any:
     """The content of a message. Raises `InvalidFrame` if it is not JSON."""
     try:
         return orjson.loads(body)
@@ -53,15 +53,15 @@ def parsed(body: bytes) -> Any:
         raise InvalidFrame("a message that is not JSON") from error
 
 
-def framed_answer(outcome: Outcome) -> bytes:
+def encode_outcome(outcome: Outcome) -> bytes:
     """An outcome as a message to the server. Text that JSON cannot represent becomes an error of that document."""
     try:
-        return framed(_as_json(outcome))
+        return encode_frame(_as_json(outcome))
     except TypeError:
         if not isinstance(outcome, Prepared):
             raise
         error = f"{ExtractFailed.code}: the text of the document is not Unicode"
-        return framed(_document(outcome, "error", error, with_text=False))
+        return encode_frame(_document(outcome, "error", error, with_text=False))
 
 
 def _as_json(outcome: Outcome) -> list[Any]:

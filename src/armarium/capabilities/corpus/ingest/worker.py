@@ -13,7 +13,7 @@ from dataclasses import asdict
 from typing import Any
 
 from armarium.capabilities.corpus.ingest.instructions import Instructions
-from armarium.capabilities.corpus.ingest.messages import LENGTH, framed, framed_answer, parsed
+from armarium.capabilities.corpus.ingest.messages import LENGTH, decode_frame, encode_frame, encode_outcome
 from armarium.capabilities.corpus.ingest.prepare import Preparation
 from armarium.capabilities.corpus.prepared import PrepareRequest
 from armarium.foundation.process_isolation import (
@@ -42,13 +42,13 @@ def main() -> None:
     isolation = isolate_process(python_code_paths()) if start["isolated"] else Isolation(0, seccomp=False)
     preparation = Preparation(Instructions.from_json(start["instructions"]))
     # After this message, every failure is the fault of a file.
-    sink.write(framed(asdict(isolation)))
+    sink.write(encode_frame(asdict(isolation)))
     sink.flush()
     while True:
         fields, fd = requests.take()
         try:
             for outcome in preparation.prepare(fd, PrepareRequest(*fields)):
-                sink.write(framed_answer(outcome))
+                sink.write(encode_outcome(outcome))
             sink.flush()
         finally:
             os.close(fd)
@@ -64,7 +64,7 @@ class _Requests:
         """The next message and its file, or -1 without one. Ends the process when the server is gone."""
         header, fds, _, _ = socket.recv_fds(self._socket, LENGTH.size, 1)
         (length,) = LENGTH.unpack(header + self._read(LENGTH.size - len(header)))
-        return parsed(self._read(length)), fds[0] if fds else -1
+        return decode_frame(self._read(length)), fds[0] if fds else -1
 
     def _read(self, size: int) -> bytes:
         parts: list[bytes] = []

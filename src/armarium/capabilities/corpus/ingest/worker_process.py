@@ -16,7 +16,7 @@ from typing import Any
 
 from armarium.capabilities.corpus.ingest.checked_messages import ExpectedOutcomes, InvalidMessage
 from armarium.capabilities.corpus.ingest.instructions import Instructions
-from armarium.capabilities.corpus.ingest.messages import InvalidFrame, framed, parsed, read_frame
+from armarium.capabilities.corpus.ingest.messages import InvalidFrame, decode_frame, encode_frame, read_frame
 from armarium.capabilities.corpus.prepared import Finished, Outcome, PrepareRequest
 from armarium.foundation.memory import machine_memory_bytes
 from armarium.foundation.process_isolation import Isolation
@@ -147,7 +147,7 @@ class WorkerProcess:
             if time.monotonic() > until:
                 raise WorkerLost("the extractor did not start in time")
 
-        return Isolation(**parsed(read_frame(lambda size: self._read(size, check), _LONGEST_GREETING)))
+        return Isolation(**decode_frame(read_frame(lambda size: self._read(size, check), _LONGEST_GREETING)))
 
     def hand_over(self, wanted: PrepareRequest, fd: int) -> None:
         """Send an open file to the worker's queue. Raises `WorkerLost` if the process is gone."""
@@ -186,7 +186,7 @@ class WorkerProcess:
             self._process.stdout.close()
 
     def _send(self, message: Any, fd: int | None = None) -> None:
-        data = framed(message)
+        data = encode_frame(message)
         try:
             sent = socket.send_fds(self._input, [data], [] if fd is None else [fd])
             self._input.sendall(data[sent:])

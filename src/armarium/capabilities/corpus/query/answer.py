@@ -40,7 +40,7 @@ class Answer:
     cited: Sequence[StoredChunk]
 
 
-async def generated(
+async def generate_answer(
     chat: Chat,
     system_prompt: str,
     question: str,
@@ -152,7 +152,7 @@ def _names(written: str, chunk: StoredChunk) -> bool:
     )
 
 
-def extractive(question: str, chunks: Sequence[StoredChunk], why: str = NO_CHAT_MODEL) -> Answer:
+def extract_answer(question: str, chunks: Sequence[StoredChunk], why: str = NO_CHAT_MODEL) -> Answer:
     """The sentences that match the question best, each with its citation. `why` explains first why no model answers."""
     quotable = [Quotable(chunk.text, chunk.doc_type == "code") for chunk in chunks]
     chosen = best_sentences(question, quotable, _uncited)

@@ -50,18 +50,18 @@ def setting_check(key: str, value: str) -> str:
     return str(zlib.crc32(f"{key}\0{value}".encode()))
 
 
-def sealed_vector(text_hash: bytes, vector: bytes) -> bytes:
+def seal_vector(text_hash: bytes, vector: bytes) -> bytes:
     """A vector with its checksum appended. The odd length marks it: plain vectors of 16-bit numbers have an even
     one."""
     return vector + zlib.crc32(vector, zlib.crc32(text_hash)).to_bytes(_CHECK_BYTES, "little") + _CHECKED
 
 
-def unsealed_vector(text_hash: bytes, stored: bytes) -> bytes | None:
+def unseal_vector(text_hash: bytes, stored: bytes) -> bytes | None:
     """The vector, or None if it is damaged. Vectors without a checksum, from an earlier version, are accepted."""
     if len(stored) % 2 == 0:
         return stored or None
     vector = stored[: -_CHECK_BYTES - 1]
-    return vector if sealed_vector(text_hash, vector) == stored else None
+    return vector if seal_vector(text_hash, vector) == stored else None
 
 
 def document_mark(doc_id: int, rel_path: str, doc_type: str) -> int:

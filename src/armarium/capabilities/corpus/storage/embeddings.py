@@ -8,7 +8,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from armarium.capabilities.corpus.storage.checks import sealed_vector, unsealed_vector
+from armarium.capabilities.corpus.storage.checks import seal_vector, unseal_vector
 from armarium.capabilities.corpus.storage.database import Database
 from armarium.retrieval.chunks import IndexKind
 
@@ -36,13 +36,13 @@ class Embeddings:
     def of_text(self, model: str, text_hash: bytes) -> bytes | None:
         """The stored vector of a text, if there is one and it is intact."""
         rows = self._database.read("embedding", (model, text_hash))
-        return unsealed_vector(text_hash, rows[0][0]) if rows else None
+        return unseal_vector(text_hash, rows[0][0]) if rows else None
 
     def put(self, model: str, vectors: Iterable[tuple[bytes, bytes]], chunk_ids: Iterable[int]) -> int:
         """Store vectors by the hash of their text and mark chunks as embedded. Returns how many of the chunks are
         live."""
         with self._database.transaction():
-            rows = [(model, text_hash, sealed_vector(text_hash, vector)) for text_hash, vector in vectors]
+            rows = [(model, text_hash, seal_vector(text_hash, vector)) for text_hash, vector in vectors]
             self._database.write_many("put_embedding", rows)
             return self._database.write_many("mark_embedded", ((chunk_id,) for chunk_id in chunk_ids))
 
@@ -63,7 +63,7 @@ class Embeddings:
     def of_chunks(self, model: str, kind: IndexKind) -> list[tuple[int, bytes]]:
         """The intact vectors of all chunks."""
         rows = self._database.read("vectors_of", {"model": model, "kind": kind})
-        vectors = ((chunk_id, unsealed_vector(text_hash, stored)) for chunk_id, text_hash, stored in rows)
+        vectors = ((chunk_id, unseal_vector(text_hash, stored)) for chunk_id, text_hash, stored in rows)
         return [(chunk_id, vector) for chunk_id, vector in vectors if vector is not None]
 
     def embed_again(self, chunk_ids: Iterable[int]) -> None:
@@ -71,13 +71,13 @@ class Embeddings:
         with self._database.transaction():
             self._database.write_many("embed_again", ((chunk_id,) for chunk_id in chunk_ids))
 
-    def salvaged_from(self, damaged: Path) -> int:
+    def salvage_from(self, damaged: Path) -> int:
         """Copy the readable vectors of a damaged database. Returns their number. Computing them again may cost
         money."""
         if not damaged.is_file():
             return 0
         with closing(sqlite3.connect(damaged)) as old:
-            rows = [row for row in _readable_vectors(old) if len(row[2]) % 2 and unsealed_vector(row[1], row[2])]
+            rows = [row for row in _readable_vectors(old) if len(row[2]) % 2 and unseal_vector(row[1], row[2])]
         with self._database.transaction():
             return self._database.write_many("put_embedding", rows)
 

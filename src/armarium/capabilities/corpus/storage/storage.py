@@ -65,7 +65,7 @@ def replace_damaged(path: Path) -> Storage:
             os.replace(f"{path}{suffix}", f"{aside}{suffix}")
     Path(f"{path}-shm").unlink(missing_ok=True)
     storage = Storage(path)
-    storage.embeddings.salvaged_from(aside)
+    storage.embeddings.salvage_from(aside)
     remove_damaged(path)
     return storage
 
@@ -128,7 +128,7 @@ class Storage:
         if digest_key is not None:
             self._origin = {**self._origin, **digest_key}
         self.notes.put_new({**self._origin, "next_chunk_id": str(first_chunk_id)})
-        self.embeddings.salvaged_from(aside)
+        self.embeddings.salvage_from(aside)
         remove_damaged(self._path)
 
     def _sound_digest_key(self) -> dict[str, str] | None:
