@@ -1,4 +1,4 @@
-"""Calls of the corpus's tools and of the `dir2mcp` command, and a look at what is stored, for tests."""
+"""Calls of the corpus's tools and of the `dir2mcp` command, and access to what is stored."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Lamp:
 
 
 def write_lighthouse(directory: Path) -> None:
-    """A few files of prose and code to ask about."""
+    """Write a few files of prose and code to search."""
     directory.mkdir(parents=True)
     (directory / "handbook.md").write_text(HANDBOOK)
     (directory / "lamp.py").write_text(LAMP)
@@ -54,7 +54,7 @@ def write_lighthouse(directory: Path) -> None:
 
 
 async def answer(client: ToolClient, tool: str, **arguments: Any) -> Json:
-    """What a tool answers to a call that must succeed."""
+    """The result of a call that must succeed."""
     result = await client.result(f"dir2mcp.{tool}", arguments)
     assert not result.is_error, result.structured_content
     return result.structured_content or {}
@@ -72,7 +72,7 @@ async def refusal(client: ToolClient, tool: str, **arguments: Any) -> Json:
 
 
 async def hits(client: ToolClient, query: str, **arguments: Any) -> list[Json]:
-    """What a search finds."""
+    """The hits of a search."""
     return (await answer(client, "search", query=query, **arguments))["hits"]
 
 
@@ -98,14 +98,14 @@ async def listed(client: ToolClient) -> list[str]:
 
 
 async def opened_at(client: ToolClient, hit: Json) -> str:
-    """What open_file shows of the place that a hit names."""
+    """The content that open_file returns for the position of a hit."""
     span = hit["span"]
     where = {name: span[name] for name in ("start_line", "end_line", "page") if name in span}
     return (await answer(client, "open_file", rel_path=hit["rel_path"], **where))["content"]
 
 
 def shown_part(hit: Json) -> str:
-    """The snippet without the marks that say where it was cut."""
+    """The snippet without the marks where it was cut."""
     return hit["snippet"].removeprefix("… ").removesuffix(" …")
 
 
@@ -126,7 +126,7 @@ def run_dir2mcp(
 
 
 def rows(state_dir: Path, statement: str, parameters: Sequence[Any] = ()) -> list[Any]:
-    """What `meta.sqlite` has."""
+    """Rows of `meta.sqlite`."""
     database = sqlite3.connect(state_dir / "meta.sqlite")
     try:
         return database.execute(statement, parameters).fetchall()
@@ -135,7 +135,7 @@ def rows(state_dir: Path, statement: str, parameters: Sequence[Any] = ()) -> lis
 
 
 def stored_settings(state_dir: Path) -> dict[str, str]:
-    """The settings that the index was made with."""
+    """The notes stored with the index."""
     return dict(rows(state_dir, "SELECT key, value FROM settings"))
 
 

@@ -23,7 +23,7 @@ WRITER = Principal("keeper", (), "")
 
 
 class OpenCorpus:
-    """One directory, opened as often as a test likes; it hears of changes from the test alone."""
+    """One directory that a test opens as often as it likes. Without a watcher, only the test reports changes."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -49,7 +49,7 @@ class OpenCorpus:
     async def opened(
         self, indexing: IndexingMode = "background", *, wait: bool = True, **settings: Any
     ) -> AsyncGenerator[Corpus]:
-        """The corpus; where it is indexed, once it is, unless nobody wants to `wait` for that."""
+        """The open corpus, after indexing has finished unless `wait` is false."""
         chosen: dict[str, Any] = {
             "root": str(self.root),
             "embedding": EmbeddingSettings(provider="local"),
@@ -62,17 +62,17 @@ class OpenCorpus:
                 yield corpus
 
     async def index(self, **settings: Any) -> dict[str, Any]:
-        """Bring the index to where the directory is, and end; the counts of it."""
+        """Index the directory and close. Returns the counters."""
         async with self.opened(**settings) as corpus:
             return corpus.stats()["indexing"]
 
     async def changed(self, name: str) -> None:
-        """Let the corpus hear that a file was written."""
+        """Report that a file was written."""
         ref = FileRef("files", "root", name)
         await self.events.publish(FileChanged(ref, "modified", False, WRITER, str(self.root / name)))
 
 
 async def found(corpus: Corpus, query: str) -> list[str]:
-    """The paths that a search finds."""
+    """The paths of the hits of a search."""
     results = await corpus.search(query, 10, "both", Filters())
     return [hit.chunk.rel_path for hit in results.hits]

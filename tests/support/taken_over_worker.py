@@ -1,6 +1,6 @@
-"""A worker process whose parser was taken over: the real one, locked down as ever, and then code of an attacker.
+"""A worker process whose parser was taken over: the real worker, isolated as always, then code of an attacker.
 
-What it is to do is the name of the file it is handed.
+The name of the file it receives selects the attack.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def _tried(told: dict[str, str]) -> dict[str, str]:
 
 
 def _seen() -> dict[str, object]:
-    """What it holds: its environment, descriptors, arguments and directory."""
+    """What the process holds: environment, descriptors, arguments and directory."""
     descriptors: list[str] = []
     for fd in range(256):
         try:
@@ -115,7 +115,7 @@ def _answer(wanted: PrepareRequest, found: object) -> Prepared:
 
 
 def prepare(self: Preparation, fd: int, wanted: PrepareRequest) -> Iterator[Outcome]:
-    """Do what the file's name says; any other file is prepared as it should be."""
+    """Run the attack that the file name selects. Other files are prepared normally."""
     match wanted.rel_path:
         case "try.json":
             yield _answer(wanted, _tried(json.loads(os.read(fd, 100_000))))
@@ -146,7 +146,7 @@ def prepare(self: Preparation, fd: int, wanted: PrepareRequest) -> Iterator[Outc
 
 
 def _sink() -> int:
-    """The pipe to the server: the only one it may write to besides what goes nowhere."""
+    """The pipe to the server, the only descriptor it can write to except /dev/null."""
     return 3
 
 

@@ -1,4 +1,4 @@
-"""Answers rest on chunks: every citation in them names one that was found, whoever wrote the words."""
+"""Every citation in an answer refers to a chunk that was found, whether a model wrote the answer or not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Archives give up their good members, and nothing an archive holds or claims can hurt."""
+"""Valid members of an archive are read, and nothing that an archive contains or declares does harm."""
 
 from __future__ import annotations
 

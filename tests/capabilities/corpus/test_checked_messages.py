@@ -1,4 +1,4 @@
-"""What a worker sends is either an outcome of the file it was asked about, or refused; nothing in between."""
+"""A message of a worker is either a valid outcome for the requested file, or refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whenever the process is killed, the next one opens the state, goes on, and ends where an undisturbed one ends."""
+"""Whenever the process is killed, the next one opens the state and ends with the same index as without the kill."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""State that is lost, damaged or planted: under a server that runs it is made again, and nothing waits or crashes."""
+"""State files that are lost, damaged or planted while a server runs are rebuilt, and nothing hangs or crashes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever happens to the files of the state: no crash, no other result without a warning, and then it is repaired."""
+"""Damaged state files: no crash, no wrong result without a warning, and a repair."""
 
 from __future__ import annotations
 

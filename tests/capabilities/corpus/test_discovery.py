@@ -1,4 +1,4 @@
-"""Discovery finds every file that belongs to the corpus, once and in order, whatever the tree does to it."""
+"""Discovery finds every file that belongs to the corpus, once and in order, even if the tree changes meanwhile."""
 
 from __future__ import annotations
 

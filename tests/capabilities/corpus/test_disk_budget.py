@@ -1,4 +1,4 @@
-"""Nothing in a directory can fill the disk: a file has a budget of text, and the state directory one of bytes."""
+"""No directory can fill the disk: each file has a text budget, and the state directory a size limit."""
 
 from __future__ import annotations
 

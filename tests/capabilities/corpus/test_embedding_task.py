@@ -1,4 +1,4 @@
-"""Chunks get their vectors: each text once, in spite of texts nobody can embed and providers that come and go."""
+"""Each text is embedded once, in spite of texts that cannot be embedded and providers that fail for a while."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is excluded stays excluded, by path and by content, and nothing of a secret is kept."""
+"""Files are excluded by path and by content, and no part of a secret is stored."""
 
 from __future__ import annotations
 

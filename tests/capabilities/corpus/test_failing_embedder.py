@@ -1,4 +1,4 @@
-"""An embedder or reranker that keeps failing is left alone for a while; searches do not wait for it one by one."""
+"""An embedder or reranker that keeps failing is not called for a while, so that searches do not wait for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every format through the real server: what is in a document is found, and what is cited can be opened there."""
+"""Every format through the real server: the content is found, and what is cited can be opened."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hosted models behind the real server: vectors, answers and orders come from the vendors' emulators."""
+"""Hosted models behind the real server: vectors, answers and rankings come from emulators of the vendors."""
 
 from __future__ import annotations
 

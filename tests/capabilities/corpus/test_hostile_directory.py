@@ -1,4 +1,4 @@
-"""A directory made to break an indexer: what is broken is told, the rest is indexed, and no secret is kept."""
+"""A hostile directory: broken files are reported, the others are indexed, and no secret is stored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How indexing ends early: by a kill it goes on from, by a full disk or a deleted directory it says so."""
+"""Indexing that ends early: it resumes after a kill, and reports a full disk or a deleted directory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The index follows the directory: edits, deletions and renames, whoever makes them, while the server runs."""
+"""The index follows edits, deletions and renames in the directory while the server runs."""
 
 from __future__ import annotations
 

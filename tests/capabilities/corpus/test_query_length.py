@@ -1,4 +1,5 @@
-"""A query costs time in proportion to its length, whatever it is made of, and one that is too long costs nothing."""
+"""The time of a search is proportional to the length of the query, and queries that are too long are refused at
+once."""
 
 from __future__ import annotations
 

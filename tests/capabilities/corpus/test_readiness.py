@@ -1,4 +1,4 @@
-"""Questions wait for the first index, go to the newest one, and are told when there will be none."""
+"""Searches wait for the first index, use the newest one, and fail if there will be none."""
 
 from __future__ import annotations
 

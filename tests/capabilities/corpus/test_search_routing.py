@@ -1,4 +1,4 @@
-"""Which indexes a search looks into."""
+"""Which indexes a search uses."""
 
 from __future__ import annotations
 

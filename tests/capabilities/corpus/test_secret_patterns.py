@@ -1,4 +1,4 @@
-"""Credentials are found, all of them, and what only looks like one is left alone."""
+"""Credentials are found, and text that only looks like one is not reported."""
 
 from __future__ import annotations
 

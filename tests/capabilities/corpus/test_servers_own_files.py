@@ -1,4 +1,4 @@
-"""What the server keeps for itself in a corpus's directory: its token, its keys, the files that name its servers."""
+"""The server's own files inside an indexed directory are never indexed: token, keys, server definitions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several servers on one directory: one indexes, the others answer from its index, and one of them takes over."""
+"""Several servers on one directory: one leads, the others follow, and one of them takes over."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What discovery leaves out cannot be opened by its name either, nor by another one."""
+"""Excluded files cannot be opened by any name, and a chunk can be opened by its id."""
 
 from __future__ import annotations
 

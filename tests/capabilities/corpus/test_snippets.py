@@ -1,4 +1,4 @@
-"""A snippet is a piece of its chunk, short enough to read, and shows the words that were asked for."""
+"""A snippet is a short part of its chunk that shows the words of the query."""
 
 from __future__ import annotations
 

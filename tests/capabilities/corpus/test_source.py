@@ -1,4 +1,4 @@
-"""The corpus as a source for others: what it says of itself, also when nothing new was indexed."""
+"""The corpus as a search source: its collection is correct, also when nothing new was indexed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The state directory: names and shapes of the contract, one process that writes, damage that is told and healed."""
+"""The state directory: names and shapes of the contract, one writing process, damage that is reported and repaired."""
 
 from __future__ import annotations
 

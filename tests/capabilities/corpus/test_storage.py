@@ -1,4 +1,4 @@
-"""`meta.sqlite`: what is recorded together is true together, and chunks that stay keep their id."""
+"""`meta.sqlite`: changes are atomic, and chunks that do not change keep their ids."""
 
 from __future__ import annotations
 

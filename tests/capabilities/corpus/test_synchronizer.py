@@ -1,4 +1,4 @@
-"""An index that is up to date is said to be so only when it is, and costs nothing while nothing changes."""
+"""The index is reported as complete only when it is, and idle costs nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changes are followed whatever a file is called, and looked for where the system gives no notice of them."""
+"""Changes are noticed whatever a file is called, by periodic scans where inotify fails."""
 
 from __future__ import annotations
 

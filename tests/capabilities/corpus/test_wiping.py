@@ -1,4 +1,4 @@
-"""What policy comes to exclude is wiped from every file of the state at once; what is merely deleted is not."""
+"""What policy comes to exclude is wiped from every file of the state at once; deleted documents are not."""
 
 from __future__ import annotations
 

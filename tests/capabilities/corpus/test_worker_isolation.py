@@ -1,4 +1,4 @@
-"""A parser that was taken over by a file holds that file and nothing else, and its answers are not believed."""
+"""A parser that a file has taken over reaches only that file, and its messages are not trusted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The workers that read files: one that crashes, hangs or cannot start costs a file, never the others."""
+"""A worker that crashes, hangs or cannot start affects one file, never the others."""
 
 from __future__ import annotations
 
