@@ -86,7 +86,7 @@ def test_an_embedder_that_fails_after_indexing_is_told_and_words_answer(
     asked = asking()
     assert asked.code == 0
     assert "make ship" in asked.stdout
-    assert "(The question could not be embedded, so words alone found the passages: MISTRAL_FAILED" in asked.stdout
+    assert "(The question could not be embedded, so the search was lexical only: MISTRAL_FAILED" in asked.stdout
     found = asking("--mode", "search_only")
     assert "deploy.md" in found.stdout
     assert "note: the question could not be embedded" in found.stderr
