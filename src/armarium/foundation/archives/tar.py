@@ -6,149 +6,19 @@ and none is kept.
 
 from __future__ import annotations
 
-import bz2
-import gzip
-import lzma
-import os
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import BinaryIO, Protocol, cast
+from typing import BinaryIO
 
 from armarium.foundation.archives.entries import ArchiveError, Budget, RawEntry
+from armarium.foundation.archives.streams import ByteStream, truncated
 
 _BLOCK = 512
-_PIECE = 256 * 1024
 _MAX_HEADER_BYTES = 64 * 1024
-_MAGIC_BYTES = 6
-_MAX_XZ_MEMORY = 160 * 1024 * 1024
 _CHECKSUM = slice(148, 156)
 _REGULAR = b"0\0007"
 _WITHOUT_CONTENT = b"123456"
 """Links, devices, directories, FIFOs: the next header follows at once, whatever size theirs declares."""
-_DAMAGE = (EOFError, OSError, zlib.error, lzma.LZMAError)
-
-
-class _Decompressor(Protocol):
-    @property
-    def eof(self) -> bool: ...
-    @property
-    def needs_input(self) -> bool: ...
-    @property
-    def unused_data(self) -> bytes: ...
-    def decompress(self, data: bytes, max_length: int = -1) -> bytes: ...
-
-
-class _Source(Protocol):
-    def read(self, count: int, /) -> bytes: ...
-
-
-class _Prefixed:
-    """A stream whose first bytes have been read already."""
-
-    def __init__(self, prefix: bytes, rest: _Source) -> None:
-        self._prefix = prefix
-        self._rest = rest
-
-    def read(self, count: int) -> bytes:
-        if not self._prefix:
-            return self._rest.read(count)
-        piece, self._prefix = self._prefix[:count], self._prefix[count:]
-        return piece
-
-
-class _Decompressed:
-    """The content of a bzip2 or xz stream, decompressed on demand."""
-
-    def __init__(self, source: _Source, *, is_xz: bool) -> None:
-        self._source = source
-        self._is_xz = is_xz
-        self._decompressor = self._fresh()
-
-    def read(self, count: int) -> bytes:
-        """At most `count` bytes; none only at the end."""
-        while True:
-            machine = self._decompressor
-            if machine.eof:
-                following = machine.unused_data or self._source.read(_PIECE)
-                if not following.strip(b"\0"):
-                    return b""
-                machine = self._decompressor = self._fresh()
-                piece = machine.decompress(following, count)
-            elif machine.needs_input:
-                packed = self._source.read(_PIECE)
-                if not packed:
-                    raise EOFError
-                piece = machine.decompress(packed, count)
-            else:
-                piece = machine.decompress(b"", count)
-            if piece:
-                return piece
-
-    def _fresh(self) -> _Decompressor:
-        return lzma.LZMADecompressor(memlimit=_MAX_XZ_MEMORY) if self._is_xz else bz2.BZ2Decompressor()
-
-
-class _Blocks:
-    """The unpacked archive, read front to back. All unpacked bytes count against the budget."""
-
-    def __init__(self, source: BinaryIO, budget: Budget) -> None:
-        self._budget = budget
-        self._seekable: BinaryIO | None = None
-        self._size = 0
-        self._file: _Source
-        try:
-            magic = _magic(source)
-            if source.seekable():
-                self._size = source.seek(0, os.SEEK_END)
-                source.seek(0)
-                stream: _Source = source
-            else:
-                stream = _Prefixed(magic, source)
-        except OSError as error:
-            raise _truncated() from error
-        if magic.startswith(b"\x1f\x8b"):
-            self._file = gzip.GzipFile(fileobj=cast(BinaryIO, stream))
-        elif magic.startswith(b"BZh"):
-            self._file = _Decompressed(stream, is_xz=False)
-        elif magic == b"\xfd7zXZ\0":
-            self._file = _Decompressed(stream, is_xz=True)
-        else:
-            self._file = stream
-            self._seekable = source if stream is source else None
-
-    def read(self, count: int) -> bytes:
-        """`count` bytes; fewer only at the end of the archive."""
-        pieces: list[bytes] = []
-        missing = count
-        while missing:
-            piece = self._piece(min(missing, _PIECE))
-            if not piece:
-                break
-            pieces.append(piece)
-            missing -= len(piece)
-        return b"".join(pieces)
-
-    def skip(self, count: int) -> None:
-        """Skip `count` bytes. Raises `ArchiveError` if there are fewer."""
-        if self._seekable is not None:
-            if count > self._size - self._seekable.tell():
-                raise _truncated()
-            self._seekable.seek(count, os.SEEK_CUR)
-            return
-        while count:
-            piece = self._piece(min(count, _PIECE))
-            if not piece:
-                raise _truncated()
-            count -= len(piece)
-
-    def _piece(self, count: int) -> bytes:
-        try:
-            piece = self._file.read(count)
-        except _DAMAGE as error:
-            raise _truncated() from error
-        self._budget.spend_bytes(len(piece))
-        return piece
 
 
 @dataclass(slots=True)
@@ -169,20 +39,20 @@ def tar_entries(
     `source` is read from its beginning, or from where it is if it cannot seek. `max_header_bytes` bounds extension
     headers, such as long names. With `require_end`, an archive without an end marker counts as truncated.
     """
-    blocks = _Blocks(source, budget)
+    stream = ByteStream(source, budget)
     overrides = _Overrides()
-    while header := _header(blocks, require_end=require_end):
+    while header := _header(stream, require_end=require_end):
         kind, size = header[156:157], _number(header[124:136])
         if kind in b"xXLKg":
             budget.spend_member()
-            _apply(overrides, kind, _extension(blocks, size, max_header_bytes))
+            _apply(overrides, kind, _extension(stream, size, max_header_bytes))
             continue
         if kind == b"S":
             overrides.is_sparse = True
-            _skip_sparse_map(blocks, header)
+            _skip_sparse_map(stream, header)
         if kind in _WITHOUT_CONTENT:
             size, overrides.size_bytes = 0, None
-        body = _Body(blocks, size if overrides.size_bytes is None else overrides.size_bytes)
+        body = _Body(stream, size if overrides.size_bytes is None else overrides.size_bytes)
         yield _entry(header, kind, overrides, body)
         body.finish()
         overrides = _Overrides()
@@ -191,44 +61,34 @@ def tar_entries(
 class _Body:
     """The content of the current entry."""
 
-    def __init__(self, blocks: _Blocks, size_bytes: int) -> None:
+    def __init__(self, stream: ByteStream, size_bytes: int) -> None:
         if size_bytes < 0:
             raise ArchiveError("the tar archive is damaged")
         self.size_bytes = size_bytes
-        self._blocks = blocks
+        self._stream = stream
         self._left = size_bytes + -size_bytes % _BLOCK
 
     def read(self) -> bytes:
-        content = self._blocks.read(self.size_bytes)
+        content = self._stream.read(self.size_bytes)
         self._left -= len(content)
         if len(content) < self.size_bytes:
-            raise _truncated()
+            raise truncated()
         return content
 
     def finish(self) -> None:
         left, self._left = self._left, 0
-        self._blocks.skip(left)
+        self._stream.skip(left)
 
 
-def _magic(source: BinaryIO) -> bytes:
-    """The first bytes, which identify the compression. Raw pipes may return them one by one."""
-    if source.seekable():
-        source.seek(0)
-    magic = b""
-    while len(magic) < _MAGIC_BYTES and (piece := source.read(_MAGIC_BYTES - len(magic))):
-        magic += piece
-    return magic
-
-
-def _header(blocks: _Blocks, *, require_end: bool) -> bytes:
+def _header(stream: ByteStream, *, require_end: bool) -> bytes:
     """The next header; empty at the end of the archive."""
-    header = blocks.read(_BLOCK)
+    header = stream.read(_BLOCK)
     if require_end and len(header) < _BLOCK:
-        raise _truncated()
+        raise truncated()
     if not header.strip(b"\0"):
         return b""
     if len(header) < _BLOCK:
-        raise _truncated()
+        raise truncated()
     # The checksum covers the header with a blank checksum field. Old programs summed signed bytes.
     blanked = header[:148] + b" " * 8 + header[156:]
     if _number(header[_CHECKSUM]) not in (sum(blanked), sum(memoryview(blanked).cast("b"))):
@@ -269,10 +129,10 @@ def _number(field: bytes) -> int:
         raise ArchiveError("the tar archive is damaged") from None
 
 
-def _extension(blocks: _Blocks, size: int, max_bytes: int) -> bytes:
+def _extension(stream: ByteStream, size: int, max_bytes: int) -> bytes:
     if size > max_bytes:
         raise ArchiveError("the tar archive has a header of unreasonable size")
-    body = _Body(blocks, size)
+    body = _Body(stream, size)
     content = body.read()
     body.finish()
     return content
@@ -315,14 +175,10 @@ def _decimal(text: bytes) -> int:
     return int(text)
 
 
-def _skip_sparse_map(blocks: _Blocks, header: bytes) -> None:
+def _skip_sparse_map(stream: ByteStream, header: bytes) -> None:
     is_extended = header[482]
     while is_extended:
-        block = blocks.read(_BLOCK)
+        block = stream.read(_BLOCK)
         if len(block) < _BLOCK:
-            raise _truncated()
+            raise truncated()
         is_extended = block[504]
-
-
-def _truncated() -> ArchiveError:
-    return ArchiveError("the archive is truncated or damaged")
