@@ -27,8 +27,8 @@ from typing import Any, Final
 
 import anyio
 
-from armarium.capabilities.corpus.life import open_service
-from armarium.capabilities.corpus.searching import Filters, Hit
+from armarium.capabilities.corpus.lifespan import open_service
+from armarium.capabilities.corpus.query.search import Filters, SearchHit
 from armarium.capabilities.corpus.service import Corpus
 from armarium.capabilities.corpus.settings import CorpusSettings
 from armarium.foundation.events import Events
@@ -139,7 +139,7 @@ def all_targets(judged: dict[str, Any]) -> list[Any]:
     return [*judged["relevant"], *judged.get("secondary", ())]
 
 
-def covers(hit: Hit, target: dict[str, Any]) -> bool:
+def covers(hit: SearchHit, target: dict[str, Any]) -> bool:
     """Whether a hit is of the target's file and, where the target has lines, overlaps them."""
     if not same_path(hit.chunk.rel_path, target["path"]):
         return False

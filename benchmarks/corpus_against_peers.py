@@ -24,7 +24,7 @@ from statistics import median
 from typing import Any
 
 import armarium
-from armarium.capabilities.corpus.state import state_directory
+from armarium.capabilities.corpus.index.state import state_directory
 from corpus_server import CorpusServer
 from prose import Prose, write_documents
 from stand_in_model import write_stand_in
@@ -37,7 +37,7 @@ CHARACTERS = 1500
 QUESTIONS = 100
 WARM_UP = 10
 CHROMA = "chromadb==1.5.9"
-CHROMA_PASSAGE_CHARACTERS = 1000
+CHROMA_CHUNK_CHARACTERS = 1000
 LOCAL_RAG = "mcp-local-rag@0.19.1"
 LOCAL_RAG_MODEL = "Xenova/all-MiniLM-L6-v2"
 INSTALL_DEADLINE_S = 600
@@ -120,7 +120,7 @@ def of_chroma(root: Path, questions: list[str], scratch: Path) -> Measured:
     ours = [str(Path(armarium.__file__).parent.parent), sysconfig.get_path("purelib")]
     script = str(Path(__file__).with_name("chroma_peer.py"))
     ran = subprocess.run(
-        [python, script, str(root), str(CHROMA_PASSAGE_CHARACTERS), *ours],
+        [python, script, str(root), str(CHROMA_CHUNK_CHARACTERS), *ours],
         input="\n".join(questions),
         stdout=subprocess.PIPE,
         text=True,

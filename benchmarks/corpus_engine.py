@@ -15,18 +15,18 @@ import anyio
 import numpy
 from numpy.typing import NDArray
 
+from armarium.capabilities.corpus.events import IndexingFailed
 from armarium.capabilities.corpus.files.discover import DiscoveryRules
 from armarium.capabilities.corpus.files.exclusion import Exclusion
-from armarium.capabilities.corpus.index import CorpusIndex
+from armarium.capabilities.corpus.index.search_index import SearchIndex
+from armarium.capabilities.corpus.index.state import META_FILE, prepare_directory
 from armarium.capabilities.corpus.ingest.indexer import Indexer
 from armarium.capabilities.corpus.ingest.instructions import Instructions
-from armarium.capabilities.corpus.ingest.preparers import Preparers
 from armarium.capabilities.corpus.ingest.progress import Progress
+from armarium.capabilities.corpus.ingest.worker_pool import WorkerPool
 from armarium.capabilities.corpus.ingest.worker_process import WorkerSetup
-from armarium.capabilities.corpus.life import open_service
-from armarium.capabilities.corpus.news import IndexingFailed
+from armarium.capabilities.corpus.lifespan import open_service
 from armarium.capabilities.corpus.settings import CorpusSettings
-from armarium.capabilities.corpus.state import META_FILE, prepare_directory
 from armarium.capabilities.corpus.storage.storage import Storage
 from armarium.foundation.events import Events
 from armarium.foundation.files.confine import ConfinedRoot
@@ -50,12 +50,12 @@ class WordsEngine:
     def __init__(self, root: ConfinedRoot, state_dir: Path) -> None:
         settings = CorpusSettings()
         prepare_directory(state_dir)
-        self._news: list[object] = []
+        self._events: list[object] = []
         self._at_rest = threading.Condition()
         self._storage = Storage(state_dir / META_FILE)
-        self._index = CorpusIndex(state_dir, self._storage, {"text": None, "code": None})
+        self._index = SearchIndex(state_dir, self._storage, {"text": None, "code": None})
         self._index.load({"text": "none", "code": "none"})
-        self._progress = Progress(self._news.append)
+        self._progress = Progress(self._events.append)
         setup = WorkerSetup(Instructions(settings.path_excludes, settings.secret_patterns), WORKER_MEMORY_BYTES)
         workers = max(1, min(MOST_WORKERS, (os.cpu_count() or 2) - 1))
         self._indexer = Indexer(
@@ -63,10 +63,10 @@ class WordsEngine:
             DiscoveryRules(Exclusion(settings.path_excludes, settings.secret_patterns)),
             self._storage,
             self._index,
-            Preparers(root, setup, size=MOST_WORKERS, at_once=workers),
+            WorkerPool(root, setup, size=MOST_WORKERS, at_once=workers),
             self._progress,
             on_recorded=lambda: None,
-            on_turn=self._turned,
+            on_change=self._turned,
         )
 
     def scan(self) -> int:
@@ -75,7 +75,7 @@ class WordsEngine:
         with self._at_rest:
             if not self._at_rest.wait_for(lambda: not self._indexer.busy, INDEX_DEADLINE_S):
                 raise TimeoutError("indexing did not end")
-        failures = [news for news in self._news if isinstance(news, IndexingFailed)]
+        failures = [event for event in self._events if isinstance(event, IndexingFailed)]
         if failures:
             raise RuntimeError(f"indexing failed: {failures}")
         return self._progress.now.scanned

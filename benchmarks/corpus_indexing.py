@@ -1,6 +1,6 @@
 """How fast does a directory of prose become searchable by words, from the walk to the commit?
 
-The peer is tantivy alone, fed the same text from memory in pieces as long as our passages: it walks nothing, reads
+The peer is tantivy alone, fed the same text from memory in pieces as long as our chunks: it walks nothing, reads
 nothing, looks for no secrets and keeps no text. Then, with the real server: how long from its start to the first hit
 in a directory it has never seen? `--quick` takes a twentieth of the files.
 """
@@ -28,7 +28,7 @@ WANTED_MB_PER_S = 8.0
 WANTED_FIRST_HIT_S = 2.0
 FIRST_HIT_FILES = 10_000
 FIRST_HIT_DEADLINE_S = 120.0
-PASSAGE_CHARACTERS = 2500
+CHUNK_CHARACTERS = 2500
 HEAP_BYTES = 24_000_000
 """What our own writer has."""
 
@@ -103,9 +103,9 @@ def index_bare(texts: list[str]) -> None:
         writer = tantivy.Index(schema, path=directory).writer(HEAP_BYTES, num_threads=1)
         number = 0
         for text in texts:
-            for start in range(0, len(text), PASSAGE_CHARACTERS):
+            for start in range(0, len(text), CHUNK_CHARACTERS):
                 number += 1
-                writer.add_document(tantivy.Document(chunk=number, body=text[start : start + PASSAGE_CHARACTERS]))
+                writer.add_document(tantivy.Document(chunk=number, body=text[start : start + CHUNK_CHARACTERS]))
         writer.commit()
 
 

@@ -1,8 +1,8 @@
 """How long does one hybrid query take through MCP, and what does the server hold in memory, as the corpus grows?
 
-A real server and a bare client. Texts are made up, and so are the passages' vectors (embedding 100,000 would take most
+A real server and a bare client. Texts are made up, and so are the chunks' vectors (embedding 100,000 would take most
 of an hour); questions are embedded by the real model. The peer is a scan of the same vectors with numpy, which
-misses nothing: it also tells the recall. 500,000 passages only with `--large`; `--quick` takes a twentieth.
+misses nothing: it also tells the recall. 500,000 chunks only with `--large`; `--quick` takes a twentieth.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from typing import Any
 import anyio
 import numpy
 
-from armarium.capabilities.corpus.index import unpacked, vector_file
+from armarium.capabilities.corpus.index.state import META_FILE, state_directory
+from armarium.capabilities.corpus.index.vectors import unpack_vectors, vector_file
 from armarium.capabilities.corpus.settings import ChunkingSettings, CorpusSettings
-from armarium.capabilities.corpus.state import META_FILE, state_directory
 from armarium.capabilities.corpus.storage.storage import Storage
 from armarium.providers.local.embedder import LocalEmbedder
 from armarium.retrieval.search.vector_index import VectorIndex
@@ -35,8 +35,8 @@ MEMORY_GOAL_MB = {100_000: 350.0}
 RECALL_GOAL = 0.98
 QUERIES = 200
 WARM_UP = 20
-PASSAGES_PER_FILE = 50
-PASSAGE_CHARACTERS = 380
+CHUNKS_PER_FILE = 50
+CHUNK_CHARACTERS = 380
 CHUNKING = ChunkingSettings(max_chars=400, overlap_chars=0, min_chars=0)
 
 
@@ -44,20 +44,20 @@ def main() -> None:
     goals = GOALS_MS | (LARGE_GOALS_MS if "--large" in sys.argv[1:] else {})
     print("embedding the real texts that made-up vectors are mixed of")
     vectors = CheapVectors(SEED)
-    measured = [measure(vectors, passages, goal_ms) for passages, goal_ms in goals.items()]
+    measured = [measure(vectors, chunks, goal_ms) for chunks, goal_ms in goals.items()]
     rows = [row for found, _ in measured for row in found]
-    goal = ", ".join(f"{goal_ms:g} ms at {passages:,}" for passages, goal_ms in goals.items())
-    goal = f"p50 of {goal} passages; 350 MB at 100,000; recall@10 of {RECALL_GOAL}"
+    goal = ", ".join(f"{goal_ms:g} ms at {chunks:,}" for chunks, goal_ms in goals.items())
+    goal = f"p50 of {goal} chunks; 350 MB at 100,000; recall@10 of {RECALL_GOAL}"
     report("corpus_queries", rows, goal, all(met for _, met in measured))
 
 
-def measure(vectors: CheapVectors, passages: int, goal_ms: float) -> tuple[list[dict[str, Any]], bool]:
-    size = scaled(passages)
+def measure(vectors: CheapVectors, chunks: int, goal_ms: float) -> tuple[list[dict[str, Any]], bool]:
+    size = scaled(chunks)
     with tempfile.TemporaryDirectory() as directory:
         root = Path(directory)
         prose = Prose(SEED)
-        write_passages(root, prose, size)
-        print(f"indexing {size} passages with made-up vectors")
+        write_chunks(root, prose, size)
+        print(f"indexing {size} chunks with made-up vectors")
         started = time.perf_counter()
         index_with(vectors, CorpusSettings(root=str(root), chunking=CHUNKING))
         print(f"indexed in {time.perf_counter() - started:.0f} s; asking {QUERIES} questions")
@@ -66,21 +66,21 @@ def measure(vectors: CheapVectors, passages: int, goal_ms: float) -> tuple[list[
         recalled = compared_with_scan(root, questions[WARM_UP:])
     met = (
         served["p50_ms"] <= goal_ms
-        and served["server_rss_mb"] <= MEMORY_GOAL_MB.get(passages, float("inf"))
+        and served["server_rss_mb"] <= MEMORY_GOAL_MB.get(chunks, float("inf"))
         and recalled["recall_10"] >= RECALL_GOAL
     )
-    case = f"{served['passages']} passages"
+    case = f"{served['chunks']} chunks"
     return [{"case": case, **served, "goal_ms": goal_ms}, {"case": f"{case}, vectors alone", **recalled}], met
 
 
-def write_passages(root: Path, prose: Prose, passages: int) -> None:
-    """Files with one passage to a paragraph."""
+def write_chunks(root: Path, prose: Prose, chunks: int) -> None:
+    """Files with one chunk to a paragraph."""
     chunking = CHUNKING.model_dump(include={"max_chars", "overlap_chars", "min_chars"})
     (root / ".dir2mcp.yaml").write_text(
         "chunking:\n" + "".join(f"  {name}: {value}\n" for name, value in chunking.items())
     )
-    for path in paths(root, passages // PASSAGES_PER_FILE, ("txt",)):
-        path.write_text("\n\n".join(prose.paragraph(PASSAGE_CHARACTERS) for _ in range(PASSAGES_PER_FILE)) + "\n")
+    for path in paths(root, chunks // CHUNKS_PER_FILE, ("txt",)):
+        path.write_text("\n\n".join(prose.paragraph(CHUNK_CHARACTERS) for _ in range(CHUNKS_PER_FILE)) + "\n")
 
 
 def asked_of_server(root: Path, questions: list[str]) -> dict[str, Any]:
@@ -94,7 +94,7 @@ def asked_of_server(root: Path, questions: list[str]) -> dict[str, Any]:
         found = timed(lambda question: server.search(question), questions[WARM_UP:])
         bare = timed(lambda question: server.call("stats", {}), questions[WARM_UP:])
         return {
-            "passages": counts["chunks_total"],
+            "chunks": counts["chunks_total"],
             **found,
             "p50_of_an_empty_call_ms": bare["p50_ms"],
             "at_rest_after_s": round(loaded_s, 2),
@@ -116,7 +116,7 @@ def compared_with_scan(root: Path, questions: list[str]) -> dict[str, Any]:
     storage = Storage(state_dir / META_FILE)
     stored = storage.embeddings.of_chunks(LocalEmbedder.model, "text")
     ids = numpy.array([chunk_id for chunk_id, _ in stored], numpy.int64)
-    matrix = unpacked([vector for _, vector in stored])
+    matrix = unpack_vectors([vector for _, vector in stored])
     storage.close()
     asked = anyio.run(query_vectors, questions)
     file = state_dir / vector_file("text")

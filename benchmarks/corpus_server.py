@@ -29,7 +29,7 @@ class CorpusServer:
     def __init__(self, directory: Path) -> None:
         self.started_at = time.perf_counter()
         self._events: list[dict[str, Any]] = []
-        self._news = threading.Condition()
+        self._changed = threading.Condition()
         self._ended = False
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("MISTRAL_", "DIR2MCP_"))}
         command = [str(Path(sys.executable).parent / "dir2mcp"), "up", "--dir", str(directory), "--json"]
@@ -89,14 +89,14 @@ class CorpusServer:
     ) -> dict[str, Any]:
         """What the first such event tells."""
         end = time.monotonic() + deadline_s
-        with self._news:
+        with self._changed:
             while True:
                 for each in self._events:
                     if each["event"] == event and fits(each["data"]):
                         return each["data"]
                 if self._ended:
                     raise EOFError(f"the server ended; its last words: {self._events[-2:]}")
-                if not self._news.wait(end - time.monotonic()):
+                if not self._changed.wait(end - time.monotonic()):
                     raise TimeoutError(f"no {event} in {deadline_s:g} s")
 
     def memory_mb(self) -> dict[str, float]:
@@ -113,12 +113,12 @@ class CorpusServer:
     def _read_events(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            with self._news:
+            with self._changed:
                 self._events.append(json.loads(line))
-                self._news.notify_all()
-        with self._news:
+                self._changed.notify_all()
+        with self._changed:
             self._ended = True
-            self._news.notify_all()
+            self._changed.notify_all()
 
     def _end(self) -> None:
         self._process.kill()

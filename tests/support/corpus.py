@@ -1,4 +1,4 @@
-"""A directory served by `dir2mcp up --json` in a process of its own, as a user runs it."""
+"""A directory served by `dir2mcp up --json` in its own process, as a user runs it."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class CorpusProcess:
     def __init__(
         self, directory: Path, *flags: str, environ: Mapping[str, str] | None = None, within: Sequence[str] = ()
     ) -> None:
-        """`within` is a command that runs the server, with limits for example."""
+        """`within` is a command that runs the server, for example with limits."""
         self.directory = directory
         self.events: list[Event] = []
         self.log: list[str] = []
-        self._news = threading.Condition()
+        self._changed = threading.Condition()
         self._ended = False
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("MISTRAL_", "DIR2MCP_"))}
         command = [installed_command("dir2mcp"), "up", "--dir", str(directory), "--json", "--non-interactive", *flags]
@@ -79,32 +79,34 @@ class CorpusProcess:
         deadline_s: float = INDEX_DEADLINE_S,
         since: int = 0,
     ) -> Event:
-        """The first such event, from the `since`-th on; fails when the process ends or the time is up."""
+        """The first matching event, starting with the `since`-th. Fails when the process ends or the deadline
+        passes."""
         end = time.monotonic() + deadline_s
-        with self._news:
+        with self._changed:
             while True:
                 for each in self.events[since:]:
                     if each["event"] == event and fits(each["data"]):
                         return each
                 assert not self._ended, f"the server ended; it said {self.log[-5:]} and {self.events[-3:]}"
-                assert self._news.wait(end - time.monotonic()), f"no {event} in {deadline_s} s: {self.events[-3:]}"
+                assert self._changed.wait(end - time.monotonic()), f"no {event} in {deadline_s} s: {self.events[-3:]}"
 
     def wait_for_log(self, *texts: str, deadline_s: float = INDEX_DEADLINE_S) -> str:
-        """The first log line with all these texts; the log comes through a pipe, so it may lag behind an answer."""
+        """The first log line that contains all texts. The log comes through a pipe, so it may arrive after a
+        response."""
         end = time.monotonic() + deadline_s
-        with self._news:
+        with self._changed:
             while True:
                 for line in self.log:
                     if all(text in line for text in texts):
                         return line
-                assert self._news.wait(end - time.monotonic()), f"no log line with {texts}: {self.log[-5:]}"
+                assert self._changed.wait(end - time.monotonic()), f"no log line with {texts}: {self.log[-5:]}"
 
     def wait_until_indexed(self, since: int = 0) -> dict[str, Any]:
         """The counters once everything is indexed and embedded."""
         return self.wait_for("scan_progress", lambda data: not data["running"], since=since)["data"]
 
     def stop(self) -> int:
-        """Ask the server to end, and wait until it has."""
+        """Stop the server and wait until it has ended."""
         if self._process.poll() is None:
             os.kill(self.pid, signal.SIGTERM)
         try:
@@ -115,7 +117,7 @@ class CorpusProcess:
         return code
 
     def kill(self) -> None:
-        """End the process at once, as a crash would."""
+        """Kill the process, as a crash would."""
         self._process.kill()
         self._process.wait(STOP_DEADLINE_S)
         for reader in self._readers:
@@ -127,16 +129,16 @@ class CorpusProcess:
     def _read_events(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            with self._news:
+            with self._changed:
                 self.events.append(json.loads(line))
-                self._news.notify_all()
-        with self._news:
+                self._changed.notify_all()
+        with self._changed:
             self._ended = True
-            self._news.notify_all()
+            self._changed.notify_all()
 
     def _read_log(self) -> None:
         assert self._process.stderr is not None
         for line in self._process.stderr:
-            with self._news:
+            with self._changed:
                 self.log.append(line)
-                self._news.notify_all()
+                self._changed.notify_all()

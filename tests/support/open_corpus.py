@@ -1,17 +1,17 @@
-"""A corpus opened within the test's own process, with its news, for tests that look behind the command."""
+"""A corpus opened in the process of the test, with the events it publishes."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import anyio
 
-from armarium.capabilities.corpus.life import Indexing, open_service
-from armarium.capabilities.corpus.news import FileFailed, IndexingFailed, IndexProgress
-from armarium.capabilities.corpus.searching import Filters
+from armarium.capabilities.corpus.events import FileFailed, IndexingFailed, IndexProgress
+from armarium.capabilities.corpus.lifespan import IndexingMode, open_service
+from armarium.capabilities.corpus.query.search import Filters
 from armarium.capabilities.corpus.service import Corpus
 from armarium.capabilities.corpus.settings import CorpusSettings, EmbeddingSettings, IngestSettings
 from armarium.foundation.events import Events, FileChanged
@@ -23,7 +23,7 @@ WRITER = Principal("keeper", (), "")
 
 
 class OpenCorpus:
-    """One directory, opened as often as a test likes; it hears of changes from the test alone."""
+    """One directory that a test opens as often as it likes. Without a watcher, only the test reports changes."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -36,20 +36,20 @@ class OpenCorpus:
         self.events.subscribe(IndexingFailed, self._hear_failure)
         self.events.subscribe(FileFailed, self._hear_of_file)
 
-    async def _hear_progress(self, news: IndexProgress) -> None:
-        self.progress.append(news)
+    async def _hear_progress(self, event: IndexProgress) -> None:
+        self.progress.append(event)
 
-    async def _hear_failure(self, news: IndexingFailed) -> None:
-        self.failures.append(news)
+    async def _hear_failure(self, event: IndexingFailed) -> None:
+        self.failures.append(event)
 
-    async def _hear_of_file(self, news: FileFailed) -> None:
-        self.failed_files[news.rel_path] = news.code
+    async def _hear_of_file(self, event: FileFailed) -> None:
+        self.failed_files[event.rel_path] = event.code
 
     @asynccontextmanager
     async def opened(
-        self, indexing: Indexing = "background", *, wait: bool = True, **settings: Any
+        self, indexing: IndexingMode = "background", *, wait: bool = True, **settings: Any
     ) -> AsyncGenerator[Corpus]:
-        """The corpus; where it is indexed, once it is, unless nobody wants to `wait` for that."""
+        """The open corpus, after indexing has finished unless `wait` is false."""
         chosen: dict[str, Any] = {
             "root": str(self.root),
             "embedding": EmbeddingSettings(provider="local"),
@@ -62,23 +62,17 @@ class OpenCorpus:
                 yield corpus
 
     async def index(self, **settings: Any) -> dict[str, Any]:
-        """Bring the index to where the directory is, and end; the counts of it."""
+        """Index the directory and close. Returns the counters."""
         async with self.opened(**settings) as corpus:
             return corpus.stats()["indexing"]
 
     async def changed(self, name: str) -> None:
-        """Let the corpus hear that a file was written."""
+        """Report that a file was written."""
         ref = FileRef("files", "root", name)
         await self.events.publish(FileChanged(ref, "modified", False, WRITER, str(self.root / name)))
 
-    async def until(self, reached: Callable[[], bool]) -> None:
-        """Wait for something to become true."""
-        with anyio.fail_after(DEADLINE_S):
-            while not reached():
-                await anyio.sleep(0.005)
-
 
 async def found(corpus: Corpus, query: str) -> list[str]:
-    """The paths that a search finds."""
+    """The paths of the hits of a search."""
     results = await corpus.search(query, 10, "both", Filters())
     return [hit.chunk.rel_path for hit in results.hits]

@@ -1,7 +1,7 @@
-"""Opens one state directory after the other, as a reader and as the process that leads, and tells what searches find.
+"""Opens one state directory after the other, as a follower and as the leader, and reports what searches find.
 
-Run as a program: each line of standard input names a state directory, each line of standard output is what came of it.
-A process of its own, so that a crash is seen and costs one trial.
+Run as a program: each line of standard input names a state directory, each line of standard output is the result. It is
+a process of its own, so that a crash is noticed and affects one trial.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from unittest.mock import patch
 import anyio
 import numpy
 
-from armarium.capabilities.corpus import indexing
+from armarium.capabilities.corpus.ingest import synchronizer as indexing
 from armarium.capabilities.corpus.ingest.prepare import Preparation
-from armarium.capabilities.corpus.ingest.prepared import Outcome, Prepared, Wanted, passage_hash
 from armarium.capabilities.corpus.ingest.worker_process import WorkerSetup
-from armarium.capabilities.corpus.life import Indexing, open_service
-from armarium.capabilities.corpus.searching import Filters
+from armarium.capabilities.corpus.lifespan import IndexingMode, open_service
+from armarium.capabilities.corpus.prepared import Outcome, Prepared, PrepareRequest, chunk_hash
+from armarium.capabilities.corpus.query.search import Filters
 from armarium.capabilities.corpus.service import Corpus
 from armarium.capabilities.corpus.settings import CorpusSettings, EmbeddingSettings, IngestSettings
 from armarium.foundation.errors import ArmariumError
@@ -43,30 +43,30 @@ QUERIES = (
 )
 
 
-class PreparersHere:
-    """Prepares files in this process: starting others would take longer than everything else."""
+class WorkerPoolHere:
+    """Prepares files in this process: starting workers would take longer than everything else."""
 
     def __init__(self, root: ConfinedRoot, setup: WorkerSetup, **_: Any) -> None:
         self._root = root
         self._preparation = Preparation(setup.instructions)
 
-    def prepare(self, wanted: Iterable[Wanted], on_lull: Callable[[], None]) -> Iterator[Outcome]:
+    def prepare(self, wanted: Iterable[PrepareRequest], on_idle: Callable[[], None]) -> Iterator[Outcome]:
         for each in wanted:
             with self._root.opened_regular(each.rel_path) as (fd, _):
                 for outcome in self._preparation.prepare(fd, each):
                     yield _hashed(outcome) if isinstance(outcome, Prepared) else outcome
 
     def close(self) -> None:
-        """Nothing to end."""
+        """Nothing to close."""
 
 
 def _hashed(prepared: Prepared) -> Prepared:
-    """With the hashes that the server adds to what a worker answers."""
+    """Add the hashes, as the server does."""
     representations = [
         replace(
             each,
             chunks=[
-                chunk._replace(text_hash=passage_hash(chunk.index_kind, chunk.context, chunk.text))
+                chunk._replace(text_hash=chunk_hash(chunk.index_kind, chunk.context, chunk.text))
                 for chunk in each.chunks
             ],
         )
@@ -76,7 +76,7 @@ def _hashed(prepared: Prepared) -> Prepared:
 
 
 def vectors_of(texts: Sequence[str]) -> Any:
-    """Vectors that cost nothing: texts that share words are near each other."""
+    """Cheap vectors: texts that share words are near each other."""
     rows = numpy.zeros((len(texts), LocalEmbedder.dimensions), numpy.float32)
     for row, text in zip(rows, texts, strict=True):
         for word in text.lower().split():
@@ -98,7 +98,7 @@ async def _knows(_: LocalEmbedder, text: str) -> float:
 
 
 class Warnings(logging.Handler):
-    """Keeps what is logged as a warning or worse."""
+    """Collects log records of level warning and above."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -109,7 +109,7 @@ class Warnings(logging.Handler):
 
 
 async def searched(corpus: Corpus) -> tuple[list[Any], bool]:
-    """What each query finds, and whether that is said to be all there is."""
+    """What each query finds, and whether the index is reported as complete."""
     found: list[Any] = []
     complete = True
     for query, index in QUERIES:
@@ -125,8 +125,8 @@ async def searched(corpus: Corpus) -> tuple[list[Any], bool]:
     return found, complete
 
 
-async def opened(root: Path, mode: Indexing) -> dict[str, Any]:
-    """Open the corpus once: what searches find at once and, where it is indexed, in the end."""
+async def opened(root: Path, mode: IndexingMode) -> dict[str, Any]:
+    """Open the corpus once: what searches find at once and, with indexing, at the end."""
     settings = CorpusSettings(
         root=str(root), embedding=EmbeddingSettings(provider="local"), ingest=IngestSettings(watch=False)
     )
@@ -147,7 +147,7 @@ async def opened(root: Path, mode: Indexing) -> dict[str, Any]:
                     except ArmariumError as error:
                         told["last_error"] = error.code
                     if told.get("first") != told.get("last"):
-                        # A damaged row that a search came upon is repaired after it.
+                        # A damaged row that a search found is repaired afterwards.
                         await anyio.sleep(0.05)
                         await corpus.until_indexed()
                         told["last"], _ = await searched(corpus)
@@ -160,10 +160,10 @@ async def opened(root: Path, mode: Indexing) -> dict[str, Any]:
 
 
 def trial(root: Path, state: Path) -> dict[str, Any]:
-    """Put the state in its place, then read it, lead it, and read it again."""
+    """Put the state in place, then open it as a follower, as the leader, and as a follower again."""
     place = root / ".dir2mcp"
     while place.exists():
-        # A merge that a library has under way for the state before may still put a file there.
+        # A merge that the library is still running for the previous state may create a file.
         shutil.rmtree(place, ignore_errors=True)
     shutil.copytree(state, place)
     return {
@@ -174,11 +174,11 @@ def trial(root: Path, state: Path) -> dict[str, Any]:
 
 
 def cheap_models() -> Iterator[Any]:
-    """Patches under which indexing costs next to nothing."""
+    """Patches that make indexing nearly free."""
     yield patch.object(LocalEmbedder, "embed", _embed)
     yield patch.object(LocalEmbedder, "embed_query", _embed_query)
     yield patch.object(LocalEmbedder, "confidence", _knows)
-    yield patch.object(indexing, "Preparers", PreparersHere)
+    yield patch.object(indexing, "WorkerPool", WorkerPoolHere)
 
 
 def main() -> None:

@@ -1,6 +1,6 @@
-"""A worker process whose parser was taken over: the real one, locked down as ever, and then code of an attacker.
+"""A worker process whose parser was taken over: the real worker, isolated as always, then code of an attacker.
 
-What it is to do is the name of the file it is handed.
+The name of the file it receives selects the attack.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from armarium.capabilities.corpus.ingest import prepare_worker
-from armarium.capabilities.corpus.ingest.frames import LENGTH, framed
+from armarium.capabilities.corpus.ingest import worker as prepare_worker
+from armarium.capabilities.corpus.ingest.messages import LENGTH, encode_frame
 from armarium.capabilities.corpus.ingest.prepare import Preparation
-from armarium.capabilities.corpus.ingest.prepared import (
+from armarium.capabilities.corpus.prepared import (
     Finished,
     Outcome,
     Prepared,
     PreparedChunk,
+    PrepareRequest,
     Representation,
-    Wanted,
 )
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -89,7 +89,7 @@ def _tried(told: dict[str, str]) -> dict[str, str]:
 
 
 def _seen() -> dict[str, object]:
-    """What it holds: its environment, descriptors, arguments and directory."""
+    """What the process holds: environment, descriptors, arguments and directory."""
     descriptors: list[str] = []
     for fd in range(256):
         try:
@@ -105,7 +105,7 @@ def _seen() -> dict[str, object]:
     }
 
 
-def _answer(wanted: Wanted, found: object) -> Prepared:
+def _answer(wanted: PrepareRequest, found: object) -> Prepared:
     chunk = PreparedChunk(json.dumps(found), "", b"", "text", "lines", 1, 1)
     meta = {"format": "text", "title": None}
     representation = Representation("raw_text", "0" * 64, [chunk], meta)
@@ -114,8 +114,8 @@ def _answer(wanted: Wanted, found: object) -> Prepared:
     )
 
 
-def prepare(self: Preparation, fd: int, wanted: Wanted) -> Iterator[Outcome]:
-    """Do what the file's name says; any other file is prepared as it should be."""
+def prepare(self: Preparation, fd: int, wanted: PrepareRequest) -> Iterator[Outcome]:
+    """Run the attack that the file name selects. Other files are prepared normally."""
     match wanted.rel_path:
         case "try.json":
             yield _answer(wanted, _tried(json.loads(os.read(fd, 100_000))))
@@ -138,7 +138,7 @@ def prepare(self: Preparation, fd: int, wanted: Wanted) -> Iterator[Outcome]:
             os.write(_sink(), LENGTH.pack(2**32 - 1) + b"x" * 1000)
             time.sleep(3600)
         case "raw.json":
-            os.write(_sink(), framed(json.loads(os.read(fd, 100_000))))
+            os.write(_sink(), encode_frame(json.loads(os.read(fd, 100_000))))
         case _:
             yield from honest(self, fd, wanted)
             return
@@ -146,7 +146,7 @@ def prepare(self: Preparation, fd: int, wanted: Wanted) -> Iterator[Outcome]:
 
 
 def _sink() -> int:
-    """The pipe to the server: the only one it may write to besides what goes nowhere."""
+    """The pipe to the server, the only descriptor it can write to except /dev/null."""
     return 3
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from unittest.mock import patch
 
-from armarium.capabilities.corpus.ingest import prepare_worker
+from armarium.capabilities.corpus.ingest import worker as prepare_worker
 from armarium.foundation.files import landlock
 
 if __name__ == "__main__":

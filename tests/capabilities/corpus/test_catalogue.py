@@ -1,4 +1,4 @@
-"""The catalogue answers filters as a plain list of documents and passages would, after any changes."""
+"""The catalogue answers filters as a plain list of documents and chunks would, after any changes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from armarium.capabilities.corpus.catalogue import Catalogue
+from armarium.capabilities.corpus.index.catalogue import Catalogue
 from armarium.foundation.files.glob_patterns import path_matcher
 from armarium.retrieval.chunks import IndexKind
 
@@ -82,8 +82,8 @@ class AgainstPlainLists(RuleBasedStateMachine):
             and (glob is None or path_matcher(glob)(path))
         }
         assert chosen == expected
-        passages = {chunk_id for chunk_id, (doc_id, _) in self.chunks.items() if doc_id in expected}
-        assert set(self.catalogue.chunks_of(chosen).tolist()) == passages
+        chunks = {chunk_id for chunk_id, (doc_id, _) in self.chunks.items() if doc_id in expected}
+        assert set(self.catalogue.chunks_of(chosen).tolist()) == chunks
 
     @invariant()
     def the_living_are_known_and_counted(self) -> None:

@@ -1,4 +1,4 @@
-"""Whenever the process is killed, the next one opens the state, goes on, and ends where an undisturbed one ends."""
+"""Whenever the process is killed, the next one opens the state and ends with the same index as without the kill."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from support.corpus import CorpusProcess
 TOPICS = ["harbour", "lighthouse", "rigging", "compass", "tide", "anchor", "galley", "chart", "beacon", "keel"]
 QUERIES = ["how is the anchor of the harbour used", "beacon and chart", "galley rules on the keel", "compass tide"]
 
-Passage = tuple[str, int, str, str, str, int, int]
+IndexableChunk = tuple[str, int, str, str, str, int, int]
 
 
 def write_files(directory: Path, count: int) -> None:
@@ -32,8 +32,8 @@ def write_files(directory: Path, count: int) -> None:
         )
 
 
-def passages(state_dir: Path) -> set[Passage]:
-    """Every live passage with its place, and whether it is embedded."""
+def chunks(state_dir: Path) -> set[IndexableChunk]:
+    """Every live chunk with its place, and whether it is embedded."""
     database = sqlite3.connect(state_dir / "meta.sqlite")
     try:
         return set(
@@ -71,7 +71,7 @@ async def killed_again_and_again(tmp_path: Path, *, files: int, kills: int) -> N
     with CorpusProcess(tmp_path / "undisturbed") as process:
         process.wait_until_indexed()
         expected_hits = await best_hits(process)
-    expected = passages(tmp_path / "undisturbed/.dir2mcp")
+    expected = chunks(tmp_path / "undisturbed/.dir2mcp")
     assert len(expected) >= files
     assert {status for _, _, _, _, status, _, _ in expected} == {"ok"}
     chance = random.Random(11)
@@ -82,7 +82,7 @@ async def killed_again_and_again(tmp_path: Path, *, files: int, kills: int) -> N
     with CorpusProcess(tmp_path / "disturbed") as process:
         process.wait_until_indexed()
         assert await best_hits(process) == expected_hits
-    assert passages(tmp_path / "disturbed/.dir2mcp") == expected
+    assert chunks(tmp_path / "disturbed/.dir2mcp") == expected
 
 
 @pytest.mark.timeout(300)
@@ -105,8 +105,8 @@ async def test_words_and_vectors_that_are_lost_or_torn_are_made_again(tmp_path: 
         expected = await best_hits(process)
     state = tmp_path / "files/.dir2mcp"
     embedded = embeddings(state)
-    torn = [state / "vectors_text.hnsw", *(file for file in (state / "words").iterdir() if file.is_file())]
-    for file in torn:
+    damaged = [state / "vectors_text.hnsw", *(file for file in (state / "words").iterdir() if file.is_file())]
+    for file in damaged:
         if damage == "removed":
             file.unlink()
         elif damage == "truncated":

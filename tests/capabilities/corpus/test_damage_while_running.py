@@ -1,4 +1,4 @@
-"""State that is lost, damaged or planted: under a server that runs it is made again, and nothing waits or crashes."""
+"""State files that are lost, damaged or planted while a server runs are rebuilt, and nothing hangs or crashes."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 from anyio.to_thread import run_sync
-from corpus_calls import rows, run_dir2mcp, write_lighthouse
 
-from armarium.capabilities.corpus.state import IndexingLock
+from armarium.capabilities.corpus.index.state import IndexLock
+from support.corpus_calls import rows, run_dir2mcp, write_lighthouse
 from support.open_corpus import OpenCorpus, found
+from support.waiting import eventually
 
 
 @pytest.fixture
@@ -52,9 +53,9 @@ async def test_what_a_running_server_loses_is_told_and_made_again(
         damage(corpus.state_dir)
         (corpus.root / "ferry.md").write_text("The ferry leaves at noon.\n")
         await corpus.changed("ferry.md")
-        await corpus.until(lambda: bool(service.warnings))
+        await eventually(lambda: bool(service.warnings))
         await service.until_indexed()
-        await corpus.until(lambda: service.indexing_complete)
+        await eventually(lambda: service.indexing_complete)
         assert (await found(service, "when does the ferry leave"))[0] == "ferry.md"
         assert (await found(service, "horn in fog"))[0] == "handbook.md"
     assert not corpus.failures
@@ -72,7 +73,7 @@ async def test_a_state_directory_that_is_gone_ends_indexing_and_is_not_made_with
         await corpus.changed("handbook.md")
         (corpus.root / "ferry.md").write_text("The ferry leaves at noon.\n")
         await corpus.changed("ferry.md")
-        await corpus.until(lambda: bool(corpus.failures))
+        await eventually(lambda: bool(corpus.failures))
         assert (await found(service, "horn in fog"))[0] == "handbook.md"
     await corpus.index()
     async with corpus.opened("none") as service:
@@ -124,8 +125,8 @@ async def test_ask_beside_a_server_that_is_still_indexing_answers_from_what_it_h
     summary = json.loads((corpus.state_dir / "corpus.json").read_text())
     summary["indexing"]["complete"] = False
     (corpus.state_dir / "corpus.json").write_text(json.dumps(summary))
-    with IndexingLock(corpus.state_dir) as server:
-        assert server.take()
+    with IndexLock(corpus.state_dir) as server:
+        assert server.try_acquire()
         ended = await run_sync(run_dir2mcp, "ask", corpus.root, "--mode", "search_only", "horn in fog")
     assert ended.returncode == 0, ended.stderr
     assert "handbook.md" in ended.stdout.splitlines()[0]

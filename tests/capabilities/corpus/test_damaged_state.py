@@ -1,4 +1,4 @@
-"""Whatever happens to the files of the state: no crash, no other result without a warning, and then it is mended."""
+"""Damaged state files: no crash, no wrong result without a warning, and a repair."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing import Any
 import anyio
 import pytest
 
-from armarium.capabilities.corpus.life import open_service
+from armarium.capabilities.corpus.lifespan import open_service
 from armarium.capabilities.corpus.settings import CorpusSettings, EmbeddingSettings, IngestSettings
 from armarium.foundation.events import Events
 from support import state_trials
@@ -73,8 +73,8 @@ class States:
     expected: list[list[str]]
     """What each query finds."""
 
-    def are_mended(self, found: Any) -> bool:
-        """Whether these are the results again. Deleted passages still count where words are weighed, so after a detour
+    def are_repaired(self, found: Any) -> bool:
+        """Whether these are the results again. Deleted chunks still count where words are weighed, so after a detour
         over other contents the order may differ behind the first."""
         return found is not None and all(
             (got[:1], sorted(got)) == (wanted[:1], sorted(wanted))
@@ -224,16 +224,16 @@ def fault_of(told: dict[str, Any], states: States) -> str | None:
     warned = False
     for step in ("reader", "leader"):
         seen = told[step]
-        # What the reader has mended already, it has warned of.
-        if warned and states.are_mended(seen.get("first")):
+        # What the reader has repaired already, it has warned of.
+        if warned and states.are_repaired(seen.get("first")):
             continue
         warned = bool(seen["warnings"]) or "error" in seen or not seen.get("complete", True)
         if seen.get("first") != states.expected and not warned:
             return f"the {step} found something else and did not say so"
-    if not states.are_mended(told["leader"].get("last")):
-        return "it was not mended"
-    if not states.are_mended(told["after"].get("first")) or told["after"]["warnings"]:
-        return "it was mended for the moment only"
+    if not states.are_repaired(told["leader"].get("last")):
+        return "it was not repaired"
+    if not states.are_repaired(told["after"].get("first")) or told["after"]["warnings"]:
+        return "it was repaired for the moment only"
     return None
 
 
@@ -299,8 +299,8 @@ def test_a_state_without_checksums_opens_and_gets_them(states: States, tmp_path:
     as_format_1(tmp_path / "state")
     with Trials(states.root) as trials:
         told = trials.run(tmp_path / "state")
-    assert states.are_mended(told["leader"]["last"])
-    assert states.are_mended(told["after"]["first"])
+    assert states.are_repaired(told["leader"]["last"])
+    assert states.are_repaired(told["after"]["first"])
     assert told["after"]["warnings"] == []
     with closing(sqlite3.connect(states.root / ".dir2mcp/meta.sqlite")) as database:
         (version,) = database.execute("SELECT value FROM settings WHERE key = 'index_format_version'").fetchone()
@@ -313,8 +313,8 @@ def test_words_and_vectors_of_a_database_that_was_lost_are_not_used(states: Stat
     (tmp_path / "state/meta.sqlite").unlink()
     with Trials(states.root) as trials:
         told = trials.run(tmp_path / "state")
-    assert states.are_mended(told["leader"]["last"])
-    assert states.are_mended(told["after"]["first"])
+    assert states.are_repaired(told["leader"]["last"])
+    assert states.are_repaired(told["after"]["first"])
     assert any("not the one that belongs" in line for line in told["reader"]["warnings"] + told["leader"]["warnings"])
 
 
@@ -331,7 +331,7 @@ def test_no_damaged_vector_file_reaches_the_library_that_would_crash(states: Sta
     assert any(f"vectors_{kind}" in line or "vector index" in line for line in told["reader"]["warnings"])
 
 
-def test_a_damaged_passage_is_left_out_and_its_document_prepared_again(states: States, tmp_path: Path) -> None:
+def test_a_damaged_chunk_is_left_out_and_its_document_prepared_again(states: States, tmp_path: Path) -> None:
     shutil.copytree(states.sound, tmp_path / "state")
     with closing(sqlite3.connect(tmp_path / "state/meta.sqlite")) as database, database:
         database.execute("UPDATE chunks SET text = replace(text, 'late ferry', 'mate berry') WHERE deleted = 0")
@@ -340,6 +340,6 @@ def test_a_damaged_passage_is_left_out_and_its_document_prepared_again(states: S
     without = [[hit for hit in hits if not hit.startswith("late.md")] for hits in told["reader"]["first"]]
     assert told["reader"]["first"] == without
     assert any("late.md" in line for line in told["reader"]["warnings"])
-    assert states.are_mended(told["leader"]["last"])
-    assert states.are_mended(told["after"]["first"])
+    assert states.are_repaired(told["leader"]["last"])
+    assert states.are_repaired(told["after"]["first"])
     assert told["after"]["warnings"] == []

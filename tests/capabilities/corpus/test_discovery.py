@@ -1,4 +1,4 @@
-"""Discovery finds every file that belongs to the corpus, once and in order, whatever the tree does to it."""
+"""Discovery finds every file that belongs to the corpus, once and in order, even if the tree changes meanwhile."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from armarium.capabilities.corpus.files.discover import DiscoveryRules, SizeLimits, Unnameable, discover
+from armarium.capabilities.corpus.files.discover import DiscoveryRules, Unnameable, discover, rediscover
 from armarium.capabilities.corpus.files.exclusion import Exclusion
-from armarium.capabilities.corpus.files.rediscover import rediscover
+from armarium.capabilities.corpus.ingest.instructions import Instructions
 from armarium.foundation.cancellation import Cancellation, Stopped
 from armarium.foundation.files.confine import ConfinedRoot
 from armarium.foundation.files.names import escape_name, unescape_name
@@ -48,7 +48,7 @@ def test_files_come_in_the_order_of_their_paths_with_size_and_time(top: Path) ->
         found = list(discover(root, DiscoveryRules(Exclusion()), Cancellation()))
     assert [each.rel_path for each in found] == ["a-b/c.md", "a.md", "a/z.md", "b.md"]
     last = found[-1]
-    assert (last.size_bytes, last.mtime_ns, last.mtime_unix) == (4, 1_700_000_000_123_456_789, 1_700_000_000)
+    assert (last.size_bytes, last.mtime_ns) == (4, 1_700_000_000_123_456_789)
     assert last.inode == (top / "b.md").stat().st_ino
 
 
@@ -180,7 +180,7 @@ def test_a_tree_that_changes_under_the_walk_does_not_stop_it(top: Path, follow_s
     class Vandal(Cancellation):
         beats = 0
 
-        def beat(self, done: int) -> None:
+        def checkpoint(self, done: int) -> None:
             self.beats += 1
             if self.beats == 3:
                 shutil.rmtree(top / "d10")
@@ -217,10 +217,8 @@ def test_a_stopped_discovery_ends_at_once_and_leaves_no_descriptor_open(top: Pat
 
 
 def test_size_limits_differ_by_type() -> None:
-    limits = SizeLimits(1000, {"pdf": 5000})
-    assert limits.allows("text", 1000)
-    assert not limits.allows("text", 1001)
-    assert limits.allows("pdf", 5000)
+    instructions = Instructions((), (), max_bytes=1000, max_bytes_by_type={"pdf": 5000})
+    assert (instructions.limit("text"), instructions.limit("pdf"), instructions.most_bytes) == (1000, 5000, 5000)
 
 
 NAMES = st.sampled_from(["a", "a.b", "a-b", "b", "é", " ", "build", ".git", "x.pem", "z\udce9", "n\nl", "l", "a!", "~"])

@@ -1,4 +1,4 @@
-"""Nothing in a directory can fill the disk: a file has a budget of text, and the state directory one of bytes."""
+"""No directory can fill the disk: each file has a text budget, and the state directory a size limit."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from armarium.capabilities.corpus.errors import FileTooLarge, StateFull
-from armarium.capabilities.corpus.ingest.growth import Growth
+from armarium.capabilities.corpus.ingest.budgets import TextBudget
 from armarium.capabilities.corpus.ingest.instructions import Instructions
-from armarium.capabilities.corpus.ingest.prepared import Prepared, Wanted
-from armarium.capabilities.corpus.ingest.preparers import Preparers
+from armarium.capabilities.corpus.ingest.worker_pool import WorkerPool
 from armarium.capabilities.corpus.ingest.worker_process import WorkerSetup
+from armarium.capabilities.corpus.prepared import Prepared, PrepareRequest
 from armarium.capabilities.corpus.service import Corpus
 from armarium.capabilities.corpus.settings import IngestSettings
 from armarium.foundation.files.confine import ConfinedRoot
@@ -24,7 +24,7 @@ SMALL = IngestSettings(watch=False, max_state_gb=1e-9)
 
 
 def growing_zip(megabytes: int) -> bytes:
-    """Every line is another, so that no passage is like the next, and all of it packs well."""
+    """Every line is another, so that no chunk is like the next, and all of it packs well."""
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
         for number in range(megabytes):
@@ -35,9 +35,9 @@ def growing_zip(megabytes: int) -> bytes:
 
 def prepared(root: Path, *names: str) -> list[Prepared]:
     with ConfinedRoot(str(root)) as confined:
-        pool = Preparers(confined, WorkerSetup(Instructions((), ()), 1024**3), size=1)
+        pool = WorkerPool(confined, WorkerSetup(Instructions((), ()), 1024**3), size=1)
         try:
-            return [each for each in pool.prepare(map(Wanted, names)) if isinstance(each, Prepared)]
+            return [each for each in pool.prepare(map(PrepareRequest, names)) if isinstance(each, Prepared)]
         finally:
             pool.close()
 
@@ -54,7 +54,9 @@ def test_an_archive_that_grows_past_its_budget_is_an_error_of_that_one_file(tmp_
     (bomb,) = [each for each in documents if each.rel_path == "bomb.zip"]
     assert (bomb.error or "").startswith(f"{FileTooLarge.code}: it holds more text than a file of its size may")
     chunks = [chunk for each in documents for part in each.representations for chunk in part.chunks]
-    assert sum(len(chunk.text) + len(chunk.context) for chunk in chunks) <= Growth(len(packed), 2500).max_chars + 100
+    assert (
+        sum(len(chunk.text) + len(chunk.context) for chunk in chunks) <= TextBudget(len(packed), 2500).max_chars + 100
+    )
 
 
 def test_a_document_that_grows_past_its_budget_keeps_nothing(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Passages get their vectors: each text once, in spite of texts nobody can embed and providers that come and go."""
+"""Each text is embedded once, in spite of texts that cannot be embedded and providers that fail for a while."""
 
 from __future__ import annotations
 
@@ -14,12 +14,11 @@ import numpy
 import pytest
 from anyio.to_thread import run_sync
 
-from armarium.capabilities.corpus.index import CorpusIndex
-from armarium.capabilities.corpus.ingest import embedding
-from armarium.capabilities.corpus.ingest.embedding import Embedding
-from armarium.capabilities.corpus.ingest.prepared import Prepared, PreparedChunk, Representation
+from armarium.capabilities.corpus.events import EmbeddingPaused
+from armarium.capabilities.corpus.index.search_index import SearchIndex
+from armarium.capabilities.corpus.ingest.embedding_task import EmbeddingTask
 from armarium.capabilities.corpus.ingest.progress import Progress
-from armarium.capabilities.corpus.news import EmbeddingPaused
+from armarium.capabilities.corpus.prepared import Prepared, PreparedChunk, Representation
 from armarium.capabilities.corpus.storage.storage import Storage
 from armarium.providers.errors import (
     MistralAuth,
@@ -29,6 +28,8 @@ from armarium.providers.errors import (
     ProviderError,
 )
 from armarium.retrieval.chunks import IndexKind
+from support.corpus_calls import rows
+from support.waiting import eventually
 
 DEADLINE_S = 20.0
 DIMENSIONS = 8
@@ -70,14 +71,17 @@ class Bench:
     """A storage with an index and the task over them."""
 
     def __init__(self, directory: Path, text: FakeEmbedder, code: FakeEmbedder | None = None) -> None:
+        self.directory = directory
         self.storage = Storage(directory / "meta.sqlite")
-        self.index = CorpusIndex(directory, self.storage, {"text": DIMENSIONS, "code": DIMENSIONS})
+        self.index = SearchIndex(directory, self.storage, {"text": DIMENSIONS, "code": DIMENSIONS})
         embedders = {"text": text, "code": code or text}
         self.index.load({"text": text.model, "code": embedders["code"].model})
-        self.news: list[Any] = []
-        self.progress = Progress(self.news.append)
+        self.events: list[Any] = []
+        self.progress = Progress(self.events.append)
         self.turns: list[bool] = []
-        self.task = Embedding(self.storage, self.index, embedders, self.progress, on_turn=self.turned)
+        self.task = EmbeddingTask(
+            self.storage, self.index, embedders, self.progress, on_change=self.turned, first_pause_s=0.01
+        )
 
     def turned(self) -> None:
         self.turns.append(self.task.idle)
@@ -96,23 +100,17 @@ class Bench:
         return [chunk_id for chunk_id, _ in recorded.added]
 
     def statuses(self) -> dict[str, str]:
-        database = self.storage._database._writer  # the state as it is, without a way around it
-        return dict(database.execute("SELECT text, embedding_status FROM chunks"))
+        return dict(rows(self.directory, "SELECT text, embedding_status FROM chunks"))
 
     def has_vectors(self, kind: IndexKind, chunk_ids: list[int]) -> bool:
         return bool(self.index.vectors[kind].contains(numpy.array(chunk_ids, numpy.int64)).all())
 
-    async def until(self, reached: Callable[[], bool]) -> None:
-        with anyio.fail_after(DEADLINE_S):
-            while not reached():
-                await anyio.sleep(0.002)
-
     async def until_idle(self) -> None:
-        await self.until(lambda: self.task.idle)
+        await eventually(lambda: self.task.idle)
 
     @property
     def pauses(self) -> list[str]:
-        return [each.code for each in self.news if isinstance(each, EmbeddingPaused)]
+        return [each.code for each in self.events if isinstance(each, EmbeddingPaused)]
 
 
 @asynccontextmanager
@@ -124,19 +122,14 @@ async def running(bench: Bench) -> AsyncGenerator[Bench]:
             yield bench
             tasks.cancel_scope.cancel()
     finally:
-        bench.index.words.close()
+        bench.index.lexical.close()
         bench.storage.close()
 
 
-@pytest.fixture(autouse=True)
-def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embedding, "_FIRST_PAUSE_S", 0.01)
-
-
-async def test_every_passage_gets_the_vector_of_its_kind(tmp_path: Path) -> None:
+async def test_every_chunk_gets_the_vector_of_its_kind(tmp_path: Path) -> None:
     prose, code = FakeEmbedder("prose"), FakeEmbedder("code")
     bench = Bench(tmp_path, prose, code)
-    texts = [f"passage {number}" for number in range(100)]
+    texts = [f"chunk {number}" for number in range(100)]
     in_prose = bench.record("a.md", *texts)
     in_code = bench.record("a.py", "def f(): pass", kind="code")
     async with running(bench):
@@ -211,7 +204,7 @@ async def test_what_no_text_is_to_blame_for_stops_embedding_until_there_is_a_rea
     working = False
     embedder = FakeEmbedder(fails=lambda texts: None if working else error)
     bench = Bench(tmp_path, embedder)
-    bench.record("a.md", *(f"passage {number}" for number in range(20)))
+    bench.record("a.md", *(f"chunk {number}" for number in range(20)))
     async with running(bench):
         await bench.until_idle()
         assert len(embedder.requests) == 1
@@ -236,11 +229,11 @@ async def test_vectors_of_another_length_than_the_indexs_are_not_taken_in(tmp_pa
         assert bench.storage.embeddings.of_text("fake", blake2b(b"one", digest_size=16).digest()) is None
 
 
-async def test_more_passages_that_come_while_it_works_are_embedded_too(tmp_path: Path) -> None:
+async def test_more_chunks_that_come_while_it_works_are_embedded_too(tmp_path: Path) -> None:
     bench = Bench(tmp_path, FakeEmbedder())
     async with running(bench):
         for number in range(30):
-            bench.record(f"{number}.md", f"passage {number}")
+            bench.record(f"{number}.md", f"chunk {number}")
             bench.task.wake()
             await anyio.lowlevel.checkpoint()
         await bench.until_idle()

@@ -1,4 +1,4 @@
-"""An embedder or reranker that keeps failing is left alone for a while; searches do not wait for it one by one."""
+"""An embedder or reranker that keeps failing is not called for a while, so that searches do not wait for it."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from corpus_calls import write_lighthouse
 
-from armarium.capabilities.corpus import leading
-from armarium.capabilities.corpus.searching import Filters, Guards
+from armarium.capabilities.corpus import leader as leading
+from armarium.capabilities.corpus.query.search import Filters, ModelGuards
 from armarium.capabilities.corpus.service import Corpus
 from armarium.foundation.circuit_breaker import GuardedService
 from armarium.providers.errors import ProviderFailed, ProviderUnavailable
 from armarium.providers.local.embedder import LocalEmbedder
+from support.corpus_calls import write_lighthouse
 from support.open_corpus import OpenCorpus
 
 
@@ -29,7 +29,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(leading, "Guards", lambda: Guards(clock))
+    monkeypatch.setattr(leading, "ModelGuards", lambda: ModelGuards(clock))
     return clock
 
 
@@ -41,10 +41,10 @@ async def corpus(tmp_path: Path) -> OpenCorpus:
     return opened
 
 
-async def words_only(service: Corpus) -> str | None:
+async def lexical_only(service: Corpus) -> str | None:
     results = await service.search("horn in fog", 5, "text", Filters())
     assert results.hits[0].chunk.rel_path == "handbook.md"
-    return results.words_only
+    return results.lexical_only
 
 
 async def test_an_embedder_that_keeps_failing_is_asked_by_one_search_in_a_while(
@@ -62,19 +62,19 @@ async def test_an_embedder_that_keeps_failing_is_asked_by_one_search_in_a_while(
     monkeypatch.setattr(LocalEmbedder, "embed_query", failing)
     async with corpus.opened("none") as service:
         for _ in range(10):
-            told = await words_only(service)
+            told = await lexical_only(service)
             assert told is not None
             assert "no answer within 15 seconds" in told
         assert len(asked) == 3
-        assert "left alone" in told
+        assert "not retried for a while" in told
         clock.now += 31
         for _ in range(5):
-            assert await words_only(service) is not None
+            assert await lexical_only(service) is not None
         assert len(asked) == 4
         clock.now += 31
         works = True
         for _ in range(5):
-            assert await words_only(service) is None
+            assert await lexical_only(service) is None
         assert len(asked) == 9
 
 
@@ -90,7 +90,7 @@ async def test_a_query_that_an_embedder_refuses_does_not_count_against_it(
     monkeypatch.setattr(LocalEmbedder, "embed_query", refusing)
     async with corpus.opened("none") as service:
         for _ in range(6):
-            assert await words_only(service) is not None
+            assert await lexical_only(service) is not None
     assert len(asked) == 6
 
 
@@ -111,14 +111,14 @@ async def test_a_reranker_that_keeps_failing_is_left_alone_too(
     corpus: OpenCorpus, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reranker = DeadReranker()
-    monkeypatch.setattr("armarium.capabilities.corpus.models._reranker", lambda settings: reranker)
+    monkeypatch.setattr("armarium.capabilities.corpus.model_choice._reranker", lambda settings: reranker)
     async with corpus.opened("none") as service:
         for _ in range(8):
-            assert await words_only(service) is None
+            assert await lexical_only(service) is None
         assert reranker.asked == 3
         clock.now += 31
-        await words_only(service)
-        await words_only(service)
+        await lexical_only(service)
+        await lexical_only(service)
     assert reranker.asked == 4
 
 

@@ -1,4 +1,4 @@
-"""Every format through the real server: what is in a document is found, and what is cited can be opened there."""
+"""Every format through the real server: the content is found, and what is cited can be opened."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import docx
 import openpyxl
 import pptx
 import pytest
-from corpus_calls import WITHOUT_WATCHING, Json, answer, hits, opened_at, refusal, shown_part
 from reportlab.lib.pagesizes import A4
 from reportlab.pdfgen.canvas import Canvas
 
 from support.client import ToolClient, connected
 from support.corpus import CorpusProcess
+from support.corpus_calls import WITHOUT_WATCHING, Json, answer, hits, opened_at, refusal, shown_part
 
 HTML = """\
 <!doctype html>

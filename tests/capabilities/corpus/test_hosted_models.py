@@ -1,4 +1,4 @@
-"""Hosted models behind the real server: vectors, answers and orders come from the vendors' emulators."""
+"""Hosted models behind the real server: vectors, answers and rankings come from emulators of the vendors."""
 
 from __future__ import annotations
 
@@ -9,21 +9,9 @@ from typing import Any
 
 import pytest
 import yaml
-from corpus_calls import (
-    LAMP,
-    WITHOUT_WATCHING,
-    Json,
-    answer,
-    everything_in,
-    hits,
-    rows,
-    run_dir2mcp,
-    stored_settings,
-    write_lighthouse,
-)
 
 from armarium.capabilities.corpus.errors import IndexVersionMismatch
-from armarium.capabilities.corpus.models import choose_models
+from armarium.capabilities.corpus.model_choice import choose_models
 from armarium.capabilities.corpus.settings import CorpusSettings
 from armarium.foundation.errors import ConfigError
 from emulators import (
@@ -40,6 +28,18 @@ from emulators import (
 from emulators.model_output import INVENTED_CITATION, citations
 from support.client import ToolClient, connected
 from support.corpus import CorpusProcess
+from support.corpus_calls import (
+    LAMP,
+    WITHOUT_WATCHING,
+    Json,
+    answer,
+    everything_in,
+    hits,
+    rows,
+    run_dir2mcp,
+    stored_settings,
+    write_lighthouse,
+)
 
 KEY = "canary-5f3a9c-key"
 WITH_KEY = {"MISTRAL_API_KEY": KEY}
@@ -155,7 +155,7 @@ async def test_an_answer_is_the_models_and_cites_only_what_was_found(
     assert {each["chunk_id"] for each in asked["citations"]} <= {hit["chunk_id"] for hit in asked["hits"]}
 
 
-async def test_the_model_is_given_the_system_prompt_the_question_and_cited_passages_within_the_limit(
+async def test_the_model_is_given_the_system_prompt_the_question_and_cited_chunks_within_the_limit(
     corpus: ToolClient, mistral: MistralEmulator
 ) -> None:
     asked = await answer(corpus, "ask", question=QUESTION, k=10)
@@ -168,7 +168,7 @@ async def test_the_model_is_given_the_system_prompt_the_question_and_cited_passa
     given = citations(user["content"])
     best = asked["hits"][0]
     assert given[0] == f"[{best['rel_path']}:L{best['span']['start_line']}-L{best['span']['end_line']}]"
-    context = user["content"].partition("Passages:\n\n")[2].rpartition("\n\nQuestion:")[0]
+    context = user["content"].partition("Excerpts:\n\n")[2].rpartition("\n\nQuestion:")[0]
     assert len(context) <= MAX_CONTEXT_CHARS
     whole = sum(len(hit["snippet"]) for hit in asked["hits"])
     assert whole > MAX_CONTEXT_CHARS, "or the limit cut nothing"
@@ -178,12 +178,12 @@ async def test_an_invented_citation_is_taken_out_and_that_is_said(corpus: ToolCl
     mistral.invents_citations = True
     asked = await answer(corpus, "ask", question=QUESTION)
     assert INVENTED_CITATION not in asked["answer"]
-    assert "1 citation that named no passage found: removed" in asked["answer"]
+    assert "1 citation without a matching excerpt removed" in asked["answer"]
     assert citations(asked["answer"])
     assert "nowhere/invented.md" not in {each["rel_path"] for each in asked["citations"]}
 
 
-async def test_passages_alone_ask_no_chat_model(corpus: ToolClient, mistral: MistralEmulator) -> None:
+async def test_chunks_alone_ask_no_chat_model(corpus: ToolClient, mistral: MistralEmulator) -> None:
     asked = await answer(corpus, "ask", question=QUESTION, mode="search_only")
     assert "answer" not in asked
     assert asked["hits"]

@@ -1,4 +1,4 @@
-"""A directory made to break an indexer: what is broken is told, the rest is indexed, and no secret is kept."""
+"""A hostile directory: broken files are reported, the others are indexed, and no secret is stored."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def write_hostile(root: Path) -> None:
     (root / "notes.tar.gz").write_bytes(tar.getvalue())
     (root / "truncated.zip").write_bytes(zipped(**{"a.md": b"x" * 1000})[:60])
     (root / "lies.pdf").write_bytes(b"%PDF-1.7\n1 0 obj\n<< /Length 999999999 >>\nstream\nshort\nendstream\n%%EOF")
-    # A hundred passages show it; that a line may be as long as a file is the chunker's test.
+    # A hundred chunks show it; that a line may be as long as a file is the chunker's test.
     (root / "one-line.txt").write_bytes(b"word " * 50_000)
     with open(root / "huge.txt", "wb") as file:
         file.write(b"a line without an end " * 1000)

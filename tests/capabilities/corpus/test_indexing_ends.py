@@ -1,4 +1,4 @@
-"""How indexing ends early: by a kill it goes on from, by a full disk or a deleted directory it says so."""
+"""Indexing that ends early: it resumes after a kill, and reports a full disk or a deleted directory."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from pathlib import Path
 from zipfile import ZIP_DEFLATED, ZipFile
 
 import pytest
-from corpus_calls import rows, write_lighthouse
 
-from armarium.capabilities.corpus.ingest.embedding import Embedding
+from armarium.capabilities.corpus.ingest.embedding_task import EmbeddingTask
 from armarium.capabilities.corpus.settings import ChunkingSettings, IngestSettings
 from armarium.retrieval.search.vector_index import VectorIndex
+from support.corpus_calls import rows, write_lighthouse
 from support.open_corpus import OpenCorpus, found
+from support.waiting import eventually
 
 
 @pytest.fixture
@@ -21,7 +22,7 @@ def corpus(tmp_path: Path) -> OpenCorpus:
     return OpenCorpus(tmp_path / "root")
 
 
-async def never(self: Embedding) -> None:
+async def never(self: EmbeddingTask) -> None:
     """Embeds nothing, as while a provider is away."""
 
 
@@ -29,7 +30,7 @@ async def scanned(corpus: OpenCorpus) -> tuple[int, int]:
     """What a start that ends before anything is embedded counts: indexed and skipped."""
     began = len(corpus.progress)
     async with corpus.opened(wait=False) as service:
-        await corpus.until(lambda: any(news.phase == "embed" for news in corpus.progress[began:]))
+        await eventually(lambda: any(event.phase == "embed" for event in corpus.progress[began:]))
         counts = service.stats()["indexing"]
     return counts["indexed"], counts["skipped"]
 
@@ -37,7 +38,7 @@ async def scanned(corpus: OpenCorpus) -> tuple[int, int]:
 async def test_what_was_read_before_anything_was_embedded_is_not_read_again(
     corpus: OpenCorpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Embedding, "run", never)
+    monkeypatch.setattr(EmbeddingTask, "run", never)
     assert await scanned(corpus) == (3, 0)
     assert await scanned(corpus) == (0, 3)
 
@@ -66,7 +67,7 @@ async def test_a_disk_too_full_for_the_vectors_ends_indexing_and_says_so(
 
     monkeypatch.setattr(VectorIndex, "save", full)
     async with corpus.opened() as service:
-        await corpus.until(lambda: bool(corpus.failures))
+        await eventually(lambda: bool(corpus.failures))
         assert corpus.failures[0].code == "INGESTION_FAILED"
         assert (await found(service, "horn in fog"))[0] == "handbook.md", "what is indexed stays searchable"
 
@@ -77,9 +78,9 @@ async def test_a_disk_too_full_for_the_summary_ends_indexing_and_says_so(
     def full(state_dir: Path, summary: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("armarium.capabilities.corpus.indexing.write_summary", full)
+    monkeypatch.setattr("armarium.capabilities.corpus.ingest.synchronizer.write_summary", full)
     async with corpus.opened(wait=False):
-        await corpus.until(lambda: bool(corpus.failures))
+        await eventually(lambda: bool(corpus.failures))
     assert corpus.failures[0].code == "INGESTION_FAILED"
 
 
@@ -89,19 +90,19 @@ async def test_a_deleted_directory_is_told_as_one(corpus: OpenCorpus, tmp_path: 
     async with corpus.opened(**elsewhere):
         shutil.rmtree(corpus.root)
         await corpus.changed("handbook.md")
-        await corpus.until(lambda: bool(corpus.failures))
+        await eventually(lambda: bool(corpus.failures))
     assert {failure.code for failure in corpus.failures} == {"ROOT_INACCESSIBLE"}
 
 
-async def test_there_are_never_more_vectors_than_passages(corpus: OpenCorpus) -> None:
+async def test_there_are_never_more_vectors_than_chunks(corpus: OpenCorpus) -> None:
     async with corpus.opened() as service:
         for name in ("handbook.md", "lamp.py"):
             (corpus.root / name).unlink()
             await corpus.changed(name)
-            await corpus.until(lambda: service.indexing_complete)
+            await eventually(lambda: service.indexing_complete)
         counts = service.stats()["indexing"]
     assert counts["embedded_ok"] == counts["chunks_total"] == 1
-    assert all(news.embedded_ok <= news.chunks_total for news in corpus.progress)
+    assert all(event.embedded_ok <= event.chunks_total for event in corpus.progress)
 
 
 async def test_a_member_that_is_too_large_is_listed_with_its_size_and_told(corpus: OpenCorpus) -> None:

@@ -1,18 +1,16 @@
-"""The index follows the directory: edits, deletions and renames, whoever makes them, while the server runs."""
+"""The index follows edits, deletions and renames in the directory while the server runs."""
 
 from __future__ import annotations
 
 import sqlite3
-import time
 from collections.abc import Generator
 from pathlib import Path
-from typing import Any
 
-import anyio
 import pytest
 
-from support.client import ToolClient, connected
+from support.client import connected
 from support.corpus import CorpusProcess
+from support.corpus_calls import listed, paths_found, until_found
 
 DEADLINE_S = 30.0
 
@@ -27,20 +25,6 @@ def live(tmp_path: Path) -> Generator[CorpusProcess]:
         yield process
 
 
-async def paths_found(client: ToolClient, query: str) -> list[str]:
-    result = await client.result("dir2mcp.search", {"query": query, "k": 5})
-    return [hit["rel_path"] for hit in (result.structured_content or {})["hits"] if query in hit["snippet"]]
-
-
-async def until_found(client: ToolClient, query: str, expected: list[str]) -> float:
-    """How long it takes until exactly these files are found by a word they hold."""
-    began = time.monotonic()
-    while (found := await paths_found(client, query)) != expected:
-        assert time.monotonic() - began < DEADLINE_S, f"{query} finds {found}, not {expected}"
-        await anyio.sleep(0.02)
-    return time.monotonic() - began
-
-
 def embeddings(process: CorpusProcess) -> int:
     database = sqlite3.connect(process.state_dir / "meta.sqlite")
     try:
@@ -48,12 +32,6 @@ def embeddings(process: CorpusProcess) -> int:
         return count[0]
     finally:
         database.close()
-
-
-async def listed(client: ToolClient) -> list[str]:
-    result = await client.result("dir2mcp.list_files", {})
-    files: list[dict[str, Any]] = (result.structured_content or {})["files"]
-    return [file["rel_path"] for file in files]
 
 
 async def test_an_edit_is_found_and_what_it_replaced_is_not(live: CorpusProcess) -> None:

@@ -1,4 +1,5 @@
-"""A query costs time in proportion to its length, whatever it is made of, and one that is too long costs nothing."""
+"""The time of a search is proportional to the length of the query, and queries that are too long are refused at
+once."""
 
 from __future__ import annotations
 
@@ -8,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from armarium.capabilities.corpus.errors import CorpusError
-from armarium.capabilities.corpus.searching import Filters
-from armarium.capabilities.corpus.service import MOST_QUERY_CHARACTERS, Corpus
+from armarium.capabilities.corpus.query.search import Filters
+from armarium.capabilities.corpus.service import MAX_QUERY_CHARACTERS, Corpus
 from support.open_corpus import OpenCorpus
 
 UNITS = ["a", "a[", "a[a]", "a_", "aB", "x ", "{; ", "a::", "tower lamp ", "灯 ", "\ufdfa", "e\u0301", "#![("]
@@ -35,19 +36,19 @@ async def test_a_query_of_any_accepted_length_costs_linear_time(tmp_path: Path) 
         )
     async with OpenCorpus(tmp_path).opened() as corpus:
         for unit in UNITS:
-            longest = (unit * MOST_QUERY_CHARACTERS)[:MOST_QUERY_CHARACTERS]
-            quarter = await cpu_s(corpus, longest[: MOST_QUERY_CHARACTERS // 4])
+            longest = (unit * MAX_QUERY_CHARACTERS)[:MAX_QUERY_CHARACTERS]
+            quarter = await cpu_s(corpus, longest[: MAX_QUERY_CHARACTERS // 4])
             assert await cpu_s(corpus, longest) < 10 * quarter + 2, unit
 
 
 async def test_a_query_that_is_too_long_is_refused_before_anything_reads_it(tmp_path: Path) -> None:
     (tmp_path / "tower.md").write_text("# Tower\n\nThe lamp is lit at dusk.\n")
     async with OpenCorpus(tmp_path).opened() as corpus:
-        for query in ("x" * (MOST_QUERY_CHARACTERS + 1), " " * 12_000_000):
+        for query in ("x" * (MAX_QUERY_CHARACTERS + 1), " " * 12_000_000):
             began = time.process_time()
             with pytest.raises(CorpusError) as refused:
                 await corpus.search(query, 10, "auto", Filters())
             assert refused.value.code == "INVALID_FIELD"
-            assert str(MOST_QUERY_CHARACTERS) in refused.value.message
+            assert str(MAX_QUERY_CHARACTERS) in refused.value.message
             assert time.process_time() - began < 1
-        assert (await corpus.search("lamp at dusk".ljust(MOST_QUERY_CHARACTERS), 10, "auto", Filters())).hits
+        assert (await corpus.search("lamp at dusk".ljust(MAX_QUERY_CHARACTERS), 10, "auto", Filters())).hits

@@ -1,4 +1,4 @@
-"""Questions wait for the first index, go to the newest one, and are told when there will be none."""
+"""Searches wait for the first index, use the newest one, and fail if there will be none."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import anyio
 import pytest
 
 from armarium.capabilities.corpus.errors import CorpusError, StoreCorrupt
-from armarium.capabilities.corpus.readiness import Readiness
-from armarium.capabilities.corpus.searching import Searching
+from armarium.capabilities.corpus.query.readiness import Readiness
+from armarium.capabilities.corpus.query.search import Searcher
 
 DEADLINE_S = 20.0
-FIRST, SECOND = (cast(Searching, object()) for _ in range(2))
+FIRST, SECOND = (cast(Searcher, object()) for _ in range(2))
 
 
 async def test_a_question_waits_for_the_first_index_and_then_goes_to_the_newest() -> None:
@@ -20,15 +20,15 @@ async def test_a_question_waits_for_the_first_index_and_then_goes_to_the_newest(
     got: list[Any] = []
 
     async def ask() -> None:
-        got.append(await readiness.searching())
+        got.append(await readiness.searcher())
 
     with anyio.fail_after(DEADLINE_S):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(ask)
             await anyio.wait_all_tasks_blocked()
             assert got == []
-            readiness.answer_from(FIRST)
-        readiness.answer_from(SECOND)
+            readiness.use(FIRST)
+        readiness.use(SECOND)
         await ask()
     assert got == [FIRST, SECOND]
 
@@ -39,7 +39,7 @@ async def test_who_waits_already_is_told_that_there_will_be_no_index_and_so_is_w
 
     async def ask() -> None:
         try:
-            await readiness.searching()
+            await readiness.searcher()
         except CorpusError as error:
             told.append(error.code)
 
@@ -47,14 +47,14 @@ async def test_who_waits_already_is_told_that_there_will_be_no_index_and_so_is_w
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(ask)
             await anyio.wait_all_tasks_blocked()
-            readiness.give_up(StoreCorrupt("torn"))
+            readiness.fail(StoreCorrupt("damaged"))
         await ask()
     assert told == [StoreCorrupt.code] * 2
 
 
 async def test_an_index_that_is_lost_is_not_searched_any_more() -> None:
     readiness = Readiness()
-    readiness.answer_from(FIRST)
-    readiness.give_up(StoreCorrupt("torn"))
+    readiness.use(FIRST)
+    readiness.fail(StoreCorrupt("damaged"))
     with pytest.raises(StoreCorrupt):
-        await readiness.searching()
+        await readiness.searcher()

@@ -1,21 +1,21 @@
-"""Which indexes a search looks into."""
+"""Which indexes a search uses."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncGenerator, Generator
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
-from corpus_calls import WITHOUT_WATCHING, answer
 
-from armarium.capabilities.corpus.ingest.embedding import Embedding
+from armarium.capabilities.corpus.ingest.embedding_task import EmbeddingTask
+from armarium.capabilities.corpus.service import Corpus
 from support.client import ToolClient, connected
 from support.corpus import CorpusProcess
+from support.corpus_calls import WITHOUT_WATCHING, answer
 from support.open_corpus import OpenCorpus, found
+from support.waiting import eventually
 
 NOTEBOOK = {
     "cells": [
@@ -122,10 +122,12 @@ async def test_a_query_that_is_too_long_is_refused(tides: ToolClient, tool: str,
 async def test_queries_are_in_the_log_by_length_and_hash_only(tides: ToolClient, served: CorpusProcess) -> None:
     await answer(tides, "search", query="Heliogabalus of Emesa")
     await answer(tides, "ask", question="Who was Heliogabalus?")
-    async with asyncio.timeout(60):
-        while sum("sha256" in line for line in served.log) < 2:
-            await asyncio.sleep(0.01)
+    await eventually(lambda: sum("sha256" in line for line in served.log) >= 2)
     assert not [line for line in served.log if "Heliogabalus" in line]
+
+
+async def is_found(service: Corpus, name: str) -> bool:
+    return name in await found(service, "keeper")
 
 
 async def test_stats_names_the_argument_that_it_does_not_take(tides: ToolClient) -> None:
@@ -133,13 +135,13 @@ async def test_stats_names_the_argument_that_it_does_not_take(tides: ToolClient)
     assert (refused.structured_content or {})["error"]["message"] == "unknown argument `x`"
 
 
-async def test_passages_that_fit_equally_well_are_in_the_order_of_their_paths_however_they_were_indexed(
+async def test_chunks_that_fit_equally_well_are_in_the_order_of_their_paths_however_they_were_indexed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def never(_: Embedding) -> None:
-        """No vectors: words alone decide, and weigh these passages alike."""
+    async def never(_: EmbeddingTask) -> None:
+        """No vectors: words alone decide, and weigh these chunks alike."""
 
-    monkeypatch.setattr(Embedding, "run", never)
+    monkeypatch.setattr(EmbeddingTask, "run", never)
     texts = {"a.md": "The keeper sails to northern harbours.\n", "b.md": "The keeper walks through southern meadows.\n"}
     for order in (["a.md", "b.md"], ["b.md", "a.md"]):
         root = tmp_path / order[0]
@@ -149,7 +151,5 @@ async def test_passages_that_fit_equally_well_are_in_the_order_of_their_paths_ho
             for name in order:
                 (root / name).write_text(texts[name])
                 await corpus.changed(name)
-                with anyio.fail_after(60):
-                    while name not in await found(service, "keeper"):
-                        await anyio.sleep(0.02)
+                await eventually(lambda name=name, service=service: is_found(service, name))
             assert await found(service, "keeper") == ["a.md", "b.md"]

@@ -1,4 +1,4 @@
-"""Credentials are found, all of them, and what only looks like one is left alone."""
+"""Credentials are found, and text that only looks like one is not reported."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_at_most_one_in_a_hundred_files_of_the_standard_library_is_excluded() ->
     files = [
         file for file in sorted(Path(sysconfig.get_path("stdlib")).rglob("*.py")) if "site-packages" not in file.parts
     ]
-    excluded = [file.name for file in files if default_exclusion().holds_secret(file.read_bytes())]
+    excluded = [file.name for file in files if default_exclusion().secrets_in(file.read_bytes())]
     assert len(files) > 500
     assert len(excluded) <= len(files) / 100, excluded
 
@@ -108,14 +108,14 @@ def test_the_contracts_own_patterns_load_and_find_what_they_say() -> None:
     exclusion = Exclusion(secret_patterns=CONTRACT_PATTERNS)
     assert [match.rule for match in exclusion.secrets_in("AKIA" + "ABCDEFGHIJKLMNOP")] == ["pattern 1"]
     assert [match.rule for match in exclusion.secrets_in("9fceb02d0ae598e95dc970b74767f19372d61af8")] == ["pattern 2"]
-    assert exclusion.holds_secret("token: " + "a" * 20)
-    assert not exclusion.holds_secret("token: " + "a" * 19)
+    assert exclusion.secrets_in("token: " + "a" * 20)
+    assert not exclusion.secrets_in("token: " + "a" * 19)
 
 
 def test_whatever_the_contracts_anchored_patterns_find_in_our_samples_the_defaults_find_too() -> None:
     anchored = Exclusion(secret_patterns=[CONTRACT_PATTERNS[0], *CONTRACT_PATTERNS[2:]])
     for _, sample in positives():
-        assert not anchored.holds_secret(sample) or default_exclusion().holds_secret(sample)
+        assert not anchored.secrets_in(sample) or default_exclusion().secrets_in(sample)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What the server keeps for itself in a corpus's directory: its token, its keys, the files that name its servers."""
+"""The server's own files inside an indexed directory are never indexed: token, keys, server definitions."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-from corpus_calls import write_lighthouse
 
 from armarium.foundation.identity import LOCAL
 from armarium.server import open_server
 from armarium.settings import Settings
 from armarium.surfaces.dispatch import Caller
+from support.corpus_calls import write_lighthouse
+from support.waiting import eventually
 
 DEADLINE_S = 60.0
 
@@ -35,8 +36,10 @@ async def test_what_the_server_keeps_for_itself_in_the_root_is_no_document(tmp_p
             async def call(tool: str, **arguments: str) -> dict[str, Any]:
                 return await server.dispatcher.call(Caller(LOCAL, "test"), f"dir2mcp.{tool}", arguments)
 
-            while (await call("stats"))["structuredContent"]["indexing"]["running"]:
-                await anyio.sleep(0.01)
+            async def is_indexed() -> bool:
+                return not (await call("stats"))["structuredContent"]["indexing"]["running"]
+
+            await eventually(is_indexed)
             listed = (await call("list_files"))["structuredContent"]["files"]
             assert [file["rel_path"] for file in listed] == [
                 "config/notes/plan.md",

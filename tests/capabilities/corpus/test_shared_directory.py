@@ -1,16 +1,15 @@
-"""Several servers on one directory: one indexes, the others answer from its index, and one of them takes over."""
+"""Several servers on one directory: one leads, the others follow, and one of them takes over."""
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
-import anyio
 import yaml
 
 from support.client import ToolClient, connected
 from support.server import ServerProcess, installed_command
+from support.waiting import eventually
 
 DEADLINE_S = 60.0
 
@@ -31,14 +30,12 @@ def serve(tmp_path: Path, name: str) -> ServerProcess:
 
 
 async def until_found(client: ToolClient, word: str, path: str) -> None:
-    end = time.monotonic() + DEADLINE_S
-    while True:
+    async def is_found() -> bool:
         result = await client.result("dir2mcp.search", {"query": word, "k": 3})
         hits = (result.structured_content or {}).get("hits", ())
-        if any(hit["rel_path"] == path and word in hit["snippet"] for hit in hits):
-            return
-        assert time.monotonic() < end, f"{word} is not found in {path}: {result.structured_content}"
-        await anyio.sleep(0.1)
+        return any(hit["rel_path"] == path and word in hit["snippet"] for hit in hits)
+
+    await eventually(is_found, what=f"{word} is found in {path}")
 
 
 async def test_a_second_server_follows_the_first_and_takes_over_when_it_ends(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A snippet is a piece of its passage, short enough to read, and shows the words that were asked for."""
+"""A snippet is a short part of its chunk that shows the words of the query."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from armarium.capabilities.corpus import snippets
-from armarium.capabilities.corpus.snippets import snippet
+from armarium.capabilities.corpus.query import snippets
+from armarium.capabilities.corpus.query.snippets import snippet
 
 LONGEST = 600
 FILLER = "Rain fell on the quay and nothing else was noted that day. "
@@ -20,12 +20,12 @@ def bare(shown: str) -> str:
     return shown.removeprefix("… ").removesuffix(" …")
 
 
-def test_a_short_passage_is_shown_whole() -> None:
+def test_a_short_chunk_is_shown_whole() -> None:
     text = "# Fog\n\nThe horn sounds.\n"
     assert snippet("lamp", text) == text
 
 
-def test_a_long_passage_is_shown_from_where_the_words_of_the_query_are() -> None:
+def test_a_long_chunk_is_shown_from_where_the_words_of_the_query_are() -> None:
     lines = [f"{number}: {FILLER}" for number in range(40)]
     lines[30] = "30: the horn sounds every two minutes in fog"
     shown = snippet("how often does the horn sound", "\n".join(lines))
@@ -51,12 +51,12 @@ def test_words_that_come_together_count_more_than_words_that_come_first() -> Non
     assert "The horn sounds when fog comes." in snippet("horn sounds in fog", text)
 
 
-def test_a_passage_without_any_word_of_the_query_is_shown_from_its_beginning() -> None:
+def test_a_chunk_without_any_word_of_the_query_is_shown_from_its_beginning() -> None:
     assert snippet("zebra", FILLER * 40).startswith(FILLER)
 
 
 @given(st.text(max_size=40), st.text(st.sampled_from("ab horn.\n\t\r\u2028é漢"), max_size=3000))
-def test_whatever_the_passage_is_the_snippet_is_a_piece_of_it_and_short(query: str, text: str) -> None:
+def test_whatever_the_chunk_is_the_snippet_is_a_piece_of_it_and_short(query: str, text: str) -> None:
     shown = snippet(query, text)
     assert len(shown) <= LONGEST + 4
     assert bare(shown) in text

@@ -1,4 +1,4 @@
-"""The state directory: names and shapes of the contract, one process that writes, damage that is told and healed."""
+"""The state directory: names and shapes of the contract, one writing process, damage that is reported and repaired."""
 
 from __future__ import annotations
 
@@ -12,15 +12,13 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
-import anyio
 import numpy
 import pytest
-from corpus_calls import WITHOUT_WATCHING, answer, hits, refusal, rows, run_dir2mcp, stored_settings, write_lighthouse
 
 from armarium.capabilities.corpus.errors import IndexLocked, IndexNotReady, StoreCorrupt
 from armarium.capabilities.corpus.files.exclusion import Exclusion
-from armarium.capabilities.corpus.state import (
-    IndexingLock,
+from armarium.capabilities.corpus.index.state import (
+    IndexLock,
     is_being_indexed,
     prepare_directory,
     read_status,
@@ -28,6 +26,17 @@ from armarium.capabilities.corpus.state import (
 )
 from support.client import connected
 from support.corpus import CorpusProcess
+from support.corpus_calls import (
+    WITHOUT_WATCHING,
+    answer,
+    hits,
+    refusal,
+    rows,
+    run_dir2mcp,
+    stored_settings,
+    write_lighthouse,
+)
+from support.waiting import eventually
 
 DEADLINE_S = 10.0
 COLUMNS = {
@@ -113,9 +122,13 @@ async def test_the_summary_is_true(served: CorpusProcess) -> None:
     async with connected(served.url, key=served.token) as client:
         stats = await answer(client, "stats")
     expected = {name: value for name, value in stats["indexing"].items() if name != "mode"}
-    with anyio.fail_after(DEADLINE_S):
-        while (summary := json.loads((served.state_dir / "corpus.json").read_text()))["indexing"]["running"]:
-            await anyio.sleep(0.02)
+
+    def at_rest() -> dict[str, Any] | None:
+        summary: dict[str, Any] = json.loads((served.state_dir / "corpus.json").read_text())
+        return None if summary["indexing"]["running"] else summary
+
+    summary = await eventually(at_rest)
+    assert summary is not None
     assert set(summary) == {"root", "profile", "models", "indexing"}
     assert summary["root"] == str(served.directory)
     assert summary["profile"] == {"doc_counts": {"code": 1, "md": 1, "text": 1}, "code_ratio": 0.33}
@@ -161,7 +174,7 @@ def test_the_settings_name_format_protocol_and_models(served: CorpusProcess) -> 
 
 
 @pytest.mark.parametrize("kind", ["text", "code"])
-def test_the_labels_of_the_vectors_are_the_ids_of_the_passages(served: CorpusProcess, kind: str) -> None:
+def test_the_labels_of_the_vectors_are_the_ids_of_the_chunks(served: CorpusProcess, kind: str) -> None:
     # Not at the top: it would be loaded before re2, and then onnxruntime crashes.
     from usearch.index import Index
 
@@ -309,35 +322,35 @@ async def test_a_damaged_index_is_told_and_the_next_server_builds_it_anew(
         async with connected(process.url, key=process.token) as client:
             assert (await hits(client, "how often does the horn sound in fog"))[0]["rel_path"] == "handbook.md"
             stats = await client.result("dir2mcp.stats", {})
-            assert "everything is indexed anew" in str(stats.content)
-        process.wait_for_log("everything is indexed anew")
+            assert "everything is indexed again" in str(stats.content)
+        process.wait_for_log("everything is indexed again")
         assert not list((ended / ".dir2mcp").glob("*.damaged*"))
-    assert "everything is indexed anew" in run_dir2mcp("status", ended).stdout
+    assert "everything is indexed again" in run_dir2mcp("status", ended).stdout
 
 
 def test_one_process_at_a_time_may_write(tmp_path: Path) -> None:
     prepare_directory(tmp_path)
     assert not is_being_indexed(tmp_path)
-    with IndexingLock(tmp_path) as first, IndexingLock(tmp_path) as second:
-        assert first.take()
+    with IndexLock(tmp_path) as first, IndexLock(tmp_path) as second:
+        assert first.try_acquire()
         assert is_being_indexed(tmp_path)
-        assert not second.take()
+        assert not second.try_acquire()
         assert (first.held, second.held) == (True, False)
         with pytest.raises(IndexLocked):
-            second.insist()
+            second.acquire()
     assert not is_being_indexed(tmp_path)
-    with IndexingLock(tmp_path) as third:
-        third.insist()
+    with IndexLock(tmp_path) as third:
+        third.acquire()
         assert third.held
 
 
 def test_whoever_looks_whether_there_is_a_server_does_not_keep_one_from_starting(tmp_path: Path) -> None:
     prepare_directory(tmp_path)
     (tmp_path / "locks/index.lock").touch()
-    with open(tmp_path / "locks/index.lock") as looking, IndexingLock(tmp_path) as lock:
+    with open(tmp_path / "locks/index.lock") as looking, IndexLock(tmp_path) as lock:
         fcntl.flock(looking, fcntl.LOCK_SH)
         threading.Timer(0.05, looking.close).start()
-        lock.insist()
+        lock.acquire()
         assert lock.held
 
 
@@ -356,6 +369,6 @@ def test_a_server_that_was_killed_is_not_reported_as_running(tmp_path: Path) -> 
     (tmp_path / "corpus.json").write_text(json.dumps(summary))
     status = read_status(tmp_path)
     assert (status["serving"], status["indexing"]) == (False, {"running": False, "indexed": 3})
-    with IndexingLock(tmp_path) as lock:
-        lock.insist()
+    with IndexLock(tmp_path) as lock:
+        lock.acquire()
         assert read_status(tmp_path)["indexing"]["running"] is True

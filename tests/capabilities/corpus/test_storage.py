@@ -1,4 +1,4 @@
-"""`meta.sqlite`: what is recorded together is true together, and passages that stay keep their id."""
+"""`meta.sqlite`: changes are atomic, and chunks that do not change keep their ids."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from armarium.capabilities.corpus.errors import IndexVersionMismatch, StateUnwritable, StoreCorrupt
-from armarium.capabilities.corpus.ingest.prepared import Prepared, PreparedChunk, Representation
+from armarium.capabilities.corpus.prepared import Prepared, PreparedChunk, Representation
 from armarium.capabilities.corpus.storage.database import SQL
 from armarium.capabilities.corpus.storage.storage import Storage
 from armarium.foundation.sql import queries
@@ -29,13 +29,13 @@ def storage(tmp_path: Path):
     opened.close()
 
 
-def passage(text: str, line: int = 1) -> PreparedChunk:
+def chunk(text: str, line: int = 1) -> PreparedChunk:
     digest = blake2b(text.encode(), digest_size=16).digest()
     return PreparedChunk(text, "", digest, "text", "lines", line, line)
 
 
 def document(rel_path: str, *texts: str, **facts: object) -> Prepared:
-    chunks = [passage(text, line) for line, text in enumerate(texts, 1)]
+    chunks = [chunk(text, line) for line, text in enumerate(texts, 1)]
     representation = Representation("raw_text", "\0".join(texts), chunks, {"title": None})
     prepared = Prepared(rel_path, "md", 10, 5_000_000_000, "hash", "ok", representations=[representation])
     return replace(prepared, **facts)
@@ -57,37 +57,37 @@ def test_every_statement_fits_the_schema(storage: Storage, tmp_path: Path) -> No
     connection.close()
 
 
-def test_a_passage_that_stays_keeps_its_id_and_moves_to_its_new_line(storage: Storage) -> None:
+def test_a_chunk_that_stays_keeps_its_id_and_moves_to_its_new_line(storage: Storage) -> None:
     first = record(storage, document("a.md", "one", "two"))
     second = record(storage, document("a.md", "new", "one", "two", content_hash="other"))
     assert [chunk_id for chunk_id, _ in first.added] == [1, 2]
     assert [(chunk_id, chunk.text) for chunk_id, chunk in second.added] == [(3, "new")]
-    assert second.buried == []
-    assert {each.text: each.span for each in storage.passages.by_id([1, 2, 3]).values()} == {
+    assert second.deleted == []
+    assert {each.text: each.span for each in storage.chunks.by_id([1, 2, 3]).values()} == {
         "new": LineSpan(1, 1),
         "one": LineSpan(2, 2),
         "two": LineSpan(3, 3),
     }
 
 
-def test_a_passage_that_is_gone_is_not_found_any_more(storage: Storage) -> None:
+def test_a_chunk_that_is_gone_is_not_found_any_more(storage: Storage) -> None:
     record(storage, document("a.md", "one", "two"))
-    assert record(storage, document("a.md", "two")).buried == [1]
-    assert set(storage.passages.by_id([1, 2])) == {2}
+    assert record(storage, document("a.md", "two")).deleted == [1]
+    assert set(storage.chunks.by_id([1, 2])) == {2}
 
 
 def test_an_unchanged_representation_is_left_alone(storage: Storage) -> None:
     record(storage, document("a.md", "one"))
     again = record(storage, document("a.md", "one", mtime_ns=9_000_000_000))
-    assert (again.added, again.buried, again.representations) == ([], [], 0)
+    assert (again.added, again.deleted, again.representations) == ([], [], 0)
 
 
-def test_a_buried_document_takes_its_passages_along_and_may_come_back(storage: Storage) -> None:
+def test_a_buried_document_takes_its_chunks_along_and_may_come_back(storage: Storage) -> None:
     record(storage, document("a.md", "one"))
     with storage.documents.changing() as changes:
-        gone = changes.bury("a.md")
+        gone = changes.delete("a.md")
     assert gone is not None
-    assert gone.buried == [1]
+    assert gone.deleted == [1]
     assert storage.counts()[:3] == (0, 0, 0)
     assert [chunk_id for chunk_id, _ in record(storage, document("a.md", "one")).added] == [2]
     assert storage.counts()[:3] == (1, 1, 1)
@@ -167,21 +167,21 @@ def test_purging_forgets_what_is_deleted_and_keeps_the_rest(storage: Storage) ->
     assert storage.dead_share() == 0.5
     storage.purge()
     assert storage.dead_share() == 0.0
-    assert set(storage.passages.by_id([1, 2])) == {2}
+    assert set(storage.chunks.by_id([1, 2])) == {2}
 
 
 def test_what_is_buried_tells_how_many_vectors_go_with_it(storage: Storage) -> None:
     record(storage, document("a.md", "one", "two", "three"))
     one, two, _ = storage.embeddings.pending(0, 10)
     assert storage.embeddings.put("model", [(one.text_hash, b"v"), (two.text_hash, b"v")], [1, 2]) == 2
-    assert record(storage, document("a.md", "two", "three")).buried_embedded == 1
+    assert record(storage, document("a.md", "two", "three")).deleted_embedded == 1
     with storage.documents.changing() as changes:
-        gone = changes.bury("a.md")
+        gone = changes.delete("a.md")
     assert gone is not None
-    assert (len(gone.buried), gone.buried_embedded) == (2, 1)
+    assert (len(gone.deleted), gone.deleted_embedded) == (2, 1)
 
 
-def test_a_passage_that_was_buried_while_its_vector_was_made_does_not_count(storage: Storage) -> None:
+def test_a_chunk_that_was_buried_while_its_vector_was_made_does_not_count(storage: Storage) -> None:
     record(storage, document("a.md", "one", "two"))
     record(storage, document("a.md", "two"))
     assert storage.embeddings.put("model", [], [1, 2]) == 1
@@ -208,7 +208,7 @@ def test_what_is_wiped_is_in_no_file_of_the_database(storage: Storage, tmp_path:
     record(storage, document("kept.md", "what stays"))
     for number in range(40):
         with storage.documents.changing() as changes:
-            changes.bury(f"{number}.md")
+            changes.delete(f"{number}.md")
     assert storage.wipe()
     kept = b"".join(file.read_bytes() for file in tmp_path.iterdir())
     assert b"canary" not in kept
@@ -238,7 +238,7 @@ def test_whatever_versions_a_document_goes_through_its_last_one_is_what_is_found
             added = {chunk_id for chunk_id, _ in record(storage, document("a.md", *texts)).added}
             assert not added & seen
             seen |= added
-            found = storage.passages.by_id(list(seen)).values()
+            found = storage.chunks.by_id(list(seen)).values()
             assert sorted(each.text for each in found) == sorted(texts)
             assert {(each.text, each.span) for each in found} == {
                 (text, LineSpan(line, line)) for line, text in enumerate(texts, 1)

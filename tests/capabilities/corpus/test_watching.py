@@ -1,4 +1,4 @@
-"""Changes are followed whatever a file is called, and looked for where the system gives no notice of them."""
+"""Changes are noticed whatever a file is called, by periodic scans where inotify fails."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ from typing import Any
 
 import anyio
 import pytest
-from test_live_index import listed, until_found
 
-from armarium.capabilities.corpus.files import inotify, watch
+from armarium.capabilities.corpus.files import inotify
+from armarium.capabilities.corpus.files import watcher as watch
 from armarium.capabilities.corpus.settings import IngestSettings
 from support.client import ToolClient, connected
 from support.corpus import CorpusProcess
+from support.corpus_calls import listed, until_found
 from support.open_corpus import OpenCorpus, found
+from support.waiting import eventually
 
 DEADLINE_S = 60.0
 LATIN = b"caf\xe9.txt"
@@ -127,9 +129,10 @@ async def watched(root: Path, body: Callable[[OpenCorpus, Any], Any]) -> None:
 
 
 async def until_finds(service: Any, query: str, paths: list[str]) -> None:
-    with anyio.fail_after(DEADLINE_S):
-        while await found(service, query) != paths:
-            await anyio.sleep(0.02)
+    async def finds() -> bool:
+        return await found(service, query) == paths
+
+    await eventually(finds)
 
 
 @pytest.mark.parametrize("failure", [OSError(errno.EMFILE, "too many"), RuntimeError("anything"), AttributeError()])
@@ -153,7 +156,7 @@ async def test_a_watcher_that_fails_is_tried_again_until_it_works(
         await until_finds(service, "Cherries", ["b.md", "a.md"])
         assert service.warnings
         failing = False
-        await corpus.until(lambda: not service.warnings)
+        await eventually(lambda: not service.warnings)
         (tmp_path / "b.md").unlink()
         await until_finds(service, "Cherries", ["a.md"])
 

@@ -1,4 +1,4 @@
-"""What policy comes to exclude is wiped from every file of the state at once; what is merely deleted is not."""
+"""What policy comes to exclude is wiped from every file of the state at once; deleted documents are not."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from typing import Any
 from zipfile import ZipFile
 
 import pytest
-from corpus_calls import everything_in, rows
 
 from armarium.capabilities.corpus.files.exclusion import DEFAULT_PATH_EXCLUDES
-from armarium.capabilities.corpus.words_directory import WORDS_DIRECTORY
+from armarium.capabilities.corpus.index.lexical import LEXICAL_DIRECTORY
 from armarium.retrieval.search.lexical_index import LexicalIndex
+from support.corpus_calls import everything_in, rows
 from support.open_corpus import OpenCorpus, found
+from support.waiting import eventually
 
 CANARY = "zanzibarian"
 
@@ -30,8 +31,8 @@ def corpus(tmp_path: Path) -> OpenCorpus:
 
 def holds(corpus: OpenCorpus) -> bool:
     """Whether the canary is anywhere in the state, or among the words of the index, which are not kept as text."""
-    words = LexicalIndex.open(corpus.state_dir / WORDS_DIRECTORY)
-    known = words._searcher.terms_with_prefix("body", CANARY[:6])  # deleted passages' words too, unlike in a search
+    words = LexicalIndex.open(corpus.state_dir / LEXICAL_DIRECTORY)
+    known = words._searcher.terms_with_prefix("body", CANARY[:6])  # deleted chunks' words too, unlike in a search
     return bool(known) or CANARY.encode() in everything_in(corpus.state_dir)
 
 
@@ -54,7 +55,7 @@ async def test_what_a_new_setting_excludes_is_in_no_file_any_more(
         assert await found(service, "supply boat")
         assert "private/diary.md" not in await found(service, CANARY)
     assert not holds(corpus)
-    assert (corpus.state_dir / WORDS_DIRECTORY).is_dir()
+    assert (corpus.state_dir / LEXICAL_DIRECTORY).is_dir()
 
 
 async def test_an_earlier_version_is_judged_by_the_new_policy_too(corpus: OpenCorpus) -> None:
@@ -84,12 +85,12 @@ async def test_a_file_that_comes_to_hold_a_secret_is_wiped_while_the_corpus_runs
         diary = corpus.root / "private/diary.md"
         diary.write_text(diary.read_text() + "key: AKIA" + "QQQQRRRRSSSSTTTT\n")
         await corpus.changed("private/diary.md")
-        await corpus.until(lambda: service.indexing_complete)
+        await eventually(lambda: service.indexing_complete)
         assert not holds(corpus)
         assert await found(service, "supply boat")
         (corpus.root / "new.md").write_text("Hazelnuts are brown.\n")
         await corpus.changed("new.md")
-        await corpus.until(lambda: service.indexing_complete)
+        await eventually(lambda: service.indexing_complete)
         assert "new.md" in await found(service, "hazelnuts")
     async with corpus.opened("none") as service:
         assert (await found(service, "hazelnuts"))[0] == "new.md"
@@ -119,7 +120,7 @@ async def test_a_process_that_ended_before_it_could_wipe_leaves_it_to_the_next(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr("armarium.capabilities.corpus.index.CorpusIndex.wipe", killed)
+        patched.setattr("armarium.capabilities.corpus.index.search_index.SearchIndex.wipe", killed)
         await corpus.index()
     assert holds(corpus)
     assert [failure.code for failure in corpus.failures] == ["INGESTION_FAILED"]

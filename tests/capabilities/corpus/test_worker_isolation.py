@@ -1,4 +1,4 @@
-"""A parser that was taken over by a file holds that file and nothing else, and its answers are not believed."""
+"""A parser that a file has taken over reaches only that file, and its messages are not trusted."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
 
 from armarium.capabilities.corpus.ingest import worker_process
 from armarium.capabilities.corpus.ingest.instructions import Instructions
-from armarium.capabilities.corpus.ingest.prepared import Finished, Outcome, Prepared, Wanted
-from armarium.capabilities.corpus.ingest.preparers import Preparers
-from armarium.capabilities.corpus.ingest.worker_process import Patience, WorkerSetup
+from armarium.capabilities.corpus.ingest.worker_pool import WorkerPool
+from armarium.capabilities.corpus.ingest.worker_process import TimeLimits, WorkerSetup
+from armarium.capabilities.corpus.prepared import Finished, Outcome, Prepared, PrepareRequest
 from armarium.capabilities.corpus.settings import IngestSettings
 from armarium.foundation.files.confine import ConfinedRoot
 from armarium.foundation.process_isolation import Isolation, available_isolation
 from support.open_corpus import OpenCorpus, found
+from support.waiting import eventually
 
 CANARY = "canary-5f1c0c9e"
-IMPATIENT = Patience(cpu_s=2.0, cpu_s_per_megabyte=0.0, wall_factor=2.0)
+IMPATIENT = TimeLimits(cpu_s=2.0, cpu_s_per_megabyte=0.0, wall_factor=2.0)
 KEPT = {
     "LC_ALL",
     "LD_LIBRARY_PATH",
@@ -34,7 +34,7 @@ KEPT = {
     "PYTHONPLATLIBDIR",
     "PYTHONUSERBASE",
 }
-MISTRUSTED = "EXTRACT_FAILED: the extractor gave an answer that cannot be right"
+MISTRUSTED = "EXTRACT_FAILED: the extractor sent an invalid message"
 
 needs_all_of_it = pytest.mark.skipif(
     not available_isolation().is_complete, reason="the kernel has no Landlock or no seccomp"
@@ -51,17 +51,17 @@ def root(tmp_path: Path) -> Path:
 @pytest.fixture
 def taken_over(monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers run the attacker's code once they are locked down."""
-    monkeypatch.setattr(worker_process, "_MODULE", "support.taken_over_worker")
+    monkeypatch.setattr(worker_process, "WORKER_MODULE", "support.taken_over_worker")
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
 
 
 @contextmanager
 def pool(
-    root: Path, *, size: int = 1, patience: Patience | None = None, isolated: bool = True, required: bool = False
-) -> Generator[Preparers]:
+    root: Path, *, size: int = 1, time_limits: TimeLimits | None = None, isolated: bool = True, required: bool = False
+) -> Generator[WorkerPool]:
     setup = WorkerSetup(Instructions((), ()), 1024**3, isolated=isolated, required=required)
     with ConfinedRoot(str(root)) as confined:
-        opened = Preparers(confined, setup, size=size, at_once=1, patience=patience)
+        opened = WorkerPool(confined, setup, size=size, at_once=1, time_limits=time_limits)
         try:
             yield opened
         finally:
@@ -69,11 +69,11 @@ def pool(
 
 
 def prepared(
-    root: Path, name: str, content: str = "x", patience: Patience | None = None, **isolation: bool
+    root: Path, name: str, content: str = "x", time_limits: TimeLimits | None = None, **isolation: bool
 ) -> list[Prepared]:
     (root / name).write_text(content)
-    with pool(root, patience=patience, **isolation) as workers:
-        return [each for each in workers.prepare([Wanted(name)]) if isinstance(each, Prepared)]
+    with pool(root, time_limits=time_limits, **isolation) as workers:
+        return [each for each in workers.prepare([PrepareRequest(name)]) if isinstance(each, Prepared)]
 
 
 def answered(root: Path, name: str, content: str = "x") -> Any:
@@ -128,13 +128,13 @@ def test_files_behind_one_that_never_ends_go_to_other_workers(root: Path, taken_
     for each in (name, *others):
         (root / each).write_text(f"# {each}\n\nText of {each}.\n")
     # One that ends only when everything else is done: whoever waits for it waits for ever.
-    patience = Patience(cpu_s=3600, slow_cpu_s=0.2, slow_wall_s=1.0)
+    time_limits = TimeLimits(cpu_s=3600, slow_cpu_s=0.2, slow_wall_s=1.0)
     done = threading.Event()
     outcomes: list[Outcome] = []
-    with pool(root, size=2, patience=patience) as workers:
+    with pool(root, size=2, time_limits=time_limits) as workers:
 
         def collect() -> None:
-            for outcome in workers.prepare(Wanted(each) for each in (name, *others)):
+            for outcome in workers.prepare(PrepareRequest(each) for each in (name, *others)):
                 outcomes.append(outcome)
                 if {each.rel_path for each in outcomes if isinstance(each, Finished)} == set(others):
                     done.set()
@@ -154,24 +154,26 @@ async def test_other_files_are_found_while_one_takes_its_time(root: Path, taken_
     corpus = OpenCorpus(root)
     async with corpus.opened(wait=False) as opened:
         # It is given up after two minutes, long after the test.
-        await corpus.until(lambda: opened.stats()["indexing"]["indexed"] == len(names))
+        await eventually(lambda: opened.stats()["indexing"]["indexed"] == len(names))
         assert opened.stats()["indexing"]["running"]
-        with anyio.fail_after(60):
-            while len(await found(opened, "lamp")) < 10:
-                await anyio.sleep(0.05)
+
+        async def all_found() -> bool:
+            return len(await found(opened, "lamp")) == 10
+
+        await eventually(all_found)
 
 
 def test_a_worker_that_computes_for_too_long_is_killed_however_busy_the_machine_is(
     root: Path, taken_over: None
 ) -> None:
-    patience = Patience(cpu_s=0.5, cpu_s_per_megabyte=0.0, wall_factor=1000.0)
-    (document,) = prepared(root, "loop.txt", patience=patience)
+    time_limits = TimeLimits(cpu_s=0.5, cpu_s_per_megabyte=0.0, wall_factor=1000.0)
+    (document,) = prepared(root, "loop.txt", time_limits=time_limits)
     assert document.error == "EXTRACT_FAILED: extracting took longer than 0.5 seconds of CPU time"
 
 
 @pytest.mark.parametrize("name", ["wait.txt", "trickle.txt"])
 def test_a_worker_that_waits_for_too_long_is_killed(root: Path, taken_over: None, name: str) -> None:
-    (document,) = prepared(root, name, patience=IMPATIENT)
+    (document,) = prepared(root, name, time_limits=IMPATIENT)
     assert document.error == "EXTRACT_FAILED: extracting took longer than 4 seconds"
 
 
@@ -210,7 +212,7 @@ def test_a_file_after_a_worker_that_was_killed_is_prepared(root: Path, taken_ove
     with pool(root) as workers:
         documents = {
             each.rel_path: each.error
-            for each in workers.prepare([Wanted("long.txt"), Wanted("good.md")])
+            for each in workers.prepare([PrepareRequest("long.txt"), PrepareRequest("good.md")])
             if isinstance(each, Prepared)
         }
     assert documents == {"long.txt": MISTRUSTED, "good.md": None}
@@ -220,7 +222,7 @@ def test_a_file_after_a_worker_that_was_killed_is_prepared(root: Path, taken_ove
 def test_a_worker_that_lacks_a_part_gets_files_and_is_told_unless_all_of_it_is_required(
     root: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, missing: str, told: str
 ) -> None:
-    monkeypatch.setattr(worker_process, "_MODULE", f"support.worker_without_{missing}")
+    monkeypatch.setattr(worker_process, "WORKER_MODULE", f"support.worker_without_{missing}")
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
     (document,) = prepared(root, "a.md", "Text.")
     assert document.error is None
@@ -252,10 +254,10 @@ async def test_a_kernel_that_lacks_a_part_is_told_before_anything_is_read_where_
     root: Path, monkeypatch: pytest.MonkeyPatch, lacks: Isolation
 ) -> None:
     (root / "a.md").write_text("Text.\n")
-    monkeypatch.setattr("armarium.capabilities.corpus.indexing.available_isolation", lambda: lacks)
+    monkeypatch.setattr("armarium.capabilities.corpus.ingest.synchronizer.available_isolation", lambda: lacks)
     corpus = OpenCorpus(root)
     async with corpus.opened(wait=False, ingest=IngestSettings(watch=False, isolation="required")):
-        await corpus.until(lambda: bool(corpus.failures))
+        await eventually(lambda: bool(corpus.failures))
     assert corpus.failures[0].code == "ISOLATION_MISSING"
     assert lacks.missing in corpus.failures[0].message
     assert (await OpenCorpus(root).index(ingest=IngestSettings(watch=False)))["indexed"] == 1

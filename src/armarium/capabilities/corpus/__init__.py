@@ -1,1 +1,1 @@
-"""The corpus: one command turns a directory into cited answers."""
+"""The corpus: turns a directory into search and cited answers."""

@@ -1,4 +1,4 @@
-"""What `armarium doctor` finds out about the corpus before a start."""
+"""The checks of `armarium doctor` for the corpus."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from armarium.capabilities.corpus.errors import IndexNotReady, RootInaccessible, StoreCorrupt
+from armarium.capabilities.corpus.index.state import is_being_indexed, read_status, root_directory, state_directory
 from armarium.capabilities.corpus.settings import CorpusSettings
-from armarium.capabilities.corpus.state import is_being_indexed, read_status, root_directory, state_directory
 from armarium.capability import CheckResult, Facilities
 from armarium.foundation.process_isolation import available_isolation
 
 
 def check(section: CorpusSettings | None, facilities: Facilities) -> Iterator[CheckResult]:
-    """Look at the directory and its state; change nothing."""
+    """Check the directory and its state without changing anything."""
     if find_spec("openpyxl") is None:
         yield CheckResult("office packages", "warn", "Excel files are left out", "pip install 'armarium[office]'")
     if section is None:
@@ -50,7 +50,7 @@ def _isolation(section: CorpusSettings) -> CheckResult:
 
 
 def _warnings(state_dir: Path) -> Iterator[CheckResult]:
-    """What the process that indexes, or did last, found wrong."""
+    """The warnings of the process that indexes the directory, or did so last."""
     try:
         warnings = read_status(state_dir).get("warnings", ())
     except IndexNotReady:

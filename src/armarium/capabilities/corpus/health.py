@@ -1,4 +1,4 @@
-"""What is wrong with an open corpus at the moment, for its log, its status and whoever asks for it."""
+"""The current warnings of an open corpus, for its log and its status."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _MOST_NAMED = 3
 
 
 class Health:
-    """Warnings by subject. Any thread may set and read them."""
+    """Warnings by subject. Thread-safe."""
 
     def __init__(self) -> None:
         self._warnings: dict[str, str] = {}
         self._lock = threading.Lock()
 
     def warn(self, subject: str, message: str) -> None:
-        """Something is wrong. The log has it once, not every time it is found again."""
+        """Set a warning. It is logged once, not each time it is set again."""
         with self._lock:
             new = subject not in self._warnings
             self._warnings[subject] = message
@@ -27,21 +27,23 @@ class Health:
             _log.warning("%s", message, extra={"subject": subject})
 
     def clear(self, subject: str) -> None:
-        """It is as it should be again."""
+        """Clear a warning."""
         with self._lock:
             message = self._warnings.pop(subject, None)
         if message is not None:
-            _log.info("mended: %s", message, extra={"subject": subject})
+            _log.info("resolved: %s", message, extra={"subject": subject})
 
     @property
     def warnings(self) -> list[str]:
-        """What is wrong now."""
+        """The current warnings."""
         with self._lock:
             return list(self._warnings.values())
 
 
 def warn_of_rows(health: Health, rel_paths: Collection[str]) -> None:
-    """Rows of these documents are damaged: their passages are left out of results until they are prepared again."""
+    """Warn that rows of these documents are damaged. Results leave out their chunks until they are prepared again."""
     named = ", ".join(sorted(path or "an unknown document" for path in rel_paths)[:_MOST_NAMED])
     others = f" and {len(rel_paths) - _MOST_NAMED} more" if len(rel_paths) > _MOST_NAMED else ""
-    health.warn(f"damaged rows {named}", f"what meta.sqlite has of {named}{others} is damaged, and left out of results")
+    health.warn(
+        f"damaged rows {named}", f"the rows of {named}{others} in meta.sqlite are damaged; results leave them out"
+    )

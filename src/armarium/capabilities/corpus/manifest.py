@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from armarium.foundation.events import Events
 
 _INSTRUCTIONS = (
-    "The corpus answers from an indexed directory. dir2mcp.search finds passages, dir2mcp.ask answers with citations "
+    "The corpus answers from an indexed directory. dir2mcp.search finds chunks, dir2mcp.ask answers with citations "
     "such as [path:L10-L42], dir2mcp.open_file shows the cited lines or page. Check citations before you rely on them."
 )
 
@@ -34,16 +34,16 @@ def settings_model() -> type[CorpusSettings]:
 @asynccontextmanager
 async def open_corpus(settings: CorpusSettings, facilities: Facilities) -> AsyncGenerator[Capability]:
     """The capability, for as long as the block runs. It answers at once; the index grows behind it."""
-    from armarium.capabilities.corpus.life import open_service
+    from armarium.capabilities.corpus.lifespan import open_service
     from armarium.capabilities.corpus.source import CorpusSource
-    from armarium.capabilities.corpus.tools import corpus_tools
+    from armarium.capabilities.corpus.tools import bind_corpus_tools
     from armarium.capability import Capability
 
     service = open_service(settings, facilities.events, indexing="background", private_paths=facilities.private_paths)
     async with service as corpus:
         unregister = facilities.sources.register(CorpusSource(corpus, _root(settings).name or "root"))
         try:
-            yield Capability("corpus", corpus_tools(corpus), _INSTRUCTIONS)
+            yield Capability("corpus", bind_corpus_tools(corpus), _INSTRUCTIONS)
         finally:
             unregister()
 

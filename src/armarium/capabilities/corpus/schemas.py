@@ -1,4 +1,4 @@
-"""The schemas of the tools, word for word as the contract has them, and one argument more: `chunk_id` of open_file."""
+"""The schemas of the tools, exactly as in the contract, plus one argument: `chunk_id` of open_file."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ _OPEN_FILE_INPUT = _object(
         "start_ms": {"type": "integer", "minimum": 0},
         "end_ms": {"type": "integer", "minimum": 0},
         "max_chars": {"type": "integer", "minimum": 200, "maximum": 50000, "default": 20000},
-        # Not in the contract: two passages of one long line have the same span, and only this tells them apart.
+        # Not in the contract: two chunks of one long line have the same span, and only the id distinguishes them.
         "chunk_id": {"type": "integer", "minimum": 0},
     },
     ["rel_path"],

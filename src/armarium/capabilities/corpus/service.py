@@ -1,4 +1,4 @@
-"""The corpus as its callers see it: search, ask, open, list, and how far it is."""
+"""The corpus as its callers see it: search, ask, open a slice, list files, status."""
 
 from __future__ import annotations
 
@@ -12,16 +12,15 @@ from typing import Any, Final, Literal
 import anyio
 from anyio.to_thread import run_sync
 
-from armarium.capabilities.corpus.answer import Answer, extractive, generated
 from armarium.capabilities.corpus.errors import InvalidField
-from armarium.capabilities.corpus.ingest.instructions import MEGABYTE
+from armarium.capabilities.corpus.index.status import stats
 from armarium.capabilities.corpus.ingest.progress import Progress
-from armarium.capabilities.corpus.opening import Opened, Opening, Slice
-from armarium.capabilities.corpus.parts import Parts
-from armarium.capabilities.corpus.readiness import Readiness
-from armarium.capabilities.corpus.searching import Filters, Results
-from armarium.capabilities.corpus.status import stats
-from armarium.capabilities.corpus.storage.passages import StoredChunk
+from armarium.capabilities.corpus.query.answer import Answer, extract_answer, generate_answer
+from armarium.capabilities.corpus.query.readiness import Readiness
+from armarium.capabilities.corpus.query.search import Filters, SearchResults
+from armarium.capabilities.corpus.query.slices import OpenedSlice, Slice, SliceReader
+from armarium.capabilities.corpus.resources import Resources
+from armarium.capabilities.corpus.storage.chunks import StoredChunk
 from armarium.foundation.files.errors import InvalidPattern
 from armarium.foundation.files.glob_patterns import path_matcher
 from armarium.providers.errors import ProviderError
@@ -31,15 +30,15 @@ _log = logging.getLogger(__name__)
 
 AnswerMode = Literal["answer", "search_only"]
 
-MOST_QUERY_CHARACTERS: Final = 20_000
-"""What a query or a question may have; as many as the gateway passes on."""
+MAX_QUERY_CHARACTERS: Final = 20_000
+"""The longest query or question, the same as in the gateway."""
 
 
 def require_searchable(query: str) -> None:
-    """Refuse a query that is too long or has nothing in it; its length first, since all else reads the whole of it."""
-    if len(query) > MOST_QUERY_CHARACTERS:
+    """Refuse a query that is too long or blank. The length comes first, because the other check reads all of it."""
+    if len(query) > MAX_QUERY_CHARACTERS:
         raise InvalidField(
-            f"query has {len(query)} characters, and at most {MOST_QUERY_CHARACTERS} are searched for",
+            f"query has {len(query)} characters, and at most {MAX_QUERY_CHARACTERS} are searched for",
             hint="ask for the few sentences or names that matter",
         )
     if not query.strip():
@@ -47,16 +46,27 @@ def require_searchable(query: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """An answer with what it rests on."""
+class AnswerOptions:
+    """How questions are answered."""
 
-    results: Results
+    generate: bool
+    """Whether `ask` writes an answer. Otherwise it returns search results only."""
+    system_prompt: str
+    max_context_chars: int
+    timeout_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class AskResult:
+    """An answer and the search results it is based on."""
+
+    results: SearchResults
     answer: Answer | None
 
 
 @dataclass(frozen=True, slots=True)
 class ListedFile:
-    """A document as a listing shows it."""
+    """A document in a listing."""
 
     rel_path: str
     doc_type: str
@@ -67,35 +77,43 @@ class ListedFile:
 
 
 class Corpus:
-    """One directory, open for questions while it is being indexed."""
+    """One directory, searchable while it is being indexed."""
 
-    def __init__(self, parts: Parts, progress: Progress, readiness: Readiness, indexed: asyncio.Event) -> None:
-        self._parts = parts
-        self._settings = parts.settings
-        self._documents = parts.storage.documents
-        self._models = parts.models
+    def __init__(
+        self,
+        resources: Resources,
+        slices: SliceReader,
+        answers: AnswerOptions,
+        progress: Progress,
+        readiness: Readiness,
+        indexed: asyncio.Event,
+        *,
+        k_default: int,
+    ) -> None:
+        self._resources = resources
+        self._documents = resources.storage.documents
+        self._models = resources.models
+        self._slices = slices
+        self._answers = answers
         self._progress = progress
         self._readiness = readiness
         self._indexed = indexed
-        max_bytes = int(parts.settings.ingest.max_file_mb * MEGABYTE)
-        self._opening = Opening(
-            parts.confined, parts.storage, parts.exclusion, max_bytes, gitignore=parts.settings.ingest.gitignore
-        )
+        self._k_default = k_default
 
     async def until_indexed(self) -> None:
-        """Return once everything that is in the directory now can be found."""
+        """Wait until everything in the directory is indexed."""
         await self._indexed.wait()
 
     @property
     def indexing_complete(self) -> bool:
-        """Whether nothing is left to be indexed or embedded."""
+        """Whether nothing is left to index or embed."""
         return not self._progress.running
 
-    async def search(self, query: str, k: int | None, index: IndexChoice, filters: Filters) -> Results:
-        """The passages that fit the query best."""
+    async def search(self, query: str, k: int | None, index: IndexChoice, filters: Filters) -> SearchResults:
+        """The chunks that match the query best."""
         require_searchable(query)
-        searching = await self._readiness.searching()
-        return await searching.search(query, k or self._settings.rag.k_default, index, filters)
+        searcher = await self._readiness.searcher()
+        return await searcher.search(query, k or self._k_default, index, filters)
 
     async def ask(
         self,
@@ -105,59 +123,60 @@ class Corpus:
         index: IndexChoice,
         filters: Filters,
         on_text: Callable[[str], None] | None = None,
-    ) -> Asked:
-        """An answer from the passages that fit the question best, with citations; `on_text` hears it as it comes."""
+    ) -> AskResult:
+        """Answer from the chunks that match the question best, with citations. `on_text` receives the answer as it is
+        written."""
         results = await self.search(question, k, index, filters)
-        if mode == "search_only" or not self._settings.rag.generate_answer:
-            return Asked(results, None)
-        answer = await self._answer(question, [hit.chunk for hit in results.hits], on_text or _unheard)
-        if results.words_only is None:
-            return Asked(results, answer)
-        note = f"\n\n(The question could not be embedded, so words alone found the passages: {results.words_only})"
-        (on_text or _unheard)(note)
-        return Asked(results, Answer(answer.text + note, answer.cited))
+        if mode == "search_only" or not self._answers.generate:
+            return AskResult(results, None)
+        answer = await self._answer(question, [hit.chunk for hit in results.hits], on_text or _ignore)
+        if results.lexical_only is None:
+            return AskResult(results, answer)
+        note = f"\n\n(The question could not be embedded, so the search was lexical only: {results.lexical_only})"
+        (on_text or _ignore)(note)
+        return AskResult(results, Answer(answer.text + note, answer.cited))
 
-    async def _answer(self, question: str, passages: Sequence[StoredChunk], on_text: Callable[[str], None]) -> Answer:
-        """The model's answer; where it fails, hangs or says nothing, the passages' own sentences and the reason."""
+    async def _answer(self, question: str, chunks: Sequence[StoredChunk], on_text: Callable[[str], None]) -> Answer:
+        """The model's answer. If it fails, times out or is empty, sentences of the chunks and the reason."""
         if self._models.chat is None:
-            answer = await run_sync(extractive, question, passages)
+            answer = await run_sync(extract_answer, question, chunks)
             on_text(answer.text)
             return answer
-        said: list[str] = []
+        streamed: list[str] = []
 
-        def say(piece: str) -> None:
-            said.append(piece)
+        def stream(piece: str) -> None:
+            streamed.append(piece)
             on_text(piece)
 
-        rag, patience_s = self._settings.rag, self._settings.chat.timeout_s
-        why = "The chat model gave an empty answer"
+        options = self._answers
+        reason = "The chat model gave an empty answer"
         try:
-            with anyio.fail_after(patience_s):
-                answer = await generated(
-                    self._models.chat, rag.system_prompt, question, passages, rag.max_context_chars, say
+            with anyio.fail_after(options.timeout_s):
+                answer = await generate_answer(
+                    self._models.chat, options.system_prompt, question, chunks, options.max_context_chars, stream
                 )
             if answer.text:
-                if not said:
+                if not streamed:
                     on_text(answer.text)
                 return answer
         except TimeoutError:
-            why = f"The chat model took longer than {patience_s:g} seconds"
+            reason = f"The chat model took longer than {options.timeout_s:g} seconds"
         except ProviderError as error:
-            why = f"The chat model failed ({error.code}: {error.message})"
-        _log.warning("answering without the chat model", extra={"reason": why})
-        instead = await run_sync(extractive, question, passages, why)
-        # Whoever heard the beginning of an answer cannot unhear it.
-        on_text(f"\n\n{instead.text}" if "".join(said).strip() else instead.text)
-        return instead
+            reason = f"The chat model failed ({error.code}: {error.message})"
+        _log.warning("answering without the chat model", extra={"reason": reason})
+        fallback = await run_sync(extract_answer, question, chunks, reason)
+        # Text that was streamed already cannot be taken back.
+        on_text(f"\n\n{fallback.text}" if "".join(streamed).strip() else fallback.text)
+        return fallback
 
-    async def open_file(self, rel_path: str, wanted: Slice, max_chars: int) -> Opened:
-        """An exact slice of a document, as it is now."""
-        return await run_sync(self._opening.open, rel_path, wanted, max_chars)
+    async def open_file(self, rel_path: str, wanted: Slice, max_chars: int) -> OpenedSlice:
+        """Read an exact slice of a document."""
+        return await run_sync(self._slices.read, rel_path, wanted, max_chars)
 
     async def list_files(
         self, path_prefix: str, glob: str | None, limit: int, offset: int
     ) -> tuple[int, list[ListedFile]]:
-        """One page of the documents, and how many fit in all."""
+        """One page of the documents, and the total number that match."""
         return await run_sync(self._list_files, path_prefix, glob, limit, offset)
 
     def _list_files(self, path_prefix: str, glob: str | None, limit: int, offset: int) -> tuple[int, list[ListedFile]]:
@@ -165,29 +184,29 @@ class Corpus:
             total, rows = self._documents.page(path_prefix, limit, offset)
             return total, [_listed(row) for row in rows]
         try:
-            fits = path_matcher(glob)
+            matches = path_matcher(glob)
         except InvalidPattern as error:
             raise InvalidField(error.message, hint=error.hint) from error
-        rows = [row for row in self._documents.with_prefix(path_prefix) if fits(row[0])]
+        rows = [row for row in self._documents.with_prefix(path_prefix) if matches(row[0])]
         return len(rows), [_listed(row) for row in rows[offset : offset + limit]]
 
     def extent(self) -> tuple[int, datetime | None]:
-        """How many documents can be found, and when the last of them was indexed."""
+        """The number of indexed documents, and when the last of them was indexed."""
         count, recorded_unix = self._documents.extent()
         return count, None if recorded_unix is None else datetime.fromtimestamp(recorded_unix, UTC)
 
     @property
     def warnings(self) -> list[str]:
-        """What is wrong with the corpus now."""
-        return self._parts.health.warnings
+        """The current warnings."""
+        return self._resources.health.warnings
 
     def stats(self) -> dict[str, Any]:
-        """Where the corpus is, how far indexing is, and which models work on it."""
-        return stats(self._parts, self._progress.now)
+        """Location, indexing progress and models."""
+        return stats(self._resources, self._progress.now)
 
 
-def _unheard(text: str) -> None:
-    """For a caller that wants the whole answer only."""
+def _ignore(text: str) -> None:
+    """For callers that want only the whole answer."""
 
 
 def _listed(row: tuple[str, str, int, int, str, int]) -> ListedFile:

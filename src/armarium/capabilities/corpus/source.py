@@ -1,4 +1,4 @@
-"""The corpus as something that others in this server may search."""
+"""The corpus as a search source for other capabilities of the server."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from anyio.to_thread import run_sync
 
-from armarium.capabilities.corpus.searching import Filters, Hit
+from armarium.capabilities.corpus.query.search import Filters, SearchHit
 from armarium.capabilities.corpus.service import Corpus
 from armarium.foundation.refs import FileRef
 from armarium.foundation.tools import Call
@@ -14,7 +14,7 @@ from armarium.retrieval.sources import Collection, SourceHit
 from armarium.retrieval.spans import citation, span_as_json
 
 _MOST = 50
-"""As many as the corpus's own tool gives."""
+"""The same limit as in the tool."""
 
 
 class CorpusSource:
@@ -27,18 +27,18 @@ class CorpusSource:
         self._name = name
 
     async def collections(self, call: Call) -> Sequence[Collection]:
-        """The directory."""
+        """The indexed directory."""
         documents, indexed_at = await run_sync(self._corpus.extent)
-        passages = self._corpus.stats()["indexing"]["chunks_total"]
+        chunks = self._corpus.stats()["indexing"]["chunks_total"]
         last_indexed = indexed_at.isoformat() if indexed_at else None
-        return [Collection(self.kind, self._name, documents, passages, last_indexed)]
+        return [Collection(self.kind, self._name, documents, chunks, last_indexed)]
 
     async def search(self, call: Call, collection: str, query: str, most: int) -> Sequence[SourceHit]:
-        """The best passages, prose and code alike."""
+        """The best chunks of prose and code."""
         results = await self._corpus.search(query, min(most, _MOST), "auto", Filters())
         return [self._hit(hit) for hit in results.hits]
 
-    def _hit(self, hit: Hit) -> SourceHit:
+    def _hit(self, hit: SearchHit) -> SourceHit:
         chunk = hit.chunk
         return SourceHit(
             id=str(chunk.chunk_id),

@@ -5,10 +5,8 @@ from __future__ import annotations
 import hashlib
 import tarfile
 from collections.abc import Callable
-from contextlib import closing
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, BinaryIO, TypeVar, cast
+from typing import BinaryIO, TypeVar, cast
 
 from anyio import to_thread
 
@@ -25,24 +23,15 @@ from armarium.capabilities.store.errors import (
 from armarium.capabilities.store.model import ROOT, Scope
 from armarium.capabilities.store.service import Store
 from armarium.capabilities.store.validation import ANY_PROJECT, checked_inner_path, checked_project
+from armarium.foundation.archives.entries import ArchiveError, Budget, RawEntry
+from armarium.foundation.archives.tar import tar_entries
 from armarium.foundation.sql import queries
 from armarium.foundation.tools import Call
 
 _SQL = queries("armarium.capabilities.store.sql", "transfer.sql")
 _END_OF_ARCHIVE = bytes(2 * tarfile.BLOCKSIZE)
-_END: type[Exception] = cast(Any, tarfile).EOFHeaderError
-_DESCRIBING = frozenset(
-    {
-        tarfile.XHDTYPE,
-        tarfile.XGLTYPE,
-        tarfile.SOLARIS_XHDTYPE,
-        tarfile.GNUTYPE_LONGNAME,
-        tarfile.GNUTYPE_LONGLINK,
-    }
-)
-_LONGEST_DESCRIPTION = 1024 * 1024
-_DAMAGED = (tarfile.TarError, ValueError, EOFError, OSError, OverflowError)
-_Answer = TypeVar("_Answer")
+_MAX_HEADER_BYTES = 1024 * 1024
+_ResultT = TypeVar("_ResultT")
 
 
 class ArchiveUnusable(StoreError):
@@ -148,28 +137,26 @@ class Import:
     async def run(self, source: BinaryIO) -> Imported:
         """Take in every member; those that cannot be stored are skipped and told."""
         done = Imported()
-        with closing(await _read(partial(_opened, source))) as archive:
-            while (member := await _read(archive.next)) is not None:
-                # It remembers every member otherwise, and an archive may have millions.
-                cast(Any, archive).members = []
-                if member.isdir():
-                    continue
-                try:
-                    await self._take_in(archive, member, done)
-                except StoreError as error:
-                    if error.retryable or isinstance(error, ArchiveUnusable):
-                        raise
-                    done.skipped += 1
-                    self._on_skipped(Skipped(member.name, error.code, error.message))
+        entries = tar_entries(source, Budget(), max_header_bytes=_MAX_HEADER_BYTES, require_end=True)
+        while (entry := await _read(lambda: next(entries, None))) is not None:
+            if entry.is_directory:
+                continue
+            try:
+                await self._take_in(entry, done)
+            except StoreError as error:
+                if error.retryable or isinstance(error, ArchiveUnusable):
+                    raise
+                done.skipped += 1
+                self._on_skipped(Skipped(entry.name, error.code, error.message))
         return done
 
-    async def _take_in(self, archive: tarfile.TarFile, member: tarfile.TarInfo, done: Imported) -> None:
-        if not member.isreg():
-            raise InvalidQuery("it is a link or a device, and only files can be stored")
-        scope, path = self._place_of(member.name)
-        if member.size > self._max_file_bytes:
+    async def _take_in(self, entry: RawEntry, done: Imported) -> None:
+        if entry.problem is not None:
+            raise InvalidQuery("it is a link, a device or a sparse file, and only plain files can be stored")
+        scope, path = self._place_of(entry.name)
+        if entry.size_bytes > self._max_file_bytes:
             raise PayloadTooLarge(f"a file has at most {self._max_file_bytes} bytes")
-        content = await _read(partial(_content, archive, member))
+        content = await _read(entry.read)
         if (same := await self._is_there(scope, path, content)) is True:
             done.unchanged += 1
             return
@@ -199,37 +186,11 @@ class Import:
             )
 
 
-class _Member(tarfile.TarInfo):
-    """A header that says when it is damaged. Left to itself, an archive that is cut off just ends early."""
-
-    @classmethod
-    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> _Member:
-        try:
-            member = super().frombuf(buf, encoding, errors)
-        except _END:
-            raise
-        except tarfile.HeaderError as error:
-            raise tarfile.ReadError("it is cut off or damaged") from error
-        if member.size < 0 or (member.type in _DESCRIBING and member.size > _LONGEST_DESCRIPTION):
-            raise tarfile.ReadError("it is damaged")
-        return member
-
-
-def _opened(source: BinaryIO) -> tarfile.TarFile:
-    return tarfile.open(fileobj=source, mode="r|*", tarinfo=_Member)
-
-
-def _content(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
-    content = archive.extractfile(member)
-    assert content is not None, "it is a regular file"
-    return content.read()
-
-
-async def _read(step: Callable[[], _Answer]) -> _Answer:
+async def _read(step: Callable[[], _ResultT]) -> _ResultT:
     """Read on in a thread: what comes from a pipe may take its time."""
     try:
         return await to_thread.run_sync(step, abandon_on_cancel=True)
-    except _DAMAGED as error:
+    except ArchiveError as error:
         raise ArchiveUnusable(
             "the archive cannot be read: it is no tar archive, or cut off, or damaged",
             hint="what was taken in stays; the same command goes on with a whole one",

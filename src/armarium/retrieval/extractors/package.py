@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import io
 import posixpath
-import zipfile
 from xml.etree import ElementTree
 
+from armarium.foundation.archives.entries import ENCRYPTED, ArchiveError, Budget
+from armarium.foundation.archives.zip import zip_entries
 from armarium.retrieval.errors import ExtractFailed
 from armarium.retrieval.extractors.limits import ExtractLimits
 
 _OLE = b"\xd0\xcf\x11\xe0"
-_ENCRYPTED = 0x1
 _RATIO_APPLIES_FROM_BYTES = 16 * 1024 * 1024
-_READ_BYTES = 1 << 20
 _ENTITIES = tuple("<!ENTITY".encode(encoding) for encoding in ("ascii", "utf-16-le", "utf-16-be"))
 _RELATIONSHIP = "{http://schemas.openxmlformats.org/package/2006/relationships}Relationship"
 _TITLE = "{http://purl.org/dc/elements/1.1/}title"
@@ -25,44 +24,42 @@ class Package:
     def __init__(self, data: bytes, limits: ExtractLimits) -> None:
         if data.startswith(_OLE):
             raise ExtractFailed("the document is under a password or of a format from before 2007")
+        budget = Budget(content_bytes=limits.max_unpacked_bytes)
         try:
-            self._zip = zipfile.ZipFile(io.BytesIO(data))
-        except (zipfile.BadZipFile, NotImplementedError, ValueError) as error:
-            raise ExtractFailed("the document is not a readable zip file") from error
+            entries = zip_entries(io.BytesIO(data), budget, limits.max_parts)
+            self._parts = {entry.name: entry for entry in entries}
+        except ArchiveError as error:
+            raise ExtractFailed(f"the document is not a readable zip file: {error}") from error
         self._limits = limits
-        self._left = limits.max_unpacked_bytes
         self._check_declared(len(data))
 
     def _check_declared(self, packed_bytes: int) -> None:
-        parts = self._zip.infolist()
-        if len(parts) > self._limits.max_parts:
-            raise ExtractFailed("the document has too many parts", parts=len(parts))
-        if any(part.flag_bits & _ENCRYPTED for part in parts):
+        if len(self._parts) > self._limits.max_parts:
+            raise ExtractFailed("the document has too many parts", parts=len(self._parts))
+        if any(part.problem == ENCRYPTED for part in self._parts.values()):
             raise ExtractFailed("the document is under a password")
-        unpacked = sum(part.file_size for part in parts)
+        unpacked = sum(part.size_bytes for part in self._parts.values())
         if unpacked > self._limits.max_unpacked_bytes or (
             unpacked > _RATIO_APPLIES_FROM_BYTES and unpacked > packed_bytes * self._limits.max_ratio
         ):
             raise ExtractFailed("the document unpacks to far more than it should", unpacked_bytes=unpacked)
 
     def __contains__(self, name: str) -> bool:
-        return name in self._zip.NameToInfo
+        return name in self._parts
 
     def read(self, name: str) -> bytes:
-        """One part. What is counted is what comes out, whatever the zip file declared."""
+        """One part. A part that is larger or smaller than declared is refused."""
+        part = self._parts.get(name)
+        if part is None:
+            raise ExtractFailed("a part of the document is missing")
+        if part.problem is not None:
+            raise ExtractFailed(f"a part of the document cannot be read: {part.problem}")
+        if part.size_bytes > self._limits.max_part_bytes:
+            raise ExtractFailed("the document unpacks to far more than it should")
         try:
-            part = self._zip.open(name)
-        except KeyError as error:
-            raise ExtractFailed("a part of the document is missing") from error
-        read = bytearray()
-        allowed = min(self._left, self._limits.max_part_bytes)
-        with part:
-            while block := part.read(_READ_BYTES):
-                read += block
-                if len(read) > allowed:
-                    raise ExtractFailed("the document unpacks to far more than it should")
-        self._left -= len(read)
-        return bytes(read)
+            return part.read()
+        except ArchiveError as error:
+            raise ExtractFailed(f"a part of the document cannot be read: {error}") from error
 
     def xml(self, name: str) -> ElementTree.Element:
         """One part, parsed. No part of an office document or a book declares entities, except to explode."""
@@ -72,7 +69,7 @@ class Package:
 
     def check_every_part(self) -> None:
         """Holds all parts to the rules of `read` and `xml`, for a library that will open the document by itself."""
-        for name in self._zip.namelist():
+        for name in self._parts:
             _refuse_entities(self.read(name))
 
     def related(self, part: str) -> dict[str, tuple[str, str]]:

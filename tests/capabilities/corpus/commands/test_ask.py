@@ -16,13 +16,13 @@ import yaml
 from armarium.capabilities.corpus.commands import index_wait as waiting
 from armarium.capabilities.corpus.commands.progress.reports import progress_line
 from armarium.capabilities.corpus.errors import IndexNotReady
-from armarium.capabilities.corpus.news import IndexProgress
+from armarium.capabilities.corpus.events import IndexProgress
 from armarium.command_line.output import readable, show_json
 from armarium.foundation.events import Events
 from emulators import Fault, Malformed, MistralEmulator, Refused, ServerError, Silent, Stalled, Unusable
 from support.command_line import DEADLINE_S, CommandLine
 from support.dir2mcp_command import Quick, Start
-from support.indexing_news import NOW
+from support.indexing_events import NOW
 from support.server import installed_command
 
 KEY = "canary-77aa10-key"
@@ -86,7 +86,7 @@ def test_an_embedder_that_fails_after_indexing_is_told_and_words_answer(
     asked = asking()
     assert asked.code == 0
     assert "make ship" in asked.stdout
-    assert "(The question could not be embedded, so words alone found the passages: MISTRAL_FAILED" in asked.stdout
+    assert "(The question could not be embedded, so the search was lexical only: MISTRAL_FAILED" in asked.stdout
     found = asking("--mode", "search_only")
     assert "deploy.md" in found.stdout
     assert "note: the question could not be embedded" in found.stderr

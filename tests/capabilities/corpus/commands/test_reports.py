@@ -8,22 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from armarium.surfaces.cli.dir2mcp.access import Access
+from armarium.surfaces.cli.dir2mcp.connection import Connection
+from armarium.surfaces.cli.dir2mcp.ending import IngestionFailed, cannot_index, error_lines, exit_code, known
+from armarium.surfaces.cli.dir2mcp.reports import JsonReport, QuietReport, tell_connection
+from armarium.surfaces.cli.indexing_progress.feed import Feed
 
-from armarium.capabilities.corpus.commands.client_config import Connection
-from armarium.capabilities.corpus.commands.exit_codes import (
-    IngestionFailed,
-    cannot_index,
-    error_lines,
-    exit_code,
-    known,
-)
-from armarium.capabilities.corpus.commands.progress.event_feed import Feed
-from armarium.capabilities.corpus.commands.reports import JsonReport, QuietReport, tell_connection
-from armarium.capabilities.corpus.commands.server_token import Access
-from armarium.capabilities.corpus.news import EmbeddingPaused, FileFailed, IndexingFailed
+from armarium.capabilities.corpus.events import EmbeddingPaused, FileFailed, IndexingFailed
 from armarium.foundation.errors import ArmariumError, BindFailed, ConfigError
 from armarium.foundation.events import Events
-from support.indexing_news import LOADED, NOW
+from support.indexing_events import LOADED, NOW
 
 CONNECTION = Connection("http://127.0.0.1:1/mcp", Access("secret.token", "state/secret.token"))
 FACTS = {"state_dir": "state"}

@@ -19,10 +19,10 @@ from armarium.capabilities.corpus.commands.reports import QuietReport, choose_re
 from armarium.capabilities.corpus.commands.settings_loader import Loaded, Where, load, prepare_state
 from armarium.capabilities.corpus.commands.wizard import supply_missing_keys
 from armarium.capabilities.corpus.errors import IndexNotReady, StoreCorrupt
-from armarium.capabilities.corpus.life import open_service
-from armarium.capabilities.corpus.searching import Filters
+from armarium.capabilities.corpus.index.state import META_FILE, is_being_indexed, may_write, read_status
+from armarium.capabilities.corpus.lifespan import open_service
+from armarium.capabilities.corpus.query.search import Filters
 from armarium.capabilities.corpus.service import Corpus, require_searchable
-from armarium.capabilities.corpus.state import META_FILE, is_being_indexed, may_write, read_status
 from armarium.capabilities.corpus.tools import ask_as_json
 from armarium.command_line.host import CommandHost
 from armarium.command_line.output import printable, readable, say, show, show_json
@@ -106,8 +106,10 @@ async def _answer(
             """Answer a question from the corpus."""
             filters = Filters(args.path_prefix, args.file_glob, args.doc_types)
             asked = await corpus.ask(args.text, args.k, args.mode, args.index, filters, on_text)
-            if on_text is None and asked.results.words_only is not None and not quiet:
-                say(f"note: the question could not be embedded, so words alone found this: {asked.results.words_only}")
+            if on_text is None and asked.results.lexical_only is not None and not quiet:
+                say(
+                    f"note: the question could not be embedded, so words alone found this: {asked.results.lexical_only}"
+                )
             return ask_as_json(args.text, asked, indexing_complete=corpus.indexing_complete)
 
         tool = local_tool("dir2mcp.ask", ask, subject=("", "path_prefix"), content_fields=frozenset({"text"}))

@@ -10,7 +10,7 @@ from armarium.capabilities.corpus.errors import IndexVersionMismatch, StoreCorru
 from armarium.foundation.errors import ArmariumError
 
 if TYPE_CHECKING:
-    from armarium.capabilities.corpus.news import IndexingFailed
+    from armarium.capabilities.corpus.events import IndexingFailed
 
 FAILED = 1
 CONFIG_INVALID = 2

@@ -9,7 +9,7 @@ import anyio
 
 from armarium.capabilities.corpus.commands.progress.reports import Report
 from armarium.capabilities.corpus.errors import IndexNotReady
-from armarium.capabilities.corpus.news import EmbeddingPaused, IndexingFailed, IndexProgress
+from armarium.capabilities.corpus.events import EmbeddingPaused, IndexingFailed, IndexProgress
 from armarium.capabilities.corpus.service import Corpus
 from armarium.foundation.events import Events
 

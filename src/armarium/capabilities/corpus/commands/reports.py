@@ -13,7 +13,7 @@ from armarium.capabilities.corpus.commands.client_config import Connection
 from armarium.capabilities.corpus.commands.output_mode import Manner
 from armarium.capabilities.corpus.commands.progress.output_thread import Outlet
 from armarium.capabilities.corpus.commands.progress.reports import PlainReport
-from armarium.capabilities.corpus.news import EmbeddingPaused, FileFailed, IndexLoaded, IndexProgress
+from armarium.capabilities.corpus.events import EmbeddingPaused, FileFailed, IndexLoaded, IndexProgress
 from armarium.foundation.errors import ArmariumError
 
 _SERVED_MODE = "incremental  (server-first; indexing in background)"

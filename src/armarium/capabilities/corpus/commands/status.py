@@ -8,7 +8,7 @@ from pathlib import Path
 from armarium.capabilities.corpus.commands.output_mode import Manner
 from armarium.capabilities.corpus.commands.settings_loader import Where, check_settings
 from armarium.capabilities.corpus.errors import IndexNotReady, StateUnwritable
-from armarium.capabilities.corpus.state import META_FILE, read_status
+from armarium.capabilities.corpus.index.state import META_FILE, read_status
 from armarium.capabilities.corpus.storage.storage import Storage
 from armarium.command_line.output import printable, show, show_json
 

@@ -1,1 +1,1 @@
-"""What is in the directory: found, unpacked, and kept out where it must not be seen."""
+"""The files of the directory: discovery, watching, archives, and what is excluded."""

@@ -1,7 +1,7 @@
-"""Opens archives in memory: their members as documents, within limits that no archive can talk its way around.
+"""The members of archives as documents, read in memory and within limits.
 
-Nothing is written to disk, so a member's name can only become a path of the corpus; one that could not be unpacked
-safely is no path of a document either.
+Nothing is written to disk, so the name of a member can only become a path in the corpus. A name that could not be
+unpacked safely is refused there too.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import BinaryIO, Literal
 
-from armarium.capabilities.corpus.errors import ExtractFailed, FileNotFound, FileTooLarge, PathOutsideRoot
-from armarium.capabilities.corpus.files.archive_entries import Budget, RawEntry
+from armarium.capabilities.corpus.errors import ExtractFailed, FileTooLarge, PathOutsideRoot
 from armarium.capabilities.corpus.files.paths import ARCHIVE_MARK, is_storable, printable
-from armarium.capabilities.corpus.files.tar_members import tar_entries
-from armarium.capabilities.corpus.files.zip_members import zip_entries
+from armarium.foundation.archives.entries import ArchiveError, Budget, RawEntry
+from armarium.foundation.archives.tar import tar_entries
+from armarium.foundation.archives.zip import zip_entries
 
 ArchiveMode = Literal["off", "shallow", "deep"]
-"""`off`: archives are not opened. `shallow`: their members are documents, but archives among the members stay closed.
-`deep`: those are opened too, as far down as the limits allow."""
+"""`off`: archives are not opened. `shallow`: members are indexed, nested archives are not opened. `deep`: nested
+archives are opened too, up to `max_depth`."""
 
 ARCHIVE_SUFFIXES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz")
 
@@ -32,20 +32,20 @@ _MAX_PATH_BYTES = 4095
 
 @dataclass(frozen=True, slots=True)
 class ArchiveLimits:
-    """What opening one archive may cost, everything nested in it included."""
+    """The limits for one archive, including everything nested in it."""
 
     max_members: int = 10_000
     max_member_bytes: int = 20 * 1024 * 1024
     max_total_bytes: int = 512 * 1024 * 1024
     max_ratio: float = 200.0
-    """Unpacked bytes for each byte of the archive. Text rarely exceeds 30, a bomb has 1,000 and more."""
+    """Unpacked bytes per byte of the archive. Text rarely exceeds 30, a zip bomb has 1,000 or more."""
     ratio_free_bytes: int = 16 * 1024 * 1024
-    """Up to here the ratio does not matter: a small archive of empty tables is no bomb."""
+    """The ratio does not apply below this size: a small archive of empty tables is harmless."""
     max_depth: int = 3
-    """Archives inside each other, the outermost counted."""
+    """Levels of nested archives, including the outermost."""
 
     def budget(self, archive_bytes: int) -> Budget:
-        """What an archive of that size may unpack."""
+        """The budget for an archive of that size."""
         for_its_size = max(self.ratio_free_bytes, int(self.max_ratio * archive_bytes))
         return Budget(self.max_members, min(self.max_total_bytes, for_its_size))
 
@@ -55,7 +55,7 @@ class Member:
     """A file in an archive."""
 
     path: str
-    """Inside the outermost archive: `inner/name.md`, or `inner.zip!/name.md` for one in a nested archive."""
+    """The path inside the outermost archive: `inner/name.md`, or `inner.zip!/name.md` in a nested archive."""
     size_bytes: int
     mtime_unix: int
     data: bytes
@@ -63,18 +63,18 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class SkippedMember:
-    """An entry that is not handed on, and why."""
+    """An entry that was skipped, and why."""
 
     shown_path: str
-    """Printable; not a path to open."""
+    """Printable, but not a path that can be opened."""
     code: str
     reason: str
     size_bytes: int = 0
-    """As the archive has it."""
+    """The declared size."""
 
 
 def is_archive(name: str) -> bool:
-    """Whether the name is an archive's. Office documents are zip files too, but documents first."""
+    """Whether the name is that of an archive. Office documents are zip files too, but count as documents."""
     return name.lower().endswith(ARCHIVE_SUFFIXES)
 
 
@@ -85,36 +85,25 @@ def members(
     mode: ArchiveMode = "deep",
     wanted: Callable[[str], bool] = lambda path: True,
 ) -> Iterator[Member | SkippedMember]:
-    """The members of an archive one after the other, and what was skipped, in the order of the archive.
+    """The members and the skipped entries, in archive order.
 
-    `wanted` is asked for each path before anything of it is read; a nested archive's ends in `!/`. What it does not
-    want is passed over in silence. `ExtractFailed` is raised where the archive cannot be read on: truncated, damaged,
-    or over a limit. What came before is good.
+    `wanted` is called with each path before its content is read; paths of nested archives end in `!/`. Unwanted members
+    are skipped silently. Raises `ExtractFailed` where the archive cannot be read further: truncated, damaged, or over a
+    limit. Members before that point are valid.
     """
     if mode == "off":
         return
     file = io.BytesIO(source) if isinstance(source, bytes) else source
     budget = limits.budget(file.seek(0, os.SEEK_END))
-    yield from _Opening(limits, mode, wanted, budget).members(file, "", 1)
-
-
-def member_content(source: bytes | BinaryIO, path: str, limits: ArchiveLimits, *, mode: ArchiveMode = "deep") -> bytes:
-    """One member's content; `FileNotFound` when the archive has no such member to hand on."""
-
-    def on_the_way(candidate: str) -> bool:
-        return candidate == path or (candidate.endswith(ARCHIVE_MARK + "/") and path.startswith(candidate))
-
-    for found in members(source, limits, mode=mode, wanted=on_the_way):
-        if isinstance(found, Member):
-            return found.data
-        if found.shown_path == path and found.code == FileTooLarge.code:
-            raise FileTooLarge(f"{path}: {found.reason}")
-    raise FileNotFound(f"{printable(path)} not found in the archive")
+    try:
+        yield from _ArchiveReader(limits, mode, wanted, budget).members(file, "", 1)
+    except ArchiveError as error:
+        raise ExtractFailed(str(error)) from error
 
 
 @dataclass(frozen=True, slots=True)
-class _Opening:
-    """One archive being read, with what is nested in it."""
+class _ArchiveReader:
+    """Reads one archive and those nested in it."""
 
     limits: ArchiveLimits
     mode: ArchiveMode
@@ -131,15 +120,17 @@ class _Opening:
             try:
                 path = prefix + _safe_path(entry.name)
                 if path in seen:
-                    # Not to be taken for the member that has the path.
+                    # Not to be mistaken for the member that has the path.
                     shown += " (again)"
                     raise ExtractFailed("another member before it has the same path")
                 seen.add(path)
                 yield from self._handed_on(entry, path, depth)
             except (ExtractFailed, FileTooLarge, PathOutsideRoot) as error:
+                yield SkippedMember(shown, error.code, error.message, entry.size_bytes)
+            except ArchiveError as error:
                 if self.budget.exhausted:
                     raise
-                yield SkippedMember(shown, error.code, error.message, entry.size_bytes)
+                yield SkippedMember(shown, ExtractFailed.code, str(error), entry.size_bytes)
 
     def _entries(self, file: BinaryIO) -> Iterator[RawEntry]:
         file.seek(0)
@@ -165,7 +156,7 @@ class _Opening:
 
 
 def _safe_path(name: str) -> str:
-    """The path a member's name stands for; an error for a name that would lead out of where it is unpacked."""
+    """The path for a member's name. Raises for names that would leave the archive when unpacked."""
     if not name or not is_storable(name) or len(name.encode()) > _MAX_PATH_BYTES:
         raise ExtractFailed("the name is empty, too long, not valid UTF-8 or holds control characters")
     parts = name.split("/")

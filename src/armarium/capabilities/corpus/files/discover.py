@@ -1,7 +1,6 @@
-"""Finds the files of a directory that may be indexed: in the order of their paths, each once, and none that is hidden.
+"""Finds the files to index, in path order, each once.
 
-Files and directories whose names cannot be part of a document's path are left out, and told to the caller by an
-escaped name.
+Files and directories whose names cannot be part of a document's path are left out, and reported by an escaped name.
 """
 
 from __future__ import annotations
@@ -11,9 +10,9 @@ import math
 import os
 import stat
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from armarium.capabilities.corpus.files.exclusion import Exclusion
@@ -23,56 +22,41 @@ from armarium.foundation.files.confine import ConfinedRoot
 from armarium.foundation.files.errors import FileError
 from armarium.foundation.files.ignore import GitIgnores
 from armarium.foundation.files.names import escape_name
+from armarium.foundation.files.staged_names import leads_through_staged
 from armarium.foundation.files.walk import Bounds, Entries, EntryKind, Selection, Walk, Watch
 
 _Identity = tuple[int, int]
 
 
-class Found(NamedTuple):
-    """A regular file, as it was when the walk came by."""
+class FoundFile(NamedTuple):
+    """A regular file, at the time of the walk."""
 
     rel_path: str
-    """As `escape_name` writes it."""
+    """Escaped by `escape_name`."""
     size_bytes: int
     mtime_ns: int
     inode: int
 
-    @property
-    def mtime_unix(self) -> int:
-        return self.mtime_ns // 1_000_000_000
-
 
 @dataclass(frozen=True, slots=True)
 class Unnameable:
-    """A file, or a directory with everything in it, that has no path a document can have."""
+    """A file or a whole directory whose name cannot be part of a document's path."""
 
     shown_path: str
-    """Printable; not the path itself."""
+    """Printable, but not the path itself."""
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class DiscoveryRules:
-    """What belongs to the corpus."""
+    """Which files belong to the corpus."""
 
     exclusion: Exclusion
     gitignore: bool = True
-    """Leave out what .gitignore files of the tree leave out."""
+    """Exclude what .gitignore files exclude."""
     follow_symlinks: bool = False
-    """Follow links that stay inside the root. What a link leads to is found under its own path if the walk comes there
-    anyway, and under the link's if not: every document once, and a new link never renames one."""
-
-
-@dataclass(frozen=True, slots=True)
-class SizeLimits:
-    """How large a document may be, by its type."""
-
-    max_bytes: int
-    by_doc_type: Mapping[str, int] = field(default_factory=dict[str, int])
-
-    def allows(self, doc_type: str, size_bytes: int) -> bool:
-        """Whether a document of that type and size is read at all."""
-        return size_bytes <= self.by_doc_type.get(doc_type, self.max_bytes)
+    """Follow links that stay inside the root. A file that the walk also reaches directly is found under its own path,
+    otherwise under the link's. So each document is found once, and a new link never renames one."""
 
 
 def discover(
@@ -80,11 +64,11 @@ def discover(
     rules: DiscoveryRules,
     cancellation: Cancellation,
     unnameable: Callable[[Unnameable], None] | None = None,
-) -> Iterator[Found]:
-    """The files to index, in the order of their paths.
+) -> Iterator[FoundFile]:
+    """The files to index, in path order.
 
-    What vanishes or is swapped meanwhile is left out. A root that is gone or cannot be read raises `OSError`, because
-    an empty corpus would be taken for one whose files were all deleted.
+    Files that vanish or are replaced meanwhile are left out. Raises `OSError` if the root is gone or unreadable: an
+    empty result would mean that all files were deleted.
     """
     if os.fstat(root.fd).st_nlink == 0:
         raise FileNotFoundError(errno.ENOENT, "the root directory was deleted")
@@ -94,14 +78,48 @@ def discover(
 
 def discover_below(
     root: ConfinedRoot, rules: DiscoveryRules, directory: str, cancellation: Cancellation
-) -> Iterator[Found]:
-    """The files to index below one directory, which itself belongs to the corpus. Links are not followed."""
+) -> Iterator[FoundFile]:
+    """The files to index below one directory of the corpus. Links are not followed."""
     with root.opened(directory, os.O_RDONLY | os.O_DIRECTORY) as fd:
         yield from _Discovery(root, rules, cancellation, None).files_below(fd, directory)
 
 
+def rediscover(
+    root: ConfinedRoot, rules: DiscoveryRules, rel_path: str, cancellation: Cancellation
+) -> Iterator[FoundFile]:
+    """The files at a path that changed: a file, the files of a directory, or nothing that belongs to the corpus.
+
+    `rel_path` is the name in the file system. Links are not followed. If the rules follow links, only a whole discovery
+    can tell what a change adds or removes.
+    """
+    if not is_storable(escape_name(rel_path)) or leads_through_staged(rel_path):
+        return
+    try:
+        with root.opened(rel_path, os.O_PATH | os.O_NOFOLLOW) as fd:
+            status = os.fstat(fd)
+            is_directory = stat.S_ISDIR(status.st_mode)
+            if root.locate(fd) != rel_path or _is_hidden(root, rules, rel_path, is_directory):
+                return
+            if stat.S_ISREG(status.st_mode):
+                yield FoundFile(escape_name(rel_path), status.st_size, status.st_mtime_ns, status.st_ino)
+            elif is_directory:
+                yield from discover_below(root, rules, rel_path, cancellation)
+    except (OSError, FileError):
+        return
+
+
+def _is_hidden(root: ConfinedRoot, rules: DiscoveryRules, rel_path: str, is_directory: bool) -> bool:
+    if rules.exclusion.excludes_path(rel_path, is_directory=is_directory):
+        return True
+    if not rules.gitignore:
+        return False
+    ends = [index for index, char in enumerate(rel_path) if char == "/"] + [len(rel_path)]
+    steps = [rel_path[:end] for end in ends]
+    return any(GitIgnores.above(root.fd, step).hides_entry(step, is_directory or step != rel_path) for step in steps)
+
+
 class _Discovery:
-    """One pass over the root."""
+    """One walk over the root."""
 
     def __init__(
         self,
@@ -119,18 +137,18 @@ class _Discovery:
         self._files: set[_Identity] = set()
         self._directories: set[_Identity] = set()
 
-    def without_links(self) -> Iterator[Found]:
+    def without_links(self) -> Iterator[FoundFile]:
         """The files of the tree itself."""
         return self.files_below(self._root.fd, "")
 
-    def files_below(self, fd: int, directory: str) -> Iterator[Found]:
-        """The files of one directory and of those in it."""
+    def files_below(self, fd: int, directory: str) -> Iterator[FoundFile]:
+        """The files of one directory and its subdirectories."""
         for rel_path, status in self._statuses("file", fd, directory, directory):
             if stat.S_ISREG(status.st_mode):
-                yield Found(escape_name(rel_path), status.st_size, status.st_mtime_ns, status.st_ino)
+                yield FoundFile(escape_name(rel_path), status.st_size, status.st_mtime_ns, status.st_ino)
 
-    def with_links(self) -> Iterator[Found]:
-        """The files of the tree, and those that links inside it add. In memory, to be put in order."""
+    def with_links(self) -> Iterator[FoundFile]:
+        """The files of the tree, and those that links inside it add. Collected in memory for sorting."""
         self._directories.add(_identity(os.fstat(self._root.fd)))
         found = list(self._below(self._root.fd, "", ""))
         while self._links:
@@ -138,7 +156,7 @@ class _Discovery:
         found.sort()
         yield from found
 
-    def _below(self, fd: int, shown: str, located: str) -> Iterator[Found]:
+    def _below(self, fd: int, shown: str, located: str) -> Iterator[FoundFile]:
         for rel_path, status in self._statuses("all", fd, shown, located):
             if stat.S_ISLNK(status.st_mode):
                 self._links.append(rel_path)
@@ -146,10 +164,10 @@ class _Discovery:
                 self._directories.add(_identity(status))
             elif stat.S_ISREG(status.st_mode) and not (located and _identity(status) in self._files):
                 self._files.add(_identity(status))
-                yield Found(escape_name(rel_path), status.st_size, status.st_mtime_ns, status.st_ino)
+                yield FoundFile(escape_name(rel_path), status.st_size, status.st_mtime_ns, status.st_ino)
 
-    def _behind(self, link: str) -> list[Found]:
-        """The files that a link adds: none when it leads outside, nowhere, to what is hidden or to what is known."""
+    def _behind(self, link: str) -> list[FoundFile]:
+        """The files that a link adds: none if it leads outside, is broken, or leads to excluded or known files."""
         try:
             with self._root.opened(link, os.O_PATH) as fd:
                 located, status = self._root.locate(fd), os.fstat(fd)
@@ -165,12 +183,13 @@ class _Discovery:
                 if not stat.S_ISREG(status.st_mode):
                     return []
                 known.add(_identity(status))
-                return [Found(escape_name(link), status.st_size, status.st_mtime_ns, status.st_ino)]
+                return [FoundFile(escape_name(link), status.st_size, status.st_mtime_ns, status.st_ino)]
         except (OSError, FileError):
             return []
 
     def _statuses(self, kind: EntryKind, fd: int, shown: str, located: str) -> Iterator[tuple[str, os.stat_result]]:
-        # What git leaves out at its own path may be wanted through a link, so git's rules are asked about the link's.
+        # A file that git excludes at its own path may be wanted through a link, so git's rules apply to the link's
+        # path.
         gitignores = GitIgnores.above(self._root.fd, shown) if self._rules.gitignore else None
         bounds = Bounds(math.inf, gitignores=gitignores)
         selection = _Visible(self, shown and f"{shown}/", located and f"{located}/")
@@ -185,7 +204,7 @@ class _Discovery:
 
 
 class _Visible:
-    """Selects in one directory what is neither excluded nor without a usable name."""
+    """Selects the entries of one directory that are not excluded and have a valid name."""
 
     def __init__(self, discovery: _Discovery, shown: str, located: str) -> None:
         self._discovery = discovery
@@ -194,7 +213,7 @@ class _Visible:
         self._left_out: set[str] = set()
 
     def choose(self, entries: Entries, directory: str, /) -> Entries:
-        """The entries to look at; `enter` goes by the same choice."""
+        """The entries to visit. `enter` uses the same choice."""
         may_hide = self._discovery.exclusion.may_hide_entry
         left_out = self._left_out
         for entry in entries:
@@ -208,14 +227,14 @@ class _Visible:
         return [entry for entry in entries if entry.name not in left_out] if left_out else entries
 
     def enter(self, name: str, /) -> Selection | None:
-        """What to select in a subdirectory; None when it was left out."""
+        """The selection for a subdirectory, or None if it was left out."""
         if name in self._left_out:
             return None
         return _Visible(self._discovery, f"{self._shown}{name}/", f"{self._located}{name}/")
 
     def _excludes(self, entry: os.DirEntry[str]) -> bool:
         excludes, is_directory = self._discovery.exclusion.excludes_entry, entry.is_dir(follow_symlinks=False)
-        # Behind a link the same entry has two paths, and neither may be an excluded one.
+        # Behind a link the same entry has two paths, and neither may be excluded.
         return excludes(self._located + entry.name, is_directory) or (
             self._shown != self._located and excludes(self._shown + entry.name, is_directory)
         )

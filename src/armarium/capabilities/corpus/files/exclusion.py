@@ -1,4 +1,4 @@
-"""Decides what of a directory may never be indexed or shown: by the path, and by credentials in the content."""
+"""Decides which files are never indexed or shown: by path, and by credentials in the content."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ from armarium.foundation.files.errors import InvalidPattern
 from armarium.foundation.files.ignore import IgnoreRules
 
 IGNORED_PATHS: tuple[str, ...] = (".git/", "node_modules/", "dist/", "build/", ".venv/")
-"""Always left out, unless the settings show one of them again: `!build/`."""
+"""Excluded by default. The settings can include one again: `!build/`."""
 
 STATE_PATHS: tuple[str, ...] = (".dir2mcp/", ".armarium/")
-"""The index itself, the token to reach it, and what other capabilities keep in a directory. No setting shows them."""
+"""The state of the server itself: index, token, data of other capabilities. No setting includes them."""
 
 DEFAULT_PATH_EXCLUDES: tuple[str, ...] = (
-    # First what may be shown again, so that nothing behind it is: an example of a .env tells which names there are.
+    # Negated patterns come first, so that they cannot include what later patterns exclude. An example of a .env file
+    # shows only names.
     "**/.env",
     "**/.env.*",
     "**/*.env",
@@ -57,20 +58,20 @@ DEFAULT_PATH_EXCLUDES: tuple[str, ...] = (
     "**/.git-credentials",
     "**/.htpasswd",
 )
-"""What people keep credentials in, by name. The settings add to it; they show one of these again as `!**/ca.pem`."""
+"""Names of files that usually contain credentials. The settings add to them, or include one again: `!**/ca.pem`."""
 
 
 _CREDENTIAL_NAMES = frozenset(DEFAULT_PATH_EXCLUDES) - {"**/.git/**", "**/node_modules/**", "**/.dir2mcp/**"}
 
 
 def with_default_excludes(patterns: Sequence[str]) -> tuple[str, ...]:
-    """The patterns, behind all the defaults that are not among them: naming one file must not show all the others."""
+    """The patterns after all defaults that are not among them: adding one pattern must not disable the defaults."""
     return (*(default for default in DEFAULT_PATH_EXCLUDES if default not in patterns), *patterns)
 
 
 _engine: Any = cast(Any, re2)._re2.RE2
 _UNANCHORED: Any = _engine.Anchor.UNANCHORED
-# Room for the automaton of all rules together. When it is used up, RE2 goes on more slowly, and finds the same.
+# Memory for the automaton of all rules together. When it is exhausted, RE2 becomes slower but finds the same.
 _AUTOMATON_BYTES = 64 * 1024 * 1024
 _MAX_MATCHES = 100
 _LONGEST_KEY_BYTES = 16 * 1024
@@ -80,17 +81,17 @@ _BYTE_ORDER_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 @dataclass(frozen=True, slots=True)
 class SecretMatch:
-    """That a credential is there and what kind it is; never what it is."""
+    """The kind and position of a credential, never its value."""
 
     rule: str
     line: int
     """Counted from 1."""
     digest: str = ""
-    """The same for the same credential, and nothing without the key; empty where there is none."""
+    """A keyed digest that identifies the credential. Empty without a key."""
 
 
 class Exclusion:
-    """What the settings exclude, asked before every content goes into the index or out of it."""
+    """The exclusion rules, checked before content is indexed or shown."""
 
     def __init__(
         self,
@@ -100,7 +101,7 @@ class Exclusion:
         state_paths: Sequence[str] = STATE_PATHS,
         digest_key: bytes = b"",
     ) -> None:
-        """`secret_patterns` replace the default rules. Raise `ConfigError` naming a pattern that cannot be used."""
+        """`secret_patterns` replace the default rules. Raises `ConfigError` with the name of an invalid pattern."""
         self._digest_key = digest_key
         lines = _as_directories([*IGNORED_PATHS, *path_excludes, *state_paths])
         try:
@@ -110,21 +111,21 @@ class Exclusion:
             raise ConfigError(
                 f"security.path_excludes has an invalid pattern: {faulty}", hint="patterns are written as in .gitignore"
             ) from error
-        # Names of files with credentials count in capitals too: SERVER.PEM, Id_Rsa. What shows one of them again stays.
+        # Names of credential files are matched case-insensitively: SERVER.PEM, Id_Rsa. Negated patterns too.
         of_credentials = [line for line in path_excludes if line in _CREDENTIAL_NAMES or line.startswith("!")]
         folded = _as_directories([line.lower() for line in of_credentials])
         self._folded_paths = IgnoreRules.from_lines(folded)
         self.may_hide_entry = _entry_filter(lines, folded)
-        """Of a name in a directory that is not excluded: False when no pattern can speak about it. Many times faster
-        than asking `excludes_entry`, and right for nearly every name."""
+        """For a name in a directory that is not excluded: False if no pattern can match it. Much faster than
+        `excludes_entry`, and sufficient for nearly every name."""
         rules = [_CompiledRule(rule) for rule in named_rules(secret_patterns)]
         self._all = _Gate(rules)
         self._groups = [
             _Gate([rule for rule in rules if not rule.is_checked]),
             _Gate([rule for rule in rules if rule.is_checked]),
         ]
-        """What looks like a token and is none is in one file of a hundred. There the rules that need a second look
-        are tried one by one, but the many others still together."""
+        """About one file in a hundred contains text that only looks like a token. In those files, only the rules with
+        additional checks are tried one by one."""
 
     def excludes_path(self, rel_path: str, *, is_directory: bool = False) -> bool:
         """Whether the path, relative to the root, or any directory above it is excluded."""
@@ -134,14 +135,14 @@ class Exclusion:
         )
 
     def excludes_entry(self, rel_path: str, is_directory: bool) -> bool:
-        """Whether the entry itself is excluded, for a caller that came down through directories that are not."""
+        """Whether the entry itself is excluded, given that no directory above it is."""
         folded = rel_path.lower()
         return self._paths.hides_entry(rel_path, is_directory) or (
             folded != rel_path and self._folded_paths.hides_entry(folded, is_directory)
         )
 
     def secrets_in(self, content: bytes | str) -> list[SecretMatch]:
-        """The credentials in a file's bytes, or in any text about to be shown, by line; the first hundred of them."""
+        """The credentials in a file or in text about to be shown, by line. At most one hundred."""
         text = _as_utf8(content)
         found: list[SecretMatch] = []
         for rule, begin in self._candidates(text):
@@ -155,13 +156,8 @@ class Exclusion:
     def _digest(self, credential: bytes) -> str:
         return hmac.digest(self._digest_key, credential, "sha256").hex()[:_DIGEST_CHARS] if self._digest_key else ""
 
-    def holds_secret(self, content: bytes | str) -> bool:
-        """Whether there is any credential, for a caller that does not ask which."""
-        text = _as_utf8(content)
-        return any(True for rule, begin in self._candidates(text) for _ in rule.matches(text, begin))
-
     def _candidates(self, text: bytes) -> Iterator[tuple[_CompiledRule, int]]:
-        """The rules that may match, and from where on."""
+        """The rules that may match, each with the position to start from."""
         first = self._all.first(text, 0)
         if first is None:
             return
@@ -172,7 +168,7 @@ class Exclusion:
 
 
 class _CompiledRule:
-    """One rule, looked for on its own once a file is known to hold something."""
+    """One rule, searched for on its own once a file is known to contain something."""
 
     def __init__(self, rule: SecretRule) -> None:
         self.name = rule.name
@@ -186,18 +182,18 @@ class _CompiledRule:
 
     @property
     def is_checked(self) -> bool:
-        """Whether a match alone does not tell."""
+        """Whether a match needs additional checks."""
         return bool(self._checks)
 
     def reach(self, text: bytes, end: int) -> int:
-        """Where the credential ends whose match ends here."""
+        """The end of the credential whose match ends at `end`."""
         if self._ends_with == b"":
             return end
         found = text.find(self._ends_with or b"\n", end, end + _LONGEST_KEY_BYTES)
         return found if found >= 0 else min(len(text), end + _LONGEST_KEY_BYTES)
 
     def matches(self, text: bytes, begin: int) -> Iterator[tuple[int, int]]:
-        """Where the rule matches, from `begin` on."""
+        """The matches of the rule, starting at `begin`."""
         position = begin
         while position <= len(text):
             spans: list[tuple[int, int]] = self._regex.Match(_UNANCHORED, text, position, len(text))
@@ -206,7 +202,7 @@ class _CompiledRule:
                 return
             if self._holds(text, spans):
                 yield start, end
-            # A pattern from the settings may match nothing at all, and must not do so for ever.
+            # A configured pattern may match the empty string, which must not loop forever.
             position = max(end, start + 1)
 
     def _holds(self, text: bytes, spans: list[tuple[int, int]]) -> bool:
@@ -218,20 +214,20 @@ class _CompiledRule:
 
 
 class _Gate:
-    """Several rules as one expression, so that text in which none of them matches is read once."""
+    """Several rules as one expression, so that text without any match is read only once."""
 
     def __init__(self, rules: Sequence[_CompiledRule]) -> None:
         self.rules = rules
         patterns = [rule.pattern for rule in rules]
         together = _regex("|".join(f"(?:{pattern})" for pattern in patterns), capture=False)
-        # Too large an expression is not compiled, and a quotation left open would take in the rules behind it.
+        # RE2 refuses expressions that are too large, and an open \Q would quote the rules after it.
         if not together.ok() or any(r"\Q" in pattern for pattern in patterns):
             self._regexes = [_regex(pattern, capture=False) for pattern in patterns]
         else:
             self._regexes = [together] if rules else []
 
     def first(self, text: bytes, begin: int) -> int | None:
-        """Where the first match of any rule begins."""
+        """The start of the first match of any rule."""
         starts = [regex.Match(_UNANCHORED, text, begin, len(text))[0][0] for regex in self._regexes]
         return min((start for start in starts if start >= 0), default=None)
 
@@ -265,9 +261,9 @@ def _regex(pattern: str, *, capture: bool = True) -> Any:
 
 
 def _as_directories(lines: list[str]) -> list[str]:
-    """`a/**` written as `/a/`, which hides the same files without a look at each of them.
+    """`a/**` rewritten as `/a/`, which excludes the same files without checking each of them.
 
-    The two differ when a later line shows something below `a` again.
+    The two differ if a later pattern includes something below `a` again.
     """
     settled = max((number for number, line in enumerate(lines, 1) if line.startswith("!")), default=0)
     directories = [(line.removesuffix("/**"), line) for line in lines[settled:]]
@@ -278,10 +274,10 @@ def _as_directories(lines: list[str]) -> list[str]:
 
 
 def _entry_filter(lines: Sequence[str], folded: Sequence[str]) -> Callable[[str], bool]:
-    """What every name that a pattern could hide, in a directory no pattern hides, has in common.
+    """A fast test whether any pattern could exclude a name, in a directory that is not excluded.
 
-    Only the last name of a pattern is looked at. If it is plain text, with a star at one end or none, comparing is
-    enough. The `folded` patterns are compared with the name in small letters.
+    Only the last component of a pattern counts. If it is plain text with at most one star at an end, a comparison is
+    enough. The `folded` patterns are compared with the name in lower case.
     """
     may_hide, may_hide_folded = _name_filter(lines), _name_filter(folded)
     return lambda name: may_hide(name) or may_hide_folded(name.lower())

@@ -1,7 +1,7 @@
-"""The kernel's notices of changes, for a tree of directories. Names are bytes here, as the kernel has them.
+"""inotify watches for a tree of directories. Names are bytes, as in the kernel.
 
-A library would do, but the one at hand decodes names as UTF-8 and fails at one that is not, watches what is excluded,
-and gives up on the whole tree for one directory that may not be read.
+The available library fails on names that are not UTF-8, watches excluded directories, and gives up on the whole tree if
+one directory is unreadable.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _HEADER: Final = struct.Struct("iIII")
 _READ_BYTES: Final = 1 << 18
 
 Excludes = Callable[[str], bool]
-"""Says of a directory, by its path relative to the root, that nothing in it is wanted."""
+"""Whether a directory, given relative to the root, is excluded."""
 
 
 class _Event(NamedTuple):
@@ -41,26 +41,26 @@ class _Event(NamedTuple):
 
 @dataclass(slots=True)
 class Changes:
-    """What one read found."""
+    """The changes found by one read."""
 
     paths: set[str] = field(default_factory=set[str])
-    """Relative to the root, as `os.fsdecode` makes them."""
+    """Relative to the root, decoded by `os.fsdecode`."""
     overflowed: bool = False
-    """The kernel dropped notices: anything may have changed."""
+    """The kernel dropped events: anything may have changed."""
 
 
 class TreeWatch:
-    """Watches of every directory below a root that is not excluded. Not for several threads at once."""
+    """Watches all directories below a root that are not excluded. Not thread-safe."""
 
     def __init__(self, root: str, excludes: Excludes) -> None:
-        """Raises `OSError` when the system gives no instance; `watch_all` comes next."""
+        """Raises `OSError` if there are no inotify instances left. Call `watch_all` next."""
         self._root = os.fsencode(root)
         self._excludes = excludes
         self._libc = ctypes.CDLL(None, use_errno=True)
         self._directories: dict[int, bytes] = {}
         self._watches: dict[bytes, int] = {}
         self.unwatched: dict[str, int] = {}
-        """Directories without a watch, each with the error number that tells why."""
+        """Directories without a watch, with the error number."""
         self.fd: int = self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
         if self.fd < 0:
             raise _os_error()
@@ -72,11 +72,11 @@ class TreeWatch:
         os.close(self.fd)
 
     def watch_all(self) -> None:
-        """Watch the whole tree, as far as it may be read and the system has watches left."""
+        """Watch the whole tree, as far as permissions and the system's limit allow."""
         self._watch_below(b"")
 
     def read(self) -> Changes:
-        """The changes since the last time; directories that came are watched from now on."""
+        """The changes since the last read. New directories are watched from now on."""
         changes = Changes()
         for event in self._events():
             if event.mask & _OVERFLOW:
@@ -93,7 +93,7 @@ class TreeWatch:
             if event.mask & _MOVED_FROM:
                 self._unwatch_below(path)
             elif event.mask & (_CREATE | _MOVED_TO) or os.fsdecode(path) in self.unwatched:
-                # Watched before it is reported: what appears in it until then is found by whoever looks at it now.
+                # Watched before it is reported: the caller's scan finds what appears in it until then.
                 self._watch_below(path)
         changes.paths.add(os.fsdecode(path))
 
@@ -122,12 +122,12 @@ class TreeWatch:
                 with os.scandir(place) as entries:
                     below = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
             except OSError:
-                # Gone since, or it was the permission to list that was missing: there is nothing to be found in it.
+                # The directory is gone or cannot be listed, so it contains nothing to index.
                 continue
             waiting.extend(_joined(directory, name) for name in below)
 
     def _watch(self, directory: bytes, place: bytes) -> bool:
-        """Whether there is more to watch below the directory."""
+        """Watch one directory. Returns whether to continue below it."""
         watch = self._libc.inotify_add_watch(self.fd, place, _MASK)
         if watch >= 0:
             self._directories[watch] = directory
@@ -140,12 +140,12 @@ class TreeWatch:
         self.unwatched.pop(os.fsdecode(directory), None)
         if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
             return False
-        # The whole subtree is without watches then: without one left, further ones would fail alike.
+        # The whole subtree stays unwatched: without watches left, all others would fail too.
         self.unwatched[os.fsdecode(directory)] = error.errno or errno.EIO
         return False
 
     def _unwatch_below(self, top: bytes) -> None:
-        """A directory that is moved keeps its watches, which would tell of it under its old path."""
+        """Remove the watches of a moved directory. They would report its old path."""
         below = top + b"/"
         for directory in [each for each in self._watches if each == top or each.startswith(below)]:
             watch = self._watches.pop(directory)

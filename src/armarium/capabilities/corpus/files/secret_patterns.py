@@ -1,9 +1,9 @@
-"""Which texts are credentials: the default rules, and how a match is told from a name or a placeholder.
+"""The default rules for credentials, and the checks that reject names and placeholders.
 
-A rule is one regular expression in RE2's syntax. What its groups of certain names took is looked at once more, because
-a regular expression cannot tell `token = parser.next_token_value` from a token: `value` must not be made of words,
-`scrambled` be so in both cases, `password` not be a placeholder, `host` not be an example, `passphrase` have letters
-and digits, `basic` be a user and a password. Patterns from the settings may use the same names.
+A rule is one regular expression in RE2's syntax. It cannot distinguish `token = parser.next_token_value` from a token,
+so the text of groups with certain names is checked again: `value` must not consist of words, `scrambled` must have
+random letters of both cases, `password` must not be a placeholder, `host` not an example, `passphrase` needs letters
+and digits, `basic` is a user and a password. Patterns in the settings may use the same names.
 """
 
 from __future__ import annotations
@@ -16,24 +16,25 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class SecretRule:
-    """A kind of credential, and what it looks like."""
+    """A kind of credential and its pattern."""
 
     name: str
     pattern: str
     ends_with: str | None = ""
-    """Where the credential ends when a match is only its beginning; None is the end of the line, "" of the match."""
+    """What ends the credential, if a match is only its beginning: None is the end of the line, "" the end of the
+    match."""
 
 
-# A key, what may stand between it and its value in code, JSON, YAML or a shell, and the quote before the value.
+# What separates a key from its value in code, JSON, YAML or a shell, and the quote before the value.
 _IS = r"""["'\]]{0,2}\s{0,5}(?::=|=>|[:=])\s{0,5}["'`]?"""
 
-# What may stand between them in a table, a list, markup or a command: anything but words, and a few short ones, such as
+# What separates them in a table, a list, markup or a command: no words, except a few short ones such as
 # `</key><string>`, the rest of a row of headings, or `is now`.
 _BESIDE = r"(?:[^0-9A-Za-z]+[0-9a-z]{1,8}){0,4}[^0-9A-Za-z]+"
 
 DEFAULT_RULES: tuple[SecretRule, ...] = (
     SecretRule("aws-access-key-id", r"\b(?:AKIA|ASIA)[0-9A-Z]{16}"),
-    # The contract's rule takes any 40 characters anywhere, which are also every git commit and many import paths.
+    # The contract's rule matches any 40 characters, which includes git commits and many import paths.
     SecretRule(
         "aws-secret",
         r"(?i)aws.{0,20}secret(?:.{0,20}"
@@ -54,7 +55,7 @@ DEFAULT_RULES: tuple[SecretRule, ...] = (
     ),
     SecretRule(
         "password",
-        # `db_password: x`, as settings have it. The value is a literal of its own, and no call or attribute.
+        # `db_password: x`, as in settings. The value is a literal, not a call or an attribute.
         r"(?i)(?:password|passwd|passphrase|[_-]pwd)"
         + _IS
         + r"""(?P<passphrase>[0-9A-Za-z!@#^&*+=?~_/-]{8,64})(?:["'`,;}\s]|$)""",
@@ -95,8 +96,8 @@ DEFAULT_RULES: tuple[SecretRule, ...] = (
     SecretRule("azure-storage", r"\b(?:Account|SharedAccess)Key=[A-Za-z0-9+/]{40,86}=="),
     SecretRule(
         "private-key",
-        # A header alone is also in every program that reads keys, so some of the key has to follow: after a line end
-        # as it is or as an escape, and whatever a comment or a quote puts in front of it.
+        # Programs that read keys contain the header too, so a part of the key must follow: after a line end or its
+        # escape, and after any comment or quote characters.
         r"-----BEGIN (?:[A-Z0-9]+ ){0,3}PRIVATE KEY(?: BLOCK)?-----(?:\\r)?(?:\\n|\s)"
         r"""[\s>#*"'+\\]{0,40}(?:[A-Za-z0-9+/=]{16}|(?:Proc-Type|DEK-Info|Version|Comment|Hash): )""",
         ends_with="-----END ",
@@ -110,11 +111,11 @@ DEFAULT_RULES: tuple[SecretRule, ...] = (
 
 
 def named_rules(patterns: Sequence[str] | None) -> tuple[SecretRule, ...]:
-    """The rules that the settings ask for. One of the defaults keeps its name, others are known by their place."""
+    """The rules for the patterns in the settings. Default rules keep their names, others are numbered."""
     if patterns is None:
         return DEFAULT_RULES
     defaults = {rule.pattern: rule for rule in DEFAULT_RULES}
-    # Others may match no more than what stands before a credential.
+    # Other patterns may match only the text before a credential.
     return tuple(
         defaults.get(pattern) or SecretRule(f"pattern {number}", pattern, ends_with=None)
         for number, pattern in enumerate(patterns, 1)
@@ -132,7 +133,7 @@ _EXAMPLE_HOST = re.compile(
     r"|proxy|(?:my|your)[a-z-]*(?:\.com)?",
     re.IGNORECASE,
 )
-# `password1`, `new_password_2`, `your-db-password-123`, and what is computed from one: `sha256_of_password`.
+# `password1`, `new_password_2`, `your-db-password-123`, and derived values: `sha256_of_password`.
 _NUMBERED_NAME = re.compile(
     r".*(?:pass(?:word|wd|phrase)?|passwort|pwd|secret|token|key|credentials?|value|example|changeme|user(?:name)?)"
     r"[_-]*[0-9]*|(?:sha|md|scram|bcrypt|pbkdf|argon)[_-]?[0-9].*|x{3,}.*|/.*",
@@ -143,7 +144,7 @@ _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 _UNSPEAKABLE = re.compile(r"[bcdfghjklmnpqrstvwxz]{5}", re.IGNORECASE)
 _LONGEST_WORD = 15
 _SHORTEST_WORDS = 3.0
-"""Words of code are longer than this on average; the runs of one case in random letters are shorter."""
+"""Words in code are longer than this on average. Runs of one case in random letters are shorter."""
 _MOST_DIGITS = 3
 _FEWEST_CHARACTERS = 6
 _SHORT_WORD = 2
@@ -151,7 +152,7 @@ _MOST_SHORT_WORDS = 3
 
 
 def is_made_up(value: str) -> bool:
-    """Whether a value was generated, rather than written by a person: not a name, a path, or a row of placeholders."""
+    """Whether a value looks generated: not a name, a path or a placeholder."""
     if len(set(value.lower())) < _FEWEST_CHARACTERS or "xxxx" in value.lower():
         return False
     words: list[str] = _WORD.findall(value)
@@ -163,7 +164,7 @@ def is_made_up(value: str) -> bool:
 
 
 def is_scrambled(value: str) -> bool:
-    """Whether a value has letters of both cases in no order: not a name or a path, nor a hash in hexadecimal digits."""
+    """Whether a value has random letters of both cases: not a name, a path or a hexadecimal hash."""
     if value in (value.lower(), value.upper()):
         return False
     short_words = sum(len(word) <= _SHORT_WORD for word in _WORD.findall(value))
@@ -171,18 +172,18 @@ def is_scrambled(value: str) -> bool:
 
 
 def is_real_password(password: str) -> bool:
-    """Whether what stands in a URL's password is one, and not where one would be written."""
+    """Whether the password in a URL is real and not a placeholder."""
     return not _PLACEHOLDER.fullmatch(password) and not _NOT_LITERAL & set(password) and len(set(password.lower())) > 1
 
 
 def is_real_passphrase(value: str) -> bool:
-    """Whether the value of a setting is a password: letters with digits, and not where one would be written."""
+    """Whether the value of a setting is a password: letters with digits, and not a placeholder."""
     has_both = any(char.isalpha() for char in value) and any(char.isdigit() for char in value)
     return has_both and not _NUMBERED_NAME.fullmatch(value) and len(set(value.lower())) >= _FEWEST_CHARACTERS
 
 
 def is_basic_credentials(encoded: str) -> bool:
-    """Whether it is a user and a password, as HTTP sends them."""
+    """Whether it decodes to a user and a password, as in HTTP basic authentication."""
     try:
         text = base64.b64decode(encoded + "=" * (-len(encoded) % 4), validate=True).decode("utf-8")
     except ValueError:
@@ -192,7 +193,7 @@ def is_basic_credentials(encoded: str) -> bool:
 
 
 def is_real_host(host: str) -> bool:
-    """Whether a host can exist: examples are written with names that cannot."""
+    """Whether a host can exist. Examples use reserved names."""
     return not _EXAMPLE_HOST.fullmatch(host)
 
 
@@ -204,4 +205,4 @@ GROUP_CHECKS: Mapping[str, Callable[[str], bool]] = {
     "passphrase": is_real_passphrase,
     "basic": is_basic_credentials,
 }
-"""What must be true of the text a group of that name took, for the match to count."""
+"""The check for each group name. The match counts only if the check passes."""

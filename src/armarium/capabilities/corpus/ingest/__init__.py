@@ -1,1 +1,1 @@
-"""From files to the index: prepared in worker processes, recorded, embedded."""
+"""From files to the index: find changes, prepare files in isolated worker processes, record, embed."""

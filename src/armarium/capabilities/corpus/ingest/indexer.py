@@ -1,4 +1,4 @@
-"""Brings the index to where the directory is: what is new or changed is recorded, what is gone is buried."""
+"""The indexing thread: runs scans and refreshes, records new and changed files, deletes the others."""
 
 from __future__ import annotations
 
@@ -14,19 +14,18 @@ from armarium.capabilities.corpus.errors import (
     RootInaccessible,
     StoreCorrupt,
 )
-from armarium.capabilities.corpus.files.discover import DiscoveryRules, Found, Unnameable, discover
+from armarium.capabilities.corpus.events import IndexingFailed, Mode
+from armarium.capabilities.corpus.files.discover import DiscoveryRules, FoundFile, Unnameable, discover, rediscover
 from armarium.capabilities.corpus.files.paths import MEMBER_MARK
-from armarium.capabilities.corpus.files.rediscover import rediscover
-from armarium.capabilities.corpus.index import CorpusIndex
-from armarium.capabilities.corpus.ingest.prepared import (
-    Wanted,
-)
-from armarium.capabilities.corpus.ingest.preparers import Preparers
+from armarium.capabilities.corpus.index.search_index import SearchIndex
+from armarium.capabilities.corpus.ingest.budgets import StateBudget
 from armarium.capabilities.corpus.ingest.progress import Progress
-from armarium.capabilities.corpus.ingest.recording import Recording
-from armarium.capabilities.corpus.ingest.state_budget import StateBudget
-from armarium.capabilities.corpus.news import IndexingFailed, Mode
-from armarium.capabilities.corpus.storage.documents import Known
+from armarium.capabilities.corpus.ingest.recorder import Recorder
+from armarium.capabilities.corpus.ingest.worker_pool import WorkerPool
+from armarium.capabilities.corpus.prepared import (
+    PrepareRequest,
+)
+from armarium.capabilities.corpus.storage.documents import KnownDocument
 from armarium.capabilities.corpus.storage.storage import Storage
 from armarium.capabilities.corpus.troubles import root_trouble, what_ended_it
 from armarium.foundation.cancellation import Cancellation, Stopped
@@ -58,41 +57,41 @@ class _Repair:
 
 
 class Indexer:
-    """One thread that does one job after the other: whole scans, and single paths as they change."""
+    """One thread that runs one job after the other: whole scans, refreshes of changed paths, repairs."""
 
     def __init__(
         self,
         root: ConfinedRoot,
         rules: DiscoveryRules,
         storage: Storage,
-        index: CorpusIndex,
-        preparers: Preparers,
+        index: SearchIndex,
+        pool: WorkerPool,
         progress: Progress,
         on_recorded: Callable[[], None],
-        on_turn: Callable[[], None],
+        on_change: Callable[[], None],
         prepared_as: str = "",
-        tell_secrets_again: bool = False,
+        report_secrets_again: bool = False,
         budget: StateBudget | None = None,
         on_damage: Callable[[StoreCorrupt | DamagedIndex], None] = lambda error: None,
     ) -> None:
-        """`on_recorded` hears of new passages, `on_turn` that `busy` may have changed, `on_damage` that the storage
-        cannot be read; all in any thread.
+        """Callbacks are called in any thread: `on_recorded` when there are new chunks, `on_change` when `busy` may have
+        changed, `on_damage` when the storage cannot be read.
 
-        `prepared_as` changes whenever the preparers would make something else of the same file. `tell_secrets_again`
-        has the first scan look once more at files that are known for their credentials: whoever listens now may not
-        have listened then. Where the `budget` is exhausted, no document is added.
+        `prepared_as` changes whenever the pool would prepare the same file differently. `report_secrets_again` makes
+        the first scan read files with known credentials again, for subscribers that missed the first report. Once the
+        `budget` is exhausted, no document is added.
         """
         self._root = root
         self._rules = rules
         self._storage = storage
         self._index = index
-        self._preparers = preparers
+        self._pool = pool
         self._progress = progress
         self._prepared_as = prepared_as
-        self._tell_secrets_again = tell_secrets_again
+        self._report_secrets_again = report_secrets_again
         self._budget = budget
         self._on_recorded = on_recorded
-        self._on_turn = on_turn
+        self._on_change = on_change
         self._on_damage = on_damage
         self._jobs: queue.SimpleQueue[_Scan | _Refresh | _Repair | None] = queue.SimpleQueue()
         self._cancellation = Cancellation()
@@ -102,15 +101,16 @@ class Indexer:
         self._thread.start()
 
     def scan(self, mode: Mode = "incremental") -> None:
-        """Compare the whole directory with the index, soon; what was prepared in another way is prepared again."""
+        """Queue a comparison of the whole directory with the index. Files that were prepared differently are prepared
+        again."""
         self._take_on(_Scan(mode))
 
     def refresh(self, rel_paths: Collection[str]) -> None:
-        """Look at these paths, soon: files or directories that appeared, changed or went away, by their real names."""
+        """Queue a refresh of files or directories that appeared, changed or vanished. Paths are file system names."""
         self._take_on(_Refresh(rel_paths))
 
     def repair(self, rel_paths: Collection[str]) -> None:
-        """Prepare these documents again, soon, because what is stored of them is damaged."""
+        """Queue the repair of documents whose stored rows are damaged."""
         self._take_on(_Repair(rel_paths))
 
     def _take_on(self, job: _Scan | _Refresh | _Repair) -> None:
@@ -118,18 +118,18 @@ class Indexer:
             self._unfinished += 1
         self._jobs.put(job)
         self._progress.put(running=True)
-        self._on_turn()
+        self._on_change()
 
     @property
     def busy(self) -> bool:
-        """Whether a job is under way or waiting."""
+        """Whether a job is running or queued."""
         return self._unfinished > 0
 
     def close(self) -> None:
-        """Stop at the next file; what was recorded by then stays."""
+        """Stop at the next file. What was recorded by then remains."""
         self._cancellation.cancel()
         self._jobs.put(None)
-        self._preparers.close()
+        self._pool.close()
         self._thread.join()
 
     def _work(self) -> None:
@@ -140,14 +140,14 @@ class Indexer:
                 return
             except (ArmariumError, sqlite3.Error, OSError) as error:
                 self._give_up(error)
-            except Exception as error:  # noqa: BLE001 the edge of the thread: nobody above it would hear
+            except Exception as error:  # noqa: BLE001 the edge of the thread: nothing above it would log it
                 _log.exception("indexing failed")
                 self._give_up(error)
-            # First what may have to be embedded, then that the job is done: in between, nobody may think that all is.
+            # In this order: otherwise the index would look complete before the embedding task wakes up.
             self._on_recorded()
             with self._counting:
                 self._unfinished -= 1
-            self._on_turn()
+            self._on_change()
 
     def _give_up(self, error: Exception) -> None:
         reason = what_ended_it(error, self._root.fd) or _reason(error)
@@ -155,7 +155,7 @@ class Indexer:
             self._on_damage(error if isinstance(error, DamagedIndex) else reason)
             return
         _log.error("indexing stopped", extra={"code": reason.code, "reason": reason.message})
-        self._progress.tell(IndexingFailed(reason.code, reason.message))
+        self._progress.publish(IndexingFailed(reason.code, reason.message))
 
     def _do(self, job: _Scan | _Refresh | _Repair) -> None:
         if isinstance(job, _Scan):
@@ -177,61 +177,64 @@ class Indexer:
         known = self._storage.documents.known()
         again = self._storage.notes.get(_PREPARED_AS) != self._prepared_as
         if again and not known:
-            # Whatever comes to be known from here on is prepared in this way, wherever this scan ends.
+            # Everything recorded from here on is prepared this way, even if this scan does not finish.
             self._storage.notes.put(_PREPARED_AS, self._prepared_as)
-        recording = self._recording(known)
+        recorder = self._recorder(known)
         if again:
             for rel_path in known:
                 if self._is_excluded(rel_path):
-                    recording.bury(rel_path, forbidden=True)
-            recording.wipe_forbidden()
+                    recorder.delete(rel_path, forbidden=True)
+            recorder.wipe_forbidden()
         seen: set[str] = set()
-        found = discover(self._root, self._rules, self._cancellation, self._tell_unnameable)
+        found = discover(self._root, self._rules, self._cancellation, self._report_unnameable)
         wanted = self._changed(found, known, seen, again=again)
-        for outcome in self._preparers.prepare(self._affordable(wanted, recording), recording.catch_up):
+        for outcome in self._pool.prepare(self._affordable(wanted, recorder), recorder.catch_up):
             self._cancellation.checkpoint(0)
-            recording.take(outcome)
+            recorder.take(outcome)
         self._cancellation.checkpoint(0)
         for rel_path, document in known.items():
             if (document.container or rel_path) not in seen:
-                recording.bury(rel_path, forbidden=self._is_hidden(rel_path, document.container))
-        recording.close()
+                recorder.delete(rel_path, forbidden=self._is_hidden(rel_path, document.container))
+        recorder.close()
         if again:
             if self._storage.dead_share() > 0:
-                # Policy may be what changed, and what earlier versions of a file said was judged by the old one.
+                # The policy may have changed, and earlier versions of a file were checked against the old one.
                 self._index.wipe()
             self._storage.notes.put(_PREPARED_AS, self._prepared_as)
-        self._tell_secrets_again = False
+        self._report_secrets_again = False
         self._progress.put(phase="embed", files_known=len(seen))
 
     def _changed(
-        self, found: Iterator[Found], known: dict[str, Known], seen: set[str], *, again: bool
-    ) -> Iterator[Wanted]:
+        self, found: Iterator[FoundFile], known: dict[str, KnownDocument], seen: set[str], *, again: bool
+    ) -> Iterator[PrepareRequest]:
         for each in found:
             seen.add(each.rel_path)
             before = known.get(each.rel_path)
-            look_again = again or (before is not None and before.forbidden and self._tell_secrets_again)
+            look_again = again or (before is not None and before.forbidden and self._report_secrets_again)
             if before and not look_again and (before.size_bytes, before.mtime_ns) == (each.size_bytes, each.mtime_ns):
                 self._progress.count(scanned=1, skipped=1)
                 continue
             self._progress.count(scanned=1)
             yield _wanted(each, None if again else before)
 
-    def _affordable(self, wanted: Iterable[Wanted], recording: Recording) -> Iterator[Wanted]:
-        """The files there is room for. The others are told as errors, and looked at again by the next scan."""
-        is_told = False
+    def _affordable(self, wanted: Iterable[PrepareRequest], recorder: Recorder) -> Iterator[PrepareRequest]:
+        """The files that fit the budget. The others are reported as errors, and tried again by the next scan."""
+        reported = False
         for each in wanted:
             budget = self._budget
             if budget is None or not budget.is_exhausted:
                 yield each
                 continue
-            recording.refuse(each.rel_path, budget)
-            if not is_told:
-                is_told = True
-                _log.error("nothing more is indexed", extra={"code": budget.error.code, "reason": budget.error.message})
+            recorder.refuse(each.rel_path, budget)
+            if not reported:
+                reported = True
+                _log.error(
+                    "no more files are indexed: the state has reached its size limit",
+                    extra={"code": budget.error.code, "reason": budget.error.message},
+                )
 
-    def _recording(self, known: Mapping[str, Known] | None = None) -> Recording:
-        return Recording(
+    def _recorder(self, known: Mapping[str, KnownDocument] | None = None) -> Recorder:
+        return Recorder(
             self._storage,
             self._index,
             self._progress,
@@ -241,14 +244,14 @@ class Indexer:
             budget=self._budget,
         )
 
-    def _tell_unnameable(self, entry: Unnameable) -> None:
+    def _report_unnameable(self, entry: Unnameable) -> None:
         self._progress.count(scanned=1, skipped=1)
         self._progress.file_failed(entry.shown_path, "INVALID_FIELD", entry.reason)
 
     def _refresh(self, rel_paths: Collection[str]) -> None:
         self._check_root()
-        recording = self._recording()
-        wanted: dict[str, Wanted] = {}
+        recorder = self._recorder()
+        wanted: dict[str, PrepareRequest] = {}
         for rel_path in sorted(rel_paths):
             there: set[str] = set()
             for each in rediscover(self._root, self._rules, rel_path, self._cancellation):
@@ -259,25 +262,25 @@ class Indexer:
             shown = escape_name(rel_path)
             for gone in [shown, *self._storage.documents.paths_below(shown)]:
                 if gone not in there and gone.partition(MEMBER_MARK)[0] not in there:
-                    recording.bury(gone, forbidden=self._is_hidden(gone))
-        for outcome in self._preparers.prepare(self._affordable(wanted.values(), recording), recording.catch_up):
+                    recorder.delete(gone, forbidden=self._is_hidden(gone))
+        for outcome in self._pool.prepare(self._affordable(wanted.values(), recorder), recorder.catch_up):
             self._cancellation.checkpoint(0)
-            recording.take(outcome)
-        recording.close()
+            recorder.take(outcome)
+        recorder.close()
 
     def _repair(self, rel_paths: Collection[str]) -> None:
-        recording = self._recording()
+        recorder = self._recorder()
         for rel_path in sorted(rel_paths):
             known = self._storage.documents.known_at(rel_path)
             top = (known.container if known else None) or rel_path
             for each in [top, *self._storage.documents.paths_below(top)]:
-                recording.bury(each)
-        recording.close()
-        # What is not known any more is found and prepared like a new file.
+                recorder.delete(each)
+        recorder.close()
+        # A document without a record is found and prepared like a new file.
         self._scan(_Scan())
 
     def _check_root(self) -> None:
-        """Raise where the directory is gone: an empty one would be taken for one whose files were all deleted."""
+        """Raise if the directory is gone. Otherwise all its files would count as deleted."""
         trouble = root_trouble(self._root.fd)
         if trouble is not None:
             raise trouble
@@ -288,7 +291,7 @@ class Indexer:
         return excludes(rel_path) or bool(member and excludes(member))
 
     def _is_hidden(self, rel_path: str, container: str | None = None) -> bool:
-        """Whether it is policy that keeps a document out that was not found: it is excluded, or there all the same."""
+        """Whether policy hides a document that was not found: it is excluded, or its file still exists."""
         if self._is_excluded(rel_path):
             return True
         try:
@@ -299,8 +302,8 @@ class Indexer:
         return True
 
 
-def _wanted(found: Found, before: Known | None) -> Wanted:
-    return Wanted(found.rel_path, before.content_hash if before else "", found.size_bytes, found.mtime_ns)
+def _wanted(found: FoundFile, before: KnownDocument | None) -> PrepareRequest:
+    return PrepareRequest(found.rel_path, before.content_hash if before else "", found.size_bytes, found.mtime_ns)
 
 
 def _reason(error: Exception) -> ArmariumError:

@@ -1,4 +1,4 @@
-"""Makes one file ready for the index: read, classify, look for secrets, extract, cut."""
+"""Prepares one file for the index: read, classify, scan for credentials, extract, chunk."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from armarium.capabilities.corpus.errors import CorpusError, ExtractFailed, File
 from armarium.capabilities.corpus.files.archives import ArchiveLimits, Member, SkippedMember, members
 from armarium.capabilities.corpus.files.exclusion import Exclusion
 from armarium.capabilities.corpus.files.paths import MEMBER_MARK
-from armarium.capabilities.corpus.ingest.growth import Growth
-from armarium.capabilities.corpus.ingest.instructions import MEGABYTE, Instructions
-from armarium.capabilities.corpus.ingest.prepared import (
+from armarium.capabilities.corpus.ingest.budgets import TextBudget
+from armarium.capabilities.corpus.ingest.instructions import Instructions
+from armarium.capabilities.corpus.prepared import (
     LONGEST_TITLE,
     Finished,
     Outcome,
     Prepared,
     PreparedChunk,
+    PrepareRequest,
     Refused,
     Representation,
     Status,
     Unchanged,
     Vanished,
-    Wanted,
 )
 from armarium.foundation.errors import ArmariumError
 from armarium.retrieval.chunker.document import chunk_document
@@ -34,10 +34,10 @@ from armarium.retrieval.extractors.document import extract_document
 from armarium.retrieval.spans import span_as_columns
 
 _STILL_DOCUMENTS = frozenset({FileTooLarge.code, ExtractFailed.code})
-"""Members that cannot be read are listed as such; those without a safe name have nothing to be listed under."""
+"""Members with these errors are listed as documents. Members without a safe name cannot be."""
 
 _LARGEST = 2**62
-"""Archives can claim sizes and times that no database holds."""
+"""Archives can declare sizes and times that no database can store."""
 
 _NOT_READ_YET = {
     "image": "DOC_TYPE_UNSUPPORTED: images are indexed once a provider that reads them is configured",
@@ -47,7 +47,7 @@ _NOT_READ_YET = {
 
 
 class Preparation:
-    """Prepares files as one set of instructions says."""
+    """Prepares files according to its instructions."""
 
     def __init__(self, instructions: Instructions) -> None:
         self._instructions = instructions
@@ -58,15 +58,15 @@ class Preparation:
             digest_key=instructions.digest_key,
         )
 
-    def prepare(self, fd: int, wanted: Wanted) -> Iterator[Outcome]:
-        """What becomes of the open file, and of its members if it is an archive; the last outcome is `Finished`."""
+    def prepare(self, fd: int, wanted: PrepareRequest) -> Iterator[Outcome]:
+        """The outcomes for an open file, and for its members if it is an archive. The last one is `Finished`."""
         try:
             yield from self._outcomes(fd, wanted)
         except OSError:
             yield Vanished(wanted.rel_path)
         yield Finished(wanted.rel_path)
 
-    def _outcomes(self, fd: int, wanted: Wanted) -> Iterator[Outcome]:
+    def _outcomes(self, fd: int, wanted: PrepareRequest) -> Iterator[Outcome]:
         rel_path = wanted.rel_path
         with open(fd, "rb", closefd=False) as file:
             head = file.read(HEAD_BYTES)
@@ -75,30 +75,30 @@ class Preparation:
             if refusal is not None:
                 yield found.without_content(*refusal)
                 return
-            # One more byte than allowed tells a file that grew while it was read.
+            # One byte more than allowed, to detect a file that grew while it was read.
             limit = self._instructions.limit(found.format.doc_type)
             data = head + file.read(limit - len(head) + 1) if len(head) == HEAD_BYTES else head
         if len(data) > limit:
             yield found.without_content("skipped", _too_large(limit))
             return
         content_hash = hashlib.sha256(data).hexdigest()
-        growth = Growth(wanted.size_bytes, self._instructions.chunk_limits.max_chars)
+        budget = TextBudget(wanted.size_bytes, self._instructions.chunk_limits.max_chars)
         if content_hash == wanted.known_hash:
             yield Unchanged(rel_path, found.size_bytes, found.mtime_ns)
         elif found.format.doc_type == "archive":
-            yield from self._archive(found, data, content_hash, growth)
+            yield from self._archive(found, data, content_hash, budget)
         else:
-            yield self._within(growth, found, self._document(found, data, content_hash))
+            yield self._within(budget, found, self._document(found, data, content_hash))
 
-    def _within(self, growth: Growth, found: _File, prepared: Prepared) -> Prepared:
+    def _within(self, budget: TextBudget, found: _File, prepared: Prepared) -> Prepared:
         try:
-            growth.spend(prepared)
+            budget.spend(prepared)
         except FileTooLarge as error:
             return found.without_content("error", f"{error.code}: {error.message}")
         return prepared
 
     def _refusal(self, found: _File) -> tuple[Status, str] | None:
-        """Why the content is not even read."""
+        """Why the content is not read at all."""
         doc_type = found.format.doc_type
         if doc_type in _NOT_READ_YET:
             return "skipped", _NOT_READ_YET[doc_type]
@@ -109,7 +109,7 @@ class Preparation:
         limit = self._instructions.limit(doc_type)
         return ("skipped", _too_large(limit)) if found.size_bytes > limit else None
 
-    def _archive(self, found: _File, data: bytes, content_hash: str, growth: Growth) -> Iterator[Outcome]:
+    def _archive(self, found: _File, data: bytes, content_hash: str, budget: TextBudget) -> Iterator[Outcome]:
         limits = ArchiveLimits(max_member_bytes=self._instructions.max_bytes)
         error: str | None = None
         mode = "deep" if self._instructions.archives == "deep" else "shallow"
@@ -117,7 +117,7 @@ class Preparation:
             for member in members(data, limits, mode=mode, wanted=lambda path: not self._exclusion.excludes_path(path)):
                 outcome = self._member(found, member)
                 if isinstance(outcome, Prepared):
-                    growth.spend(outcome)
+                    budget.spend(outcome)
                 yield outcome
         except CorpusError as failure:
             error = f"{failure.code}: {failure.message}"
@@ -131,7 +131,7 @@ class Preparation:
             shown_path = f"{archive.rel_path}{MEMBER_MARK}{member.shown_path}"
             if member.code not in _STILL_DOCUMENTS:
                 return Refused(shown_path, member.code, member.reason)
-            # Nothing of it was read, so its name has to tell what it is.
+            # Nothing of it was read, so the name alone determines the type.
             form = classify(shown_path, b"")
             unread = _File(shown_path, form, min(member.size_bytes, _LARGEST), archive.mtime_ns, archive.rel_path)
             return unread.without_content("skipped", f"{member.code}: {member.reason}")
@@ -150,13 +150,13 @@ class Preparation:
         except ArmariumError as error:
             return found.without_content("error", f"{error.code}: {error.message}")
         except Exception as error:  # noqa: BLE001 one document, whatever it is made of, must not end the others
-            reason = f"{ExtractFailed.code}: the document cannot be cut into passages ({type(error).__name__})"
+            reason = f"{ExtractFailed.code}: the document cannot be split into chunks ({type(error).__name__})"
             return found.without_content("error", reason)
 
     def _extracted(self, found: _File, extracted: ExtractedText, data: bytes, content_hash: str) -> Prepared:
         secrets = self._exclusion.secrets_in(extracted.text)
         if not secrets and not extracted.is_file:
-            # What a page hides in its markup is not indexed, but whoever opens the file would see it.
+            # Hidden markup is not indexed, but a client that opens the file would see it.
             secrets = self._exclusion.secrets_in(data)
         if secrets:
             first = secrets[0]
@@ -175,17 +175,17 @@ class Preparation:
 
     def _representation(self, found: _File, extracted: ExtractedText, data: bytes) -> Representation:
         chunks = chunk_document(extracted, self._instructions.chunk_limits)
-        # Every passage is indexed with the title, so a long one would grow with their number.
+        # Every chunk is indexed with the title, so a long title would multiply.
         title = extracted.title[:LONGEST_TITLE] if extracted.title else None
         meta: dict[str, object] = {"format": found.format.name, "title": title}
         if extracted.page_starts is not None:
             meta["page_starts"] = list(extracted.page_starts)
         content = extracted.text
         if extracted.is_file or extracted.source_lines is not None:
-            # Citations count the file's own lines. A member of an archive cannot be opened again as a file, so those
-            # are kept; they, not the text made of them.
+            # Citations refer to the lines of the file. A member of an archive cannot be opened as a file, so its lines
+            # are stored instead of the extracted text.
             content = decode(data) if found.container else None
-        # With the lines: markup that grows between the same words moves what is cited.
+        # With the line numbers: if only markup between the same words changes, the cited lines move.
         places = f"{extracted.structure}\0{extracted.source_lines}\0{extracted.page_starts}"
         return Representation(
             extracted.rep_type,
@@ -207,7 +207,7 @@ class _File:
     container: str | None = None
 
     def without_content(self, status: Status, error: str) -> Prepared:
-        """The file as the index knows it when nothing of it may or can be kept."""
+        """The document of a file whose content may not or cannot be indexed."""
         doc_type = self.format.doc_type
         return Prepared(self.rel_path, doc_type, self.size_bytes, self.mtime_ns, "", status, error, self.container)
 
@@ -218,4 +218,4 @@ def _prepared_chunk(piece: Chunk) -> PreparedChunk:
 
 
 def _too_large(limit: int) -> str:
-    return f"FILE_TOO_LARGE: larger than {limit / MEGABYTE:g} MB"
+    return f"FILE_TOO_LARGE: larger than {limit / 1e6:g} MB"

@@ -1,4 +1,4 @@
-"""How far indexing is: counted by the threads that do it, told at a pace that people and logs can follow."""
+"""Indexing progress: counted in any thread, published at intervals."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from collections.abc import Callable
 from typing import Any
 from uuid import uuid4
 
-from armarium.capabilities.corpus.news import FileFailed, IndexProgress, Mode
+from armarium.capabilities.corpus.events import FileFailed, IndexProgress, Mode
 
-_PACE_S = 0.25
+_INTERVAL_S = 0.25
 _OF_THE_JOB = ("scanned", "indexed", "skipped", "deleted", "representations", "errors")
 _OF_THE_INDEX = ("chunks_total", "embedded_ok")
 
 
 class Progress:
-    """The counters of one job. Any thread may count; `tell` hands news on and may be called from any thread, too."""
+    """The counters of one job. Thread-safe, and so must be `publish`, which receives the events."""
 
-    def __init__(self, tell: Callable[[object], None]) -> None:
-        self.tell = tell
+    def __init__(self, publish: Callable[[object], None]) -> None:
+        self.publish = publish
         self._counts: Counter[str] = Counter()
         self._state: dict[str, Any] = {
             "job_id": _new_job(),
@@ -30,22 +30,22 @@ class Progress:
             "files_known": None,
         }
         self._lock = threading.Lock()
-        self._told_at = 0.0
+        self._published_at = 0.0
 
     @property
     def now(self) -> IndexProgress:
-        """The counters as they are."""
+        """A snapshot of the counters."""
         with self._lock:
             counts: dict[str, Any] = {name: self._counts[name] for name in (*_OF_THE_JOB, *_OF_THE_INDEX)}
             return IndexProgress(**self._state, **counts)
 
     @property
     def running(self) -> bool:
-        """Whether a job is under way or about to be."""
+        """Whether a job is running or about to start."""
         return self._state["running"]
 
     def begin(self, mode: Mode) -> None:
-        """A new job starts counting from nothing; what is of the whole index stays."""
+        """Start a new job: its counters begin at zero, those of the whole index remain."""
         with self._lock:
             for name in _OF_THE_JOB:
                 self._counts[name] = 0
@@ -55,10 +55,10 @@ class Progress:
         """Add to counters."""
         with self._lock:
             self._counts.update(more)
-        self._tell_sometimes()
+        self._publish_at_intervals()
 
     def put(self, *, chunks_total: int | None = None, embedded_ok: int | None = None, **state: Any) -> None:
-        """Set what is not counted up; a change of phase is told at once."""
+        """Set values that are not counted. A change of phase is published at once."""
         with self._lock:
             if chunks_total is not None and embedded_ok is not None:
                 self._counts.update(chunks_total=chunks_total - self._counts["chunks_total"])
@@ -66,20 +66,20 @@ class Progress:
             turned = any(self._state[name] != state.get(name, self._state[name]) for name in ("phase", "running"))
             self._state |= state
         if turned:
-            self._told_at = time.monotonic()
-            self.tell(self.now)
+            self._published_at = time.monotonic()
+            self.publish(self.now)
         else:
-            self._tell_sometimes()
+            self._publish_at_intervals()
 
     def file_failed(self, rel_path: str, code: str, message: str) -> None:
-        """A document could not be indexed, or may not be."""
-        self.tell(FileFailed(rel_path, code, message))
+        """Publish that a document could not be indexed."""
+        self.publish(FileFailed(rel_path, code, message))
 
-    def _tell_sometimes(self) -> None:
+    def _publish_at_intervals(self) -> None:
         now = time.monotonic()
-        if now - self._told_at >= _PACE_S:
-            self._told_at = now
-            self.tell(self.now)
+        if now - self._published_at >= _INTERVAL_S:
+            self._published_at = now
+            self.publish(self.now)
 
 
 def _new_job() -> str:

@@ -1,1 +1,1 @@
-"""What is true of a corpus, in `meta.sqlite`."""
+"""The storage of a corpus, `meta.sqlite`: documents, chunks, vectors, notes."""

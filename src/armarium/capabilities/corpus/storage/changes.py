@@ -1,4 +1,4 @@
-"""Records, touches and buries documents with their passages, all within one transaction."""
+"""Records, updates and deletes documents with their chunks, within one transaction."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
-from armarium.capabilities.corpus.ingest.prepared import Prepared, PreparedChunk, Representation
+from armarium.capabilities.corpus.prepared import Prepared, PreparedChunk, Representation
 from armarium.capabilities.corpus.storage.checks import (
+    CHUNKS_TALLY,
     DOCUMENTS_TALLY,
-    PASSAGES_TALLY,
+    chunk_mark,
     document_mark,
-    passage_mark,
     span_check,
     tally,
     text_check,
@@ -27,34 +27,35 @@ _NEXT_CHUNK_ID = "next_chunk_id"
 
 @dataclass(slots=True)
 class Recorded:
-    """What recording a document changed in the index."""
+    """What changed in the index when a document was recorded or deleted."""
 
     doc_id: int
     added: list[tuple[int, PreparedChunk]] = field(default_factory=list[tuple[int, PreparedChunk]])
-    buried: list[int] = field(default_factory=list[int])
-    buried_embedded: int = 0
-    """How many of the buried had their vector."""
+    deleted: list[int] = field(default_factory=list[int])
+    deleted_embedded: int = 0
+    """How many of the deleted chunks had a vector."""
     representations: int = 0
 
 
 class Changes:
-    """The changes of one transaction. What it holds back is dropped with it when it fails."""
+    """The changes of one transaction. Buffered rows are dropped if it fails."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._new_chunks: list[tuple[Any, ...]] = []
         self._new_spans: list[tuple[Any, ...]] = []
-        # Read within the transaction: until it began, another process may have used up more of them.
+        # Read within the transaction, because another process may have used more ids before it began.
         self._next_chunk_id = int(database.setting(_NEXT_CHUNK_ID) or 1)
         self._documents_tally = 0
-        self._passages_tally = 0
+        self._chunks_tally = 0
 
     def touch(self, doc_id: int, size_bytes: int, mtime_ns: int) -> None:
-        """The file was written again with the content it had."""
+        """Update size and time of a file whose content did not change."""
         self._database.write("touch_document", (size_bytes, mtime_ns // 1_000_000_000, mtime_ns, doc_id))
 
     def record(self, prepared: Prepared, *, known: bool = True) -> Recorded:
-        """Put a new or changed document in the place of what was known of it. Passages that stay keep their id."""
+        """Record a new or changed document in place of its previous version. Chunks that did not change keep their
+        ids."""
         for doc_id, doc_type in self._database.write("live_document", (prepared.rel_path,)):
             self._documents_tally -= document_mark(doc_id, prepared.rel_path, doc_type)
         (row,) = self._database.write(
@@ -89,17 +90,17 @@ class Changes:
                     embedded.add(chunk_id)
                 if is_code:
                     code.add(chunk_id)
-            self._database.write("bury_representation", (rep_id,))
+            self._database.write("mark_representation_deleted", (rep_id,))
         for representation in wanted.values():
             self._record_representation(recorded, representation, before)
-        recorded.buried = [chunk_id for chunk_ids in before.values() for chunk_id in chunk_ids]
-        recorded.buried_embedded = len(embedded.intersection(recorded.buried))
-        self._bury_chunks(recorded.doc_id, recorded.buried, code)
+        recorded.deleted = [chunk_id for chunk_ids in before.values() for chunk_id in chunk_ids]
+        recorded.deleted_embedded = len(embedded.intersection(recorded.deleted))
+        self._delete_chunks(recorded.doc_id, recorded.deleted, code)
         return recorded
 
-    def bury(self, rel_path: str) -> Recorded | None:
-        """A document is gone: from now on neither it nor its passages are found."""
-        rows = self._database.write("bury_document", (rel_path,))
+    def delete(self, rel_path: str) -> Recorded | None:
+        """Delete a document and its chunks."""
+        rows = self._database.write("mark_document_deleted", (rel_path,))
         if not rows:
             return None
         ((doc_id, doc_type),) = rows
@@ -107,22 +108,22 @@ class Changes:
         gone, code = Recorded(doc_id), set[int]()
         for rep_id, _, _ in self._live_representations(gone.doc_id):
             chunks = self._database.write("live_chunks_of", (rep_id,))
-            gone.buried += [chunk_id for chunk_id, _, _, _ in chunks]
-            gone.buried_embedded += sum(has_vector for _, _, has_vector, _ in chunks)
+            gone.deleted += [chunk_id for chunk_id, _, _, _ in chunks]
+            gone.deleted_embedded += sum(has_vector for _, _, has_vector, _ in chunks)
             code.update(chunk_id for chunk_id, _, _, is_code in chunks if is_code)
-            self._database.write("bury_representation", (rep_id,))
-        self._bury_chunks(doc_id, gone.buried, code)
+            self._database.write("mark_representation_deleted", (rep_id,))
+        self._delete_chunks(doc_id, gone.deleted, code)
         return gone
 
     def finish(self) -> None:
-        """Write what was held back, and the tallies that go with all of it."""
+        """Write the buffered rows and the tallies."""
         self.write_new_chunks()
-        for key, change in ((DOCUMENTS_TALLY, self._documents_tally), (PASSAGES_TALLY, self._passages_tally)):
+        for key, change in ((DOCUMENTS_TALLY, self._documents_tally), (CHUNKS_TALLY, self._chunks_tally)):
             if change:
                 self._database.put_setting(key, tally(int(self._database.setting(key) or 0) + change))
 
     def write_new_chunks(self) -> None:
-        """Write the passages held back: many rows in one go cost a fraction of what they cost one by one."""
+        """Write the buffered chunks: one large insert costs a fraction of many small ones."""
         if self._new_spans:
             self._database.write_many("put_chunk", self._new_chunks)
             self._database.write_many("put_span", self._new_spans)
@@ -131,7 +132,7 @@ class Changes:
             self._new_spans.clear()
 
     def _live_representations(self, doc_id: int) -> list[Any]:
-        # What was recorded earlier in this transaction must be there to be found.
+        # Rows recorded earlier in this transaction must be visible.
         self.write_new_chunks()
         return self._database.write("live_representations", (doc_id,))
 
@@ -161,7 +162,7 @@ class Changes:
                     (chunk_id, rep_id, ordinal, chunk.text, chunk.context, chunk.text_hash, tokens, chunk.index_kind)
                 )
                 recorded.added.append((chunk_id, chunk))
-                self._passages_tally += passage_mark(chunk_id, recorded.doc_id, chunk.index_kind == "code")
+                self._chunks_tally += chunk_mark(chunk_id, recorded.doc_id, chunk.index_kind == "code")
             check = span_check(
                 chunk_id,
                 representation.rep_type,
@@ -175,7 +176,7 @@ class Changes:
             )
             self._new_spans.append((chunk_id, chunk.span_kind, chunk.start, chunk.end, check))
 
-    def _bury_chunks(self, doc_id: int, chunk_ids: list[int], code: Collection[int]) -> None:
+    def _delete_chunks(self, doc_id: int, chunk_ids: list[int], code: Collection[int]) -> None:
         if chunk_ids:
-            self._passages_tally -= sum(passage_mark(each, doc_id, each in code) for each in chunk_ids)
-            self._database.write_many("bury_chunk", ((chunk_id,) for chunk_id in chunk_ids))
+            self._chunks_tally -= sum(chunk_mark(each, doc_id, each in code) for each in chunk_ids)
+            self._database.write_many("mark_chunk_deleted", ((chunk_id,) for chunk_id in chunk_ids))

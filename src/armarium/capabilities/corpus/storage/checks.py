@@ -1,7 +1,7 @@
-"""Checksums by which damaged rows are told from sound ones.
+"""Checksums that detect damaged rows.
 
-Each row that a result shows has a checksum of its own. What a search looks through as a whole, all documents and all
-passages, has a tally: the sum of a mark for each live row, which changes with every transaction.
+Each row that a search result shows has its own checksum. The lists of all documents and all chunks, which every search
+uses, have a tally each: the sum of a mark for each live row, updated with every transaction.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 DOCUMENTS_TALLY: Final = "documents_tally"
-PASSAGES_TALLY: Final = "passages_tally"
+CHUNKS_TALLY: Final = "passages_tally"
 
 _MODULUS: Final = 1 << 64
 _FACTORS: Final = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9)
@@ -35,50 +35,51 @@ def span_check(
     start: int,
     end: int,
 ) -> str:
-    """What `extra_json` of a span holds: a checksum of everything that a hit shows, its document's path aside."""
+    """The `extra_json` of a span: a checksum of everything a search result shows except the path."""
     shown = f"{chunk_id}\0{rep_type}\0{kind}\0{context}\0{text}\0{span_kind}\0{start}\0{end}\0".encode()
     return f'{{"crc32":{zlib.crc32(text_hash, zlib.crc32(shown))}}}'
 
 
 def text_check(content: bytes | None, meta_json: str) -> int:
-    """A checksum of a representation's text as it is stored, and of what is known about it."""
+    """The checksum of a representation's stored text and metadata."""
     return zlib.crc32(meta_json.encode(), zlib.crc32(content or b""))
 
 
 def setting_check(key: str, value: str) -> str:
-    """A checksum of a setting."""
+    """The checksum of a setting."""
     return str(zlib.crc32(f"{key}\0{value}".encode()))
 
 
-def sealed_vector(text_hash: bytes, vector: bytes) -> bytes:
-    """A vector with its checksum. The length tells it from one without: 16 bits a number make an even one."""
+def seal_vector(text_hash: bytes, vector: bytes) -> bytes:
+    """A vector with its checksum appended. The odd length marks it: plain vectors of 16-bit numbers have an even
+    one."""
     return vector + zlib.crc32(vector, zlib.crc32(text_hash)).to_bytes(_CHECK_BYTES, "little") + _CHECKED
 
 
-def unsealed_vector(text_hash: bytes, stored: bytes) -> bytes | None:
-    """The vector; None when it is damaged. One that an earlier version stored is taken as it is."""
+def unseal_vector(text_hash: bytes, stored: bytes) -> bytes | None:
+    """The vector, or None if it is damaged. Vectors without a checksum, from an earlier version, are accepted."""
     if len(stored) % 2 == 0:
         return stored or None
     vector = stored[: -_CHECK_BYTES - 1]
-    return vector if sealed_vector(text_hash, vector) == stored else None
+    return vector if seal_vector(text_hash, vector) == stored else None
 
 
 def document_mark(doc_id: int, rel_path: str, doc_type: str) -> int:
-    """What a live document adds to the tally of documents."""
+    """The contribution of a live document to the tally of documents."""
     row = f"{doc_id}\0{rel_path}\0{doc_type}".encode("utf-8", "surrogatepass")
     return int.from_bytes(hashlib.blake2b(row, digest_size=8).digest(), "little")
 
 
-def passage_mark(chunk_id: int, doc_id: int, is_code: int) -> int:
-    """What a live passage adds to the tally of passages."""
+def chunk_mark(chunk_id: int, doc_id: int, is_code: int) -> int:
+    """The contribution of a live chunk to the tally of chunks."""
     mixed = sum(value * factor for value, factor in zip((chunk_id, doc_id, is_code), _FACTORS, strict=True)) % _MODULUS
     for mixer in _MIXERS:
         mixed = (mixed ^ (mixed >> 30)) * mixer % _MODULUS
     return mixed ^ (mixed >> 31)
 
 
-def passages_tally(rows: NDArray[numpy.int64]) -> int:
-    """The tally of passages, each a row of id, document, and whether it is code."""
+def chunks_tally(rows: NDArray[numpy.int64]) -> int:
+    """The tally of chunks, given as rows of id, document id and whether it is code."""
     import numpy
 
     mixed = (rows.astype(numpy.uint64) * numpy.array(_FACTORS, numpy.uint64)).sum(axis=1, dtype=numpy.uint64)
@@ -89,5 +90,5 @@ def passages_tally(rows: NDArray[numpy.int64]) -> int:
 
 
 def tally(value: int) -> str:
-    """A tally as it is stored."""
+    """A tally in its stored form."""
     return str(value % _MODULUS)

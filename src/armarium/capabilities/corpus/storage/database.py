@@ -13,7 +13,7 @@ from typing import Any
 
 from armarium.capabilities.corpus.errors import IndexVersionMismatch, StoreCorrupt
 from armarium.capabilities.corpus.settings import PROTOCOL_VERSION
-from armarium.capabilities.corpus.storage.checks import DOCUMENTS_TALLY, PASSAGES_TALLY, setting_check
+from armarium.capabilities.corpus.storage.checks import CHUNKS_TALLY, DOCUMENTS_TALLY, setting_check
 from armarium.capabilities.corpus.storage.migration import add_checks
 from armarium.capabilities.corpus.troubles import corrupt, damaged, of_sqlite
 from armarium.foundation.sql import queries
@@ -93,7 +93,7 @@ class Database:
                     self._writer.execute(statement)
                 self.put_setting(_FORMAT_KEY, FORMAT_VERSION)
                 self.put_setting("protocol_version", PROTOCOL_VERSION)
-                for tally in (DOCUMENTS_TALLY, PASSAGES_TALLY):
+                for tally in (DOCUMENTS_TALLY, CHUNKS_TALLY):
                     self.put_setting(tally, "0")
         settings: dict[str, str] = dict(self.read_latest("get_checked_setting", (_FORMAT_KEY, _FORMAT_KEY + _CHECK_OF)))
         found = settings.get(_FORMAT_KEY)

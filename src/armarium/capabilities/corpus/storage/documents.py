@@ -1,4 +1,4 @@
-"""Documents as they are known: what a scan compares with, what a listing shows, what can be opened."""
+"""Reads documents: for scans, listings and opening."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from armarium.capabilities.corpus.storage.database import Database
 from armarium.capabilities.corpus.troubles import damaged
 
 
-class Known(NamedTuple):
-    """A document as the last scan left it."""
+class KnownDocument(NamedTuple):
+    """A document as the last scan recorded it."""
 
     rel_path: str
     doc_id: int
@@ -25,52 +25,52 @@ class Known(NamedTuple):
     status: str
     container: str | None
     forbidden: int
-    """Whether credentials in it keep it out, as SQLite says yes and no."""
+    """Whether it is excluded because of credentials in it; SQLite has no booleans."""
 
 
 class Documents:
-    """Every document that is not buried."""
+    """All live documents."""
 
     def __init__(self, database: Database, on_damage: Callable[[Collection[str]], None]) -> None:
-        """`on_damage` hears of documents that have to be prepared again."""
+        """`on_damage` receives the documents that must be prepared again."""
         self._database = database
         self._on_damage = on_damage
 
     @contextmanager
     def changing(self) -> Generator[Changes]:
-        """Changes to documents that become true together, or not at all."""
+        """A transaction that changes documents."""
         with self._database.transaction():
             changes = Changes(self._database)
             yield changes
             changes.finish()
 
-    # What a scan compares with
+    # For scans
 
-    def known(self) -> dict[str, Known]:
-        """Every document there is, by path."""
-        return {row[0]: Known(*row) for row in self._database.read("known_documents")}
+    def known(self) -> dict[str, KnownDocument]:
+        """All documents by path."""
+        return {row[0]: KnownDocument(*row) for row in self._database.read("known_documents")}
 
-    def known_at(self, rel_path: str) -> Known | None:
-        """One document."""
+    def known_at(self, rel_path: str) -> KnownDocument | None:
+        """The document at a path."""
         rows = self._database.read_latest("known_document", (rel_path,))
-        return Known(*rows[0]) if rows else None
+        return KnownDocument(*rows[0]) if rows else None
 
     def paths_below(self, directory: str) -> list[str]:
-        """The documents in a directory and below it; an archive counts as the directory of its members."""
+        """The documents below a directory, or the members of an archive."""
         below = self._database.read_latest("documents_below", {"prefix": f"{directory}/"}) if directory else []
         members = self._database.read_latest("members_of", (directory,))
         return [row[0] for row in (*below, *members)]
 
-    # What a listing shows
+    # For listings
 
     def page(self, prefix: str, limit: int, offset: int) -> tuple[int, list[Any]]:
-        """One page of the documents whose path begins with `prefix`, and how many there are."""
+        """One page of the documents whose path begins with `prefix`, and their total number."""
         (total,) = self._database.read("count_documents", {"prefix": prefix})[0]
         rows = self._database.read("list_documents", {"prefix": prefix, "limit": limit, "offset": offset})
         return total, rows
 
     def with_prefix(self, prefix: str) -> list[Any]:
-        """All documents whose path begins with `prefix`, in order."""
+        """All documents whose path begins with `prefix`, in path order."""
         return self._database.read("paths_below", {"prefix": prefix})
 
     def all(self) -> list[tuple[int, str, str]]:
@@ -78,15 +78,15 @@ class Documents:
         return self._database.read("all_documents")
 
     def counts_by_type(self) -> dict[str, int]:
-        """How many documents there are of each type."""
+        """The number of documents of each type."""
         return dict(self._database.read("doc_counts"))
 
     def extent(self) -> tuple[int, int | None]:
-        """How many documents can be found, and when the last of them was recorded."""
+        """The number of indexed documents, and when the last one was recorded."""
         ((count, recorded_unix),) = self._database.read("extent")
         return count, recorded_unix
 
-    # What can be opened
+    # For opening
 
     def state(self, rel_path: str) -> tuple[str, str, str | None] | None:
         """Type, status and error of a document."""
@@ -94,7 +94,7 @@ class Documents:
         return rows[0] if rows else None
 
     def text(self, rel_path: str) -> tuple[str, dict[str, Any]] | None:
-        """The text that was extracted from a file which is not text itself, and what is known about it."""
+        """The extracted text of a file that is not plain text, and its metadata."""
         rows = self._database.read("representation_text", (rel_path,))
         if not rows:
             return None

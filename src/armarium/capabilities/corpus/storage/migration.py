@@ -1,14 +1,14 @@
-"""Brings a database of an older format to the present one."""
+"""Migrates a database of an older format."""
 
 from __future__ import annotations
 
 from typing import Any, Protocol
 
 from armarium.capabilities.corpus.storage.checks import (
+    CHUNKS_TALLY,
     DOCUMENTS_TALLY,
-    PASSAGES_TALLY,
+    chunk_mark,
     document_mark,
-    passage_mark,
     span_check,
     tally,
 )
@@ -25,14 +25,14 @@ class _Database(Protocol):
 
 
 def add_checks(database: _Database) -> None:
-    """From format 1, which had no checksums. What is there is taken to be sound: nothing can tell."""
+    """Migrate from format 1, which had no checksums. Existing rows are assumed to be intact."""
     after = 0
     while rows := database.write("spans_to_check", (after, _ROWS_AT_ONCE)):
         after = rows[-1][0]
         database.write_many("put_span_check", [(span_check(*row), row[0]) for row in rows])
     documents = sum(document_mark(*row) for row in database.write("all_documents"))
-    passages = sum(passage_mark(*row) for row in database.write("all_chunks"))
+    chunks = sum(chunk_mark(*row) for row in database.write("all_chunks"))
     for key, value in database.write("all_settings"):
         database.put_setting(key, value)
     database.put_setting(DOCUMENTS_TALLY, tally(documents))
-    database.put_setting(PASSAGES_TALLY, tally(passages))
+    database.put_setting(CHUNKS_TALLY, tally(chunks))

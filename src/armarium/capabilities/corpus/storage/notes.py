@@ -1,4 +1,4 @@
-"""What a corpus remembers about itself: which models made it, and how far each part of it is."""
+"""Key-value notes of a corpus about itself: its models, its id, how far each index is."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ _DIGEST_KEY_BYTES = 32
 
 
 class Notes:
-    """Values under keys, in the table `settings`."""
+    """The rows of the table `settings`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def get(self, key: str) -> str | None:
-        """What is noted under the key."""
+        """The value of a key, or None."""
         return self._database.setting(key)
 
     def put(self, key: str, value: str) -> None:
-        """Note a value, in the transaction under way or in one of its own."""
+        """Set a value, in the current transaction or in a new one."""
         with self._database.transaction():
             self._database.put_setting(key, value)
 
     def digest_key(self) -> bytes:
-        """The key by which this corpus tells credentials apart without keeping them; made once, by chance."""
+        """The random key for digests that identify credentials without storing them. Created on first use."""
         kept = self.get(_DIGEST_KEY)
         if kept is None:
             kept = secrets.token_hex(_DIGEST_KEY_BYTES)
@@ -36,12 +36,12 @@ class Notes:
         return bytes.fromhex(kept)
 
     def digest_key_as_noted(self) -> dict[str, str] | None:
-        """The key and its name, if there is one; raises when it is damaged."""
+        """The digest key as a key-value pair, or None. Raises if it is damaged."""
         kept = self.get(_DIGEST_KEY)
         return None if kept is None else {_DIGEST_KEY: kept}
 
     def put_new(self, notes: Mapping[str, str]) -> None:
-        """Put down values that are not down yet; nothing is written when all are."""
+        """Set the values that differ from the stored ones. Writes nothing if none does."""
         new = {key: value for key, value in notes.items() if not self._is_noted(key, value)}
         if new:
             with self._database.transaction():
@@ -52,5 +52,5 @@ class Notes:
         try:
             return self.get(key) == value
         except StoreCorrupt:
-            # It is about to be written anew.
+            # It is about to be overwritten.
             return False

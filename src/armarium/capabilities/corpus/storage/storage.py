@@ -1,4 +1,4 @@
-"""Everything in one `meta.sqlite`, and what concerns all of it: how much there is, and forgetting what is deleted."""
+"""One `meta.sqlite`: its parts, counts, damage reports, and the removal of deleted data."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from armarium.capabilities.corpus.errors import StoreCorrupt
-from armarium.capabilities.corpus.storage.checks import DOCUMENTS_TALLY, PASSAGES_TALLY
+from armarium.capabilities.corpus.storage.checks import CHUNKS_TALLY, DOCUMENTS_TALLY
+from armarium.capabilities.corpus.storage.chunks import Chunks
 from armarium.capabilities.corpus.storage.database import Database
 from armarium.capabilities.corpus.storage.documents import Documents
 from armarium.capabilities.corpus.storage.embeddings import Embeddings
 from armarium.capabilities.corpus.storage.notes import Notes
-from armarium.capabilities.corpus.storage.passages import Passages
 from armarium.foundation.files.replace import make_way
 
 DAMAGED_SUFFIX = ".damaged"
@@ -33,7 +33,7 @@ _FORGETS = ("forget_spans", "forget_chunks", "forget_representations", "forget_d
 
 
 class Counts(NamedTuple):
-    """How much there is."""
+    """The number of rows of each kind."""
 
     documents: int
     representations: int
@@ -43,35 +43,35 @@ class Counts(NamedTuple):
 
 
 class Tallies(NamedTuple):
-    """The sums of the marks of all rows, as they were written with them."""
+    """The sums of the checksums of all live rows, as stored."""
 
     documents: str
-    passages: str
+    chunks: str
 
 
 def remove_damaged(path: Path) -> None:
-    """Remove what is left of a damaged `meta.sqlite`: it holds the text of files, some of which policy may exclude."""
+    """Remove the copy of a damaged `meta.sqlite`: it contains text of files, some of which policy may exclude."""
     for suffix in ("", "-wal", "-shm"):
         aside = path.with_name(path.name + DAMAGED_SUFFIX + suffix)
         make_way(aside)
         aside.unlink(missing_ok=True)
 
 
-def opened_anew(path: Path) -> Storage:
-    """An empty storage in the place of one that cannot be opened. Sound vectors are taken along."""
+def replace_damaged(path: Path) -> Storage:
+    """Replace a storage that cannot be opened by an empty one. Intact vectors are copied."""
     aside = path.with_name(path.name + DAMAGED_SUFFIX)
     for suffix in ("", "-wal"):
         with suppress(FileNotFoundError):
             os.replace(f"{path}{suffix}", f"{aside}{suffix}")
     Path(f"{path}-shm").unlink(missing_ok=True)
     storage = Storage(path)
-    storage.embeddings.salvaged_from(aside)
+    storage.embeddings.salvage_from(aside)
     remove_damaged(path)
     return storage
 
 
 class Storage:
-    """One open `meta.sqlite`. What is true of a corpus is in here; everything else is made from it."""
+    """One open `meta.sqlite`, the source of truth of a corpus. All indexes are derived from it."""
 
     def __init__(self, path: Path, *, read_only: bool = False) -> None:
         self._path = path
@@ -80,45 +80,47 @@ class Storage:
         self._damage: Callable[[Collection[str]], None] = lambda rel_paths: None
         self.notes = Notes(self._database)
         self.documents = Documents(self._database, lambda rel_paths: self._damage(rel_paths))
-        self.passages = Passages(self._database, lambda rel_paths: self._damage(rel_paths))
+        self.chunks = Chunks(self._database, lambda rel_paths: self._damage(rel_paths))
         self.embeddings = Embeddings(self._database)
 
     def note_origin(self, notes: Mapping[str, str]) -> None:
-        """Put down how this corpus came about: which models, under which name. It is put down again in a new file."""
+        """Record how this corpus was built: models and id. A replacement file gets the same record."""
         self._origin = notes
         self.notes.put_new(notes)
 
     def report_damage(self, rows: Callable[[Collection[str]], None], structure: Callable[[StoreCorrupt], None]) -> None:
-        """From now on `rows` hears of documents with a damaged row, `structure` that the file itself is damaged.
+        """Report damage from now on: `rows` receives the documents with damaged rows, `structure` an error of the whole
+        file.
 
-        An empty path stands for a document that cannot be told.
+        An empty path stands for an unknown document.
         """
         self._damage = rows
         self._database.on_damage = structure
 
     @property
     def checked(self) -> bool:
-        """Whether rows have checksums: those of an older format that may not be written have none."""
+        """Whether rows have checksums. Rows of the older format have none until they are migrated."""
         return self._database.checked
 
     @property
     def is_whole(self) -> bool:
-        """Whether SQLite finds the file in order. Reads all of it."""
+        """The result of SQLite's integrity check, which reads the whole file."""
         return self._database.is_whole()
 
     def contents(self) -> tuple[list[tuple[int, str, str]], list[tuple[int, int, int]], Tallies | None]:
-        """Every document and every passage of one moment, and the tallies that they must come to."""
+        """A consistent snapshot of all documents and chunks, and the tallies they must match."""
         with self._database.reading_together():
-            documents, passages = self.documents.all(), self.passages.all()
+            documents, chunks = self.documents.all(), self.chunks.all()
             if not self._database.checked:
-                return documents, passages, None
-            tallies = [self._database.read("get_setting", (key,)) for key in (DOCUMENTS_TALLY, PASSAGES_TALLY)]
-        return documents, passages, Tallies(*(rows[0][0] if rows else "" for rows in tallies))
+                return documents, chunks, None
+            tallies = [self._database.read("get_setting", (key,)) for key in (DOCUMENTS_TALLY, CHUNKS_TALLY)]
+        return documents, chunks, Tallies(*(rows[0][0] if rows else "" for rows in tallies))
 
     def start_over(self, first_chunk_id: int) -> None:
-        """Begin with an empty file, because this one is damaged. Sound vectors are taken along.
+        """Replace this damaged file by an empty one. Intact vectors are copied.
 
-        `first_chunk_id` is beyond those in use: whoever still searches an old index must not find another passage.
+        `first_chunk_id` is greater than all ids in use, so that a search of an old index cannot return a different
+        chunk.
         """
         digest_key = self._sound_digest_key()
         aside = self._path.with_name(self._path.name + DAMAGED_SUFFIX)
@@ -126,61 +128,62 @@ class Storage:
         if digest_key is not None:
             self._origin = {**self._origin, **digest_key}
         self.notes.put_new({**self._origin, "next_chunk_id": str(first_chunk_id)})
-        self.embeddings.salvaged_from(aside)
+        self.embeddings.salvage_from(aside)
         remove_damaged(self._path)
 
     def _sound_digest_key(self) -> dict[str, str] | None:
-        """Findings in the registry are known by it."""
+        """The digest key, which identifies findings in the registry, if it is intact."""
         try:
             return self.notes.digest_key_as_noted()
         except (StoreCorrupt, sqlite3.Error):
             return None
 
     def close(self) -> None:
-        """Close every connection."""
+        """Close all connections."""
         self._database.close()
 
     def version(self) -> int:
-        """A number that changes whenever another process changed something."""
+        """A number that changes whenever another process has written."""
         return self._database.version()
 
     def counts(self) -> Counts:
-        """How much there is of everything."""
+        """The number of rows of each kind."""
         return Counts(*self._database.read("counts")[0])
 
     def dead_share(self) -> float:
-        """Which part of all passages is deleted."""
+        """The share of chunks that are deleted."""
         dead, total = self._database.read("dead_chunks")[0]
         return dead / total if total else 0.0
 
     def purge(self) -> None:
-        """Forget what is deleted, and vectors that nothing needs."""
+        """Remove deleted rows, and vectors that no chunk uses."""
         with self._database.transaction():
             for name in _PURGES:
                 self._database.write(name)
 
     @property
     def holds_forbidden(self) -> bool:
-        """Whether something policy excludes is deleted, and may still be on disk."""
+        """Whether deleted data that policy excludes may still be on disk."""
         return self.notes.get(_HOLDS_FORBIDDEN) == "yes"
 
     def note_forbidden(self) -> None:
-        """Policy excludes what the transaction under way deletes: if this process does not wipe it, the next does."""
+        """Record that the current transaction deletes data that policy excludes. If this process does not wipe it, the
+        next one does."""
         self.notes.put(_HOLDS_FORBIDDEN, "yes")
 
     def note_wiped(self) -> None:
-        """Nothing of it is left, here or in what is made from here."""
+        """Record that no such data is left, here or in the indexes."""
         self.notes.put(_HOLDS_FORBIDDEN, "no")
 
     def wipe(self) -> bool:
-        """Forget what is deleted, and leave none of it on disk; False when somebody still reads from before."""
+        """Remove deleted rows completely from disk. Returns False if another reader still uses an old snapshot."""
         self.purge()
         return self._database.leave_no_trace()
 
     def forget_documents(self) -> None:
-        """Begin again, except that vectors of the same model stay: the same text has the same vector."""
+        """Remove all documents. Vectors remain, because the same text has the same vector."""
         with self._database.transaction():
             for name in _FORGETS:
                 self._database.write(name)
-            for key in ("words_up_to", DOCUMENTS_TALLY, PASSAGES_TALLY):
+            for key in ("words_up_to", DOCUMENTS_TALLY, CHUNKS_TALLY):
                 self.notes.put(key, "0")

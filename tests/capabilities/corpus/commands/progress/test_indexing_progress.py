@@ -6,16 +6,16 @@ import io
 from dataclasses import replace
 
 import pytest
+from armarium.surfaces.cli.indexing_progress.feed import Feed
+from armarium.surfaces.cli.indexing_progress.live import LiveReport
+from armarium.surfaces.cli.indexing_progress.pace import Pace, duration
+from armarium.surfaces.cli.indexing_progress.reports import PlainReport, progress_line
+from armarium.surfaces.cli.indexing_progress.watching import progress_on_stderr
 from rich.console import Console
 
-from armarium.capabilities.corpus.commands.progress.display import progress_on_stderr
-from armarium.capabilities.corpus.commands.progress.event_feed import Feed
-from armarium.capabilities.corpus.commands.progress.live import LiveReport
-from armarium.capabilities.corpus.commands.progress.rates import Pace, duration
-from armarium.capabilities.corpus.commands.progress.reports import PlainReport, progress_line
-from armarium.capabilities.corpus.news import FileFailed, IndexingFailed
+from armarium.capabilities.corpus.events import FileFailed, IndexingFailed
 from armarium.foundation.events import Events
-from support.indexing_news import LOADED, NOW, Clock
+from support.indexing_events import LOADED, NOW, Clock
 
 
 def test_the_progress_line_is_the_contracts() -> None:

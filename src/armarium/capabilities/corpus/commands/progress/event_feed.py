@@ -7,7 +7,7 @@ from collections.abc import Callable
 import anyio
 
 from armarium.capabilities.corpus.commands.progress.reports import Report
-from armarium.capabilities.corpus.news import EmbeddingPaused, FileFailed, IndexingFailed, IndexLoaded, IndexProgress
+from armarium.capabilities.corpus.events import EmbeddingPaused, FileFailed, IndexingFailed, IndexLoaded, IndexProgress
 from armarium.foundation.events import Events
 
 

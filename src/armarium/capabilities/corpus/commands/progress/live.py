@@ -12,7 +12,7 @@ from rich.text import Text
 
 from armarium.capabilities.corpus.commands.progress.rates import Clock
 from armarium.capabilities.corpus.commands.progress.reports import PlainReport, progress_line
-from armarium.capabilities.corpus.news import EmbeddingPaused, FileFailed, IndexProgress
+from armarium.capabilities.corpus.events import EmbeddingPaused, FileFailed, IndexProgress
 from armarium.command_line.output import printable
 
 _BAR_WIDTH = 28

@@ -6,7 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from armarium.capabilities.corpus.news import IndexProgress
+from armarium.capabilities.corpus.events import IndexProgress
 
 _WINDOW_S = 15.0
 

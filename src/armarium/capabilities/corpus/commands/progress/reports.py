@@ -8,7 +8,7 @@ from typing import Protocol
 
 from armarium.capabilities.corpus.commands.progress.output_thread import Outlet
 from armarium.capabilities.corpus.commands.progress.rates import Clock, Paces
-from armarium.capabilities.corpus.news import EmbeddingPaused, FileFailed, IndexLoaded, IndexProgress
+from armarium.capabilities.corpus.events import EmbeddingPaused, FileFailed, IndexLoaded, IndexProgress
 from armarium.command_line.output import printable, say
 
 _INDEX_FILES = "meta.sqlite + vectors_text.hnsw + vectors_code.hnsw"

@@ -40,7 +40,7 @@ RETURNING doc_id;
 -- The file was written again with the same content.
 UPDATE documents SET size_bytes = ?, mtime_unix = ?, mtime_ns = ? WHERE doc_id = ?;
 
--- name: bury_document
+-- name: mark_document_deleted
 UPDATE documents SET deleted = 1 WHERE rel_path = ? AND deleted = 0 RETURNING doc_id, doc_type;
 
 -- name: live_document
@@ -53,7 +53,7 @@ SELECT rep_id, rep_type, rep_hash FROM representations WHERE doc_id = ? AND dele
 INSERT INTO representations (doc_id, rep_type, rep_hash, created_unix, meta_json, content)
 VALUES (?, ?, ?, ?, ?, ?) RETURNING rep_id;
 
--- name: bury_representation
+-- name: mark_representation_deleted
 UPDATE representations SET deleted = 1 WHERE rep_id = ?;
 
 -- name: live_chunks_of
@@ -64,10 +64,10 @@ INSERT INTO chunks (chunk_id, rep_id, ordinal, text, context, text_hash, tokens_
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'pending');
 
 -- name: move_chunk
--- The same passage in a new version of its document.
+-- The same chunk in a new version of its document.
 UPDATE chunks SET rep_id = ?, ordinal = ? WHERE chunk_id = ?;
 
--- name: bury_chunk
+-- name: mark_chunk_deleted
 UPDATE chunks SET deleted = 1 WHERE chunk_id = ?;
 
 -- name: put_span
@@ -110,7 +110,7 @@ SELECT count(*) FROM documents WHERE deleted = 0 AND substr(rel_path, 1, length(
 SELECT rel_path, doc_type, size_bytes, mtime_unix, status, deleted FROM documents
 WHERE deleted = 0 AND substr(rel_path, 1, length(:prefix)) = :prefix ORDER BY rel_path;
 
--- name: passages_after
+-- name: chunks_after
 -- What the words index does not have yet.
 SELECT c.chunk_id, r.doc_id, c.index_kind, d.rel_path, json_extract(r.meta_json, '$.title'), c.context, c.text
 FROM chunks c JOIN representations r USING (rep_id) JOIN documents d USING (doc_id)
@@ -129,7 +129,7 @@ INSERT INTO embeddings (model, text_hash, vector) VALUES (?, ?, ?)
 ON CONFLICT (model, text_hash) DO UPDATE SET vector = excluded.vector WHERE vector <> excluded.vector;
 
 -- name: mark_embedded
--- A passage that was buried while its vector was made is no passage with a vector.
+-- A chunk that was deleted while its vector was made is no chunk with a vector.
 UPDATE chunks SET embedding_status = 'ok', embedding_error = NULL WHERE chunk_id = ? AND deleted = 0;
 
 -- name: mark_unembeddable
@@ -178,7 +178,7 @@ DELETE FROM representations WHERE deleted = 1 AND rep_id NOT IN (SELECT rep_id F
 DELETE FROM documents WHERE deleted = 1 AND doc_id NOT IN (SELECT doc_id FROM representations);
 
 -- name: purge_embeddings
--- What no passage needs any more, and what another model made.
+-- What no chunk needs any more, and what another model made.
 DELETE FROM embeddings WHERE text_hash NOT IN (SELECT text_hash FROM chunks WHERE deleted = 0);
 
 -- name: drop_other_models
@@ -198,7 +198,7 @@ DELETE FROM representations;
 DELETE FROM documents;
 
 -- name: living_chunks
--- Of these, the passages that should have been read.
+-- Of these, the chunks that should have been read.
 SELECT c.chunk_id FROM json_each(?) wanted JOIN chunks c ON c.chunk_id = wanted.value
 LEFT JOIN representations r USING (rep_id) LEFT JOIN documents d USING (doc_id)
 WHERE c.deleted = 0 AND coalesce(d.deleted, 0) = 0;

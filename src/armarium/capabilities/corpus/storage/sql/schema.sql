@@ -49,7 +49,7 @@ CREATE TABLE spans (
     span_kind TEXT NOT NULL,             -- lines | page | time
     start INTEGER NOT NULL,
     "end" INTEGER NOT NULL,
-    extra_json TEXT                      -- {"crc32": …} of the row and of the passage it belongs to
+    extra_json TEXT                      -- {"crc32": …} of the row and of the chunk it belongs to
 );
 
 -- Vectors by what they are of: a text that comes back, in this file or another, is not embedded again.

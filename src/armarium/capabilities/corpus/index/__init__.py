@@ -1,0 +1,1 @@
+"""The index that searches read: catalogue, lexical index and vector indexes, with their files on disk."""

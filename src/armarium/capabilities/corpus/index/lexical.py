@@ -1,0 +1,212 @@
+"""The lexical index of a corpus on disk: opened, brought up to date with the storage, committed, replaced."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import tempfile
+import time
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+from armarium.capabilities.corpus.errors import IndexNotReady
+from armarium.capabilities.corpus.health import Health
+from armarium.capabilities.corpus.index.seals import (
+    SEAL_PAUSES_S,
+    LexicalSealer,
+    has_lexical_seal,
+    lexical_files_match,
+)
+from armarium.capabilities.corpus.storage.chunks import IndexableChunk
+from armarium.capabilities.corpus.storage.storage import Storage
+from armarium.retrieval.errors import DamagedIndex
+from armarium.retrieval.search.lexical_index import LexicalChunk, LexicalIndex
+
+LEXICAL_DIRECTORY = "words"
+
+_NEW, _OLD = f"{LEXICAL_DIRECTORY}.new", f"{LEXICAL_DIRECTORY}.old"
+_META = "meta.json"
+_LOCKS = ".lock"
+_UP_TO = "words_up_to"
+"""The note that records the last committed chunk."""
+_CHUNKS_AT_ONCE = 2000
+_PATH_SEPARATORS = re.compile(r"[/\\._\-!]+")
+
+
+class StoredLexicalIndex:
+    """The lexical index with its directory and checksums."""
+
+    def __init__(self, state_dir: Path, storage: Storage, health: Health, *, writing: bool) -> None:
+        self._state_dir = state_dir
+        self._storage = storage
+        self._health = health
+        self._uncommitted: int | None = None
+        self.index = self._open() if writing else self._open_followed()
+        """The current index. `rebuild` replaces it."""
+        self._sealer = LexicalSealer(storage, state_dir / LEXICAL_DIRECTORY) if writing else None
+
+    def _open(self) -> LexicalIndex:
+        directory = self._state_dir / LEXICAL_DIRECTORY
+        clear_leftovers(self._state_dir)
+        if lexical_files_match(self._storage, directory):
+            try:
+                return LexicalIndex.open(directory)
+            except DamagedIndex as error:
+                self._warn(f"{error.message}; it is rebuilt")
+        elif _exists(self._state_dir) or has_lexical_seal(self._storage):
+            self._warn("the lexical index does not belong to meta.sqlite; it is rebuilt")
+        remove(self._state_dir)
+        self._storage.notes.put(_UP_TO, "0")
+        return LexicalIndex.open(directory)
+
+    def _open_followed(self) -> LexicalIndex:
+        """Open the index that another process writes."""
+        for pause_s in SEAL_PAUSES_S:
+            try:
+                if not self._storage.checked and _exists(self._state_dir):
+                    self._warn("the lexical index was built by an older version, without checksums")
+                    return _open_read_only(self._state_dir)
+                if lexical_files_match(self._storage, self._state_dir / LEXICAL_DIRECTORY):
+                    return _open_read_only(self._state_dir)
+            except DamagedIndex as error:
+                raise _being_built() from error
+            # The leading process may have committed a moment ago, and not recorded the checksums yet.
+            time.sleep(pause_s)
+        if has_lexical_seal(self._storage):
+            self._warn("the lexical index does not belong to meta.sqlite")
+        raise _being_built()
+
+    def _warn(self, message: str) -> None:
+        self._health.warn("damaged lexical index", message)
+
+    def catch_up(self) -> None:
+        """Add the chunks that were stored but not committed when the last process ended."""
+        if len(self.index) == 0:
+            self._seal(0)
+        up_to = int(self._storage.notes.get(_UP_TO) or 0)
+        while chunks := self._storage.chunks.after(up_to, _CHUNKS_AT_ONCE):
+            up_to = chunks[-1].chunk_id
+            # Some of them may have been committed before the process ended.
+            self.index.remove(chunk.chunk_id for chunk in chunks)
+            self.add(chunks)
+            self.commit()
+
+    def add(self, chunks: Iterable[IndexableChunk]) -> None:
+        """Add chunks in id order. They become searchable with the next commit."""
+        last: IndexableChunk | None = None
+
+        def entries() -> Iterator[LexicalChunk]:
+            nonlocal last
+            for last in chunks:
+                yield _entry(last)
+
+        self.index.add(entries())
+        if last is not None:
+            self._uncommitted = last.chunk_id
+
+    def commit(self) -> None:
+        """Make the chunks added so far searchable, and record how far the index is."""
+        if self._uncommitted is None:
+            return
+        up_to, self._uncommitted = self._uncommitted, None
+        self.index.commit()
+        self._seal(up_to)
+
+    def _seal(self, up_to: int) -> None:
+        if self._sealer is not None:
+            self._sealer.seal(**{_UP_TO: str(up_to)})
+
+    def rebuild(self) -> None:
+        """Replace the index by a new one without deleted chunks.
+
+        The library removes the terms of a deleted chunk when it merges segments, which may be never.
+        """
+        up_to = 0
+
+        def fill(fresh: LexicalIndex) -> None:
+            nonlocal up_to
+            while chunks := self._storage.chunks.after(up_to, _CHUNKS_AT_ONCE):
+                up_to = chunks[-1].chunk_id
+                fresh.add(_entry(chunk) for chunk in chunks)
+
+        self.index = _replace(self._state_dir, self.index, fill)
+        self._uncommitted = None
+        self._seal(up_to)
+
+    def close(self) -> None:
+        """Close the index and record its final checksums."""
+        self.index.close()
+        if self._sealer is not None:
+            self._sealer.close()
+
+    def abandon(self) -> None:
+        """Close the index without recording its checksums."""
+        self.index.close()
+        if self._sealer is not None:
+            self._sealer.abandon()
+
+
+def clear_leftovers(state_dir: Path) -> None:
+    """Remove the leftovers of a process that ended while it replaced the directory."""
+    for name in (_NEW, _OLD):
+        shutil.rmtree(state_dir / name, ignore_errors=True)
+
+
+def remove(state_dir: Path) -> None:
+    """Remove the directory, or any other file of its name."""
+    directory = state_dir / LEXICAL_DIRECTORY
+    if directory.is_dir() and not directory.is_symlink():
+        shutil.rmtree(directory, ignore_errors=True)
+    else:
+        directory.unlink(missing_ok=True)
+
+
+def _exists(state_dir: Path) -> bool:
+    """Whether there is a lexical index to open."""
+    return (state_dir / LEXICAL_DIRECTORY / _META).is_file()
+
+
+def _replace(state_dir: Path, old: LexicalIndex, fill: Callable[[LexicalIndex], None]) -> LexicalIndex:
+    """A new lexical index in place of the old one, which callers that hold it can still search."""
+    clear_leftovers(state_dir)
+    fresh = LexicalIndex.open(state_dir / _NEW)
+    fill(fresh)
+    fresh.commit()
+    fresh.close()
+    old.close()
+    # Renamed first: a merge that is running in the old index must not find its directory under this name.
+    (state_dir / LEXICAL_DIRECTORY).rename(state_dir / _OLD)
+    (state_dir / _NEW).rename(state_dir / LEXICAL_DIRECTORY)
+    shutil.rmtree(state_dir / _OLD)
+    return LexicalIndex.open(state_dir / LEXICAL_DIRECTORY)
+
+
+def _open_read_only(state_dir: Path) -> LexicalIndex:
+    """Open the index in a process that may not write to its directory. The library needs to create a lock file
+    there."""
+    directory = state_dir / LEXICAL_DIRECTORY
+    if os.access(directory, os.W_OK):
+        return LexicalIndex.open(directory)
+    stand_in = Path(tempfile.mkdtemp(prefix="lexical-"))
+    try:
+        for file in directory.iterdir():
+            if not file.name.endswith(_LOCKS):
+                (stand_in / file.name).symlink_to(file)
+        lexical = LexicalIndex.open(stand_in)
+    except BaseException:
+        shutil.rmtree(stand_in, ignore_errors=True)
+        raise
+    weakref.finalize(lexical, shutil.rmtree, stand_in, ignore_errors=True)
+    return lexical
+
+
+def _entry(chunk: IndexableChunk) -> LexicalChunk:
+    path_words = _PATH_SEPARATORS.sub(" ", chunk.rel_path)
+    title = f"{path_words} {chunk.title}" if chunk.title else path_words
+    return LexicalChunk(chunk.chunk_id, chunk.doc_id, chunk.kind, title, chunk.context, chunk.text)
+
+
+def _being_built() -> IndexNotReady:
+    return IndexNotReady("the index is being built", hint="try again in a moment")

@@ -1,0 +1,184 @@
+"""The state directory: its files, the lock for writing, and the summary for other programs."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import IO, Any, Self
+
+import orjson
+
+from armarium.capabilities.corpus.errors import IndexLocked, IndexNotReady, RootInaccessible, StoreCorrupt
+from armarium.capabilities.corpus.files.exclusion import STATE_PATHS
+from armarium.capabilities.corpus.index.lexical import clear_leftovers
+from armarium.capabilities.corpus.index.lexical import remove as remove_lexical
+from armarium.capabilities.corpus.index.vectors import KINDS, vector_file
+from armarium.capabilities.corpus.settings import STATE_DIRECTORY
+from armarium.capabilities.corpus.storage.storage import remove_damaged
+from armarium.capabilities.corpus.troubles import unwritable
+from armarium.foundation.files.ignore import IgnoreRules, lines_hiding
+from armarium.foundation.files.replace import make_way, open_regular, replace_file
+
+META_FILE = "meta.sqlite"
+SUMMARY_FILE = "corpus.json"
+LOCK_FILE = "locks/index.lock"
+
+_PRIVATE = 0o700
+_WAIT_S = 0.5
+
+
+def root_directory(root: str) -> Path:
+    """The directory to index. Raises if it cannot be listed."""
+    path = Path(os.path.abspath(os.path.expanduser(root)))
+    try:
+        with os.scandir(path) as entries:
+            next(entries, None)
+    except OSError as error:
+        raise RootInaccessible(
+            f"cannot read {path}: {error.strerror}", hint="name a directory that exists and can be listed"
+        ) from error
+    return path
+
+
+def state_directory(root: Path, state_dir: str | None) -> Path:
+    """The state directory of an indexed directory."""
+    return Path(os.path.abspath(os.path.expanduser(state_dir))) if state_dir else root / STATE_DIRECTORY
+
+
+def state_paths(root: Path, state_dir: Path, private_paths: Iterable[Path] = ()) -> tuple[str, ...]:
+    """Patterns for the files of the server itself (state, keys, `private_paths`), which are neither indexed nor
+    shown."""
+    everywhere = (*STATE_PATHS, f"{STATE_DIRECTORY}.yaml")
+    hidden_already = IgnoreRules.from_lines(everywhere)
+    here = lines_hiding([state_dir, *private_paths], str(root))
+    return (*everywhere, *(line for line in dict.fromkeys(here) if not hidden_already.hides(line[1:], True)))
+
+
+def prepare_directory(state_dir: Path) -> None:
+    """Create the state directory, accessible only to this user."""
+    try:
+        state_dir.mkdir(parents=True, exist_ok=True, mode=_PRIVATE)
+        (state_dir / LOCK_FILE).parent.mkdir(exist_ok=True, mode=_PRIVATE)
+        # The index should not be committed together with the directory.
+        if not (state_dir / ".gitignore").exists():
+            (state_dir / ".gitignore").write_text("*\n")
+    except OSError as error:
+        raise StoreCorrupt(
+            f"cannot write the state directory: {error.strerror}", hint="choose another one with --state-dir"
+        ) from error
+
+
+def may_write(state_dir: Path) -> bool:
+    """Whether the state can be written, according to permissions and file system."""
+    places = (state_dir, state_dir / META_FILE, state_dir / LOCK_FILE)
+    return all(os.access(place, os.W_OK) for place in places if place.exists())
+
+
+class IndexLock:
+    """The lock for writing the index. One process holds it at a time; it is released when the process ends."""
+
+    def __init__(self, state_dir: Path) -> None:
+        self._path = state_dir / LOCK_FILE
+        self._file: IO[str] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+    def release(self) -> None:
+        """Release the lock."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    @property
+    def held(self) -> bool:
+        """Whether this process holds the lock."""
+        return self._file is not None
+
+    @property
+    def is_in_place(self) -> bool:
+        """Whether the lock that this process holds is still in force: not if its file was removed."""
+        try:
+            return self._file is not None and os.path.samestat(os.fstat(self._file.fileno()), os.stat(self._path))
+        except OSError:
+            return False
+
+    def try_acquire(self) -> bool:
+        """Acquire the lock unless another process holds it."""
+        try:
+            file = open(self._path, "a")  # noqa: SIM115 open for as long as the lock is held
+        except OSError as error:
+            raise unwritable(error.strerror or "the lock cannot be taken") from error
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            file.close()
+            return False
+        self._file = file
+        return True
+
+    def acquire(self) -> None:
+        """Acquire the lock, or raise `IndexLocked`."""
+        end = time.monotonic() + _WAIT_S
+        while not self.try_acquire():
+            # Another process may hold it for a moment, only to check whether there is a server.
+            if time.monotonic() < end:
+                time.sleep(_WAIT_S / 20)
+                continue
+            raise IndexLocked("another process is indexing this directory", hint="use that server, or stop it first")
+
+
+def is_being_indexed(state_dir: Path) -> bool:
+    """Whether another process holds the lock."""
+    try:
+        with open(state_dir / LOCK_FILE) as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    return False
+
+
+def remove_indexes(state_dir: Path) -> None:
+    """Remove everything that is derived from `meta.sqlite`."""
+    clear_leftovers(state_dir)
+    remove_lexical(state_dir)
+    for kind in KINDS:
+        make_way(state_dir / vector_file(kind))
+        (state_dir / vector_file(kind)).unlink(missing_ok=True)
+
+
+def remove_state(state_dir: Path) -> None:
+    """Remove the index and the storage. Token and settings remain."""
+    remove_indexes(state_dir)
+    remove_damaged(state_dir / META_FILE)
+    for suffix in ("", "-wal", "-shm"):
+        (state_dir / f"{META_FILE}{suffix}").unlink(missing_ok=True)
+
+
+def write_summary(state_dir: Path, summary: dict[str, Any]) -> None:
+    """Replace `corpus.json` atomically."""
+    make_way(state_dir / SUMMARY_FILE)
+    replace_file(state_dir / SUMMARY_FILE, orjson.dumps(summary, option=orjson.OPT_INDENT_2), mode=0o644)
+
+
+def read_status(state_dir: Path) -> dict[str, Any]:
+    """The content of `corpus.json`, and whether indexing is still running."""
+    try:
+        with open_regular(state_dir / SUMMARY_FILE) as file:
+            summary: dict[str, Any] = orjson.loads(file.read())
+        serving = is_being_indexed(state_dir)
+        # A process that was killed may have left `running` set.
+        summary["indexing"]["running"] = bool(summary["indexing"]["running"]) and serving
+    except FileNotFoundError as error:
+        raise IndexNotReady("there is no index here", hint="run: dir2mcp up") from error
+    except (OSError, orjson.JSONDecodeError, KeyError, TypeError) as error:
+        raise StoreCorrupt("corpus.json cannot be read", hint="run: dir2mcp reindex") from error
+    return summary | {"serving": serving}

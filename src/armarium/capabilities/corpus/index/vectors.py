@@ -1,0 +1,146 @@
+"""The vector indexes of a corpus on disk: opened, brought up to date with the storage, saved."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from armarium.capabilities.corpus.health import Health
+from armarium.capabilities.corpus.index.seals import SEAL_PAUSES_S, VectorSeal
+from armarium.capabilities.corpus.storage.storage import Storage
+from armarium.capabilities.corpus.troubles import unwritable
+from armarium.retrieval.chunks import IndexKind
+from armarium.retrieval.errors import DamagedIndex
+from armarium.retrieval.search.vector_index import VectorIndex
+
+if TYPE_CHECKING:
+    import numpy
+    from numpy.typing import NDArray
+
+    Vectors = NDArray[numpy.float32]
+
+KINDS: tuple[IndexKind, ...] = ("text", "code")
+
+_CHUNKS_AT_ONCE = 2000
+
+
+def vector_file(kind: IndexKind) -> str:
+    """The name of the file for the vectors of a kind."""
+    return f"vectors_{kind}.hnsw"
+
+
+class StoredVectorIndexes:
+    """One vector index for each kind of chunk, each with its file."""
+
+    def __init__(
+        self,
+        state_dir: Path,
+        storage: Storage,
+        dimensions: Mapping[IndexKind, int | None],
+        health: Health,
+        *,
+        writing: bool,
+    ) -> None:
+        self._state_dir = state_dir
+        self._storage = storage
+        self._dimensions = dict(dimensions)
+        self._health = health
+        self._writing = writing
+        self._unsaved: set[IndexKind] = set()
+        self._seals = {kind: VectorSeal(storage, kind) for kind in KINDS}
+        self.by_kind: dict[IndexKind, VectorIndex] = {}
+
+    def read_files(self) -> dict[IndexKind, VectorIndex]:
+        """Read and verify the files. Independent of the storage's rows, so it can run in another thread."""
+        known: dict[IndexKind, int] = {kind: number for kind, number in self._dimensions.items() if number is not None}
+        return {kind: self._read_file(kind, number) for kind, number in known.items()}
+
+    def catch_up(self, indexes: Mapping[IndexKind, VectorIndex], models: Mapping[IndexKind, str]) -> None:
+        """Use these indexes, after adding the vectors that are only in the storage."""
+        for kind, index in indexes.items():
+            self.by_kind[kind] = index
+            self._catch_up(kind, models[kind])
+
+    def _read_file(self, kind: IndexKind, dimensions: int) -> VectorIndex:
+        file, seal, reason = self._state_dir / vector_file(kind), self._seals[kind], ""
+        for pause_s in (0.0,) if self._writing else SEAL_PAUSES_S:
+            try:
+                index = VectorIndex.load(file, dimensions, is_sound=seal.fits)
+            except DamagedIndex as error:
+                reason = error.message
+            else:
+                if len(index) or not seal.exists:
+                    return index
+                reason = f"{file.name} is lost"
+            # The leading process may be about to replace the file.
+            time.sleep(pause_s)
+        self._health.warn(f"damaged {kind} vectors", f"{reason}; the vectors are loaded from meta.sqlite")
+        self._unsaved.add(kind)
+        return VectorIndex(dimensions)
+
+    def _catch_up(self, kind: IndexKind, model: str) -> None:
+        import numpy
+
+        index = self.by_kind[kind]
+        stored = numpy.array(self._storage.embeddings.embedded_chunks(kind), numpy.int64)
+        missing = set(stored[~index.contains(stored)].tolist()) if len(stored) else set[int]()
+        if not missing:
+            return
+        vectors = self._storage.embeddings.of_chunks(model, kind)
+        rows = [(chunk_id, vector) for chunk_id, vector in vectors if chunk_id in missing]
+        rows = [row for row in rows if len(row[1]) == 2 * index.dimensions]
+        for start in range(0, len(rows), _CHUNKS_AT_ONCE):
+            part = rows[start : start + _CHUNKS_AT_ONCE]
+            index.add(
+                numpy.array([each for each, _ in part], numpy.int64), unpack_vectors([vector for _, vector in part])
+            )
+        self._unsaved.add(kind)
+        lost = missing.difference(chunk_id for chunk_id, _ in rows)
+        if lost:
+            message = f"{len(lost)} vectors in meta.sqlite are damaged; they are computed again"
+            self._health.warn(f"damaged stored {kind} vectors", message)
+            if self._writing:
+                self._storage.embeddings.embed_again(lost)
+
+    def add(self, kind: IndexKind, chunk_ids: Sequence[int], vectors: Vectors) -> None:
+        """Add the vectors of chunks."""
+        import numpy
+
+        if kind not in self.by_kind:
+            # Some endpoints reveal the dimensions only with the first vector.
+            self.by_kind[kind] = VectorIndex(vectors.shape[1])
+            self._storage.notes.put(f"embed_{kind}_dim", str(vectors.shape[1]))
+        self.by_kind[kind].add(numpy.array(chunk_ids, numpy.int64), vectors)
+        self._unsaved.add(kind)
+
+    @property
+    def unsaved(self) -> bool:
+        """Whether some vectors are not in their files yet."""
+        return bool(self._unsaved)
+
+    def save(self) -> None:
+        """Save the indexes that changed. Does nothing in a process that may not write."""
+        if not self._writing:
+            return
+        for kind in sorted(self._unsaved):
+            try:
+                self.by_kind[kind].save(self._state_dir / vector_file(kind), self._seals[kind].accept)
+            except RuntimeError as error:
+                # The library raises nothing more specific when the disk is full.
+                raise unwritable("the vectors cannot be saved") from error
+            self._seals[kind].settle()
+        self._unsaved.clear()
+
+
+def pack_vectors(vectors: Vectors) -> list[bytes]:
+    """Vectors in their stored form."""
+    return [row.tobytes() for row in vectors.astype("<f2")]
+
+
+def unpack_vectors(vectors: Sequence[bytes]) -> Vectors:
+    """Vectors from their stored form."""
+    import numpy
+
+    return numpy.frombuffer(b"".join(vectors), dtype="<f2").reshape(len(vectors), -1).astype(numpy.float32)

@@ -1,0 +1,81 @@
+"""The worker process: receives open files on standard input, prepares them, and writes outcomes to standard output.
+
+A hostile file that takes over this process can reach only what it holds: the files it received, the code it runs, and
+its output pipe.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from dataclasses import asdict
+from typing import Any
+
+from armarium.capabilities.corpus.ingest.instructions import Instructions
+from armarium.capabilities.corpus.ingest.messages import LENGTH, decode_frame, encode_frame, encode_outcome
+from armarium.capabilities.corpus.ingest.prepare import Preparation
+from armarium.capabilities.corpus.prepared import PrepareRequest
+from armarium.foundation.process_isolation import (
+    Isolation,
+    end_with_parent,
+    isolate_process,
+    limit_resources,
+    python_code_paths,
+)
+
+_OPEN_FILES = 256
+"""A few for Python and its libraries, and one for each file in the queue."""
+_POLITENESS = 5
+
+
+def main() -> None:
+    """Work until standard input closes, which happens when the server ends."""
+    end_with_parent()
+    os.nice(_POLITENESS)
+    requests = _Requests()
+    sink = os.fdopen(os.dup(1), "wb", buffering=1 << 20)
+    # Output of libraries must not mix with the messages.
+    os.dup2(2, 1)
+    start, _ = requests.take()
+    limit_resources(start["memory_bytes"], _OPEN_FILES)
+    isolation = isolate_process(python_code_paths()) if start["isolated"] else Isolation(0, seccomp=False)
+    preparation = Preparation(Instructions.from_json(start["instructions"]))
+    # After this message, every failure is the fault of a file.
+    sink.write(encode_frame(asdict(isolation)))
+    sink.flush()
+    while True:
+        fields, fd = requests.take()
+        try:
+            for outcome in preparation.prepare(fd, PrepareRequest(*fields)):
+                sink.write(encode_outcome(outcome))
+            sink.flush()
+        finally:
+            os.close(fd)
+
+
+class _Requests:
+    """Requests from the server: messages on a socket, each with an open file except the first."""
+
+    def __init__(self) -> None:
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, fileno=0)
+
+    def take(self) -> tuple[Any, int]:
+        """The next message and its file, or -1 without one. Ends the process when the server is gone."""
+        header, fds, _, _ = socket.recv_fds(self._socket, LENGTH.size, 1)
+        (length,) = LENGTH.unpack(header + self._read(LENGTH.size - len(header)))
+        return decode_frame(self._read(length)), fds[0] if fds else -1
+
+    def _read(self, size: int) -> bytes:
+        parts: list[bytes] = []
+        while size > 0:
+            part = self._socket.recv(size)
+            if not part:
+                sys.exit(0)
+            parts.append(part)
+            size -= len(part)
+        return b"".join(parts)
+
+
+if __name__ == "__main__":
+    main()

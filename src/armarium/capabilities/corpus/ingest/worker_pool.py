@@ -1,0 +1,334 @@
+"""The pool of worker processes that prepare files: a file that crashes or hangs a worker fails alone."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+
+from armarium.capabilities.corpus.errors import ExtractFailed
+from armarium.capabilities.corpus.ingest.budgets import TextBudget
+from armarium.capabilities.corpus.ingest.checked_messages import ExpectedOutcomes
+from armarium.capabilities.corpus.ingest.worker_process import (
+    TimeLimits,
+    WorkerLost,
+    WorkerNotStarted,
+    WorkerProcess,
+    WorkerSetup,
+)
+from armarium.capabilities.corpus.prepared import Finished, Outcome, Prepared, PrepareRequest, Vanished
+from armarium.foundation.files.confine import ConfinedRoot
+from armarium.foundation.files.errors import FileError
+from armarium.foundation.files.names import NotAnEscape, unescape_name
+
+_log = logging.getLogger(__name__)
+
+_BATCH = 32
+_BATCHES_AHEAD = 4
+_MOST_FAILED_STARTS = 3
+_IDLE_S = 30.0
+_IDLE_POLL_S = 0.2
+_SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+_UNTAKEN_BYTES = 64 * 1024 * 1024
+"""Outcomes that were not consumed yet. Above this size, workers wait."""
+
+
+@dataclass(slots=True)
+class _Run:
+    """One call of `prepare` and its outcomes."""
+
+    outcomes: queue.SimpleQueue[tuple[Outcome, int]] = field(default_factory=queue.SimpleQueue[tuple[Outcome, int]])
+    """Each outcome with the size of its message."""
+    untaken_bytes: int = 0
+    is_over: bool = False
+
+
+@dataclass(slots=True)
+class _Job:
+    """A file in the pool."""
+
+    wanted: PrepareRequest
+    run: _Run
+    expected: ExpectedOutcomes | None = None
+    given_back: bool = False
+    """Whether the file was moved to another worker because this one is slow. Its outcomes are dropped here."""
+
+
+class WorkerPool:
+    """Worker processes that start when there is work and end after a while without."""
+
+    def __init__(
+        self,
+        root: ConfinedRoot,
+        setup: WorkerSetup,
+        *,
+        size: int,
+        at_once: int = 1,
+        time_limits: TimeLimits | None = None,
+        idle_s: float = _IDLE_S,
+    ) -> None:
+        """At most `at_once` workers are busy, not counting those that are busy with a slow file. There are at most
+        `size` workers. A worker without work ends after `idle_s`."""
+        self._root = root
+        self._setup = setup
+        self._at_once = at_once
+        self._time_limits = time_limits or TimeLimits()
+        self._idle_s = idle_s
+        self._jobs: deque[_Job] = deque()
+        self._busy = 0
+        self._lock = threading.Lock()
+        """Protects the jobs, the number of busy workers, and the bytes not consumed."""
+        self._work = threading.Condition(self._lock)
+        """For threads that have a process. Threads without one wait for more work than those can do."""
+        self._ready = 0
+        """The number of threads waiting for `_work`."""
+        self._more_work = threading.Condition(self._lock)
+        self._room = threading.Condition(self._lock)
+        self._processes: set[WorkerProcess] = set()
+        self._closed = threading.Event()
+        self._failed_starts = 0
+        """In a row. A broken installation must not be reported as an error of every file."""
+        self._isolation_logged = False
+        self._threads = [
+            threading.Thread(target=self._serve, name=f"corpus-prepare-{number}", daemon=True) for number in range(size)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def prepare(
+        self, wanted: Iterable[PrepareRequest], on_idle: Callable[[], None] = lambda: None
+    ) -> Iterator[Outcome]:
+        """The outcomes for each file, as the workers produce them. Each file ends with `Finished`.
+
+        `on_idle` is called repeatedly while there is no outcome: one file can take minutes.
+        """
+        run = _Run()
+        coming = iter(wanted)
+        under_way = 0
+        exhausted = False
+        try:
+            while not self._closed.is_set():
+                while not exhausted and under_way <= (self._at_once * _BATCHES_AHEAD - 1) * _BATCH:
+                    batch = [_Job(each, run) for each in islice(coming, _BATCH)]
+                    exhausted = not batch
+                    under_way += len(batch)
+                    self._add(batch)
+                if not under_way:
+                    return
+                if self._failed_starts > _MOST_FAILED_STARTS:
+                    raise ExtractFailed(
+                        "no worker process can be started", hint="armarium doctor checks the installation"
+                    )
+                try:
+                    outcome, size_bytes = run.outcomes.get(timeout=_IDLE_POLL_S)
+                except queue.Empty:
+                    on_idle()
+                    continue
+                yield outcome
+                if isinstance(outcome, Finished):
+                    under_way -= 1
+                else:
+                    self._take(run, size_bytes)
+        finally:
+            self._abandon(run)
+
+    def close(self) -> None:
+        """Kill all processes."""
+        self._closed.set()
+        with self._lock:
+            for condition in (self._work, self._more_work, self._room):
+                condition.notify_all()
+        for process in list(self._processes):
+            # Its thread notices that it ended, and cleans up.
+            process.interrupt()
+        for thread in self._threads:
+            thread.join()
+
+    # Shared by all threads
+
+    def _add(self, jobs: list[_Job], *, first: bool = False) -> None:
+        with self._lock:
+            if first:
+                self._jobs.extendleft(reversed(jobs))
+            else:
+                self._jobs.extend(jobs)
+            self._wake()
+
+    def _wake(self) -> None:
+        """Wake up as many idle threads as may be busy, first those that have a process."""
+        wanted = self._at_once - self._busy if self._jobs else 0
+        self._work.notify(min(wanted, self._ready))
+        self._more_work.notify(max(0, wanted - self._ready))
+
+    def _take(self, run: _Run, size_bytes: int) -> None:
+        with self._lock:
+            was_full = run.untaken_bytes >= _UNTAKEN_BYTES
+            run.untaken_bytes -= size_bytes
+            if was_full and run.untaken_bytes < _UNTAKEN_BYTES:
+                self._room.notify_all()
+
+    def _abandon(self, run: _Run) -> None:
+        with self._lock:
+            run.is_over = True
+            self._jobs = deque(job for job in self._jobs if job.run is not run)
+            self._room.notify_all()
+
+    def _tell(self, job: _Job, outcome: Outcome, size_bytes: int = 0) -> None:
+        """Queue an outcome once there is room."""
+        if job.given_back:
+            return
+        run = job.run
+        if not isinstance(outcome, Finished):
+            with self._lock:
+                while run.untaken_bytes >= _UNTAKEN_BYTES and not run.is_over and not self._closed.is_set():
+                    self._room.wait()
+                run.untaken_bytes += size_bytes
+        run.outcomes.put((outcome, size_bytes))
+
+    # One thread for each worker process
+
+    def _serve(self) -> None:
+        process: WorkerProcess | None = None
+        is_busy = False
+        while True:
+            batch = self._next_batch(was_busy=is_busy, has_process=process is not None)
+            if batch is None:
+                self._end(process)
+                return
+            is_busy = False
+            if batch:
+                process, is_busy = self._prepare(process, batch)
+            else:
+                process = self._end(process)
+
+    def _next_batch(self, *, was_busy: bool, has_process: bool) -> deque[_Job] | None:
+        """The next files to prepare; empty after a while without work, None when the pool is closed."""
+        with self._lock:
+            # Only now: otherwise another thread would start a process for work that this one can do.
+            self._busy -= was_busy
+            if has_process:
+                self._ready += 1
+                try:
+                    self._work.wait_for(lambda: self._closed.is_set() or self._has_work(), self._idle_s)
+                finally:
+                    self._ready -= 1
+            else:
+                self._more_work.wait_for(lambda: self._closed.is_set() or self._has_work(self._ready))
+            if self._closed.is_set():
+                return None
+            if not self._has_work():
+                return deque()
+            self._busy += 1
+            batch = deque(self._jobs.popleft() for _ in range(min(_BATCH, len(self._jobs))))
+            self._wake()
+            return batch
+
+    def _has_work(self, for_others: int = 0) -> bool:
+        return bool(self._jobs) and self._busy + for_others < self._at_once
+
+    def _prepare(self, process: WorkerProcess | None, waiting: deque[_Job]) -> tuple[WorkerProcess | None, bool]:
+        """Prepare the files in order. Returns the process for the next batch, and whether it still counts as busy."""
+        is_slow = False
+
+        def release() -> None:
+            # Other workers take the files behind a slow one, and one more of them may be busy.
+            nonlocal is_slow
+            rest = [job for job in islice(waiting, 1, None) if not job.given_back]
+            for job in rest:
+                job.given_back = True
+            with self._lock:
+                self._busy -= not is_slow
+                is_slow = True
+            self._add([_Job(job.wanted, job.run) for job in rest if not job.run.is_over], first=True)
+
+        while waiting and not self._closed.is_set():
+            try:
+                process = self._with_files(process, waiting)
+                while waiting:
+                    job = waiting[0]
+                    assert job.expected is not None
+                    for outcome, size_bytes in process.outcomes(job.expected, self._time_limits, release):
+                        self._tell(job, outcome, size_bytes)
+                    waiting.popleft()
+                self._failed_starts = 0
+            except WorkerLost as lost:
+                self._end(process)
+                process = None
+                self._failed_starts += isinstance(lost, WorkerNotStarted)
+                if not self._closed.is_set():
+                    self._blame(waiting.popleft(), lost)
+                    waiting = deque(job for job in waiting if not job.given_back)
+        return process, not is_slow
+
+    def _blame(self, job: _Job, lost: WorkerLost) -> None:
+        wanted = job.wanted
+        self._tell(job, _failed(wanted, str(lost), again=isinstance(lost, WorkerNotStarted)))
+        self._tell(job, Finished(wanted.rel_path))
+
+    def _with_files(self, process: WorkerProcess | None, waiting: deque[_Job]) -> WorkerProcess:
+        """A worker with the files: the current one, or a new one if that died."""
+        if process is not None:
+            try:
+                self._hand_over(process, waiting)
+            except WorkerLost:
+                self._end(process)
+            else:
+                return process
+        process = WorkerProcess(self._setup)
+        self._processes.add(process)
+        self._log_isolation(process)
+        try:
+            if self._closed.is_set():
+                raise WorkerNotStarted("there is no more work to do")
+            self._hand_over(process, waiting)
+        except WorkerLost:
+            self._end(process)
+            raise
+        return process
+
+    def _hand_over(self, process: WorkerProcess, waiting: deque[_Job]) -> None:
+        """Open the files and send all of them at once: a worker that received one at a time would mostly wait."""
+        for job in list(waiting):
+            wanted = job.wanted
+            try:
+                with self._root.opened_regular(unescape_name(wanted.rel_path)) as (fd, status):
+                    found = wanted._replace(size_bytes=status.st_size, mtime_ns=status.st_mtime_ns)
+                    process.hand_over(found, fd)
+            except (OSError, FileError, NotAnEscape) as error:
+                waiting.remove(job)
+                self._tell(job, _unopened(wanted, error))
+                self._tell(job, Finished(wanted.rel_path))
+                continue
+            instructions = self._setup.instructions
+            budget = TextBudget(found.size_bytes, instructions.chunk_limits.max_chars)
+            job.expected = ExpectedOutcomes(
+                found.rel_path, found.size_bytes, found.mtime_ns, budget, most_lines=instructions.most_bytes + 1
+            )
+
+    def _log_isolation(self, process: WorkerProcess) -> None:
+        if self._setup.isolated and not process.isolation.is_complete and not self._isolation_logged:
+            self._isolation_logged = True
+            _log.warning("parser workers are not fully isolated", extra={"missing": process.isolation.missing})
+
+    def _end(self, process: WorkerProcess | None) -> None:
+        if process is not None:
+            self._processes.discard(process)
+            process.kill()
+
+
+def _failed(wanted: PrepareRequest, why: str, *, again: bool) -> Prepared:
+    # With size and time, so that a file that kills the worker is not tried again before it changes.
+    size_bytes, mtime_ns = (0, 0) if again else (wanted.size_bytes, wanted.mtime_ns)
+    error = f"{ExtractFailed.code}: {why}"
+    return Prepared(wanted.rel_path, "binary_ignored", size_bytes, mtime_ns, "", "error", error)
+
+
+def _unopened(wanted: PrepareRequest, error: OSError | FileError | NotAnEscape) -> Prepared | Vanished:
+    if isinstance(error, OSError) and error.errno in _SHORTAGES:
+        return _failed(wanted, "the server has no descriptor left to open it with", again=True)
+    return Vanished(wanted.rel_path)

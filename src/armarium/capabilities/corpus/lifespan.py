@@ -1,0 +1,222 @@
+"""Opens a corpus and closes it again: lock, storage, models, root directory, background work."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Literal
+
+from armarium.capabilities.corpus.errors import IndexVersionMismatch, StoreCorrupt
+from armarium.capabilities.corpus.files.exclusion import Exclusion
+from armarium.capabilities.corpus.health import Health
+from armarium.capabilities.corpus.index.state import (
+    META_FILE,
+    IndexLock,
+    may_write,
+    prepare_directory,
+    remove_indexes,
+    remove_state,
+    root_directory,
+    state_directory,
+    state_paths,
+)
+from armarium.capabilities.corpus.index.vectors import KINDS
+from armarium.capabilities.corpus.ingest.instructions import Instructions
+from armarium.capabilities.corpus.ingest.synchronizer import IngestOptions
+from armarium.capabilities.corpus.leader import LeaderElection
+from armarium.capabilities.corpus.model_choice import Models, choose_models
+from armarium.capabilities.corpus.query.search import SearchOptions
+from armarium.capabilities.corpus.query.slices import SliceReader
+from armarium.capabilities.corpus.resources import Resources
+from armarium.capabilities.corpus.service import AnswerOptions, Corpus
+from armarium.capabilities.corpus.settings import MEGABYTE, CorpusSettings
+from armarium.capabilities.corpus.storage.storage import Storage, replace_damaged
+from armarium.foundation.events import Events
+from armarium.foundation.files.confine import ConfinedRoot
+from armarium.foundation.tasks import background
+from armarium.retrieval.chunks import ChunkLimits, IndexKind
+
+IndexingMode = Literal["background", "full", "none"]
+
+_log = logging.getLogger(__name__)
+
+
+@asynccontextmanager
+async def open_service(
+    settings: CorpusSettings, events: Events, *, indexing: IndexingMode, private_paths: Iterable[Path] = ()
+) -> AsyncGenerator[Corpus]:
+    """The corpus, for as long as the block runs.
+
+    `background` keeps the index in sync, `full` rebuilds it, `none` uses it as it is. Files below `private_paths`
+    belong to the server and are never indexed.
+    """
+    root = root_directory(settings.root)
+    state_dir = state_directory(root, settings.state_dir)
+    read_only = indexing == "none" and not may_write(state_dir)
+    async with AsyncExitStack() as stack:
+        if not read_only:
+            prepare_directory(state_dir)
+        lock = stack.enter_context(IndexLock(state_dir))
+        if indexing == "full" or (indexing == "background" and settings.when_locked == "fail"):
+            lock.acquire()
+        elif indexing == "background" and not lock.try_acquire():
+            _log.warning("another process indexes this directory; searching its index until it ends")
+        own_paths = state_paths(root, state_dir, private_paths)
+        exclusion = Exclusion(settings.path_excludes, settings.secret_patterns, state_paths=own_paths)
+        health = Health()
+        storage, models = _open_storage(
+            settings, state_dir, health, rebuild=indexing == "full", read_only=read_only, leading=lock.held
+        )
+        stack.callback(storage.close)
+        stack.push_async_callback(models.aclose)
+        confined = stack.enter_context(ConfinedRoot(str(root)))
+        names = _model_names(settings, models)
+        resources = Resources(root, state_dir, confined, exclusion, storage, models, names, events, health)
+        election = LeaderElection(
+            resources,
+            lock,
+            "full" if indexing == "full" else "incremental",
+            _ingest_options(settings, own_paths),
+            _search_options(settings),
+            lasting=indexing == "background",
+        )
+        max_bytes = int(settings.ingest.max_file_mb * MEGABYTE)
+        slices = SliceReader(confined, storage, exclusion, max_bytes, gitignore=settings.ingest.gitignore)
+        async with background(election.run):
+            yield Corpus(
+                resources,
+                slices,
+                _answer_options(settings),
+                election.progress,
+                election.readiness,
+                election.indexed,
+                k_default=settings.rag.k_default,
+            )
+
+
+# Storage
+
+
+def _open_storage(
+    settings: CorpusSettings, state_dir: Path, health: Health, *, rebuild: bool, read_only: bool, leading: bool
+) -> tuple[Storage, Models]:
+    """The storage and the models it was built with.
+
+    With `rebuild`, any fault of the old storage is ignored. The leading process replaces a damaged one.
+    """
+    try:
+        return _existing_storage(settings, state_dir, rebuild=rebuild, read_only=read_only)
+    except StoreCorrupt as error:
+        if not (rebuild or leading):
+            raise
+        health.warn("damaged storage", f"{error.message}; everything is indexed again")
+        replace_damaged(state_dir / META_FILE).close()
+        remove_indexes(state_dir)
+    except IndexVersionMismatch:
+        if not rebuild:
+            raise
+        remove_state(state_dir)
+    return _existing_storage(settings, state_dir, rebuild=rebuild, read_only=False)
+
+
+def _existing_storage(
+    settings: CorpusSettings, state_dir: Path, *, rebuild: bool, read_only: bool
+) -> tuple[Storage, Models]:
+    storage = Storage(state_dir / META_FILE, read_only=read_only)
+    try:
+        if rebuild:
+            storage.forget_documents()
+            storage.notes.put_new({f"embed_{kind}_dim": "" for kind in KINDS})
+            remove_indexes(state_dir)
+        built_with: Mapping[IndexKind, str | None] = {
+            "text": None if rebuild else storage.notes.get("embed_text_model"),
+            "code": None if rebuild else storage.notes.get("embed_code_model"),
+        }
+        models = choose_models(settings, built_with)
+        if not read_only:
+            storage.note_origin(_origin(settings, models, storage.notes.get("corpus_id")))
+    except BaseException:
+        storage.close()
+        raise
+    return storage, models
+
+
+def _origin(settings: CorpusSettings, models: Models, corpus_id: str | None) -> dict[str, str]:
+    """What the storage records about how it was built."""
+    names = _model_names(settings, models)
+    origin = {f"embed_{kind}_model": embedder.model for kind, embedder in models.embedders.items()}
+    origin |= {
+        f"embed_{kind}_dim": str(embedder.dimensions)
+        for kind, embedder in models.embedders.items()
+        if embedder.dimensions is not None
+    }
+    return origin | {
+        "corpus_id": corpus_id or f"corpus_{os.urandom(8).hex()}",
+        "ocr_model": names["ocr"],
+        "stt_provider": names["stt_provider"],
+        "stt_model": names["stt_model"],
+        "chat_model": models.chat.model if models.chat else "",
+    }
+
+
+# Settings as values
+
+
+def _model_names(settings: CorpusSettings, models: Models) -> dict[str, str]:
+    speech = settings.stt.mistral if settings.stt.provider == "mistral" else settings.stt.elevenlabs
+    return {
+        "embed_text": models.embedders["text"].model,
+        "embed_code": models.embedders["code"].model,
+        "ocr": settings.mistral.ocr_model,
+        "stt_provider": settings.stt.provider,
+        "stt_model": speech.model,
+        "chat": models.chat.model if models.chat is not None else "extractive",
+    }
+
+
+def _ingest_options(settings: CorpusSettings, own_paths: Sequence[str]) -> IngestOptions:
+    ingest, chunking = settings.ingest, settings.chunking
+    instructions = Instructions(
+        path_excludes=settings.path_excludes,
+        secret_patterns=settings.secret_patterns,
+        state_paths=own_paths,
+        chunk_limits=ChunkLimits(
+            max_chars=chunking.max_chars,
+            overlap_chars=chunking.overlap_chars,
+            min_chars=chunking.min_chars,
+            code_max_lines=chunking.code.max_lines,
+            code_overlap_lines=chunking.code.overlap_lines,
+        ),
+        archives=ingest.archives.mode,
+        pdf=ingest.pdf.mode != "off",
+        max_bytes=int(ingest.max_file_mb * MEGABYTE),
+        max_bytes_by_type={name: int(size * MEGABYTE) for name, size in ingest.max_file_mb_by_type.items()},
+    )
+    return IngestOptions(
+        instructions,
+        gitignore=ingest.gitignore,
+        follow_symlinks=ingest.follow_symlinks,
+        watch=ingest.watch,
+        isolation=ingest.isolation,
+        max_state_bytes=int(ingest.max_state_gb * 1e9),
+    )
+
+
+def _search_options(settings: CorpusSettings) -> SearchOptions:
+    return SearchOptions(
+        oversampling=settings.rag.oversample_factor,
+        rerank_candidates=settings.rerank.candidates,
+        rerank_timeout_s=settings.rerank.timeout_s,
+    )
+
+
+def _answer_options(settings: CorpusSettings) -> AnswerOptions:
+    return AnswerOptions(
+        generate=settings.rag.generate_answer,
+        system_prompt=settings.rag.system_prompt,
+        max_context_chars=settings.rag.max_context_chars,
+        timeout_s=settings.chat.timeout_s,
+    )

@@ -1,0 +1,139 @@
+"""Chooses the embedding, chat and reranking models, from the settings and from what the index was built with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+from pydantic import SecretStr
+
+from armarium.capabilities.corpus.errors import IndexVersionMismatch
+from armarium.capabilities.corpus.settings import CorpusSettings
+from armarium.foundation.errors import ConfigError
+from armarium.providers.client import ProviderClient
+from armarium.providers.cohere import CohereReranker, cohere_client
+from armarium.providers.interfaces import Chat, Embedder, Reranker
+from armarium.providers.local.embedder import LocalEmbedder
+from armarium.providers.mistral import MistralChat, MistralEmbedder
+from armarium.providers.openai import OpenAIChat, OpenAIEmbedder
+from armarium.providers.vendors import MISTRAL, OPENAI
+from armarium.retrieval.chunks import IndexKind
+
+Provider = Literal["local", "mistral", "openai"]
+
+
+class MissingKey(ConfigError):
+    """The settings name a provider without its key."""
+
+    def __init__(self, variable: str) -> None:
+        super().__init__(f"Missing {variable}", hint=f"set {variable}, or run: dir2mcp config init", variable=variable)
+
+
+@dataclass(frozen=True, slots=True)
+class Models:
+    """The models of one corpus."""
+
+    embedders: Mapping[IndexKind, Embedder]
+    chat: Chat | None
+    reranker: Reranker | None
+    local: LocalEmbedder | None
+    """The local embedder, if it is used: it knows which languages it supports."""
+
+    async def aclose(self) -> None:
+        """Close all models."""
+        parts = {id(each): each for each in (*self.embedders.values(), self.chat, self.reranker) if each is not None}
+        for part in parts.values():
+            await part.aclose()
+
+
+def choose_models(settings: CorpusSettings, built_with: Mapping[IndexKind, str | None]) -> Models:
+    """The models to use. `built_with` names those of an existing index, which `auto` keeps."""
+    vendors = _Vendors(settings)
+    embedders = vendors.embedders(_embedding_provider(settings, built_with["text"]))
+    for kind, model in built_with.items():
+        if model is not None and model != embedders[kind].model:
+            raise IndexVersionMismatch(
+                f"the index was built with {model}, the settings ask for {embedders[kind].model}",
+                hint="run: dir2mcp reindex",
+            )
+    local = embedders["text"]
+    chat = vendors.chat()
+    return Models(embedders, chat, _reranker(settings), local if isinstance(local, LocalEmbedder) else None)
+
+
+def _embedding_provider(settings: CorpusSettings, built_with: str | None) -> Provider:
+    asked = settings.embedding.provider
+    if asked != "auto":
+        return asked
+    owners: dict[str | None, Provider] = {
+        settings.openai.embed_text_model: "openai",
+        settings.mistral.embed_text_model: "mistral",
+        LocalEmbedder.model: "local",
+    }
+    if built_with is not None and built_with in owners:
+        return owners[built_with]
+    return "mistral" if _key(settings.mistral.api_key) else "local"
+
+
+class _Vendors:
+    """The models of the configured vendors. Models of one vendor share its client, and with it the rate limit."""
+
+    def __init__(self, settings: CorpusSettings) -> None:
+        self._settings = settings
+
+    def embedders(self, provider: Provider) -> dict[IndexKind, Embedder]:
+        if provider == "local":
+            local = LocalEmbedder()
+            return {"text": local, "code": local}
+        if provider == "mistral":
+            mistral = self._settings.mistral
+            return {
+                "text": MistralEmbedder(self._mistral, mistral.embed_text_model),
+                "code": MistralEmbedder(self._mistral, mistral.embed_code_model),
+            }
+        openai = self._settings.openai
+        if openai.embed_text_model is None:
+            raise ConfigError("embedding.provider is openai, but openai.embed_text_model is not set")
+        text = OpenAIEmbedder(self._openai, openai.embed_text_model)
+        same = openai.embed_code_model in (None, openai.embed_text_model)
+        return {"text": text, "code": text if same else OpenAIEmbedder(self._openai, openai.embed_code_model or "")}
+
+    def chat(self) -> Chat | None:
+        provider = self._settings.chat.provider
+        if provider == "auto":
+            named = "openai" if self._settings.openai.chat_model else "none"
+            provider = "mistral" if _key(self._settings.mistral.api_key) else named
+        if provider == "none" or not self._settings.rag.generate_answer:
+            return None
+        if provider == "mistral":
+            return MistralChat(self._mistral, self._settings.mistral.chat_model)
+        if self._settings.openai.chat_model is None:
+            raise ConfigError("chat.provider is openai, but openai.chat_model is not set")
+        return OpenAIChat(self._openai, self._settings.openai.chat_model)
+
+    @cached_property
+    def _mistral(self) -> ProviderClient:
+        key = _key(self._settings.mistral.api_key)
+        if key is None:
+            raise MissingKey("MISTRAL_API_KEY")
+        rate = self._settings.embedding.requests_per_minute
+        return ProviderClient(MISTRAL, key, base_url=self._settings.mistral.base_url, requests_per_minute=rate)
+
+    @cached_property
+    def _openai(self) -> ProviderClient:
+        rate = self._settings.embedding.requests_per_minute
+        key = _key(self._settings.openai.api_key)
+        return ProviderClient(OPENAI, key, base_url=self._settings.openai.base_url, requests_per_minute=rate)
+
+
+def _reranker(settings: CorpusSettings) -> Reranker | None:
+    rerank = settings.rerank
+    if rerank.base_url is None:
+        return None
+    return CohereReranker(cohere_client(rerank.base_url, _key(rerank.api_key)), rerank.model)
+
+
+def _key(secret: SecretStr | None) -> str | None:
+    return secret.get_secret_value() or None if secret is not None else None

@@ -1,0 +1,212 @@
+"""Hybrid search: lexical and semantic results within filters, merged by rank fusion and optionally reranked."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from anyio.to_thread import run_sync
+
+from armarium.capabilities.corpus.errors import InvalidField
+from armarium.capabilities.corpus.index.search_index import SearchIndex
+from armarium.capabilities.corpus.model_choice import Models
+from armarium.capabilities.corpus.query.snippets import snippet
+from armarium.capabilities.corpus.storage.chunks import StoredChunk
+from armarium.capabilities.corpus.storage.storage import Storage
+from armarium.foundation.circuit_breaker import GuardedService
+from armarium.foundation.files.errors import InvalidPattern
+from armarium.providers.errors import ProviderError
+from armarium.providers.interfaces import Embedder
+from armarium.retrieval.chunks import IndexKind
+from armarium.retrieval.search.duplicates import distinct
+from armarium.retrieval.search.hybrid import EmbeddedQuery, SearchFilter, embed_query, hybrid_search, lexical_search
+from armarium.retrieval.search.index_choice import IndexChoice, indexes_for
+from armarium.retrieval.search.ranking import Ranking
+from armarium.retrieval.search.rerank import reorder
+
+_log = logging.getLogger(__name__)
+
+IndexUsed = Literal["text", "code", "both"]
+
+_FAILURES = 3
+_COOL_DOWN_S = 30.0
+
+_READ = 120
+"""Chunks read from storage: the largest number a call may ask for, and room for duplicates among them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """Restricts a search to some documents."""
+
+    path_prefix: str | None = None
+    file_glob: str | None = None
+    doc_types: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SearchHit:
+    """One result: a chunk with its score."""
+
+    chunk: StoredChunk
+    score: float
+    snippet: str
+
+
+@dataclass(frozen=True, slots=True)
+class SearchResults:
+    """The results of a search, best first."""
+
+    k: int
+    index_used: IndexUsed
+    hits: Sequence[SearchHit]
+    lexical_only: str | None = None
+    """Why the search was lexical only, if the embedder failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Scope:
+    """Where a query searches, and its lexical results."""
+
+    only: SearchFilter | None
+    kinds: tuple[IndexKind, ...]
+    worded: Mapping[IndexKind, Ranking]
+
+
+@dataclass(frozen=True, slots=True)
+class SearchOptions:
+    """How searches are ranked."""
+
+    oversampling: int
+    """How many times more neighbours are requested than needed, because some are deleted or filtered out."""
+    rerank_candidates: int
+    rerank_timeout_s: float
+
+
+class ModelGuards:
+    """Circuit breakers for the models that searches call. They live as long as the corpus is open."""
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self.embedder = GuardedService(_FAILURES, _COOL_DOWN_S, now)
+        self.reranker = GuardedService(_FAILURES, _COOL_DOWN_S, now)
+        self.last_failure = ""
+
+
+class Searcher:
+    """Searches one open index."""
+
+    def __init__(
+        self, storage: Storage, index: SearchIndex, models: Models, options: SearchOptions, guards: ModelGuards
+    ) -> None:
+        self._guards = guards
+        self._storage = storage
+        self._index = index
+        self._models = models
+        self._options = options
+
+    async def search(self, query: str, k: int, choice: IndexChoice, filters: Filters) -> SearchResults:
+        """The `k` best chunks, or fewer if there are no more."""
+        scope = await run_sync(self._scope, query, choice, filters)
+        used: IndexUsed = "both" if len(scope.kinds) == 2 else scope.kinds[0]
+        asked, lexical_only = await self._question(query, scope.kinds)
+        if self._models.reranker is None:
+            return SearchResults(k, used, await run_sync(self._hits, asked, scope, k), lexical_only)
+        chunks, scores = await run_sync(lambda: self._read(self._ranking(asked, scope), _READ))
+        chunks, scores = await self._rerank(query, chunks, scores)
+        return SearchResults(k, used, _best_of(query, chunks, scores, k), lexical_only)
+
+    def _scope(self, query: str, choice: IndexChoice, filters: Filters) -> _Scope:
+        """Apply the filters, choose the indexes and run the lexical search."""
+        only = self._restriction(filters)
+        catalogue = self._index.catalogue
+        kinds = indexes_for(choice, catalogue.kinds_of(only.chunks) if only else catalogue.kinds())
+        lexical, alive = self._index.lexical, catalogue.alive
+        return _Scope(
+            only, kinds, {kind: lexical_search(lexical, query, kind, only=only, alive=alive) for kind in kinds}
+        )
+
+    def _restriction(self, filters: Filters) -> SearchFilter | None:
+        try:
+            documents = self._index.catalogue.documents(filters.path_prefix, filters.file_glob, filters.doc_types)
+        except InvalidPattern as error:
+            raise InvalidField(error.message, hint=error.hint) from error
+        if documents is None:
+            return None
+        return SearchFilter(documents, self._index.catalogue.chunks_of(documents))
+
+    async def _question(self, query: str, kinds: tuple[IndexKind, ...]) -> tuple[EmbeddedQuery, str | None]:
+        """The query with its vectors. If the embedder fails, without them and with the reason."""
+        vectors = self._index.vectors
+        embedders: dict[IndexKind, Embedder] = {
+            kind: self._models.embedders[kind] for kind in kinds if kind in vectors and len(vectors[kind])
+        }
+        guards = self._guards
+        with guards.embedder.attempt() as attempt:
+            if not attempt.admitted:
+                return EmbeddedQuery(query, kinds, {}), f"{guards.last_failure} (not retried for a while)"
+            try:
+                return await embed_query(query, kinds, embedders), None
+            except ProviderError as error:
+                # An error that waiting cannot fix may concern this query alone, so it does not open the circuit.
+                attempt.failed = error.retryable
+                guards.last_failure = f"{error.code}: {error.message}"
+                _log.warning("lexical search only", extra={"code": error.code, "reason": error.message})
+                return EmbeddedQuery(query, kinds, {}), guards.last_failure
+
+    def _hits(self, asked: EmbeddedQuery, scope: _Scope, k: int) -> list[SearchHit]:
+        """The best chunks without duplicates. More are read only if there are many duplicates."""
+        ranking = self._ranking(asked, scope)
+        for most in (k + k // 2 + 5, _READ):
+            chunks, scores = self._read(ranking, most)
+            hits = _best_of(asked.text, chunks, scores, k)
+            if len(hits) == k or len(ranking) <= most:
+                break
+        return hits
+
+    def _ranking(self, asked: EmbeddedQuery, scope: _Scope) -> Ranking:
+        return hybrid_search(
+            self._index.lexical,
+            self._index.vectors,
+            asked,
+            only=scope.only,
+            alive=self._index.catalogue.alive,
+            oversampling=self._options.oversampling,
+            lexical=scope.worded,
+        )
+
+    def _read(self, ranking: Ranking, most: int) -> tuple[list[StoredChunk], list[float]]:
+        """The best chunks of a ranking with their scores, without those that are deleted or damaged."""
+        best: list[int] = ranking.ids[:most].tolist()
+        best_scores: list[float] = ranking.scores[:most].tolist()
+        stored = self._storage.chunks.by_id(best)
+        found = [(stored[each], score) for each, score in zip(best, best_scores, strict=True) if each in stored]
+        # Ids depend on the order of indexing. Paths stay the same when the index is rebuilt.
+        found.sort(key=lambda hit: (-hit[1], hit[0].rel_path, hit[0].chunk_id))
+        return [chunk for chunk, _ in found], [score for _, score in found]
+
+    async def _rerank(
+        self, query: str, chunks: list[StoredChunk], scores: list[float]
+    ) -> tuple[list[StoredChunk], list[float]]:
+        assert self._models.reranker is not None
+        with self._guards.reranker.attempt() as attempt:
+            if not attempt.admitted:
+                return chunks, scores
+            order = await reorder(
+                self._models.reranker,
+                query,
+                [chunk.text for chunk in chunks],
+                most=self._options.rerank_candidates,
+                timeout_s=self._options.rerank_timeout_s,
+            )
+            attempt.failed = len(chunks) > 1 and not order.scores
+        return [chunks[place] for place in order.places], [
+            order.scores.get(place, scores[place]) for place in order.places
+        ]
+
+
+def _best_of(query: str, chunks: Sequence[StoredChunk], scores: Sequence[float], k: int) -> list[SearchHit]:
+    kept = distinct([chunk.text for chunk in chunks], k)
+    return [SearchHit(chunks[place], scores[place], snippet(query, chunks[place].text)) for place in kept]

@@ -1,0 +1,1 @@
+"""Bounded readers for archives from untrusted sources."""
