@@ -1,4 +1,4 @@
-"""How well does each choice of `index` find code, and is `auto` as good as `both`?
+"""How good is code search for each choice of `index`, and is `auto` as good as `both`?
 
 The judged queries and the metric are those of `../shared/data/codesearch` (its ORIGIN.md). The sources come from the
 package registries: `pip download` for wheels, `npm pack` for tarballs. Peers: the published figures of two other search
@@ -6,8 +6,8 @@ tools on the same packages.
 
     code_search.py [--data DIR] [--keep DIR] [PACKAGE...]
 
-`--data` is where the judged queries are; `--keep` leaves sources and indexes in a directory, and uses what is there:
-index times are measured only where there was no index.
+`--data` is the directory of the judged queries. `--keep` keeps sources and indexes in a directory and reuses them;
+indexing is timed only for a new index.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def measured(package: dict[str, Any], data: Path, directory: Path) -> dict[str, 
 
 
 def fetch(package: dict[str, Any], target: Path) -> None:
-    """The sources that a registry ships."""
+    """Download the sources of a package from its registry."""
     name, version = package["name"], package["version"]
     with tempfile.TemporaryDirectory() as downloads:
         if package["registry"] == "npm":
@@ -121,7 +121,7 @@ async def asked(
 async def ndcg(
     corpus: Corpus, choice: IndexChoice, judged: dict[str, Any], paths: list[str], times: list[float]
 ) -> float:
-    """The metric for one query; queries of `auto` are timed."""
+    """nDCG@10 of one query. Queries with `auto` are timed."""
     began = time.perf_counter()
     results = await corpus.search(judged["query"], HITS, choice, Filters())
     if choice == "auto":
@@ -140,7 +140,7 @@ def all_targets(judged: dict[str, Any]) -> list[Any]:
 
 
 def covers(hit: SearchHit, target: dict[str, Any]) -> bool:
-    """Whether a hit is of the target's file and, where the target has lines, overlaps them."""
+    """Whether a hit is in the target's file and overlaps its lines, if it has any."""
     if not same_path(hit.chunk.rel_path, target["path"]):
         return False
     start, end = target.get("start_line"), target.get("end_line")

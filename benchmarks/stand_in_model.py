@@ -98,13 +98,13 @@ class _Graph:
 
     def _attention(self, hidden: str, mask: str) -> str:
         shape = self._given(numpy.array([0, 0, HEADS, WIDTH // HEADS]))
-        asked, offered, told = (self._node("Reshape", self._linear(hidden, WIDTH, WIDTH), shape) for _ in range(3))
-        asked, told = (self._node("Transpose", each, perm=[0, 2, 1, 3]) for each in (asked, told))
-        offered = self._node("Transpose", offered, perm=[0, 2, 3, 1])
-        scores = self._node("MatMul", asked, offered)
+        query, key, value = (self._node("Reshape", self._linear(hidden, WIDTH, WIDTH), shape) for _ in range(3))
+        query, value = (self._node("Transpose", each, perm=[0, 2, 1, 3]) for each in (query, value))
+        key = self._node("Transpose", key, perm=[0, 2, 3, 1])
+        scores = self._node("MatMul", query, key)
         scores = self._node("Mul", scores, self._given(numpy.float32((WIDTH // HEADS) ** -0.5)))
         weights = self._node("Softmax", self._node("Add", scores, mask), axis=-1)
-        mixed = self._node("Transpose", self._node("MatMul", weights, told), perm=[0, 2, 1, 3])
+        mixed = self._node("Transpose", self._node("MatMul", weights, value), perm=[0, 2, 1, 3])
         return self._node("Reshape", mixed, self._given(numpy.array([0, 0, WIDTH])))
 
     def _linear(self, hidden: str, inputs: int, outputs: int) -> str:

@@ -196,7 +196,7 @@ async def test_a_secure_connection_to_a_server_that_has_none_is_a_failure(
     assert mistral.requests == []
 
 
-async def test_certificates_that_cannot_be_read_are_told_without_their_place(
+async def test_certificates_that_cannot_be_read_are_reported_without_their_place(
     clock: ManualClock, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     certificates = tmp_path / "broken.pem"
@@ -296,7 +296,7 @@ async def test_each_vendor_has_its_own_codes(
     assert (error.code, error.retryable) == (f"{name}_{code}", retryable)
 
 
-async def test_neither_key_nor_body_are_told_or_logged(
+async def test_neither_key_nor_body_are_reported_or_logged(
     mistral: MistralEmulator, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, logger="armarium")
@@ -305,10 +305,10 @@ async def test_neither_key_nor_body_are_told_or_logged(
     mistral.faults.append(Refused(status=503, body=page))
     async with client_of(mistral, clock, key=key) as client:
         error = await failure_of(client)
-        told = f"{error!r} {error.message} {error.hint} {error.details} {client!r} {vars(error)}"
+        reported = f"{error!r} {error.message} {error.hint} {error.details} {client!r} {vars(error)}"
     assert error.code == "MISTRAL_AUTH"
-    assert key not in told
-    assert "what the vendor wrote" not in told
+    assert key not in reported
+    assert "what the vendor wrote" not in reported
     records = [str(vars(record)) for record in caplog.records if record.name.startswith("armarium")]
     assert len(records) == 1
     assert key not in records[0]
@@ -316,7 +316,7 @@ async def test_neither_key_nor_body_are_told_or_logged(
 
 
 @pytest.mark.parametrize("key", ["two\nlines", "schlüssel", "nul\0"])
-def test_a_key_that_cannot_be_sent_is_refused_without_being_told(key: str) -> None:
+def test_a_key_that_cannot_be_sent_is_refused_without_being_reported(key: str) -> None:
     with pytest.raises(ProviderAuth) as raised:
         ProviderClient(MISTRAL, key)
     assert raised.value.code == "MISTRAL_AUTH"
@@ -356,7 +356,7 @@ async def test_requests_keep_to_the_rate(mistral: MistralEmulator, clock: Manual
     assert clock.waits == [0.5, 0.5]
 
 
-async def test_what_one_request_is_told_about_the_rate_holds_for_all(
+async def test_what_one_request_is_reported_about_the_rate_holds_for_all(
     mistral: MistralEmulator, clock: ManualClock
 ) -> None:
     mistral.faults.append(RateLimited(retry_after=40))

@@ -140,7 +140,7 @@ async def test_an_answer_can_be_left_early(mistral: MistralEmulator, chat: Chat)
     assert "".join([piece async for piece in chat.stream(CONVERSATION)]) == ANSWER
 
 
-async def test_a_question_with_half_a_surrogate_is_answered(chat: Chat) -> None:
+async def test_a_question_with_an_unpaired_surrogate_is_answered(chat: Chat) -> None:
     question = [Message("user", "[a.md:L1-L1] half \ud800 a character")]
     assert "half ? a character" in "".join([piece async for piece in chat.stream(question)])
 

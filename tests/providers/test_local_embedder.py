@@ -52,7 +52,7 @@ async def embedder(loaded_once: None) -> AsyncIterator[LocalEmbedder]:
 
 
 class Watched:
-    """Stands in for the model where a test is about threads: says who asks, and waits until told."""
+    """A model for tests of threads: records its calls and blocks until the gate opens."""
 
     def __init__(self) -> None:
         self.loaded_by: list[int] = []

@@ -45,14 +45,14 @@ def test_no_retry_after_header_breaks_the_reader_or_gives_a_wait_that_cannot_be_
     assert seconds is None or 0 <= seconds < float("inf")
 
 
-def test_waits_grow_and_stop_growing_at_the_longest() -> None:
+def test_delays_grow_up_to_the_maximum() -> None:
     clock = ManualClock()
     attempts = Attempts(RetryPolicy(max_attempts=7, first_delay_s=0.5, max_delay_s=4.0), clock.clock)
     waits = [attempts.delay_after(MISTRAL.unavailable("down")) for _ in range(7)]
     assert waits == [0.5, 1.0, 2.0, 4.0, 4.0, 4.0, None]
 
 
-def test_a_rate_limit_is_waited_out_for_longer_when_nobody_waits_for_the_answer() -> None:
+def test_background_requests_retry_a_rate_limit_until_their_deadline() -> None:
     clock = ManualClock()
     policy = RetryPolicy(max_attempts=2, first_delay_s=1.0, max_delay_s=4.0)
     batch, question = Attempts(policy, clock.clock), Attempts(policy, clock.clock, urgent=True)
@@ -60,14 +60,14 @@ def test_a_rate_limit_is_waited_out_for_longer_when_nobody_waits_for_the_answer(
     assert [question.delay_after(MISTRAL.rate_limited("busy")) for _ in range(2)] == [1.0, None]
 
 
-def test_half_of_every_wait_is_left_to_chance() -> None:
+def test_half_of_every_delay_is_jitter() -> None:
     clock = ManualClock()
     clock.random = 0.0
     attempts = Attempts(RetryPolicy(first_delay_s=2.0), clock.clock)
     assert attempts.delay_after(MISTRAL.unavailable("down")) == 1.0
 
 
-def test_a_wait_that_would_pass_the_deadline_is_not_begun() -> None:
+def test_a_delay_beyond_the_deadline_is_final() -> None:
     clock = ManualClock()
     attempts = Attempts(RetryPolicy(), clock.clock, 10.0)
     attempts.start()
@@ -76,7 +76,7 @@ def test_a_wait_that_would_pass_the_deadline_is_not_begun() -> None:
     assert attempts.delay_after(MISTRAL.rate_limited("busy", retry_after_s=1.0)) is None
 
 
-async def test_a_rate_spreads_requests_evenly() -> None:
+async def test_a_rate_limit_spreads_requests_evenly() -> None:
     clock = ManualClock()
     limiter = RateLimiter(30, clock.clock)
     for _ in range(4):
@@ -84,7 +84,7 @@ async def test_a_rate_spreads_requests_evenly() -> None:
     assert clock.waits == [2.0, 2.0, 2.0]
 
 
-async def test_without_a_rate_nobody_waits_until_somebody_is_told_to() -> None:
+async def test_without_a_rate_limit_requests_wait_only_during_a_pause() -> None:
     clock = ManualClock()
     limiter = RateLimiter(None, clock.clock)
     await limiter.acquire()

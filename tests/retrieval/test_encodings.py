@@ -68,7 +68,7 @@ def test_every_kind_of_line_end_becomes_one_and_others_stay() -> None:
     assert decode(b"a\r\nb\rc\nd\x0ce\x0bf\r\r\n") == "a\nb\nc\nd\x0ce\x0bf\n\n"
 
 
-def test_zero_bytes_and_half_surrogates_do_not_get_through() -> None:
+def test_zero_bytes_and_unpaired_surrogates_are_replaced() -> None:
     assert decode(b"a\0b") == "a\ufffdb"
     assert clean("a\ud800b") == "a\ufffdb"
 

@@ -84,14 +84,14 @@ async def test_the_local_embedder_receives_code_without_them(tmp_path: Path) -> 
 
 
 async def test_a_set_is_measured_by_words_by_vectors_and_by_both(judged_set: Path) -> None:
-    told: list[tuple[str, int, int]] = []
+    reported: list[tuple[str, int, int]] = []
     evaluation = await evaluate(
-        read_judged_set(judged_set), LetterEmbedder(), progress=lambda *progress: told.append(progress)
+        read_judged_set(judged_set), LetterEmbedder(), progress=lambda *progress: reported.append(progress)
     )
     assert (evaluation.documents, evaluation.queries, evaluation.index) == (3, 2, "text")
     assert evaluation.measures["words"].ndcg_10 == 1
     assert set(evaluation.measures) == {"words", "vectors", "hybrid"}
-    assert told == [("documents", 3, 3), ("questions", 1, 2), ("questions", 2, 2)]
+    assert reported == [("documents", 3, 3), ("questions", 1, 2), ("questions", 2, 2)]
 
 
 def test_questions_without_anything_relevant_are_left_out(judged_set: Path) -> None:

@@ -7,6 +7,7 @@ from contextlib import aclosing
 from typing import Any, cast
 
 from armarium.foundation.schema import Json
+from armarium.foundation.surrogates import replace_unpaired_surrogates
 from armarium.providers.client import ProviderClient
 from armarium.providers.interfaces import Message
 
@@ -26,9 +27,7 @@ class HostedChat:
         body: Json = {
             "model": self.model,
             "messages": [
-                # UTF-8 cannot encode unpaired surrogates, and a question may contain them.
-                {"role": message.role, "content": message.content.encode("utf-8", "replace").decode()}
-                for message in messages
+                {"role": message.role, "content": replace_unpaired_surrogates(message.content)} for message in messages
             ],
             "stream": True,
         }

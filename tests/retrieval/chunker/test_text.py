@@ -54,7 +54,7 @@ def test_the_rest_of_a_text_is_never_a_tiny_chunk() -> None:
     assert min(len(text) for _, text in cut(words, "plain")) >= 20
 
 
-def test_letters_are_not_torn_from_their_accents() -> None:
+def test_letters_are_not_separated_from_their_accents() -> None:
     chunks = cut("e\u0301" * 500, "plain", ChunkLimits(max_chars=101, overlap_chars=10, min_chars=0))
     assert all(text.startswith("e") and text.endswith("\u0301") for _, text in chunks)
 

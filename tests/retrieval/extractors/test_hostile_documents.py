@@ -119,6 +119,6 @@ def test_a_very_long_single_line_is_read(name: str) -> None:
 def test_failures_tell_nothing_of_the_machine_or_the_content() -> None:
     with pytest.raises(ExtractFailed) as failed:
         extract_document(DocumentFormat("word", "docx"), b"PK\x03\x04 my secret content")
-    told = failed.value.message + str(failed.value.hint) + str(failed.value.details)
-    assert "secret" not in told
-    assert "/" not in told
+    reported = failed.value.message + str(failed.value.hint) + str(failed.value.details)
+    assert "secret" not in reported
+    assert "/" not in reported

@@ -175,7 +175,7 @@ def test_a_document_under_a_password_fails_and_says_so(form: DocumentFormat) -> 
 
 @pytest.mark.parametrize(("form", "build", "part"), MAIN_PARTS)
 @pytest.mark.parametrize("cut", [0, 10, 500, -30])
-def test_a_torn_document_fails(form: DocumentFormat, build: Callable[[], bytes], part: str, cut: int) -> None:
+def test_a_truncated_document_fails(form: DocumentFormat, build: Callable[[], bytes], part: str, cut: int) -> None:
     with pytest.raises(ExtractFailed) as failed:
         extract_document(form, build()[:cut])
     assert "/" not in failed.value.message

@@ -191,7 +191,7 @@ def test_what_was_not_committed_is_lost(tmp_path: Path) -> None:
     assert len(LexicalIndex.open(tmp_path / "words")) == 1
 
 
-def test_an_index_of_another_version_is_torn(tmp_path: Path) -> None:
+def test_an_index_of_another_version_is_reported_as_damaged(tmp_path: Path) -> None:
     LexicalIndex.open(tmp_path / "words").close()
     (tmp_path / "words" / "format").write_text("0")
     with pytest.raises(DamagedIndex):
@@ -199,7 +199,7 @@ def test_an_index_of_another_version_is_torn(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["cut", "gone", "meta"])
-def test_a_damaged_index_is_torn(tmp_path: Path, damage: str) -> None:
+def test_damage_is_reported(tmp_path: Path, damage: str) -> None:
     index = LexicalIndex.open(tmp_path / "words")
     fill(index, *(chunk(number, f"word{number} flow") for number in range(100)))
     index.close()

@@ -12,7 +12,7 @@ from armarium.retrieval.search.rerank import reorder
 
 
 class Scripted:
-    """Answers what it was told to, or waits forever, or fails."""
+    """Returns a given order, waits forever, or fails."""
 
     def __init__(self, answer: list[tuple[int, float]] | Exception | None) -> None:
         self._answer = answer

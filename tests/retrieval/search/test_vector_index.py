@@ -135,7 +135,7 @@ def test_an_empty_index_can_be_saved(tmp_path: Path) -> None:
 
 @given(kept=st.floats(0, 0.999))
 @settings(max_examples=25, deadline=None)
-def test_a_file_cut_anywhere_is_torn(tmp_path_factory: pytest.TempPathFactory, kept: float) -> None:
+def test_a_truncated_file_is_reported_as_damaged(tmp_path_factory: pytest.TempPathFactory, kept: float) -> None:
     path = tmp_path_factory.mktemp("cut") / "v.hnsw"
     filled(60)[0].save(path)
     whole = path.read_bytes()
@@ -144,7 +144,7 @@ def test_a_file_cut_anywhere_is_torn(tmp_path_factory: pytest.TempPathFactory, k
         VectorIndex.load(path, DIMENSIONS)
 
 
-def test_an_index_of_vectors_of_another_length_is_torn(tmp_path: Path) -> None:
+def test_an_index_with_other_dimensions_is_reported_as_damaged(tmp_path: Path) -> None:
     VectorIndex(8).save(tmp_path / "v.hnsw")
     with pytest.raises(DamagedIndex):
         VectorIndex.load(tmp_path / "v.hnsw", DIMENSIONS)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from armarium.foundation.memory import give_memory_back
+from armarium.foundation.surrogates import replace_unpaired_surrogates
 from armarium.providers.errors import LocalModelMissing
 from armarium.providers.local.pack import INSTALL_HINT, load_pack
 from armarium.providers.local.weights import constants
@@ -94,5 +95,4 @@ class Encoder:
 
 
 def _encodable(text: str) -> str:
-    # The tokenizer accepts UTF-8 only, which cannot encode unpaired surrogates.
-    return text[:_MAX_CHARACTERS].encode("utf-8", "replace").decode()
+    return replace_unpaired_surrogates(text[:_MAX_CHARACTERS])

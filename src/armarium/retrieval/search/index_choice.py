@@ -8,6 +8,7 @@ from typing import Any, Final, Literal, cast
 
 import re2  # pyright: ignore[reportMissingTypeStubs] the package has no type information
 
+from armarium.foundation.surrogates import replace_unpaired_surrogates
 from armarium.retrieval.chunks import IndexKind
 
 IndexChoice = Literal["auto", "text", "code", "both"]
@@ -40,7 +41,7 @@ def looks_like_code(text: str) -> bool:
 
 def contains_identifier(query: str) -> bool:
     """Whether the query contains a programming identifier, which lexical search finds best."""
-    return _IDENTIFIER.search(query.encode("utf-8", "replace").decode()) is not None
+    return _IDENTIFIER.search(replace_unpaired_surrogates(query)) is not None
 
 
 def indexes_for(choice: IndexChoice, available: Collection[IndexKind]) -> tuple[IndexKind, ...]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from armarium.foundation.errors import ArmariumError
+from armarium.foundation.surrogates import replace_unpaired_surrogates
 from armarium.retrieval.chunks import IndexKind
 from armarium.retrieval.errors import DamagedIndex, IndexBusy
 from armarium.retrieval.search.ranking import Ranking, empty_ranking
@@ -56,7 +57,6 @@ class LexicalIndex:
 
     def __init__(self, directory: Path, *, max_oversampled_hits: int = _MAX_OVERSAMPLED_HITS) -> None:
         self._max_oversampled_hits = max_oversampled_hits
-        self._directory = directory
         self._writing = threading.Lock()
         self._writer: tantivy.IndexWriter | None = None
         with _damaged_if_unreadable():
@@ -165,7 +165,7 @@ class LexicalIndex:
 
     def _terms(self, searcher: tantivy.Searcher, query: str) -> Counter[str]:
         """The stems of the query, with their frequency in it."""
-        tokens = self._tokenizer.analyze(index_text(query.encode("utf-8", "replace").decode()))[:_MAX_QUERY_TERMS]
+        tokens = self._tokenizer.analyze(index_text(replace_unpaired_surrogates(query)))[:_MAX_QUERY_TERMS]
         terms: Counter[str] = Counter()
         for language in self._languages:
             dropped = stop_words_for(query, language)
