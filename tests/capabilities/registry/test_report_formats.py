@@ -92,9 +92,9 @@ def broken_result(**fields: Any) -> bytes:
         (encoded(OWN | {"findings": [{"path": "a", "rule_id": "r"}]}), "`findings.0.message` is required"),
         (encoded(OWN | {"findings": [OWN["findings"][0] | {"severity": SECRET}]}), "findings.0.severity"),  # type: ignore[index]
         (encoded(OWN | {"findings": [OWN["findings"][0] | {"line_start": "3"}]}), "findings.0.line_start"),  # type: ignore[index]
-        (encoded({"results": []}), "none of the forms"),
-        (encoded([SECRET]), "none of the forms"),
-        (encoded(SECRET), "none of the forms"),
+        (encoded({"results": []}), "format is not supported"),
+        (encoded([SECRET]), "format is not supported"),
+        (encoded(SECRET), "format is not supported"),
     ],
 )
 def test_what_is_wrong_with_a_report_is_said_with_its_place_and_without_its_content(data: bytes, place: str) -> None:
