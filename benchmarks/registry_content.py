@@ -44,11 +44,11 @@ def findings(files: int, count: int, seed: int) -> Iterator[dict[str, Any]]:
 
 
 def by_source(files: int, count: int, seed: int) -> dict[str, list[dict[str, Any]]]:
-    """The same, told by three scanners in turn."""
-    told: dict[str, list[dict[str, Any]]] = {source: [] for source in SOURCES}
+    """The same findings, distributed over three scanners."""
+    by_scanner: dict[str, list[dict[str, Any]]] = {source: [] for source in SOURCES}
     for number, finding in enumerate(findings(files, count, seed)):
-        told[SOURCES[number % len(SOURCES)]].append(finding)
-    return told
+        by_scanner[SOURCES[number % len(SOURCES)]].append(finding)
+    return by_scanner
 
 
 def installed_peer(home: Path) -> str:

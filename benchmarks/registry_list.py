@@ -101,8 +101,8 @@ async def measured(size: tuple[int, int]) -> list[dict[str, Any]]:
 async def filled(directory: Path, files: int, count: int) -> AsyncGenerator[ToolSpec]:
     """The listing of a registry with so much in it."""
     async with open_registry(directory) as registry:
-        for source, told in by_source(files, count, SEED).items():
-            await registry.scan(ScanReport(source, (ReportEntry(**each) for each in told)), "benchmark")
+        for source, findings in by_source(files, count, SEED).items():
+            await registry.scan(ScanReport(source, (ReportEntry(**each) for each in findings)), "benchmark")
         yield next(tool for tool in bind_tools(TOOLS, registry) if tool.name == "list_files")
 
 
@@ -124,7 +124,7 @@ async def page_cost(list_files: ToolSpec, question: dict[str, Any]) -> dict[str,
 
 async def asked(list_files: ToolSpec, call: Call, question: dict[str, Any]) -> dict[str, Any]:
     answer = await list_files.run(call, question)
-    assert isinstance(answer, dict), "only a tool of somebody else's answers otherwise"
+    assert isinstance(answer, dict), "a local tool returns a dict"
     return answer
 
 

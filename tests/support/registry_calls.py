@@ -60,9 +60,9 @@ class Calls:
         assert not result.is_error, f"{tool} failed: {result.structured_content}"
         (text,) = texts_of(result)
         assert result.structured_content is not None
-        told = json.loads(text)
-        assert result.structured_content == ({"result": told} if isinstance(told, list) else told)
-        return told
+        answer = json.loads(text)
+        assert result.structured_content == ({"result": answer} if isinstance(answer, list) else answer)
+        return answer
 
     async def code(self, tool: str, /, **arguments: Any) -> str:
         """The code of a call that must fail, with the contract's envelope and nothing else."""

@@ -97,7 +97,7 @@ def broken_result(**fields: Any) -> bytes:
         (encoded(SECRET), "format is not supported"),
     ],
 )
-def test_what_is_wrong_with_a_report_is_said_with_its_place_and_without_its_content(data: bytes, place: str) -> None:
+def test_an_error_in_a_report_names_its_place_and_not_its_content(data: bytes, place: str) -> None:
     with pytest.raises(ValidationError) as refusal:
         read_reports(data)
     assert place in refusal.value.message
