@@ -1,4 +1,4 @@
-"""Reports as scanners write them: by the scanners themselves, or in their shape."""
+"""Reports of scanners: written by the scanners themselves, or in their format."""
 
 from __future__ import annotations
 

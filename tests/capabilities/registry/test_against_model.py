@@ -1,4 +1,4 @@
-"""Any sequence of registrations, scans, judgements, associations, renames and removals, beside a plain model."""
+"""Random sequences of registrations, scans, decisions, associations, renames and removals, compared with a model."""
 
 from __future__ import annotations
 

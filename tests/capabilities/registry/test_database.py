@@ -54,7 +54,7 @@ def test_every_statement_can_be_prepared(tmp_path: Path, statement: str) -> None
 def test_a_page_is_found_in_its_index_alone_and_in_its_order(tmp_path: Path, sort: SortField, reverse: bool) -> None:
     RegistryDatabase(tmp_path / "registry.sqlite").close()
     connection = sqlite3.connect(tmp_path / "registry.sqlite")
-    order = files._order(sort, reverse=reverse, few=False)
+    order = files.order_by(sort, reverse=reverse, few=False)
     plan = connection.execute(
         f"EXPLAIN QUERY PLAN SELECT no FROM files INDEXED BY files_by_{sort} "
         "WHERE removed_at IS NULL AND language = 'x' AND open_findings > 1 AND open_low > 0 AND instr(sources, 'x') "

@@ -1,4 +1,4 @@
-"""Issues and findings that become issues, through a real client."""
+"""Issues, and findings promoted to issues, through a real client."""
 
 from __future__ import annotations
 

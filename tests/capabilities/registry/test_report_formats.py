@@ -1,4 +1,4 @@
-"""Reports are recognised by what they are, and one that cannot be read is refused with the place, never its content."""
+"""The formats of reports are detected, and errors in a report name the place, never the content."""
 
 from __future__ import annotations
 

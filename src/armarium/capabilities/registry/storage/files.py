@@ -92,12 +92,12 @@ def page(
         values | {"limit": here, "offset": ahead if backwards else offset},
         where=where,
         index="" if total <= _FEW else f"INDEXED BY files_by_{sort}",
-        order=_order(sort, reverse=backwards != (direction != DEFAULT_DIRECTIONS[sort]), few=total <= _FEW),
+        order=order_by(sort, reverse=backwards != (direction != DEFAULT_DIRECTIONS[sort]), few=total <= _FEW),
     )
     return Page([file_record(row) for row in (reversed(rows) if backwards else rows)], total, limit, offset)
 
 
-def _order(sort: SortField, *, reverse: bool, few: bool) -> str:
+def order_by(sort: SortField, *, reverse: bool, few: bool) -> str:
     """The order of a field's index, or its exact reverse: one index serves both directions."""
     directions = (DEFAULT_DIRECTIONS[sort], "asc")
     first, ties = ("desc" if each == "asc" else "asc" for each in directions) if reverse else directions
