@@ -1,4 +1,4 @@
-"""A project's worth of findings, the same for every contender, and the environment that the peer is installed into."""
+"""Generates the findings of a project for all contenders, and installs the peer."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ _INSTALL_DEADLINE_S = 600
 
 
 class NotInstalled(Exception):
-    """The peer could not be had here."""
+    """The peer could not be installed."""
 
 
 def path_of(number: int) -> str:
-    """A file some directories deep."""
+    """The path of a file in nested directories."""
     return f"src/area{number % 23}/part{number % 211}/module_{number}.{SUFFIXES[number % len(SUFFIXES)]}"
 
 
 def findings(files: int, count: int, seed: int) -> Iterator[dict[str, Any]]:
-    """Findings spread over the files, as our own form and the peer's have them; every file has at least one."""
+    """Findings in all files, in the format of ours and the peer's. Every file has at least one."""
     chance = random.Random(seed)
     for number in range(count):
         file = number if number < files else chance.randrange(files)
@@ -44,15 +44,15 @@ def findings(files: int, count: int, seed: int) -> Iterator[dict[str, Any]]:
 
 
 def by_source(files: int, count: int, seed: int) -> dict[str, list[dict[str, Any]]]:
-    """The same, told by three scanners in turn."""
-    told: dict[str, list[dict[str, Any]]] = {source: [] for source in SOURCES}
+    """The same findings, distributed over three scanners."""
+    by_scanner: dict[str, list[dict[str, Any]]] = {source: [] for source in SOURCES}
     for number, finding in enumerate(findings(files, count, seed)):
-        told[SOURCES[number % len(SOURCES)]].append(finding)
-    return told
+        by_scanner[SOURCES[number % len(SOURCES)]].append(finding)
+    return by_scanner
 
 
 def installed_peer(home: Path) -> str:
-    """The interpreter that has the peer, installed for this run from wherever pip is set up to look."""
+    """The interpreter of an environment with the peer, installed for this run from the configured index."""
     python = str(home / "bin" / "python")
     try:
         for command in (

@@ -1,4 +1,4 @@
-"""How long does a SARIF report of 50,000 findings take to come in: new, once more, and how does it grow?
+"""How long does the import of a SARIF report of 50,000 findings take, new and repeated, and how does it scale?
 
 From the bytes of the report to what it changed, as `armarium registry import` does it. The peer, filigree, reads no
 SARIF; it is handed the same findings as it wants them, in a process of its own, and installed for the run, or left out
@@ -28,7 +28,7 @@ FILES = 5_000
 SIZES = (12_500, 25_000, 50_000, 100_000)
 MOST_S = 10.0
 MOST_GROWTH = 1.3
-"""How many times more a finding may cost in the largest report than in the smallest."""
+"""The accepted ratio of the cost per finding between the largest and the smallest report."""
 PEER_DEADLINE_S = 3600
 _LEVELS = {"critical": "error", "high": "error", "medium": "warning", "low": "note", "info": "none"}
 
@@ -47,7 +47,7 @@ def main() -> None:
 
 
 def imported(count: int) -> dict[str, Any]:
-    """The same report twice: first everything is new, then everything is known."""
+    """Import the same report twice: first all findings are new, then all are known."""
     data = sarif(count)
     with tempfile.TemporaryDirectory() as directory:
         new, created = taken_in(Path(directory), data)
@@ -78,7 +78,7 @@ def taken_in(directory: Path, data: bytes) -> tuple[Cost, dict[str, Any]]:
 
 
 def sarif(count: int) -> bytes:
-    """A report as scanners write it, with a snippet of code in each result."""
+    """A realistic report, with a code snippet in each result."""
     results = [
         {
             "ruleId": each["rule_id"],
@@ -108,7 +108,7 @@ def sarif(count: int) -> bytes:
 
 
 def beside_peer(row: dict[str, Any]) -> None:
-    """Put what the peer takes for the same findings beside ours."""
+    """Measure the peer with the same findings."""
     with tempfile.TemporaryDirectory() as directory:
         try:
             python = installed_peer(Path(directory))

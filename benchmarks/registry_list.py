@@ -35,7 +35,7 @@ LARGE = (200_000, 1_000_000)
 PAGE = 100
 RUNS = 15
 PEER_RUNS = 1
-"""Its pages take so long that noise does not matter."""
+"""Its pages take long enough that noise does not matter."""
 MOST_MS = 5.0
 MOST_MS_LARGE = 20.0
 PEER_DEADLINE_S = 3600
@@ -75,7 +75,7 @@ def main() -> None:
 
 
 def questions() -> list[tuple[str, dict[str, Any]]]:
-    """Every order in both directions, with every filter, first page and last."""
+    """The first and last page for every order, direction and filter."""
     cases = itertools.product(SORTS, ("asc", "desc"), FILTERS.items(), (FIRST, LAST))
     return [
         (
@@ -99,10 +99,10 @@ async def measured(size: tuple[int, int]) -> list[dict[str, Any]]:
 
 @asynccontextmanager
 async def filled(directory: Path, files: int, count: int) -> AsyncGenerator[ToolSpec]:
-    """The listing of a registry with so much in it."""
+    """The listing tool of a registry of this size."""
     async with open_registry(directory) as registry:
-        for source, told in by_source(files, count, SEED).items():
-            await registry.scan(ScanReport(source, (ReportEntry(**each) for each in told)), "benchmark")
+        for source, findings in by_source(files, count, SEED).items():
+            await registry.scan(ScanReport(source, (ReportEntry(**each) for each in findings)), "benchmark")
         yield next(tool for tool in bind_tools(TOOLS, registry) if tool.name == "list_files")
 
 
@@ -124,12 +124,12 @@ async def page_cost(list_files: ToolSpec, question: dict[str, Any]) -> dict[str,
 
 async def asked(list_files: ToolSpec, call: Call, question: dict[str, Any]) -> dict[str, Any]:
     answer = await list_files.run(call, question)
-    assert isinstance(answer, dict), "only a tool of somebody else's answers otherwise"
+    assert isinstance(answer, dict), "a local tool returns a dict"
     return answer
 
 
 def beside_peer(rows: list[dict[str, Any]]) -> None:
-    """Put what the peer takes for the same page beside ours: the default page alone, which takes it long enough."""
+    """Measure the peer with the default page."""
     asked_both = {case: question for case, question in questions() if case == DEFAULT_PAGE}
     with tempfile.TemporaryDirectory() as directory:
         try:

@@ -1,4 +1,4 @@
-"""Runs within the peer's own environment: takes findings in, answers questions, and prints what both cost.
+"""Runs in the peer's environment: imports findings, lists them, and prints the cost of both.
 
 Standard input is one JSON object: `scans` by source, `questions` as arguments of a listing (`offset` -1 is the last
 page), and how many `runs` each question has. Standard output is the same kind of object with CPU seconds.

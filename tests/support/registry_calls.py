@@ -25,7 +25,7 @@ _areas = itertools.count()
 
 @dataclass(frozen=True)
 class ServedProject:
-    """A running server and the project it knows about."""
+    """A running server and its project."""
 
     server: ServerProcess
     directory: Path
@@ -33,7 +33,7 @@ class ServedProject:
     @classmethod
     @contextmanager
     def started(cls, base: Path) -> Generator[Self]:
-        """`armarium serve` with nothing but a registry."""
+        """`armarium serve` with only a registry."""
         directory = base / "Light House"
         directory.mkdir(exist_ok=True)
         config = {
@@ -48,32 +48,32 @@ class ServedProject:
 
 
 class Calls:
-    """One client's calls, in a directory that no other test knows."""
+    """The calls of one client, in a directory that no other test uses."""
 
     def __init__(self, client: ToolClient) -> None:
         self.client = client
         self.area = f"area{next(_areas)}"
 
     async def ok(self, tool: str, /, **arguments: Any) -> Any:
-        """The answer of a call that must succeed; text and structured content say the same."""
+        """The result of a call that must succeed. Text and structured content must be equal."""
         result = await self.client.result(tool, arguments)
         assert not result.is_error, f"{tool} failed: {result.structured_content}"
         (text,) = texts_of(result)
         assert result.structured_content is not None
-        told = json.loads(text)
-        assert result.structured_content == ({"result": told} if isinstance(told, list) else told)
-        return told
+        answer = json.loads(text)
+        assert result.structured_content == ({"result": answer} if isinstance(answer, list) else answer)
+        return answer
 
     async def code(self, tool: str, /, **arguments: Any) -> str:
         """The code of a call that must fail, with the contract's envelope and nothing else."""
         return error_of(await self.client.result(tool, arguments))["code"]
 
     async def register(self, name: str, **more: Any) -> Json:
-        """A file in the test's own directory."""
+        """Register a file in the test's own directory."""
         return await self.ok("register_file", path=f"{self.area}/{name}", **more)
 
     async def report(self, *found: Json, source: str = "ruff", **more: Any) -> Json:
-        """What a scanner found, in the test's own directory."""
+        """Report findings in the test's own directory."""
         placed = [{"rule_id": "R1", "message": "bad", **each, "path": f"{self.area}/{each['path']}"} for each in found]
         return await self.ok("report_findings", scan_source=source, findings=placed, **more)
 
@@ -86,7 +86,7 @@ class Calls:
         return [file["path"].removeprefix(f"{self.area}/") for file in (await self.listed(**arguments))["results"]]
 
     async def findings_of(self, file_id: str) -> list[Json]:
-        """What is known to be wrong with a file."""
+        """The findings of a file."""
         return (await self.ok("list_findings", file_id=file_id))["results"]
 
 

@@ -1,4 +1,4 @@
-"""Run by test_registry_processes.py: a process of its own that writes into a registry, or dies while it does."""
+"""Run by registry/test_processes.py: a process that writes to a registry, or is killed while it does."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SHARED = "shared.py"
 
 
 async def write(project: Path, name: str) -> None:
-    """Change files of its own and one that everybody changes, each time in a transaction of its own."""
+    """Change its own files and a shared one, each in a separate transaction."""
     async with open_registry(project, "p") as registry:
         print("ready", flush=True)
         sys.stdin.readline()
@@ -31,7 +31,7 @@ async def write(project: Path, name: str) -> None:
 
 
 async def die(project: Path, after: int, how_many: int) -> None:
-    """Begin a scan that would change everything, and be killed after so many findings, or when all are written."""
+    """Start a scan that would change everything, and be killed after `after` findings, or when all are written."""
 
     def findings() -> Iterator[ReportEntry]:
         for number in range(how_many):

@@ -1,4 +1,4 @@
-"""Reports as scanners write them: by the scanners themselves, or in their shape."""
+"""Reports of scanners: written by the scanners themselves, or in their format."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def read(data):
 """
 """A module in which both ruff and bandit find something."""
 
-MENDED = """\
+FIXED = """\
 def run(command):
     return command
 """
@@ -82,7 +82,7 @@ def sarif(*runs: dict[str, Any]) -> bytes:
 
 
 def gitleaks_finding(secret: str, path: str = "deploy.sh", line: int = 2) -> dict[str, Any]:
-    """One finding with everything that gitleaks tells, the secret three times."""
+    """One finding with every field that gitleaks writes, the secret three times."""
     return {
         "RuleID": "generic-api-key",
         "Description": "Detected a generic key",

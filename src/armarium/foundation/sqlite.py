@@ -211,8 +211,9 @@ class Connections:
         try:
             yield connection
         finally:
-            with suppress(sqlite3.Error):
-                connection.rollback()
+            if connection.in_transaction:
+                with suppress(sqlite3.Error):
+                    connection.rollback()
             if self._closed or generation != self.generation:
                 connection.close()
             else:

@@ -1,4 +1,4 @@
-"""A project with a registry: behind the real command, and opened within the test's own process."""
+"""A project with a registry: served by the real command, and opened in the test's process."""
 
 from __future__ import annotations
 

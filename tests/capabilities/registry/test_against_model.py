@@ -1,4 +1,4 @@
-"""Any sequence of registrations, scans, judgements, associations, renames and removals, beside a plain model."""
+"""Random sequences of registrations, scans, decisions, associations, renames and removals, compared with a model."""
 
 from __future__ import annotations
 
@@ -323,11 +323,11 @@ def registry_machine(runner: asyncio.Runner) -> type[RuleBasedStateMachine]:
                 return
             page = runner.run(self.registry.list_files(FileFilter(), limit=1000))
             assert page.total == len(page.items) == len(self.model.present("."))
-            told = {file.id: file for file in page.items}
+            listed = {file.id: file for file in page.items}
             for file in self.model.files:
                 file_id = self.id_of(file)
-                assert (file_id in told) != bool(file.removed)
-                record = told.get(file_id) or runner.run(self.registry.get_file(file_id)).file
+                assert (file_id in listed) != bool(file.removed)
+                record = listed.get(file_id) or runner.run(self.registry.get_file(file_id)).file
                 assert record.language == file.language
                 assert record.path == file.path
                 assert record.summary == file.summary

@@ -1,4 +1,4 @@
-"""Arguments that nobody should send: every one is told as a validation_error, in the contract's envelope."""
+"""Invalid arguments: each is reported as a validation_error in the contract's envelope."""
 
 from __future__ import annotations
 

@@ -125,8 +125,8 @@ async def test_registering_again_changes_what_is_given_and_only_that(calls: Call
     assert changed["updated_at"] > made["updated_at"]
     events = (await calls.ok("get_file_timeline", file_id=made["id"]))["results"]
     assert [event["type"] for event in events] == ["file_metadata_update"] * 2
-    told = {event["data"]["field"]: (event["data"]["old_value"], event["data"]["new_value"]) for event in events}
-    assert told == {"language": ("", "cobol"), "metadata": ({"a": 1}, {"b": 2})}
+    changes = {event["data"]["field"]: (event["data"]["old_value"], event["data"]["new_value"]) for event in events}
+    assert changes == {"language": ("", "cobol"), "metadata": ({"a": 1}, {"b": 2})}
 
 
 async def test_a_listing_has_the_contracts_shape(calls: Calls) -> None:
@@ -218,7 +218,7 @@ async def test_filters_look_at_open_findings_and_can_be_combined(calls: Calls) -
 async def test_a_file_is_told_with_findings_associations_and_summary(calls: Calls) -> None:
     await calls.report(*({"path": "a.py", "line_start": line, "severity": "high"} for line in range(1, 13)))
     [file] = (await calls.listed())["results"]
-    issue = await calls.ok("create_issue", title="Mend it")
+    issue = await calls.ok("create_issue", title="Fix it")
     await calls.ok("add_file_association", file_id=file["id"], issue_id=issue["id"], assoc_type="task_for")
     detail = await calls.ok("get_file", file_id=file["id"])
     assert set(detail) == {"file", "associations", "recent_findings", "summary"}
@@ -229,7 +229,7 @@ async def test_a_file_is_told_with_findings_associations_and_summary(calls: Call
     [link] = detail["associations"]
     assert link == {
         "id": link["id"], "file_id": file["id"], "issue_id": issue["id"], "assoc_type": "task_for",
-        "created_at": link["created_at"], "issue_title": "Mend it", "issue_status": "open",
+        "created_at": link["created_at"], "issue_title": "Fix it", "issue_status": "open",
     }  # fmt: skip
     assert isinstance(link["id"], int)
 
@@ -246,7 +246,7 @@ async def test_the_findings_of_a_file_that_changed_last_come_first(calls: Calls)
 async def test_a_timeline_is_newest_first_with_ids_that_stay(calls: Calls) -> None:
     made = await calls.register("a.py")
     await calls.report({"path": "a.py"})
-    issue = await calls.ok("create_issue", title="Mend it")
+    issue = await calls.ok("create_issue", title="Fix it")
     await calls.ok("add_file_association", file_id=made["id"], issue_id=issue["id"], assoc_type="mentioned_in")
     await calls.register("a.py", language="jython")
     await calls.ok("report_findings", scan_source="ruff", findings=[], paths=[f"{calls.area}/a.py"])
@@ -280,7 +280,7 @@ async def test_a_timeline_is_newest_first_with_ids_that_stay(calls: Calls) -> No
 async def test_a_timeline_can_be_narrowed_to_a_kind(calls: Calls, kind: str, types: list[str]) -> None:
     made = await calls.register("a.py")
     await calls.report({"path": "a.py"})
-    issue = await calls.ok("create_issue", title="Mend it")
+    issue = await calls.ok("create_issue", title="Fix it")
     await calls.ok("add_file_association", file_id=made["id"], issue_id=issue["id"], assoc_type="bug_in")
     await calls.register("a.py", language="jython")
     part = await calls.ok("get_file_timeline", file_id=made["id"], event_type=kind)
@@ -290,7 +290,7 @@ async def test_a_timeline_can_be_narrowed_to_a_kind(calls: Calls, kind: str, typ
 
 async def test_associating_is_idempotent_and_always_answers_the_same(calls: Calls) -> None:
     made = await calls.register("a.py")
-    issue = await calls.ok("create_issue", title="Mend it")
+    issue = await calls.ok("create_issue", title="Fix it")
     link = {"file_id": made["id"], "issue_id": issue["id"]}
     for assoc_type in ("bug_in", "bug_in", "task_for", "bug_in"):
         assert await calls.ok("add_file_association", **link, assoc_type=assoc_type) == {"status": "created"}
@@ -308,7 +308,7 @@ async def test_associating_is_idempotent_and_always_answers_the_same(calls: Call
 async def test_a_new_link_is_a_change_of_the_file_and_the_same_again_is_none(calls: Calls) -> None:
     made = await calls.register("a.py")
     await calls.register("b.py")
-    issue = await calls.ok("create_issue", title="Mend it")
+    issue = await calls.ok("create_issue", title="Fix it")
     link = {"file_id": made["id"], "issue_id": issue["id"], "assoc_type": "bug_in"}
     await calls.ok("add_file_association", **link)
     linked = (await calls.listed())["results"][0]
@@ -352,7 +352,7 @@ async def test_what_nobody_knows_is_not_found(calls: Calls, tool: str, arguments
 
 async def test_a_missing_file_is_not_found_and_a_missing_issue_a_bad_argument(calls: Calls) -> None:
     made = await calls.register("a.py")
-    issue = await calls.ok("create_issue", title="Mend it")
+    issue = await calls.ok("create_issue", title="Fix it")
     missing: dict[str, Any] = {"assoc_type": "bug_in"}
     assert await calls.code("add_file_association", file_id="nobody", issue_id=issue["id"], **missing) == "not_found"
     assert await calls.code("add_file_association", file_id="nobody", issue_id="nothing", **missing) == "not_found"

@@ -1,28 +1,23 @@
-"""The registry's file: its statements, its permissions, its version, and what is told when it cannot be used."""
+"""The registry's file: statements, permissions, versions, and errors when it cannot be used."""
 
 from __future__ import annotations
 
 import shutil
 import sqlite3
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from armarium.capabilities.registry.changes.file_records import language_of
-from armarium.capabilities.registry.errors import Busy, Damaged, RegistryUnusable, Unwritable, ValidationError
+from armarium.capabilities.registry.errors import Busy, RegistryUnusable, Unwritable, ValidationError
 from armarium.capabilities.registry.lifespan import open_registry
-from armarium.capabilities.registry.manifest import MANIFEST, registry_state_paths
 from armarium.capabilities.registry.model import ReportEntry, ScanReport, SortField
 from armarium.capabilities.registry.service import Registry
-from armarium.capabilities.registry.settings import RegistrySettings, prefix_of
 from armarium.capabilities.registry.storage import errors as storage_errors
 from armarium.capabilities.registry.storage import files
 from armarium.capabilities.registry.storage.database import RegistryDatabase, statements
 from armarium.capabilities.registry.storage.files import DEFAULT_DIRECTIONS
-from armarium.capability import CheckResult, Facilities
-from armarium.foundation.events import Events
 from support.registry_calls import ACTOR, all_files, file_at, found, scanned
 
 PARTS = {"{where}": "TRUE", "{index}": "INDEXED BY files_by_path", "{order}": "path"}
@@ -59,16 +54,16 @@ def test_every_statement_can_be_prepared(tmp_path: Path, statement: str) -> None
 def test_a_page_is_found_in_its_index_alone_and_in_its_order(tmp_path: Path, sort: SortField, reverse: bool) -> None:
     RegistryDatabase(tmp_path / "registry.sqlite").close()
     connection = sqlite3.connect(tmp_path / "registry.sqlite")
-    order = files._order(sort, reverse=reverse, few=False)
+    order = files.order_by(sort, reverse=reverse, few=False)
     plan = connection.execute(
         f"EXPLAIN QUERY PLAN SELECT no FROM files INDEXED BY files_by_{sort} "
         "WHERE removed_at IS NULL AND language = 'x' AND open_findings > 1 AND open_low > 0 AND instr(sources, 'x') "
         f"ORDER BY {order} LIMIT 9"
     ).fetchall()
     connection.close()
-    told = " ".join(row[3] for row in plan)
-    assert f"USING COVERING INDEX files_by_{sort}" in told
-    assert "TEMP B-TREE" not in told
+    details = " ".join(row[3] for row in plan)
+    assert f"USING COVERING INDEX files_by_{sort}" in details
+    assert "TEMP B-TREE" not in details
 
 
 async def test_the_file_belongs_to_its_owner_alone_and_not_to_git(registry: Registry, file: Path) -> None:
@@ -78,7 +73,7 @@ async def test_the_file_belongs_to_its_owner_alone_and_not_to_git(registry: Regi
     assert (file.parent / ".gitignore").read_text() == "*\n"
 
 
-async def test_what_is_known_is_still_known_when_the_registry_is_opened_again(project: Path) -> None:
+async def test_records_survive_closing_and_opening_again(project: Path) -> None:
     async with open_registry(project) as registry:
         await scanned(registry, found("a.py"))
         before = await file_at(registry, "a.py")
@@ -130,7 +125,7 @@ async def test_a_change_is_not_written_into_a_registry_that_is_deleted_meanwhile
         assert [each.path for each in await all_files(registry)] == ["a.py"]
 
 
-async def test_a_project_that_is_gone_is_told_and_not_made_again(project: Path) -> None:
+async def test_a_deleted_project_is_reported_and_not_created_again(project: Path) -> None:
     async with open_registry(project) as registry:
         shutil.rmtree(project)
         with pytest.raises(Unwritable):
@@ -140,7 +135,7 @@ async def test_a_project_that_is_gone_is_told_and_not_made_again(project: Path) 
     assert not project.exists()
 
 
-async def test_whoever_only_looks_changes_nothing_and_cannot(project: Path, file: Path) -> None:
+async def test_a_registry_opened_for_reading_changes_nothing_and_refuses_changes(project: Path, file: Path) -> None:
     async with open_registry(project) as registry:
         await scanned(registry, found("a.py"))
     before = file.read_bytes()
@@ -222,7 +217,7 @@ async def test_a_registry_of_an_earlier_version_becomes_one_of_ours(project: Pat
     assert "WHERE removed_at IS NULL" in listing
 
 
-async def test_who_judged_in_an_earlier_version_is_known_from_the_timeline(project: Path, file: Path) -> None:
+async def test_decisions_made_in_an_earlier_version_are_recovered_from_the_timeline(project: Path, file: Path) -> None:
     rules = ("begun suppressed", "suppressed later", "judged", "judged after a scan", "suppressed after a judgement")
     async with open_registry(project) as registry:
         await scanned(registry, *(found("a.py", rule, suppressed=rule == rules[0]) for rule in rules))
@@ -240,61 +235,15 @@ async def test_who_judged_in_an_earlier_version_is_known_from_the_timeline(proje
     assert stays == {rules[2], rules[3]}
 
 
-async def test_readers_do_not_wait_for_whoever_writes(registry: Registry, file: Path) -> None:
+async def test_readers_do_not_wait_for_a_writer(registry: Registry, file: Path) -> None:
     other = sqlite3.connect(file)
     assert other.execute("PRAGMA journal_mode").fetchone() == ("wal",)
     other.close()
 
 
-async def test_damage_inside_the_file_is_found_before_a_start(project: Path, file: Path) -> None:
-    async with open_registry(project) as registry:
-        await scanned(registry, *(found("a.py", line=number + 1) for number in range(2000)))
-    pages = file.stat().st_size // 4096
-    with file.open("r+b") as damaged:
-        damaged.seek(4096 * (pages // 2))
-        damaged.write(b"\xff" * 4096 * (pages // 4))
-    assert [finding.state for finding in examined(project)] == ["ok", "fail"]
-
-
-async def test_half_a_character_is_a_bad_argument_also_without_a_client(registry: Registry) -> None:
+async def test_an_unpaired_surrogate_is_an_invalid_argument_also_without_a_client(registry: Registry) -> None:
     with pytest.raises(ValidationError):
         await registry.register_file("a.py", ACTOR, language="\ud800")
-
-
-def make_another_version(file: Path) -> None:
-    RegistryDatabase(file).close()
-    connection = sqlite3.connect(file)
-    connection.execute("PRAGMA user_version = 99")
-    connection.close()
-
-
-def make_rubbish(file: Path) -> None:
-    file.write_bytes(b"this is no database, whatever its name says " * 100)
-
-
-@pytest.mark.parametrize(
-    ("make", "error"), [(make_another_version, RegistryUnusable), (make_rubbish, Damaged)]
-)  # fmt: skip
-async def test_a_file_that_cannot_be_used_is_told_and_left_as_it_is(
-    project: Path, file: Path, make: Callable[[Path], None], error: type[Exception]
-) -> None:
-    file.parent.mkdir()
-    make(file)
-    before = file.read_bytes()
-    with pytest.raises(error):
-        async with open_registry(project):
-            pass
-    assert file.read_bytes() == before
-    assert [finding.state for finding in examined(project)] == ["ok", "fail"]
-
-
-async def test_a_project_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(RegistryUnusable):
-        async with open_registry(tmp_path / "nowhere"):
-            pass
-    assert [(finding.subject, finding.state) for finding in examined(tmp_path / "nowhere")] == [
-        ("registry project", "fail")
-    ]
 
 
 async def test_a_project_does_not_choose_where_the_registry_is_written(project: Path, tmp_path: Path) -> None:
@@ -307,42 +256,7 @@ async def test_a_project_does_not_choose_where_the_registry_is_written(project: 
     assert list(elsewhere.iterdir()) == []
 
 
-def examined(project: Path) -> list[CheckResult]:
-    section = RegistrySettings(project=str(project))
-    return list(MANIFEST.check(section, Facilities(Events(), project)))
-
-
-async def test_a_good_project_passes_examination_and_is_not_changed_by_it(project: Path) -> None:
-    assert [(finding.subject, finding.state) for finding in examined(project)] == [("registry project", "ok")]
-    assert list(project.iterdir()) == []
-    async with open_registry(project) as registry:
-        await registry.register_file("a.py", ACTOR)
-        assert [finding.state for finding in examined(project)] == ["ok", "ok"]
-    assert [finding.state for finding in examined(project)] == ["ok", "ok"]
-    assert list(MANIFEST.check(None, Facilities(Events(), project))) == []
-
-
-def test_nobody_else_may_show_the_registrys_directory(project: Path) -> None:
-    assert registry_state_paths(RegistrySettings(project=str(project))) == [project / ".armarium"]
-
-
-@pytest.mark.parametrize(
-    ("name", "prefix"),
-    [("Light House", "light-house"), ("a__b", "a-b"), ("-x-", "x"), ("日本", "project"), ("x" * 99, "x" * 40)],
-)
-def test_ids_begin_with_the_directorys_name(tmp_path: Path, name: str, prefix: str) -> None:
-    assert prefix_of(tmp_path / name) == prefix
-
-
-@pytest.mark.parametrize(
-    ("path", "language"),
-    [("a.py", "python"), ("x/Dockerfile", "dockerfile"), (".py", ""), ("README", ""), ("a.TSX", "typescript")],
-)
-def test_languages_are_guessed_from_names(path: str, language: str) -> None:
-    assert language_of(path) == language
-
-
-async def test_ids_begin_alike_for_everybody_who_opens_the_registry(project: Path) -> None:
+async def test_every_process_uses_the_stored_prefix_of_ids(project: Path) -> None:
     async with open_registry(project, "tower") as registry:
         first = await registry.register_file("a.py", "keeper")
     async with open_registry(project) as registry:

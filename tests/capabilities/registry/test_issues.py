@@ -1,4 +1,4 @@
-"""Issues and findings that become issues, through a real client."""
+"""Issues, and findings promoted to issues, through a real client."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from support.registry_calls import Calls
 
 
 async def test_an_issue_has_what_it_was_given_and_defaults_for_the_rest(calls: Calls) -> None:
-    plain = await calls.ok("create_issue", title="  Mend the lamp ")
+    plain = await calls.ok("create_issue", title="  Repair the lamp ")
     assert re.fullmatch(r"light-house-[0-9a-f]{6,}", plain["id"])
     assert plain == {
-        "id": plain["id"], "title": "Mend the lamp", "body": "", "status": "open", "priority": 2, "labels": [],
+        "id": plain["id"], "title": "Repair the lamp", "body": "", "status": "open", "priority": 2, "labels": [],
         "external_ref": "", "created_at": plain["created_at"], "updated_at": plain["created_at"], "closed_at": None,
     }  # fmt: skip
     full = {"title": "x", "body": "b", "priority": 0, "labels": ["lamp", "fog"], "external_ref": "github:o/r#7"}

@@ -1,4 +1,4 @@
-"""Which paths are registered, and as what: relative to the project, without detours, and never outside."""
+"""Paths are registered in canonical form: relative to the project, with links resolved, and never outside."""
 
 from __future__ import annotations
 

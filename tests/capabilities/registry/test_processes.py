@@ -1,4 +1,4 @@
-"""Several processes and one registry: two that write lose nothing, and one that is killed leaves what was before."""
+"""Several processes with one registry: concurrent writers lose nothing, and a killed one changes nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reports are recognised by what they are, and one that cannot be read is refused with the place, never its content."""
+"""The formats of reports are detected, and errors in a report name the place, never the content."""
 
 from __future__ import annotations
 
@@ -92,12 +92,12 @@ def broken_result(**fields: Any) -> bytes:
         (encoded(OWN | {"findings": [{"path": "a", "rule_id": "r"}]}), "`findings.0.message` is required"),
         (encoded(OWN | {"findings": [OWN["findings"][0] | {"severity": SECRET}]}), "findings.0.severity"),  # type: ignore[index]
         (encoded(OWN | {"findings": [OWN["findings"][0] | {"line_start": "3"}]}), "findings.0.line_start"),  # type: ignore[index]
-        (encoded({"results": []}), "none of the forms"),
-        (encoded([SECRET]), "none of the forms"),
-        (encoded(SECRET), "none of the forms"),
+        (encoded({"results": []}), "format is not supported"),
+        (encoded([SECRET]), "format is not supported"),
+        (encoded(SECRET), "format is not supported"),
     ],
 )
-def test_what_is_wrong_with_a_report_is_said_with_its_place_and_without_its_content(data: bytes, place: str) -> None:
+def test_an_error_in_a_report_names_its_place_and_not_its_content(data: bytes, place: str) -> None:
     with pytest.raises(ValidationError) as refusal:
         read_reports(data)
     assert place in refusal.value.message

@@ -1,4 +1,4 @@
-"""The registry's JSON API, through a running server: each route says its tool, and scanners hand in their reports."""
+"""The registry's JSON API, through a running server: a route for each tool, and the import of scanners' reports."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ def description() -> dict[str, Any]:
     return document
 
 
-def told(answer: httpx.Response, status: int = 200) -> Any:
+def body_of(answer: httpx.Response, status: int = 200) -> Any:
     assert answer.status_code == status, answer.text
     return answer.json()
 
 
 def registered(http: httpx.Client, path: str) -> dict[str, Any]:
-    return told(http.post("/registry/files", json={"path": path}))
+    return body_of(http.post("/registry/files", json={"path": path}))
 
 
 def test_the_description_is_valid_openapi(http: httpx.Client) -> None:
-    document = told(http.get("/openapi.json"))
+    document = body_of(http.get("/openapi.json"))
     OpenAPIV31SpecValidator(document).validate()
     assert "/api/registry/scan-results" in document["paths"]
 
@@ -52,24 +52,24 @@ def test_the_description_is_valid_openapi(http: httpx.Client) -> None:
 def test_a_file_is_registered_found_and_told_about(http: httpx.Client) -> None:
     file = registered(http, "./lamp/../lamp/oil.py")
     assert (file["path"], file["language"]) == ("lamp/oil.py", "python")
-    listed = told(http.get("/registry/files", params={"path_prefix": "lamp/", "limit": 1, "sort": "path"}))
+    listed = body_of(http.get("/registry/files", params={"path_prefix": "lamp/", "limit": 1, "sort": "path"}))
     assert [each["id"] for each in listed["results"]] == [file["id"]]
     assert (listed["total"], listed["limit"], listed["has_more"]) == (1, 1, False)
-    assert told(http.get(f"/registry/files/{file['id']}"))["file"]["path"] == "lamp/oil.py"
-    assert told(http.get(f"/registry/files/{file['id']}/timeline"))["total"] == 0
+    assert body_of(http.get(f"/registry/files/{file['id']}"))["file"]["path"] == "lamp/oil.py"
+    assert body_of(http.get(f"/registry/files/{file['id']}/timeline"))["total"] == 0
 
 
 def test_an_issue_goes_from_its_making_to_its_end(http: httpx.Client) -> None:
     file = registered(http, "issues/wick.py")
-    issue = told(http.post("/registry/issues", json=ISSUE), 201)
+    issue = body_of(http.post("/registry/issues", json=ISSUE), 201)
     link = {"issue_id": issue["id"], "assoc_type": "task_for"}
     for _ in range(2):
-        assert told(http.post(f"/registry/files/{file['id']}/associations", json=link)) == {"status": "created"}
-    files = told(http.get(f"/registry/issues/{issue['id']}/files"))["result"]
+        assert body_of(http.post(f"/registry/files/{file['id']}/associations", json=link)) == {"status": "created"}
+    files = body_of(http.get(f"/registry/issues/{issue['id']}/files"))["result"]
     assert [each["file_path"] for each in files] == ["issues/wick.py"]
-    assert told(http.patch(f"/registry/issues/{issue['id']}", json={"status": "closed"}))["status"] == "closed"
-    assert told(http.get(f"/registry/issues/{issue['id']}"))["closed_at"]
-    assert issue["id"] in {each["id"] for each in told(http.get("/registry/issues"))["results"]}
+    assert body_of(http.patch(f"/registry/issues/{issue['id']}", json={"status": "closed"}))["status"] == "closed"
+    assert body_of(http.get(f"/registry/issues/{issue['id']}"))["closed_at"]
+    assert issue["id"] in {each["id"] for each in body_of(http.get("/registry/issues"))["results"]}
 
 
 def test_reports_are_taken_in_as_scanners_write_them(served: ServedProject, http: httpx.Client) -> None:
@@ -77,7 +77,7 @@ def test_reports_are_taken_in_as_scanners_write_them(served: ServedProject, http
     headers = {"content-type": "application/json"}
     for report in (ruff_report(project), bandit_report(project)):
         query = {"paths": "scanned"}
-        (scan,) = told(http.post("/registry/scan-results", params=query, content=report, headers=headers))["scans"]
+        (scan,) = body_of(http.post("/registry/scan-results", params=query, content=report, headers=headers))["scans"]
         assert scan["findings_created"] + sum(each["count"] for each in scan["skipped"]) > 0
 
 
@@ -86,13 +86,13 @@ def test_a_finding_is_judged_and_becomes_an_issue(http: httpx.Client) -> None:
         "scan_source": "keeper",
         "findings": [{"path": "judged/a.py", "rule_id": "R1", "message": "too dark", "severity": "high"}],
     }
-    (scan,) = told(http.post("/registry/scan-results", json=report))["scans"]
+    (scan,) = body_of(http.post("/registry/scan-results", json=report))["scans"]
     assert scan["findings_created"] == 1
-    (finding,) = told(http.get("/registry/findings", params={"scan_source": "keeper"}))["results"]
-    promoted = told(http.post(f"/registry/findings/{finding['id']}/issue", json={}))
+    (finding,) = body_of(http.get("/registry/findings", params={"scan_source": "keeper"}))["results"]
+    promoted = body_of(http.post(f"/registry/findings/{finding['id']}/issue", json={}))
     assert promoted["created"]
-    assert not told(http.post(f"/registry/findings/{finding['id']}/issue"))["created"]
-    judged = told(http.patch(f"/registry/findings/{finding['id']}", json={"status": "false_positive"}))
+    assert not body_of(http.post(f"/registry/findings/{finding['id']}/issue"))["created"]
+    judged = body_of(http.patch(f"/registry/findings/{finding['id']}", json={"status": "false_positive"}))
     assert judged["status"] == "false_positive"
 
 
@@ -119,7 +119,7 @@ def test_a_finding_is_judged_and_becomes_an_issue(http: httpx.Client) -> None:
 def test_mistakes_have_the_contract_s_codes(
     http: httpx.Client, method: str, path: str, asked: dict[str, Any], status: int, code: str
 ) -> None:
-    error = told(http.request(method, path, **asked), status)
+    error = body_of(http.request(method, path, **asked), status)
     assert error["code"] == code
     assert set(error) == {"error", "code"}
 

@@ -1,4 +1,4 @@
-"""SARIF is read as the tools that matter write it: their addresses, rules, severities, fingerprints and decisions."""
+"""SARIF of real tools: URIs, rules, severities, fingerprints and suppressions."""
 
 from __future__ import annotations
 

@@ -1,14 +1,13 @@
-"""What a scan does to what is known: created, seen again, changed, closed, reopened; all of it or nothing."""
+"""Scans: findings are created, updated, closed and reopened, atomically."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from armarium.capabilities.registry.errors import NotFound, ValidationError
+from armarium.capabilities.registry.errors import ValidationError
 from armarium.capabilities.registry.model import FileFilter, Finding, ReportEntry, ScanReport, Summary
 from armarium.capabilities.registry.service import Registry
 from support.registry_calls import ACTOR, all_files, file_at, found, scanned
@@ -26,12 +25,12 @@ async def event_types(registry: Registry, path: str) -> list[str]:
 
 
 async def test_findings_come_in_with_their_files(registry: Registry) -> None:
-    outcome = await scanned(registry, found("a.py", severity="critical"), found("b/c.go", "R2", 5, suggestion="mend"))
+    outcome = await scanned(registry, found("a.py", severity="critical"), found("b/c.go", "R2", 5, suggestion="fix it"))
     assert (outcome.findings_created, outcome.files, outcome.skipped) == (2, 2, {})
     assert [(file.path, file.language) for file in await all_files(registry)] == [("a.py", "python"), ("b/c.go", "go")]
     [finding] = await findings_at(registry, "b/c.go")
     assert (finding.scan_source, finding.rule_id, finding.line_start) == ("ruff", "R2", 5)
-    assert (finding.suggestion, finding.status, finding.seen_count) == ("mend", "open", 1)
+    assert (finding.suggestion, finding.status, finding.seen_count) == ("fix it", "open", 1)
     assert finding.scan_run_id == outcome.scan_run_id
     assert finding.id.startswith("light-house-sf-")
     assert (await file_at(registry, "a.py")).summary == Summary(1, 1, critical=1)
@@ -77,7 +76,7 @@ async def test_without_fingerprint_and_line_the_message_tells_findings_apart(reg
     assert (later.findings_unchanged, later.findings_closed) == (1, 1)
 
 
-async def test_what_is_not_found_any_more_is_fixed_and_opens_when_it_is_back(registry: Registry) -> None:
+async def test_findings_not_reported_again_are_fixed_and_reopened_when_they_return(registry: Registry) -> None:
     await scanned(registry, found("a.py"), found("a.py", "R2", 2))
     fixed = await scanned(registry, found("a.py", "R2", 2))
     assert fixed.findings_closed == 1
@@ -146,7 +145,7 @@ async def test_a_suppression_that_is_lifted_opens_the_finding_again(registry: Re
     assert newest.data["changes"] == {"status": {"old_value": "false_positive", "new_value": "open"}}
 
 
-async def test_who_agrees_with_a_suppression_has_judged(registry: Registry) -> None:
+async def test_confirming_a_suppression_is_a_decision(registry: Registry) -> None:
     await scanned(registry, found("a.py", suppressed=True))
     [finding] = await findings_at(registry, "a.py")
     for _ in range(2):
@@ -219,7 +218,7 @@ async def test_findings_outside_the_project_are_skipped_and_counted(registry: Re
     assert [file.path for file in await all_files(registry)] == ["a.py"]
 
 
-async def test_lines_that_no_file_has_and_halves_of_characters_are_put_right(registry: Registry) -> None:
+async def test_invalid_lines_and_unpaired_surrogates_are_replaced(registry: Registry) -> None:
     await scanned(registry, found("a.py", line=-1, message="half \ud800"), found("b.py", line=2**70, line_end=0))
     [a], [b] = await findings_at(registry, "a.py"), await findings_at(registry, "b.py")
     assert (a.line_start, a.message, b.line_start, b.line_end) == (None, "half ?", None, None)
@@ -246,10 +245,10 @@ async def test_numbers_that_json_readers_do_not_agree_on_are_refused(registry: R
     assert await all_files(registry) == []
 
 
-async def test_progress_is_told_as_findings_come_in(registry: Registry) -> None:
-    told: list[int] = []
-    await registry.scan(ScanReport("ruff", [found("a.py", line=n + 1) for n in range(2500)]), ACTOR, told.append)
-    assert told == [1000, 2000, 2500]
+async def test_progress_is_reported_while_findings_are_processed(registry: Registry) -> None:
+    progress: list[int] = []
+    await registry.scan(ScanReport("ruff", [found("a.py", line=n + 1) for n in range(2500)]), ACTOR, progress.append)
+    assert progress == [1000, 2000, 2500]
 
 
 @pytest.mark.parametrize("source", ["", "two\nlines", "x" * 201])
@@ -258,69 +257,19 @@ async def test_a_source_is_a_name(registry: Registry, source: str) -> None:
         await scanned(registry, found("a.py"), source=source)
 
 
-async def test_a_renamed_file_keeps_id_findings_and_history(registry: Registry) -> None:
-    await scanned(registry, found("old/a.py"), found("old/deep/b.py"), found("older/c.py"))
-    before = await file_at(registry, "old/a.py")
-    assert await registry.record_moved("old", "new", ACTOR) == 2
-    after = await file_at(registry, "new/a.py")
-    assert (after.id, after.summary, after.first_seen) == (before.id, before.summary, before.first_seen)
-    assert [file.path for file in await all_files(registry)] == ["new/a.py", "new/deep/b.py", "older/c.py"]
-    newest = (await registry.timeline(after.id)).items[0]
-    assert newest.type == "file_metadata_update"
-    assert newest.data == {"field": "path", "old_value": "old/a.py", "new_value": "new/a.py", "actor": ACTOR}
-    assert (await scanned(registry, found("new/a.py"))).findings_unchanged == 1
-
-
-async def test_a_file_moved_onto_another_leaves_the_record_of_both(registry: Registry) -> None:
-    await scanned(registry, found("a.py"), found("b.py", "R2"))
-    moving, replaced = await file_at(registry, "a.py"), await file_at(registry, "b.py")
-    assert await registry.record_moved("a.py", "b.py", ACTOR) == 1
-    assert (await file_at(registry, "b.py")).id == moving.id
-    gone = (await registry.get_file(replaced.id)).file
-    assert gone.removed_at is not None
-    assert gone.summary == Summary(1, 0)
-    assert (await registry.register_file("b.py", ACTOR)).id == moving.id
-
-
-async def test_a_removed_file_is_still_known_and_comes_back_as_itself(registry: Registry) -> None:
-    await scanned(registry, found("src/a.py"), found("src/b.py"))
-    before = await file_at(registry, "src/a.py")
-    assert await registry.record_removed("src", ACTOR) == 2
-    assert await registry.record_removed("src", ACTOR) == 0
-    assert await all_files(registry) == []
-    a = (await registry.get_file(before.id)).file
-    assert a.removed_at is not None
-    assert a.summary == Summary(1, 0)
-    events = (await registry.timeline(a.id)).items
-    assert [(event.type, event.data.get("field")) for event in events[:2]] == [
-        ("file_metadata_update", "removed"),
-        ("finding_closed", None),
-    ]
-    await registry.record_changed(["src/a.py", "src/new.py"], ACTOR)
-    back = await file_at(registry, "src/a.py")
-    assert (back.id, back.removed_at, back.summary) == (before.id, None, Summary(1, 0))
-    assert (await scanned(registry, found("src/a.py"))).findings_reopened == 1
-
-
-async def test_news_of_what_is_no_file_of_the_project_does_not_lose_the_rest(registry: Registry, project: Path) -> None:
-    (project / "src").mkdir()
-    await registry.record_changed(["a.py", "src", "../outside.py", "b.py"], ACTOR)
-    assert [file.path for file in await all_files(registry)] == ["a.py", "b.py"]
-
-
-async def test_a_run_that_failed_closes_nothing_whatever_it_was_to_cover(registry: Registry) -> None:
+async def test_a_failed_run_closes_no_findings(registry: Registry) -> None:
     await scanned(registry, found("a.py"), found("b.py"))
     outcome = await registry.scan(ScanReport("ruff", [found("a.py", "R2", 2)], (".",), failed=True), ACTOR)
     assert (outcome.failed, outcome.findings_created, outcome.findings_closed) == (True, 1, 0)
     assert (await registry.list_findings(status="open")).total == 3
 
 
-async def test_a_report_of_several_scanners_comes_in_with_all_of_them_or_with_none(registry: Registry) -> None:
-    told: list[int] = []
+async def test_a_report_of_several_scanners_is_applied_atomically(registry: Registry) -> None:
+    progress: list[int] = []
     reports = [ScanReport("ruff", [found("a.py")]), ScanReport("bandit", [found("a.py"), found("b.py")])]
-    outcomes = await registry.scan_all(reports, ACTOR, told.append)
+    outcomes = await registry.scan_all(reports, ACTOR, progress.append)
     assert [(each.scan_source, each.findings_created) for each in outcomes] == [("ruff", 1), ("bandit", 2)]
-    assert told == [1, 3]
+    assert progress == [1, 3]
 
     def failing() -> Iterator[ReportEntry]:
         yield found("c.py")
@@ -333,39 +282,14 @@ async def test_a_report_of_several_scanners_comes_in_with_all_of_them_or_with_no
     assert [file.path for file in await all_files(registry)] == ["a.py", "b.py"]
 
 
-async def test_what_a_report_says_twice_is_counted(registry: Registry) -> None:
+async def test_findings_reported_twice_are_counted(registry: Registry) -> None:
     outcome = await scanned(registry, found("a.py"), found("./a.py"), found("a.py", "R2"))
     assert (outcome.findings_created, outcome.findings_duplicate) == (2, 1)
 
 
-async def test_paths_that_were_looked_at_are_counted_apart_from_findings(registry: Registry) -> None:
+async def test_skipped_scanned_paths_are_counted_apart_from_findings(registry: Registry) -> None:
     outcome = await scanned(registry, found("../x"), covered=("../elsewhere", "/etc", "src"))
     assert outcome.skipped == {"outside_project": 1, "covered_path_outside_project": 2}
-
-
-async def test_a_late_report_does_not_bring_back_a_file_that_was_removed(registry: Registry, project: Path) -> None:
-    await scanned(registry, found("a.py"))
-    gone = await file_at(registry, "a.py")
-    await registry.record_removed("a.py", ACTOR)
-    late = await scanned(registry, found("a.py"))
-    assert (late.skipped, late.findings_reopened, late.files) == ({"file_removed": 1}, 0, 0)
-    assert await all_files(registry) == []
-    (project / "a.py").write_text("it is back\n")
-    back = await scanned(registry, found("a.py"))
-    assert (back.skipped, back.findings_reopened) == ({}, 1)
-    assert (await file_at(registry, "a.py")).id == gone.id
-
-
-async def test_a_renamed_file_gets_the_language_of_its_new_name_unless_somebody_said_one(registry: Registry) -> None:
-    guessed = await registry.register_file("a.py", ACTOR)
-    said = await registry.register_file("b.py", ACTOR, language="starlark")
-    await registry.record_moved("a.py", "a.go", ACTOR)
-    await registry.record_moved("b.py", "b.go", ACTOR)
-    assert (await file_at(registry, "a.go")).language == "go"
-    assert (await file_at(registry, "b.go")).language == "starlark"
-    fields = [event.data["field"] for event in (await registry.timeline(guessed.id)).items]
-    assert sorted(fields) == ["language", "path"]
-    assert [event.data["field"] for event in (await registry.timeline(said.id)).items] == ["path"]
 
 
 async def test_texts_of_findings_are_cut_and_their_names_put_on_one_line(registry: Registry) -> None:
@@ -381,22 +305,6 @@ async def test_texts_of_findings_are_cut_and_their_names_put_on_one_line(registr
     assert other.findings_created == 1, "long fingerprints that begin alike are not the same"
 
 
-@pytest.mark.parametrize(
-    "more",
-    [
-        {"language": "x" * 201},
-        {"language": "two\nlines"},
-        {"file_type": "x" * 201},
-        {"file_type": "\x1b[31m"},
-        {"metadata": {"x": "y" * 70_000}},
-    ],
-)
-async def test_what_is_said_of_a_file_has_limits(registry: Registry, more: dict[str, Any]) -> None:
-    with pytest.raises(ValidationError):
-        await registry.register_file("a.py", ACTOR, **more)
-    assert await all_files(registry) == []
-
-
 async def test_metadata_of_findings_has_limits(registry: Registry) -> None:
     with pytest.raises(ValidationError):
         await scanned(registry, found("a.py", metadata={"x": "y" * 70_000}))
@@ -408,15 +316,3 @@ async def test_a_source_that_cannot_be_is_refused_as_a_filter(registry: Registry
         await registry.list_files(FileFilter(scan_source=source))
     with pytest.raises(ValidationError):
         await registry.list_findings(scan_source=source)
-
-
-async def test_a_file_is_found_by_any_spelling_of_its_path_and_by_its_id(registry: Registry, project: Path) -> None:
-    await registry.register_file("src/a.py", ACTOR)
-    await registry.record_removed("src/a.py", ACTOR)
-    await registry.register_file("b.py", ACTOR)
-    await registry.record_moved("b.py", "src/a.py", ACTOR)
-    present = await file_at(registry, "src/a.py")
-    for name in ("src/a.py", "./src//a.py", f"{project}/src/a.py", (project / "src/a.py").as_uri(), present.id):
-        assert (await registry.find_file(name)).id == present.id, name
-    with pytest.raises(NotFound):
-        await registry.find_file("src/b.py")

@@ -1,1 +1,1 @@
-"""What is known about every file of a project: findings, issues, and how both came to be."""
+"""The registry: findings, issues and a timeline for every file of a project."""

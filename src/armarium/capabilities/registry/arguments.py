@@ -1,4 +1,4 @@
-"""The arguments of the registry's tools, as the model is told them."""
+"""The arguments of the registry's tools. The field docstrings are what a model reads."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from armarium.capabilities.registry.model import (
 )
 from armarium.foundation.tools import Args
 
-_LARGEST = 2**63 - 1
+_MAX_INTEGER = 2**63 - 1
 
 
-def _whole(value: Any) -> Any:
-    """JSON knows no integers: 1e30 is a whole number as well, and as good as the largest that anybody can count to."""
+def _integer(value: Any) -> Any:
+    """JSON has no integer type: 1e30 is an integer too. Integers beyond 64 bits are reduced to the largest."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    return min(value, _LARGEST) if isinstance(value, int) else value
+    return min(value, _MAX_INTEGER) if isinstance(value, int) else value
 
 
-Limit = Annotated[int, Field(ge=1, le=10000), BeforeValidator(_whole)]
-Offset = Annotated[int, Field(ge=0), BeforeValidator(_whole)]
-Priority = Annotated[int, Field(ge=0, le=LOWEST_PRIORITY), BeforeValidator(_whole)]
-Line = Annotated[int, Field(ge=1, le=MAX_LINE), BeforeValidator(_whole)]
+Limit = Annotated[int, Field(ge=1, le=10000), BeforeValidator(_integer)]
+Offset = Annotated[int, Field(ge=0), BeforeValidator(_integer)]
+Priority = Annotated[int, Field(ge=0, le=LOWEST_PRIORITY), BeforeValidator(_integer)]
+Line = Annotated[int, Field(ge=1, le=MAX_LINE), BeforeValidator(_integer)]
 
 Metadata = Annotated[dict[str, Any], WithJsonSchema({"type": "object"})]
 
@@ -42,23 +42,21 @@ class ListFilesArgs(Args):
     """Which files, in what order."""
 
     limit: Limit = 100
-    """Most files in the answer."""
+    """Maximum number of files to return."""
     offset: Offset = 0
-    """Files to skip, for the next page."""
+    """Number of files to skip, for the next page."""
     language: str | None = None
-    """Only files in this language, exactly as recorded; "" is files whose language is not known."""
+    """Only files in this language, exactly as recorded; "" selects files without a language."""
     path_prefix: str | None = None
-    """Only files whose path begins with this text, character by character: `src/` is a directory, `%` and `_` mean
-    themselves."""
+    """Only files whose path starts with this text. `src/` selects a directory; `%` and `_` have no special meaning."""
     min_findings: Offset | None = None
-    """Only files with at least so many open findings."""
+    """Only files with at least this many open findings."""
     has_severity: Severity | None = None
     """Only files with an open finding of this severity."""
     scan_source: str | None = None
-    """Only files in which this scanner ever found something."""
+    """Only files in which this scanner ever reported a finding."""
     sort: SortField = "updated_at"
-    """Files that sort alike come in the order of their paths, or in its reverse where the direction is not the
-    default one."""
+    """Field to sort by. Ties are ordered by path, in reverse if the direction is not the default."""
     direction: Literal["asc", "desc", "ASC", "DESC"] | None = None
     """By default asc for path and language, desc (newest first) for updated_at and first_seen."""
 
@@ -67,25 +65,25 @@ class FileArgs(Args):
     """Which file."""
 
     file_id: str
-    """Id of the file, as list_files and register_file give it."""
+    """Id of the file, from list_files or register_file."""
 
 
 class TimelineArgs(FileArgs):
     """Which events of a file."""
 
     limit: Limit = 50
-    """Most events in the answer."""
+    """Maximum number of events to return."""
     offset: Offset = 0
-    """Events to skip, for the next page."""
+    """Number of events to skip, for the next page."""
     event_type: EventKind | None = None
-    """Only events of this kind; finding is all about findings: created, updated, closed."""
+    """Only events of this kind; `finding` selects created, updated and closed findings."""
 
 
 class IssueArgs(Args):
     """Which issue."""
 
     issue_id: str
-    """Id of the issue, as create_issue and list_issues give it."""
+    """Id of the issue, from create_issue or list_issues."""
 
 
 class AssociationArgs(Args):
@@ -96,67 +94,67 @@ class AssociationArgs(Args):
     issue_id: str
     """Id of the issue."""
     assoc_type: AssocType
-    """What the file has to do with the issue."""
+    """How the file is related to the issue."""
 
 
 class RegisterArgs(Args):
-    """What is known of a file."""
+    """A file and the fields of its record."""
 
     path: str
     """Path relative to the project, like src/app.py. The file need not exist yet."""
     language: str | None = None
-    """Its language; left out, guessed for a new file and kept for a known one."""
+    """Language. If omitted, it is guessed for a new file and unchanged for a registered one."""
     file_type: str | None = None
-    """What it is for, such as test or config; left out, kept."""
+    """Purpose, such as test or config. If omitted, unchanged."""
     metadata: Metadata | None = None
-    """Anything else worth knowing; replaces what was known. Left out, kept."""
+    """Other data; replaces the earlier metadata. If omitted, unchanged."""
 
 
 class ReportedFinding(Args):
     """One finding."""
 
     path: str = Field(min_length=1)
-    """File it is in, relative to the project, or absolute and inside it."""
+    """Path of the file, relative to the project, or absolute and inside it."""
     rule_id: str = Field(min_length=1)
-    """Which rule was broken, in the scanner's own words, like E501."""
+    """The scanner's id of the violated rule, like E501."""
     message: str = Field(min_length=1)
     """What is wrong."""
     severity: Severity = "info"
-    """How bad it is."""
+    """Severity."""
     line_start: Line | None = None
-    """First line, from 1."""
+    """First line, counted from 1."""
     line_end: Line | None = None
     """Last line."""
     suggestion: str | None = None
-    """What to do about it."""
+    """How to fix it."""
     fingerprint: str | None = None
-    """What the scanner knows the finding by when lines move; without it, rule and line are."""
+    """Identifies the finding even if lines move. Without it, rule and line identify it."""
     metadata: Metadata | None = None
-    """Anything else worth knowing."""
+    """Other data."""
 
 
 class ReportArgs(Args):
-    """What a scanner found."""
+    """The findings of one scan."""
 
     scan_source: str = Field(min_length=1, max_length=MAX_NAME_CHARS)
-    """Name of the scanner, or of whoever looked: always the same, as findings are compared with its earlier ones."""
+    """Name of the scanner or reviewer. Use the same name each time: findings are compared with its earlier ones."""
     findings: tuple[ReportedFinding, ...]
-    """All that was found; what was found earlier and is not among them closes as fixed."""
+    """All findings of the scan. Earlier findings that are not among them are closed as fixed."""
     paths: tuple[str, ...] | None = None
-    """Files and directories that were looked at, "." for all. Left out: the files that findings name."""
+    """Scanned files and directories, "." for all. If omitted, the files that have findings."""
 
 
 class ImportArgs(Args):
-    """A report as a scanner wrote it."""
+    """A report as written by a scanner."""
 
     report: Annotated[Any, WithJsonSchema({"type": ["object", "array"]})]
     """SARIF 2.1.0, the JSON of gitleaks, or the arguments of report_findings."""
     format: ReportFormat = "auto"
-    """Which of them it is; `auto` finds out."""
+    """Format of the report; `auto` detects it."""
     scan_source: Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARS)] | None = None
-    """Name of the scanner, before the one in the report."""
+    """Name of the scanner. Overrides the one in the report."""
     paths: tuple[str, ...] | None = None
-    """Files and directories that were looked at, before those in the report."""
+    """Scanned files and directories. Overrides those in the report."""
 
 
 class ListFindingsArgs(Args):
@@ -165,33 +163,33 @@ class ListFindingsArgs(Args):
     file_id: str | None = None
     """Only findings in this file."""
     status: FindingStatus | None = None
-    """Only findings in this state."""
+    """Only findings with this status."""
     severity: Severity | None = None
     """Only findings of this severity."""
     scan_source: str | None = None
     """Only findings of this scanner."""
     limit: Limit = 100
-    """Most findings in the answer."""
+    """Maximum number of findings to return."""
     offset: Offset = 0
-    """Findings to skip, for the next page."""
+    """Number of findings to skip, for the next page."""
 
 
 class UpdateFindingArgs(Args):
-    """What a finding is judged to be."""
+    """A finding and its new status."""
 
     finding_id: str
-    """Id of the finding, as list_findings and get_file give it."""
+    """Id of the finding, from list_findings or get_file."""
     status: FindingStatus
-    """false_positive stays, whatever scans say; fixed opens again when a scan finds it again."""
+    """false_positive is not changed by later scans; fixed is reopened if a scan reports the finding again."""
 
 
 class IssueFields(Args):
-    """What an issue says."""
+    """The optional fields of an issue."""
 
     body: str | None = None
-    """All the rest, in Markdown."""
+    """Description, in Markdown."""
     labels: tuple[str, ...] | None = Field(default=None, max_length=MAX_LABELS)
-    """Words to find it by."""
+    """Labels to filter by."""
     external_ref: str | None = None
     """The same issue in another tracker, such as github:owner/repo#12 or PROJ-7."""
 
@@ -200,20 +198,20 @@ class CreateIssueArgs(IssueFields):
     """A new issue."""
 
     title: str = Field(min_length=1, max_length=MAX_TITLE_CHARS)
-    """What is to be done, in one line."""
+    """Title, on one line."""
     priority: Priority = DEFAULT_PRIORITY
     """0 is the most urgent, 4 the least."""
 
 
 class UpdateIssueArgs(IssueFields):
-    """What changes; what is left out stays."""
+    """The fields to change. Omitted fields remain unchanged."""
 
     issue_id: str
     """Id of the issue."""
     title: Annotated[str, Field(min_length=1, max_length=MAX_TITLE_CHARS)] | None = None
-    """What is to be done, in one line."""
+    """Title, on one line."""
     status: IssueStatus | None = None
-    """Where it stands."""
+    """Status."""
     priority: Priority | None = None
     """0 is the most urgent, 4 the least."""
 
@@ -222,21 +220,21 @@ class ListIssuesArgs(Args):
     """Which issues."""
 
     status: IssueStatus | None = None
-    """Only issues that stand like this."""
+    """Only issues with this status."""
     label: str | None = None
     """Only issues with this label."""
     limit: Limit = 100
-    """Most issues in the answer."""
+    """Maximum number of issues to return."""
     offset: Offset = 0
-    """Issues to skip, for the next page."""
+    """Number of issues to skip, for the next page."""
 
 
 class PromoteArgs(IssueFields):
-    """Which finding becomes an issue; what is left out is made from the finding."""
+    """The finding to promote. Omitted fields are derived from it."""
 
     finding_id: str
-    """Id of the finding, as list_findings and get_file give it."""
+    """Id of the finding, from list_findings or get_file."""
     title: Annotated[str, Field(min_length=1, max_length=MAX_TITLE_CHARS)] | None = None
-    """What is to be done, in one line."""
+    """Title, on one line."""
     priority: Priority | None = None
-    """0 is the most urgent, 4 the least; left out, as severe as the finding."""
+    """0 is the most urgent, 4 the least. If omitted, derived from the severity of the finding."""

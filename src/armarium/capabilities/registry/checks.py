@@ -1,4 +1,4 @@
-"""What `armarium doctor` finds out about the registry before a start."""
+"""The registry's checks for `armarium doctor`."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from armarium.capabilities.registry.storage.file import connect_to_read, is_writ
 from armarium.capability import CheckResult, Facilities
 from armarium.foundation.sqlite import is_empty, is_intact, schema_version
 
-_BEGIN_AGAIN = "restore the file, or move it away to begin again"
+_RESTORE = "restore the file, or move it away to begin again"
 
 
 def check(section: RegistrySettings | None, facilities: Facilities) -> Iterator[CheckResult]:
-    """Look at the project and at the file of its registry; change nothing."""
+    """Check the project and its registry's file, without changing anything."""
     if section is None:
         return
     project = project_directory(section.project)
@@ -47,16 +47,16 @@ def file_problem(file: Path) -> CheckResult | None:
 
 
 def problem_of(file: Path, *, thorough: bool = False) -> CheckResult | None:
-    """Why a registry's file cannot be used, if it cannot; thoroughly is by reading all of it."""
+    """The problem of a registry's file, if it has one. A thorough check reads all of it."""
     try:
         with closing(connect_to_read(file)) as connection:
             version = schema_version(connection)
             if version or not is_empty(connection):
                 check_version(version)
             if thorough and not is_intact(connection):
-                return CheckResult("registry database", "fail", f"{file} is damaged", _BEGIN_AGAIN)
+                return CheckResult("registry database", "fail", f"{file} is damaged", _RESTORE)
     except RegistryUnusable as error:
         return CheckResult("registry database", "fail", f"{file}: {error.message}", error.hint)
     except sqlite3.Error:
-        return CheckResult("registry database", "fail", f"{file} cannot be read", _BEGIN_AGAIN)
+        return CheckResult("registry database", "fail", f"{file} cannot be read", _RESTORE)
     return None

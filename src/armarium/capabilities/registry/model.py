@@ -1,4 +1,4 @@
-"""What the registry knows, as values: files, findings, issues, what links them, and what happened to them."""
+"""The registry's values: files, findings, issues, their associations, and events."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SortField = Literal["updated_at", "first_seen", "path", "language"]
 Direction = Literal["asc", "desc"]
 ReportFormat = Literal["auto", "sarif", "gitleaks", "armarium"]
 EventKind = Literal["finding", "association", "file_metadata_update"]
-"""What a timeline can be narrowed to; the three types of events about findings are one kind."""
+"""The kinds that a timeline can be filtered by. The three types of events about findings are one kind."""
 
 SEVERITIES: tuple[Severity, ...] = get_args(Severity)
 """Worst first."""
@@ -27,7 +27,7 @@ ItemT = TypeVar("ItemT")
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """How many findings a file ever had, and how many of each severity are open: neither fixed nor a false positive."""
+    """The number of findings a file ever had, and of its open findings by severity."""
 
     total_findings: int = 0
     open_findings: int = 0
@@ -40,7 +40,7 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class FileRecord:
-    """One file of the project. It keeps its id when it is renamed."""
+    """A file of the project. Its id survives a rename."""
 
     id: str
     path: str
@@ -56,7 +56,7 @@ class FileRecord:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that a scanner, or a person, found in a file."""
+    """A problem that a scanner or a person found in a file."""
 
     id: str
     file_id: str
@@ -81,7 +81,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Issue:
-    """Work to be done. `external_ref` names the same issue in another tracker."""
+    """A piece of work. `external_ref` names the same issue in another tracker."""
 
     id: str
     title: str
@@ -97,7 +97,7 @@ class Issue:
 
 @dataclass(frozen=True, slots=True)
 class Association:
-    """How a file has to do with an issue."""
+    """A link between a file and an issue."""
 
     id: int
     file_id: str
@@ -112,7 +112,7 @@ class Association:
 
 @dataclass(frozen=True, slots=True)
 class TimelineEvent:
-    """Something that happened to a file; `source_id` is the finding, issue or file it came from."""
+    """An event in the timeline of a file; `source_id` is the finding, issue or file that it is about."""
 
     id: str
     type: str
@@ -123,7 +123,7 @@ class TimelineEvent:
 
 @dataclass(frozen=True, slots=True)
 class Page(Generic[ItemT]):
-    """A part of a list, and how long the whole list is."""
+    """A part of a list, and the length of the whole list."""
 
     items: list[ItemT]
     total: int
@@ -132,13 +132,13 @@ class Page(Generic[ItemT]):
 
     @property
     def has_more(self) -> bool:
-        """Whether the list goes on behind this page."""
+        """Whether there are more items after this page."""
         return self.offset + len(self.items) < self.total
 
 
 @dataclass(frozen=True, slots=True)
 class FileDetail:
-    """A file with what it is linked to and what was last found in it."""
+    """A file with its associations and the findings that changed last."""
 
     file: FileRecord
     associations: list[Association]
@@ -147,7 +147,7 @@ class FileDetail:
 
 @dataclass(frozen=True, slots=True)
 class FileFilter:
-    """Which files a listing shows; what is None does not narrow it."""
+    """Selects files; None means any."""
 
     language: str | None = None
     path_prefix: str | None = None
@@ -158,7 +158,7 @@ class FileFilter:
 
 @dataclass(frozen=True, slots=True)
 class ReportEntry:
-    """A finding as a report states it. The path is relative to the project, or absolute and inside it."""
+    """One finding as a report states it. The path is relative to the project, or absolute and inside it."""
 
     path: str
     rule_id: str
@@ -168,44 +168,44 @@ class ReportEntry:
     line_end: int | None = None
     suggestion: str = ""
     fingerprint: str | None = None
-    """What the scanner knows the finding by, whatever line it moves to; within its source and file."""
+    """Identifies the finding within its source and file, even if it moves to another line."""
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
     suppressed: bool = False
-    """Whether the people of the project decided against it: then it is a false positive from the beginning."""
+    """Whether the project suppresses it. It is then created as a false positive."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScanReport:
-    """What one scanner said in one run."""
+    """What one scanner reported in one run."""
 
     source: str
     findings: Iterable[ReportEntry]
-    """Read once, in the transaction of the scan, so it may be a generator; what it raises undoes the scan."""
+    """Iterated once, in the transaction of the scan; may be a generator. If it raises, the scan is rolled back."""
     covered: tuple[str, ...] | None = None
-    """Files and directories that were looked at ("" or "." is the project); None: the files that findings name."""
+    """The scanned files and directories ("" or "." is the project). None means the files that have findings."""
     skipped: Mapping[str, int] = field(default_factory=dict[str, int])
-    """What the reader of the report left out already: reasons, and how often. Looked at after the last finding."""
+    """How many results the reader of the report skipped, by reason. Read after the last finding."""
     failed: bool = False
-    """Whether the scanner says that it did not get through: then nothing closes, whatever it was to cover."""
+    """Whether the scanner reports that it failed. Then no finding is closed."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScanOutcome:
-    """What a scan changed."""
+    """The changes that a scan made."""
 
     scan_source: str
     scan_run_id: str
     findings_created: int
     findings_updated: int
-    """Seen again with another severity, message or line."""
+    """Reported again with another severity, message or line."""
     findings_closed: int
     findings_reopened: int
     findings_unchanged: int
     findings_duplicate: int
-    """Said more than once in the same report."""
+    """Reported more than once in the same report."""
     files: int
-    """Files that the findings are in."""
+    """The number of files with findings."""
     skipped: dict[str, int]
-    """Reasons why findings, or paths that were looked at, were left out, and how often."""
+    """How many findings or scanned paths were skipped, by reason."""
     failed: bool
-    """Whether the scanner did not get through, so that nothing was closed."""
+    """Whether the scanner failed, so that no finding was closed."""

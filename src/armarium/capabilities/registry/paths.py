@@ -1,4 +1,4 @@
-"""Paths of the project as the registry keeps them: relative, without detours, where the file really is."""
+"""Canonical paths of a project's files: relative, with links resolved, and never outside the project."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from armarium.foundation.files.confine import MAX_PATH_BYTES, ConfinedRoot, norm
 from armarium.foundation.files.errors import FileError, PathEscapesRoot
 
 _ABSOLUTE = re.compile(r"[/\\]|[A-Za-z]:([/\\]|$)|~[\w.-]*([/\\]|$)")
-"""From the root, from a drive, from a share, or from somebody's home."""
+"""Paths from the root, a drive, a share, or a home directory."""
 _FILE_SCHEME = "file:"
 _NOT_THERE = frozenset({errno.ENOENT, errno.ENOTDIR})
 _LINE_ENDS = ("\u2028", "\u2029")
@@ -33,24 +33,24 @@ _DIRECTORY, _FILE = _Kind.DIRECTORY, _Kind.FILE
 
 
 class ProjectPaths:
-    """Brings paths into the one form the registry knows, and refuses those that lead out of the project."""
+    """Converts paths to their canonical form, and refuses those that lead out of the project."""
 
     def __init__(self, root: ConfinedRoot, named: str) -> None:
-        """`named` is the project as the settings name it, perhaps through a link."""
+        """`named` is the project's path in the settings, which may contain links."""
         self._root, self._named = root, named
         self._bases = tuple(base.rstrip("/") + "/" for base in dict.fromkeys((root.real_path, named)))
         self._known: dict[str, tuple[str, bool] | None] | None = None
-        """Where directories are, while that is remembered."""
+        """The locations of directories, if they are cached."""
 
     def with_cache(self) -> ProjectPaths:
-        """The same for many paths at one moment: what stands in one directory asks for it once."""
+        """The same with a cache of directories, for many paths at one time."""
         paths = ProjectPaths(self._root, self._named)
         paths._known = {}
         return paths
 
     def canonical(self, path: str) -> str:
-        """Where the file is, or would be, relative to the project; links are followed as the file system does it, those
-        to what is not there yet as well."""
+        """The path of a file relative to the project, whether it exists or not. Links are resolved as the file system
+        does, also links to files that do not exist."""
         found = self._resolved(_names(path))
         if found is None or path.endswith("/"):
             raise ValidationError("the path is a directory; files are registered", hint=_HINT)
@@ -59,7 +59,7 @@ class ProjectPaths:
         return found
 
     def exists(self, canonical: str) -> bool:
-        """Whether anything is there now."""
+        """Whether the file exists."""
         try:
             os.close(self._root.open(canonical, os.O_PATH))
         except (OSError, FileError):
@@ -67,12 +67,12 @@ class ProjectPaths:
         return True
 
     def relative(self, path: str) -> str:
-        """A path as reports have it: a `file:` address, or absolute and inside the project, made relative."""
+        """Make a path from a report relative: a `file:` URI, or an absolute path inside the project."""
         if path[:5].lower() == _FILE_SCHEME:
             try:
                 path = unquote(urlsplit(path).path, errors="surrogateescape")
             except ValueError:
-                raise InvalidPath("the address of the file is not one", hint=_HINT) from None
+                raise InvalidPath("the URI of the file is invalid", hint=_HINT) from None
         for base in self._bases:
             if path.startswith(base):
                 return path[len(base) :]
@@ -81,16 +81,16 @@ class ProjectPaths:
         return path
 
     def covered(self, path: str) -> str:
-        """A file or a directory that was looked at; "" is the project."""
+        """The canonical path of a scanned file or directory; "" is the project."""
         relative = self.relative(path)
         if relative in ("", ".", "./"):
             return ""
         return self._resolved(_names(relative), directories=True) or ""
 
     def _resolved(self, names: list[str], *, directories: bool = False) -> str | None:
-        """The real path of what exists and the given one of what does not; None for a directory."""
+        """The canonical path, or None for a directory unless `directories` allows it."""
         try:
-            found, is_directory = self._walked(names, through_files=directories)
+            found, is_directory = self._resolve_names(names, through_files=directories)
         except OSError as error:
             raise _unreachable(error) from None
         except FileError as error:
@@ -99,10 +99,10 @@ class ProjectPaths:
             raise InvalidPath("the path leads to a name that is not text, or is too long", hint="rename the file")
         return None if is_directory and not directories else found
 
-    def _walked(self, names: list[str], *, through_files: bool) -> tuple[str, bool]:
-        """Where the names lead, one by one, and whether to a directory: `..` leads back from where links led to, and
-        what is not there is taken by its name."""
-        real, pending = self._begun(names)
+    def _resolve_names(self, names: list[str], *, through_files: bool) -> tuple[str, bool]:
+        """Resolve names one by one: the path, and whether it is a directory. `..` is relative to the target of a link.
+        Names that do not exist are taken literally."""
+        real, pending = self._start(names)
         missing: list[str] = []
         links = 0
         while pending:
@@ -112,7 +112,7 @@ class ProjectPaths:
                     raise PathEscapesRoot("path resolves outside root boundary")
                 (missing or real).pop()
                 continue
-            entry = None if missing else self._looked_at("/".join([*real, name]))
+            entry = None if missing else self._entry("/".join([*real, name]))
             if entry is _DIRECTORY:
                 real.append(name)
             elif isinstance(entry, str):
@@ -128,9 +128,9 @@ class ProjectPaths:
                 missing.append(name)
         return "/".join(real + missing), not missing
 
-    def _begun(self, names: list[str]) -> tuple[list[str], list[str]]:
-        """Where to begin, and the names to follow from there, the next one last. Most directories are there, and the
-        kernel finds them at once."""
+    def _start(self, names: list[str]) -> tuple[list[str], list[str]]:
+        """The directory to begin in, and the names to resolve from there, in reverse. The kernel resolves an existing
+        parent directory in one call."""
         if names and names[-1] != "..":
             parent = self._directory("/".join(names[:-1]))
             if parent is not None and parent[1]:
@@ -145,7 +145,7 @@ class ProjectPaths:
         return self._known[path]
 
     def _located(self, path: str) -> tuple[str, bool] | None:
-        """Where something is, and whether it is a directory; None for what is not there."""
+        """The location of a path, and whether it is a directory; None if it does not exist."""
         try:
             fd = self._root.open(path, os.O_PATH)
         except OSError as error:
@@ -157,8 +157,8 @@ class ProjectPaths:
         finally:
             os.close(fd)
 
-    def _looked_at(self, path: str) -> str | _Kind | None:
-        """What stands at a path whose directories are no links: of a link its text, None for nothing."""
+    def _entry(self, path: str) -> str | _Kind | None:
+        """The entry at a path without links in its directories: its kind, a link's target, or None if it is missing."""
         try:
             fd = self._root.open(path, os.O_PATH | os.O_NOFOLLOW)
         except OSError as error:
@@ -174,7 +174,7 @@ class ProjectPaths:
             os.close(fd)
 
     def _target(self, link: str) -> list[str]:
-        """The names that a link leads through; of an absolute one those below the project."""
+        """The names in a link's target; of an absolute target those below the project."""
         names = _split(link)
         if not link.startswith("/"):
             return names
@@ -185,12 +185,12 @@ class ProjectPaths:
 
 
 def is_absolute(path: str) -> bool:
-    """Whether a path, or the address of a file, begins somewhere else than where it is written."""
+    """Whether a path or `file:` URI is absolute."""
     return _ABSOLUTE.match(path) is not None or path[:5].lower() == _FILE_SCHEME
 
 
 def _names(path: str) -> list[str]:
-    """The names that a path leads through, if its characters are those of a path inside the project."""
+    """The names in a path, which must be relative and storable."""
     if not path:
         raise ValidationError("the path is empty", hint=_HINT)
     if not _is_storable(path):
@@ -200,9 +200,9 @@ def _names(path: str) -> list[str]:
     names = _split(path)
     try:
         if "\\" in path:
-            # Elsewhere a backslash divides names; a way out written like that is one all the same.
+            # Other systems separate names with a backslash: refuse a path that escapes with those too.
             normalise(path.replace("\\", "/"))
-        # Whether names and path are short enough; where `..` leads is for the file system to say.
+        # Checks the lengths only; `..` is resolved by the file system.
         normalise(path.replace("..", "xx"))
     except FileError as error:
         raise _escapes(error) from None
@@ -214,7 +214,7 @@ def _split(path: str) -> list[str]:
 
 
 def _is_storable(path: str) -> bool:
-    """Whether it can be stored and shown: no control characters, no halves of characters."""
+    """Whether the path has no control characters, line separators or unpaired surrogates."""
     if path.isprintable():
         return True
     return not any(unicodedata.category(char) in ("Cc", "Cs") or char in _LINE_ENDS for char in path)
@@ -227,5 +227,5 @@ def _escapes(error: FileError) -> InvalidPath:
 
 
 def _unreachable(error: OSError) -> InvalidPath:
-    reason = "its links lead in a circle" if error.errno == errno.ELOOP else "it may not be looked at"
+    reason = "its links form a loop" if error.errno == errno.ELOOP else "access is denied"
     return InvalidPath(f"the path cannot be followed: {reason}", hint=_HINT)

@@ -1,4 +1,4 @@
-"""What the registry offers to tools, routes and commands."""
+"""The operations of the registry, for tools, routes and commands."""
 
 from __future__ import annotations
 
@@ -41,25 +41,25 @@ from armarium.capabilities.registry.storage.database import Reader, RegistryData
 from armarium.capabilities.registry.storage.files import StoredFile
 
 RECENT_FINDINGS = 10
-_READING_THREADS = 4
+_MAX_READERS = 4
 
 ResultT = TypeVar("ResultT")
 
 
 class Registry:
-    """What is known about the files of one project. `actor` is whoever wants a change, as the timeline tells it."""
+    """The registry of one project. `actor` is the name of the caller in the timeline."""
 
     def __init__(self, database: RegistryDatabase, paths: ProjectPaths, ids: Ids) -> None:
         self._database = database
         self._paths = paths
         self._ids = ids
-        self._readers = anyio.CapacityLimiter(_READING_THREADS)
-        # One of ours at a time; for others SQLite itself waits.
+        self._readers = anyio.CapacityLimiter(_MAX_READERS)
+        # One writer of this process at a time; SQLite waits for other processes.
         self._writers = anyio.CapacityLimiter(1)
 
     @property
     def read_only(self) -> bool:
-        """Whether nothing can be changed."""
+        """Whether the registry can only be read."""
         return self._database.read_only
 
     # Files
@@ -73,14 +73,14 @@ class Registry:
         limit: int = 100,
         offset: int = 0,
     ) -> Page[FileRecord]:
-        """A page of the files; without a direction, as one reads that order: names from A, times from now."""
+        """A page of files. By default, names are ascending and times descending."""
         if wanted.scan_source is not None:
             required_name(wanted.scan_source, "scan_source")
         towards = direction or files.DEFAULT_DIRECTIONS[sort]
         return await self._read(lambda reader: files.page(reader, wanted, sort, towards, limit, offset))
 
     async def get_file(self, file_id: str) -> FileDetail:
-        """A file, what it is linked to, and what was last found in it."""
+        """A file with its associations and the findings that changed last."""
         required(file_id, "file_id")
 
         def look(reader: Reader) -> FileDetail:
@@ -93,8 +93,8 @@ class Registry:
         return await self._read(look)
 
     async def find_file(self, name: str) -> FileRecord:
-        """The file that somebody names: by its path, relative or absolute and inside the project, or by its id. Of
-        several that had a path, the one that has it."""
+        """The file with this path, relative or absolute and inside the project, or with this id. An existing file is
+        preferred to a removed one at the same path."""
         required(name, "file")
 
         def look(reader: Reader) -> FileRecord:
@@ -111,7 +111,7 @@ class Registry:
     async def timeline(
         self, file_id: str, *, kind: EventKind | None = None, limit: int = 50, offset: int = 0
     ) -> Page[TimelineEvent]:
-        """A page of what happened to a file, newest first."""
+        """A page of a file's events, newest first."""
         required(file_id, "file_id")
 
         def look(reader: Reader) -> Page[TimelineEvent]:
@@ -131,7 +131,7 @@ class Registry:
         file_type: str | None = None,
         metadata: dict[str, Any] | None = None,
     ) -> FileRecord:
-        """The record of a file, made or changed; the file need not exist."""
+        """Register a file or change its record. The file need not exist."""
         one_line(language or "", "language")
         one_line(file_type or "", "file_type")
         metadata_json(metadata or {})
@@ -146,8 +146,8 @@ class Registry:
         return await self._write(change)
 
     async def record_changed(self, paths: Sequence[str], actor: str) -> None:
-        """Files were written: those not known yet are registered, those that were removed are back. What is no file of
-        the project is passed over: it is news, not a request, and the rest of it still holds."""
+        """Record that files were written: unknown ones are registered, removed ones restored. Paths that are not files
+        of the project are ignored, because an event cannot be refused."""
 
         def change(writer: Writer) -> None:
             project = self._paths.with_cache()
@@ -158,7 +158,7 @@ class Registry:
         await self._write(change)
 
     async def record_removed(self, path: str, actor: str) -> int:
-        """A file, or a directory with all below it, is gone: records and history stay. How many files."""
+        """Record that a file or directory was removed. Records and history remain. Returns the number of files."""
 
         def change(writer: Writer) -> int:
             gone = files.at_or_below(writer, self._paths.covered(path))
@@ -169,7 +169,7 @@ class Registry:
         return await self._write(change)
 
     async def record_moved(self, old_path: str, new_path: str, actor: str) -> int:
-        """A file, or a directory with all below it, has another path now: ids and history move along. How many."""
+        """Record that a file or directory was moved. Ids and history remain. Returns the number of files."""
         return await self._write(
             lambda writer: file_records.move(
                 writer, self._paths.covered(old_path), self._paths.covered(new_path), actor
@@ -179,14 +179,14 @@ class Registry:
     # Findings
 
     async def scan(self, report: ScanReport, actor: str, on_progress: OnProgress | None = None) -> ScanOutcome:
-        """Take in what a scanner said: all of it, or nothing. Progress is told from a worker thread."""
+        """Apply a report atomically. Progress is reported from a worker thread."""
         [outcome] = await self.scan_all([report], actor, on_progress)
         return outcome
 
     async def scan_all(
         self, reports: Sequence[ScanReport], actor: str, on_progress: OnProgress | None = None
     ) -> list[ScanOutcome]:
-        """Take in what several scanners said, of all of them or of none; progress counts the findings of all."""
+        """Apply several reports atomically. Progress counts the findings of all."""
         for report in reports:
             required_name(report.source, "scan_source")
         return await self._write(
@@ -222,14 +222,14 @@ class Registry:
         return await self._read(look)
 
     async def update_finding(self, finding_id: str, status: FindingStatus, actor: str) -> Finding:
-        """The finding with the status that somebody gives it."""
+        """Set the status of a finding."""
         required(finding_id, "finding_id")
         return await self._write(lambda writer: issue_changes.set_finding_status(writer, finding_id, status, actor))
 
     async def promote_finding(
         self, finding_id: str, actor: str, wanted: IssueChange | None = None
     ) -> tuple[Issue, bool]:
-        """The issue that a finding is, and whether it was made now."""
+        """The issue of a finding, and whether it was created now."""
         required(finding_id, "finding_id")
         change = wanted or IssueChange()
         return await self._write(lambda writer: issue_changes.promote(writer, self._ids, finding_id, change, actor))
@@ -237,7 +237,7 @@ class Registry:
     # Issues
 
     async def create_issue(self, wanted: IssueChange) -> Issue:
-        """A new issue."""
+        """Create an issue."""
         return await self._write(lambda writer: issue_changes.create(writer, self._ids, wanted).issue)
 
     async def get_issue(self, issue_id: str) -> Issue:
@@ -261,12 +261,12 @@ class Registry:
         return await self._read(lambda reader: issues.page(reader, status, label, limit, offset))
 
     async def update_issue(self, issue_id: str, wanted: IssueChange) -> Issue:
-        """The issue with what is wanted of it."""
+        """Update an issue."""
         required(issue_id, "issue_id")
         return await self._write(lambda writer: issue_changes.update(writer, issue_id, wanted))
 
     async def issue_files(self, issue_id: str) -> list[Association]:
-        """Which files an issue has to do with."""
+        """The associations of an issue."""
         required(issue_id, "issue_id")
 
         def look(reader: Reader) -> list[Association]:
@@ -278,7 +278,7 @@ class Registry:
         return await self._read(look)
 
     async def associate(self, file_id: str, issue_id: str, assoc_type: AssocType, actor: str) -> None:
-        """Link a file with an issue; once is as good as twice."""
+        """Link a file to an issue. Idempotent."""
         required(file_id, "file_id")
         required(issue_id, "issue_id")
         await self._write(lambda writer: issue_changes.associate(writer, file_id, issue_id, assoc_type, actor))

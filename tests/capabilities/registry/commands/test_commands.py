@@ -16,7 +16,7 @@ import pytest
 from armarium.surfaces.cli.main import run
 from support.command_line import Command, CommandLine, InThisProcess
 from support.scanner_reports import (
-    MENDED,
+    FIXED,
     bandit_report,
     faulty_project,
     gitleaks_finding,
@@ -63,7 +63,7 @@ def test_what_ruff_finds_comes_in_goes_when_it_is_mended_and_comes_back(
     assert first["scan_source"] == "ruff"
     assert first["findings_created"] >= 3
     assert first["files"] == 2
-    (code / "pkg" / "faulty.py").write_text(MENDED)
+    (code / "pkg" / "faulty.py").write_text(FIXED)
     after = written(tmp_path, ruff_report(code), "after.sarif")
     (second,) = registry("import", after, "--covers", ".", "--json").json["scans"]
     assert second["findings_closed"] == first["findings_created"] - second["findings_unchanged"] > 0

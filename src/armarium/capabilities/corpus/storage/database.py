@@ -173,8 +173,12 @@ class Database:
     def read(self, name: str, parameters: Any = ()) -> list[Any]:
         """Rows as they were last committed, without waiting for whoever writes."""
         try:
-            with _corrupt_if_unreadable(), self._reader() as reader:
-                return reader.execute(_sql[name], parameters).fetchall()
+            with _corrupt_if_unreadable():
+                snapshot: sqlite3.Connection | None = getattr(self._snapshots, "connection", None)
+                if snapshot is not None:
+                    return snapshot.execute(_sql[name], parameters).fetchall()
+                with self._connections.reader() as reader:
+                    return reader.execute(_sql[name], parameters).fetchall()
         except StoreCorrupt as error:
             # An error of Python's own is about the text in one row, not about the file.
             if getattr(error.__cause__, "sqlite_errorcode", None) is not None:
@@ -192,16 +196,6 @@ class Database:
                 yield
             finally:
                 del self._snapshots.connection
-
-    @contextmanager
-    def _reader(self) -> Generator[sqlite3.Connection]:
-        """The connection of this thread's snapshot, or any other."""
-        snapshot: sqlite3.Connection | None = getattr(self._snapshots, "connection", None)
-        if snapshot is not None:
-            yield snapshot
-            return
-        with self._connections.reader() as reader:
-            yield reader
 
     def read_latest(self, name: str, parameters: Any = ()) -> list[Any]:
         """Rows as they are now, with what the transaction under way has changed in them."""

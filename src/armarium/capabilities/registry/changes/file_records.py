@@ -1,4 +1,4 @@
-"""The life of a file's record: registered, changed, renamed, removed, back again; each change is an event."""
+"""Registers, changes, moves and removes file records. Each change adds an event to the timeline."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def register(
     file_type: str | None = None,
     metadata: dict[str, Any] | None = None,
 ) -> int:
-    """The number of the file at a canonical path, which from now on has what is given; what is not given stays."""
+    """Register the file at a canonical path, or change the given fields of its record. Returns its number."""
     stored = files.at(writer, path)
     if stored is None:
         file_id = ids.file(writer)
@@ -50,7 +50,7 @@ def register(
 
 
 def remove(writer: Writer, stored: StoredFile, actor: str) -> None:
-    """The file is gone: what was found in it is fixed, and what is known of it stays."""
+    """Mark a file as removed and its open findings as fixed. Its record and history remain."""
     still_open = findings.open_of_file(writer, stored.no)
     for source in dict.fromkeys(source for _, source in still_open):
         close(writer, (each for each, found_by in still_open if found_by == source), source, reason="file_removed")
@@ -58,14 +58,14 @@ def remove(writer: Writer, stored: StoredFile, actor: str) -> None:
 
 
 def move(writer: Writer, old_path: str, new_path: str, actor: str) -> int:
-    """Give the file at a path, or all below a directory, another path; how many. A file in the way is removed."""
+    """Move a file, or all files of a directory, and return how many. A file at the new path is removed first."""
     moving = files.at_or_below(writer, old_path) if old_path != new_path else []
     for stored in moving:
         target = new_path + stored.record.path[len(old_path) :]
-        in_the_way = files.at(writer, target)
-        if in_the_way is not None and in_the_way.record.removed_at is None:
-            remove(writer, in_the_way, actor)
-        # What was guessed from the old name is guessed anew; what somebody said stays.
+        replaced = files.at(writer, target)
+        if replaced is not None and replaced.record.removed_at is None:
+            remove(writer, replaced, actor)
+        # A guessed language follows the new name; a given one stays.
         guessed = stored.record.language == language_of(stored.record.path)
         language = language_of(target) if guessed else stored.record.language
         _change(writer, stored, actor, path=target, language=language)
@@ -73,7 +73,7 @@ def move(writer: Writer, old_path: str, new_path: str, actor: str) -> int:
 
 
 def close(writer: Writer, fixed: Iterable[OpenFinding], source: str, **why: str) -> set[int]:
-    """Findings that are there no more are fixed; the numbers of their files."""
+    """Mark findings as fixed. Returns the numbers of their files."""
     fixed = list(fixed)
     findings.set_status(writer, (each.no for each in fixed), "fixed")
     timeline.append(
@@ -93,16 +93,16 @@ def close(writer: Writer, fixed: Iterable[OpenFinding], source: str, **why: str)
 
 def _change(writer: Writer, stored: StoredFile, actor: str, **changes: Any) -> None:
     record = replace(stored.record, **changes)
-    news = [
+    events = [
         NewEvent(
             stored.no, "file_metadata_update", record.id, _event_data(name, getattr(stored.record, name), value, actor)
         )
         for name, value in changes.items()
         if getattr(stored.record, name) != value
     ]
-    if news:
+    if events:
         files.update(writer, stored.no, record)
-        timeline.append(writer, news)
+        timeline.append(writer, events)
 
 
 def _event_data(name: str, old: Any, new: Any, actor: str) -> dict[str, Any]:
@@ -112,7 +112,7 @@ def _event_data(name: str, old: Any, new: Any, actor: str) -> dict[str, Any]:
 
 
 def language_of(path: str) -> str:
-    """The language that a path speaks of; "" when it tells none."""
+    """The language that a file name suggests, or ""."""
     name = path.rpartition("/")[2].lower()
     stem, dot, suffix = name.rpartition(".")
     return _BY_NAME.get(name) or (_BY_SUFFIX.get(suffix, "") if dot and stem else "")

@@ -1,4 +1,4 @@
-"""Ids as callers know them: the project's prefix, what it is of, and chance."""
+"""Generates public ids: the project's prefix, a kind, and random digits."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ISSUE_BYTES = 3
 
 
 class Ids:
-    """Makes ids that nothing of the registry has yet."""
+    """Generates ids that are not in use."""
 
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix
@@ -27,11 +27,11 @@ class Ids:
         return self._free(writer, "taken_finding_ids", "sf-", _BYTES, count)
 
     def issue(self, writer: Writer) -> str:
-        """An id for an issue, as short as people like to say it."""
+        """An id for an issue, short enough to say aloud."""
         return self._free(writer, "taken_issue_ids", "", _ISSUE_BYTES, 1)[0]
 
     def scan_run(self) -> str:
-        """An id for one run of a scanner."""
+        """An id for one scan."""
         return f"{self._prefix}-run-{secrets.token_hex(8)}"
 
     def _free(self, writer: Writer, taken: str, kind: str, size: int, count: int) -> list[str]:

@@ -1,4 +1,4 @@
-"""Issues, what they have to do with files, and findings that become issues."""
+"""Creates and updates issues, links them to files, and promotes findings to issues."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _MAX_UTF8_BYTES = 4
 
 @dataclass(frozen=True, slots=True)
 class IssueChange:
-    """What an issue shall be, or become; what is None stays as it is."""
+    """The new values of an issue's fields; None leaves a field unchanged."""
 
     title: str | None = None
     body: str | None = None
@@ -50,16 +50,16 @@ class IssueChange:
 
 
 def create(writer: Writer, ids: Ids, wanted: IssueChange) -> StoredIssue:
-    """A new issue."""
+    """Create an issue."""
     blank = Issue(ids.issue(writer), "", "", "open", DEFAULT_PRIORITY, (), "", writer.now, writer.now, closed_at=None)
     if wanted.title is None:
-        raise ValidationError("an issue needs a title", hint="say in one line what is to be done")
+        raise ValidationError("an issue needs a title", hint="give a title of one line")
     new = _changed(blank, wanted, writer.now)
     return StoredIssue(issues.insert(writer, new), new)
 
 
 def update(writer: Writer, issue_id: str, wanted: IssueChange) -> Issue:
-    """The issue with what is wanted of it; where that is nothing new, it stays untouched."""
+    """Update an issue. Without a difference, nothing is written."""
     stored = issues.by_id(writer, issue_id)
     if stored is None:
         raise no_issue()
@@ -72,18 +72,18 @@ def update(writer: Writer, issue_id: str, wanted: IssueChange) -> Issue:
 
 
 def associate(writer: Writer, file_id: str, issue_id: str, assoc_type: AssocType, actor: str) -> None:
-    """Link a file with an issue; once is as good as twice."""
+    """Link a file to an issue. Idempotent."""
     file = files.by_id(writer, file_id)
     if file is None:
         raise no_file()
     issue = issues.by_id(writer, issue_id)
     if issue is None:
-        raise ValidationError("no issue has this id", hint="create_issue makes one, list_issues lists them")
+        raise ValidationError("no issue has this id", hint="create_issue creates one, list_issues lists them")
     _link(writer, file.no, issue.no, issue.issue, assoc_type, actor)
 
 
 def promote(writer: Writer, ids: Ids, finding_id: str, wanted: IssueChange, actor: str) -> tuple[Issue, bool]:
-    """The issue that a finding is, and whether it was made now; it begins with what the finding says."""
+    """The issue of a finding, and whether it was created now. Its defaults come from the finding."""
     stored = _finding(writer, finding_id)
     if stored.finding.issue_id is not None:
         existing = issues.by_id(writer, stored.finding.issue_id)
@@ -98,13 +98,13 @@ def promote(writer: Writer, ids: Ids, finding_id: str, wanted: IssueChange, acto
 
 
 def set_finding_status(writer: Writer, finding_id: str, status: FindingStatus, actor: str) -> Finding:
-    """The finding with the status that somebody gives it."""
+    """Set the status of a finding."""
     stored = _finding(writer, finding_id)
     change: dict[str, object] = {}
     if stored.finding.status != status:
         change["status"] = {"old_value": stored.finding.status, "new_value": status}
     elif findings.is_suppressed(writer, stored.no):
-        # Who agrees with a scan judges all the same: from now on it stays, whatever scans say.
+        # Confirming a suppression is a decision too: later scans no longer change it.
         change["suppressed"] = {"old_value": True, "new_value": False}
     if change:
         findings.set_status(writer, [stored.no], status)
@@ -116,13 +116,13 @@ def set_finding_status(writer: Writer, finding_id: str, status: FindingStatus, a
 
 
 def no_file() -> NotFound:
-    """That a file is not known."""
-    return NotFound("no file has this id", hint="list_files lists them, register_file makes one known")
+    """The error for an unknown file id."""
+    return NotFound("no file has this id", hint="list_files lists them, register_file registers one")
 
 
 def no_issue() -> NotFound:
-    """That an issue is not known."""
-    return NotFound("no issue has this id", hint="list_issues lists them, create_issue makes one")
+    """The error for an unknown issue id."""
+    return NotFound("no issue has this id", hint="list_issues lists them, create_issue creates one")
 
 
 def _finding(writer: Writer, finding_id: str) -> StoredFinding:
@@ -141,7 +141,7 @@ def _link(writer: Writer, file_no: int, issue_no: int, issue: Issue, assoc_type:
 
 
 def _described(finding: Finding, wanted: IssueChange) -> IssueChange:
-    """What the issue of a finding says, where nothing else is wanted."""
+    """The change with defaults from the finding for the fields that are not given."""
     line = "" if finding.line_start is None else f":{finding.line_start}"
     first_line = (finding.message.strip() or finding.rule_id or finding.scan_source).splitlines()[0]
     body = "\n".join(
@@ -186,10 +186,10 @@ def _priority(priority: int) -> int:
 
 
 def _labels(labels: Sequence[str]) -> tuple[str, ...]:
-    tidy = tuple(dict.fromkeys(one_line(label.strip(), "labels") for label in labels))
-    if "" in tidy or len(tidy) > MAX_LABELS:
+    distinct = tuple(dict.fromkeys(one_line(label.strip(), "labels") for label in labels))
+    if "" in distinct or len(distinct) > MAX_LABELS:
         raise ValidationError(f"an issue has at most {MAX_LABELS} labels, and none is empty")
-    return tidy
+    return distinct
 
 
 def _event_data(finding: Finding) -> dict[str, object]:

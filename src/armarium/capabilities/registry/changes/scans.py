@@ -1,4 +1,4 @@
-"""One scan's findings against what is known: new ones come in, known ones are seen again, missing ones are fixed."""
+"""Applies scan reports: creates new findings, updates known ones, and closes those not reported again."""
 
 from __future__ import annotations
 
@@ -20,31 +20,31 @@ from armarium.capabilities.registry.storage.findings import KnownFinding, OpenFi
 from armarium.capabilities.registry.storage.timeline import NewEvent
 
 OnProgress = Callable[[int], None]
-"""Told, from a worker thread, how many findings of a report have been taken in so far."""
+"""Called from a worker thread with the number of findings processed so far."""
 
 OUTSIDE_PROJECT = "outside_project"
 NOT_A_FILE = "not_a_file"
 FILE_REMOVED = "file_removed"
-"""The file was removed and is not there: the report is about what was."""
+"""The file was removed and does not exist: the report is outdated."""
 COVERED_OUTSIDE = "covered_path_outside_project"
-"""Not a finding, but a path that was looked at."""
+"""Counts scanned paths, not findings."""
 
 _BATCH = 1000
 _DESCRIPTION = ("rule_id", "severity", "message", "suggestion", "line_start", "line_end")
-"""What a finding is told anew for, when a scan describes it differently."""
+"""The fields whose change makes an event."""
 
 
 @dataclass(slots=True)
 class _ScannedFile:
-    """A file that findings name: what was known of it before, and what has been seen of it now."""
+    """A file with reported findings: the findings known before the scan, and the keys reported in it."""
 
     no: int
     known: dict[str, KnownFinding]
     seen: set[str] = field(default_factory=set[str])
 
-    def take_unnamed(self, key: str, reported: ReportEntry) -> KnownFinding | None:
-        """The finding that was known without a fingerprint in the place of one that has it now; known by that from here
-        on, with all that happened to it."""
+    def adopt(self, key: str, reported: ReportEntry) -> KnownFinding | None:
+        """The known finding without a fingerprint at the place of a reported one that has one. It gets the new key and
+        keeps its history."""
         by_place = identity_by_place(reported)
         if by_place not in self.known or by_place in self.seen:
             return None
@@ -60,7 +60,7 @@ def apply_reports(
     actor: str,
     on_progress: OnProgress | None = None,
 ) -> list[ScanOutcome]:
-    """Take in one report after the other; progress goes on where the one before ended."""
+    """Apply reports one after the other. Progress counts the findings of all."""
     before = 0
     outcomes: list[ScanOutcome] = []
     for report in reports:
@@ -85,7 +85,7 @@ def apply_report(
     actor: str,
     on_progress: OnProgress,
 ) -> ScanOutcome:
-    """Bring what is known to where the report is, within the transaction of the writer."""
+    """Apply one report within the transaction of the writer."""
     scan = _Scan(writer, ids, paths, report.source, actor)
     done = 0
     for done, reported in enumerate(report.findings, 1):
@@ -94,7 +94,7 @@ def apply_report(
             scan.flush()
             on_progress(done)
     scan.flush()
-    # Whoever gave up half-way says nothing about what it no longer reports.
+    # A failed scan proves nothing about findings that it does not report.
     scan.close_unseen(() if report.failed else report.covered)
     on_progress(done)
     scan.skipped.update(report.skipped)
@@ -102,27 +102,27 @@ def apply_report(
 
 
 class _Scan:
-    """A scan under way. Rows are collected and written a thousand at a time."""
+    """A scan in progress. Rows are collected and written in batches."""
 
     def __init__(self, writer: Writer, ids: Ids, paths: ProjectPaths, source: str, actor: str) -> None:
         self._writer, self._ids, self._paths = writer, ids, paths.with_cache()
         self._source, self._actor = source, actor
         self._run_id = ids.scan_run()
         self._places: dict[str, _ScannedFile | str] = {}
-        """By path as the report has it: the file, or why it is skipped."""
+        """The file, or the reason to skip it, by path in the report."""
         self._files: dict[str, _ScannedFile] = {}
-        """By canonical path."""
+        """The files by canonical path."""
         self._new: list[tuple[_ScannedFile, str, ReportEntry]] = []
         self._named: list[Row] = []
         self._seen_again: list[Row] = []
         self._changed: list[Row] = []
-        self._news: list[NewEvent] = []
+        self._events: list[NewEvent] = []
         self._touched: set[int] = set()
         self._counts: Counter[str] = Counter()
         self.skipped: Counter[str] = Counter()
 
     def add(self, reported: ReportEntry) -> None:
-        """One finding of the report."""
+        """Add one reported finding."""
         place = self._places.get(reported.path)
         if place is None:
             place = self._places[reported.path] = self._place(reported.path)
@@ -137,7 +137,7 @@ class _Scan:
         place.seen.add(key)
         known = place.known.get(key)
         if known is None and reported.fingerprint:
-            known = place.take_unnamed(key, reported)
+            known = place.adopt(key, reported)
             if known is not None:
                 self._named.append((key, reported.fingerprint, known.no))
         if known is None:
@@ -162,7 +162,7 @@ class _Scan:
 
     def _see_again(self, file_no: int, known: KnownFinding, reported: ReportEntry) -> None:
         self._seen_again.append((self._run_id, metadata_json(reported.metadata), known.no))
-        status, suppressed = _status_now(known, reported)
+        status, suppressed = _new_status(known, reported)
         changes = {
             name: {"old_value": getattr(known, name), "new_value": getattr(reported, name)}
             for name in _DESCRIPTION
@@ -180,11 +180,11 @@ class _Scan:
         data = self._event_data(reported, status) | {"changes": changes}
         if reopened:
             data["reopened"] = True
-        self._news.append(NewEvent(file_no, "finding_updated", known.id, data))
+        self._events.append(NewEvent(file_no, "finding_updated", known.id, data))
         self._touched.add(file_no)
 
     def flush(self) -> None:
-        """Write what has been collected."""
+        """Write the collected rows."""
         new_ids = self._ids.findings(self._writer, len(self._new)) if self._new else []
         rows: list[Row] = []
         created: list[NewEvent] = []
@@ -200,17 +200,17 @@ class _Scan:
             created.append(NewEvent(place.no, "finding_created", finding_id, self._event_data(reported, status)))
             self._touched.add(place.no)
         self._counts["created"] += len(rows)
-        # First of all, as what is new may be known by what they were known by.
+        # First, because a new finding may have the key that one of these had before.
         findings.set_fingerprints(self._writer, self._named)
         findings.insert(self._writer, rows)
         findings.mark_seen(self._writer, self._seen_again)
         findings.update(self._writer, self._changed)
-        timeline.append(self._writer, [*created, *self._news])
-        for collected in (self._new, self._named, self._seen_again, self._changed, self._news):
+        timeline.append(self._writer, [*created, *self._events])
+        for collected in (self._new, self._named, self._seen_again, self._changed, self._events):
             collected.clear()
 
     def close_unseen(self, covered: tuple[str, ...] | None) -> None:
-        """What this source found earlier where it looked now, and did not find again, is fixed."""
+        """Close the earlier findings of this source in the scanned files that were not reported again."""
         if covered is None:
             self._close([each for place in self._files.values() for each in _unseen(place)])
         for path in covered or ():
@@ -227,7 +227,7 @@ class _Scan:
         self._counts["closed"] += len(fixed)
 
     def outcome(self, *, failed: bool) -> ScanOutcome:
-        """What the scan changed."""
+        """The changes that the scan made."""
         return ScanOutcome(
             scan_source=self._source,
             scan_run_id=self._run_id,
@@ -262,9 +262,9 @@ def _unseen(place: _ScannedFile) -> list[OpenFinding]:
     ]
 
 
-def _status_now(known: KnownFinding, reported: ReportEntry) -> tuple[FindingStatus, bool]:
-    """What a finding is when it is reported again, and whether by the word of the scan: what a person judged to be a
-    false positive stays one, what a scan suppressed is one for as long as it is suppressed."""
+def _new_status(known: KnownFinding, reported: ReportEntry) -> tuple[FindingStatus, bool]:
+    """The status of a finding that is reported again, and whether the scan suppresses it. A false positive set by a
+    person remains; one by suppression lasts as long as the suppression."""
     if known.status == "false_positive" and not known.suppressed:
         return "false_positive", False
     return ("false_positive", True) if reported.suppressed else ("open", False)

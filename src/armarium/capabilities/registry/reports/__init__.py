@@ -1,1 +1,1 @@
-"""Reports of scanners, read into findings."""
+"""Readers of scanners' reports, one module per format."""

@@ -1,4 +1,4 @@
-"""Reads reports in the form that the `report_findings` tool takes: the one to write when a scanner speaks no SARIF."""
+"""Reads reports in our own format, the arguments of `report_findings`, for scanners that do not write SARIF."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from armarium.foundation.tools import Call, local_tool
 
 
 def is_armarium_json(document: object) -> bool:
-    """Whether this is a report of our own form."""
+    """Whether this is a report in our own format."""
     return isinstance(document, dict) and "findings" in document and "runs" not in document
 
 
 def read_armarium_json(document: object, source: str | None = None) -> ScanReport:
-    """The findings of one scan, checked as the tool's arguments are; raises `ValidationError` where they are none.
-    `source` goes before its own."""
-    # As for every tool, what is null was not given.
+    """Read one scan, validated like the arguments of the tool; raises `ValidationError` if it is invalid. `source`
+    overrides its own."""
+    # As for every tool, null means absent.
     given = {name: value for name, value in as_object(document, "").items() if value is not None}
     if source:
         given["scan_source"] = source
@@ -32,14 +32,14 @@ def read_armarium_json(document: object, source: str | None = None) -> ScanRepor
     except (MissingArgument, ArgumentOutOfRange) as error:
         raise refused(error.message) from error
     except InvalidArgument as error:
-        # Its words may repeat what stands there.
+        # Its message may quote content of the report.
         raise refused("is not what report_findings takes", error.details.get("field") or "") from error
     except pydantic.ValidationError as error:
         raise refused("a value cannot be used as it is") from error
 
 
 def reported_scan(args: ReportArgs) -> ScanReport:
-    """The scan that arguments of the tool describe."""
+    """The scan report in the arguments of the tool."""
     findings = [
         ReportEntry(
             path=finding.path,
@@ -60,7 +60,7 @@ def reported_scan(args: ReportArgs) -> ScanReport:
 @cache
 def _check() -> SchemaCheck:
     async def as_a_tool(call: Call, args: ReportArgs) -> Json:
-        """What has the schema that callers of the tool are told."""
+        """Has the schema of the tool."""
         return {}
 
     return SchemaCheck(local_tool("report_findings", as_a_tool).input_schema)

@@ -1,4 +1,4 @@
-"""Takes values out of a report that anybody may have written: of the right type, or a refusal that says where."""
+"""Reads typed values from an untrusted report; errors name the place, not the content."""
 
 from __future__ import annotations
 
@@ -13,35 +13,35 @@ _HINT = "reports are SARIF 2.1.0, gitleaks' JSON, or Armarium's own; name the on
 
 
 def refused(problem: str, at: str = "") -> ValidationError:
-    """The report cannot be read; `at` says where the problem is, and nothing of what stands there."""
+    """The error for an invalid report; `at` is the place of the problem."""
     return ValidationError(f"the report is not valid: {at}{': ' if at else ''}{problem}", hint=_HINT)
 
 
 def as_object(value: object, at: str) -> Json:
-    """The value, which must be an object."""
+    """Return the value, which must be an object."""
     return _expected(value, dict, at)
 
 
 def object_in(parent: Json, name: str, at: str) -> Json:
-    """The object that the field holds; an empty one where there is none."""
+    """The object in a field; empty if absent."""
     value = parent.get(name)
     return {} if value is None else _expected(value, dict, f"{at}.{name}")
 
 
 def array_in(parent: Json, name: str, at: str) -> list[Any]:
-    """The array that the field holds; an empty one where there is none."""
+    """The array in a field; empty if absent."""
     value = parent.get(name)
     return [] if value is None else _expected(value, list, f"{at}.{name}")
 
 
 def text_in(parent: Json, name: str, at: str) -> str:
-    """The text that the field holds; an empty one where there is none."""
+    """The text in a field; empty if absent."""
     value = parent.get(name)
     return "" if value is None else _expected(value, str, f"{at}.{name}")
 
 
 def index_in(parent: Json, name: str, at: str) -> int | None:
-    """The place in another array that the field names; -1 is how SARIF writes none."""
+    """The array index in a field; None if absent, or -1 as SARIF writes it."""
     value = parent.get(name)
     if value is None:
         return None
@@ -50,13 +50,13 @@ def index_in(parent: Json, name: str, at: str) -> int | None:
 
 
 def line_in(parent: Json, name: str, at: str) -> int | None:
-    """The line that the field names, counted from 1; None where there is none, or 0, which means the whole file."""
+    """The line number in a field, counted from 1; None if absent, or 0, which means the whole file."""
     value = parent.get(name)
     return None if value is None else _expected(value, int, f"{at}.{name}") or None
 
 
 def _expected(value: Any, kind: type, at: str) -> Any:
-    # An exact comparison, because True is an integer to Python and not to JSON.
+    # An exact comparison, because True is an integer in Python and not in JSON.
     if type(value) is not kind:
         raise refused(f"must be {_NAMES[kind]}", at)
     return value

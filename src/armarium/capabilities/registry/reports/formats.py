@@ -1,4 +1,4 @@
-"""Finds out which form a report has, and reads it whole before anything of it is taken in."""
+"""Detects the format of a report and reads it completely before any of it is applied."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from armarium.capabilities.registry.reports.sarif import is_sarif, read_sarif
 def read_reports(
     data: bytes, form: ReportFormat = "auto", *, source: str | None = None, covered: Sequence[str] | None = None
 ) -> list[ScanReport]:
-    """What a file says, as one scan for each scanner that speaks in it; raises `ValidationError` if it says nothing.
+    """Read a file into one scan report per scanner; raises `ValidationError` if it is invalid.
 
-    `source` and `covered` go before what the file says of them.
+    `source` and `covered` override those in the file.
     """
     return reports_in(_parsed(data), form, source=source, covered=covered)
 
@@ -29,8 +29,8 @@ def read_reports(
 def reports_in(
     document: object, form: ReportFormat = "auto", *, source: str | None = None, covered: Sequence[str] | None = None
 ) -> list[ScanReport]:
-    """The same of JSON that is read already."""
-    reports = _read(document, _recognised(document) if form == "auto" else form, source)
+    """The same for parsed JSON."""
+    reports = _read(document, _detected_format(document) if form == "auto" else form, source)
     if covered is not None:
         reports = [replace(report, covered=tuple(covered)) for report in reports]
     return reports
@@ -47,7 +47,7 @@ def _read(document: object, form: ReportFormat, source: str | None) -> list[Scan
 
 def _parsed(data: bytes) -> Any:
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        # What a scanner prints becomes UTF-16 where PowerShell redirects it into a file.
+        # PowerShell writes redirected output as UTF-16.
         data = data.decode("utf-16", "replace").encode("utf-8", "replace")
     data = data.removeprefix(codecs.BOM_UTF8)
     if not data.strip():
@@ -58,11 +58,11 @@ def _parsed(data: bytes) -> Any:
         raise refused("it is not JSON", f"line {error.lineno}, column {error.colno}") from None
 
 
-def _recognised(document: object) -> ReportFormat:
+def _detected_format(document: object) -> ReportFormat:
     if is_sarif(document):
         return "sarif"
     if is_gitleaks(document):
         return "gitleaks"
     if is_armarium_json(document):
         return "armarium"
-    raise refused("it has none of the forms that can be read")
+    raise refused("its format is not supported")

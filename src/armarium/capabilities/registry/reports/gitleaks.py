@@ -1,4 +1,4 @@
-"""Reads what gitleaks writes as JSON, and of each finding only what does not give the secret away."""
+"""Reads the JSON reports of gitleaks, without the fields that contain the secret."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SOURCE = "gitleaks"
 
 
 def is_gitleaks(document: object) -> bool:
-    """Whether this is what gitleaks writes: an array, whose first finding names a rule and a file."""
+    """Whether this is a report of gitleaks: an array whose first entry has a rule and a file."""
     if not isinstance(document, list):
         return False
     entries = cast(list[Any], document)
@@ -20,7 +20,7 @@ def is_gitleaks(document: object) -> bool:
 
 
 def read_gitleaks(document: object) -> ScanReport:
-    """The findings of one run; raises `ValidationError` where it is not one."""
+    """Read one scan; raises `ValidationError` if it is invalid."""
     if not isinstance(document, list):
         raise refused("must be an array")
     entries = cast(list[Any], document)
@@ -28,7 +28,7 @@ def read_gitleaks(document: object) -> ScanReport:
 
 
 def _finding(entry: Json, at: str) -> ReportEntry:
-    # By name, one by one: Secret, Match and Line hold the secret, and Message is what somebody wrote into a commit.
+    # Only these fields: Secret, Match and Line contain the secret, and Message is the text of a commit.
     rule_id, path = text_in(entry, "RuleID", at), text_in(entry, "File", at)
     if not rule_id or not path:
         raise refused("needs RuleID and File", at)

@@ -1,4 +1,4 @@
-"""Reads SARIF 2.1.0, as linters and security scanners write it, into one scan for each tool that speaks in it."""
+"""Reads SARIF 2.1.0 logs of linters and security scanners into one scan report per tool."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from armarium.foundation.schema import Json
 NO_LOCATION = "no_location"
 NO_RULE = "no_rule"
 NOT_A_FILE = "not_a_file"
-"""Why results are left out."""
+"""Reasons for skipping results."""
 
 _VERSION = "2.1"
 _PASSING_KINDS = frozenset({"pass", "notApplicable"})
-"""Kinds of results that say that all is well."""
+"""Kinds of results that are not findings."""
 _LINE_HASH = "primaryLocationLineHash"
 _VERSIONED = re.compile(r".+/v\d+")
 _FINGERPRINT = re.compile(r"\S{8,}")
 
 
 def is_sarif(document: object) -> bool:
-    """Whether this is a SARIF log, of whatever version."""
+    """Whether this is a SARIF log of any version."""
     return isinstance(document, dict) and "runs" in document
 
 
 def read_sarif(document: object, source: str | None = None) -> list[ScanReport]:
-    """The scans of a log; raises `ValidationError` where it is not one. `source` goes before the tools' own names."""
+    """Read the scans of a log; raises `ValidationError` if it is invalid. `source` overrides the names of the tools."""
     log = as_object(document, "")
     if not text_in(log, "version", "").startswith(_VERSION):
         raise refused("must be 2.1.0", "version")
@@ -50,7 +50,7 @@ def read_sarif(document: object, source: str | None = None) -> list[ScanReport]:
 
 
 def _source(run: Json, at: str) -> str:
-    """The tool's name as people write it in a filter: `Semgrep OSS` is `semgrep-oss`."""
+    """The tool's name in a form for filters: `Semgrep OSS` is `semgrep-oss`."""
     at = f"{at}.tool"
     name = text_in(object_in(object_in(run, "tool", at), "driver", at), "name", f"{at}.driver")
     if not name.strip():
@@ -60,17 +60,17 @@ def _source(run: Json, at: str) -> str:
 
 @dataclass(slots=True)
 class _Scan:
-    """What the runs of one tool say together: a tool may write a run for each language or directory."""
+    """The runs of one tool. A tool may write a run per language or directory."""
 
     source: str
     findings: list[ReportEntry] = field(default_factory=list[ReportEntry])
     skipped: Counter[str] = field(default_factory=Counter[str])
     targets: list[str] = field(default_factory=list[str])
-    """Files that were looked at, where the tool lists them."""
+    """The scanned files, if the tool lists them."""
     failed: bool = False
 
     def take(self, run: Json, at: str) -> None:
-        """Add what one run says."""
+        """Add the results of one run."""
         rules, locations = Rules(run, at), Locations(run, at)
         self.targets += locations.targets()
         self.failed = self.failed or _has_failed(run, at)
@@ -86,7 +86,7 @@ class _Scan:
                 self.findings.append(finding)
 
     def report(self) -> ScanReport:
-        """All of it, as one scan."""
+        """All runs as one scan report."""
         return ScanReport(self.source, self.findings, self._covered(), dict(self.skipped), self.failed)
 
     def _covered(self) -> tuple[str, ...] | None:
@@ -101,7 +101,7 @@ def _has_failed(run: Json, at: str) -> bool:
 
 
 def _finding(result: Json, rules: Rules, locations: Locations, at: str) -> ReportEntry | str:
-    """The finding, or why it cannot be one."""
+    """The finding, or the reason for skipping it."""
     rule = rules.of(result, at)
     if rule is None:
         return NO_RULE
@@ -145,9 +145,9 @@ def _suggestion(result: Json, at: str) -> str:
 
 
 def _fingerprint(result: Json, rule: Rule, at: str) -> str | None:
-    """What the tool knows the result by. Partial ones may hold anything, so only those made for this are taken.
+    """The fingerprint of a result. Of the partial fingerprints, only those made for this purpose are used.
 
-    The rule is part of it: CodeQL's hash of a line is the same for everything found in that line.
+    The rule is part of it: CodeQL's hash of a line is the same for all findings in that line.
     """
     whole, partial = object_in(result, "fingerprints", at), object_in(result, "partialFingerprints", at)
     known = [(name, value) for name, value in sorted(whole.items()) if _is_fingerprint(value)]
@@ -161,7 +161,7 @@ def _fingerprint(result: Json, rule: Rule, at: str) -> str | None:
 
 
 def _is_fingerprint(value: Any) -> bool:
-    # Semgrep writes `requires login` where others have a hash.
+    # Semgrep writes `requires login` instead of a hash.
     return isinstance(value, str) and _FINGERPRINT.fullmatch(value) is not None
 
 
@@ -172,6 +172,6 @@ def _metadata(region: Json, rule: Rule, at: str) -> Json:
 
 
 def _is_suppressed(result: Json, at: str) -> bool:
-    """Whether every decision about the result is to leave it; one without a status is such a decision."""
+    """Whether all suppressions of the result are accepted. One without a status is."""
     suppressions = [as_object(each, f"{at}.suppressions") for each in array_in(result, "suppressions", at)]
     return bool(suppressions) and all(each.get("status") in (None, "accepted") for each in suppressions)

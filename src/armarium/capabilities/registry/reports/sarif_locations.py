@@ -1,4 +1,4 @@
-"""Where the files of a SARIF run are: addresses, the directories they are relative to, and the table of artifacts."""
+"""Resolves the locations of a SARIF run to paths: URIs, their bases, and the table of artifacts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TARGET = "analysisTarget"
 
 
 class Locations:
-    """Turns the locations of one run into paths: absolute ones, or relative to the project."""
+    """Resolves the locations of one run to paths, absolute or relative to the project."""
 
     def __init__(self, run: Json, at: str) -> None:
         self._at = at
@@ -24,7 +24,7 @@ class Locations:
         self._artifacts: list[Any] = array_in(run, "artifacts", at)
 
     def path(self, location: Json, at: str) -> str | None:
-        """The path of a file; None where what is named is no file of this machine."""
+        """The path of a location; None if it is not a file of this machine."""
         if location.get("uri") is None:
             index = index_in(location, "index", at)
             if index is None or index >= len(self._artifacts):
@@ -34,7 +34,7 @@ class Locations:
         return self._resolved(uri, text_in(location, "uriBaseId", at), at) or None
 
     def targets(self) -> list[str]:
-        """The files that the run says it looked at, whether or not something was found in them."""
+        """The files that the run declares as scanned, with or without findings."""
         found: list[str] = []
         for index, each in enumerate(self._artifacts):
             at = f"{self._at}.artifacts[{index}]"
@@ -54,20 +54,20 @@ class Locations:
         if scheme is not None:
             return _file_path(scheme[2]) if scheme[1].lower() == "file" else None
         path = unquote(uri, errors="surrogateescape")
-        # A base that leads back to itself has no end.
+        # Bases may form a loop.
         base = self._base(base_id, at, depth) if base_id and depth < _MAX_BASE_DEPTH else ""
         return f"{base.rstrip('/')}/{path}" if base and not path.startswith("/") else path
 
     def _base(self, base_id: str, at: str, depth: int) -> str:
-        """The directory behind a name; the project itself where the run does not tell."""
+        """The directory of a base; the project if the run does not define it."""
         base = object_in(self._bases, base_id, f"{self._at}.originalUriBaseIds")
         path = self._resolved(text_in(base, "uri", at), text_in(base, "uriBaseId", at), at, depth + 1)
-        # The root of the file system is what Trivy writes for wherever it was started.
+        # Trivy writes the root of the file system for the directory in which it was started.
         return "" if path is None or not path.strip("/") else path
 
 
 def _file_path(rest: str) -> str | None:
-    """The path in what follows `file:`; None where it is on another machine."""
+    """The path in the rest of a `file:` URI; None if it names another machine."""
     if rest.startswith("//"):
         host, slash, path = rest[2:].partition("/")
         if host.lower() not in ("", "localhost"):

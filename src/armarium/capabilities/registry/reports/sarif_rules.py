@@ -1,4 +1,4 @@
-"""What a SARIF run says about its rules, and how much weight and which words a result gets from them."""
+"""The rules of a SARIF run, and the severity and message that a result derives from them."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _BY_SCORE: tuple[tuple[float, Severity], ...] = (
     (4.0, "medium"),
     (0.0, "low"),
 )
-"""The bands of CVSS, which `security-severity` is a score of."""
+"""The CVSS bands of `security-severity`."""
 _PLACEHOLDER = re.compile(r"\{(\d{1,3})\}")
 _SCORE = re.compile(r"\d{1,2}(\.\d{1,6})?")
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What a result broke."""
+    """The rule that a result violates."""
 
     id: str
     level: str = ""
@@ -38,7 +38,7 @@ class Rule:
 
 
 class Rules:
-    """The rules of a run: the tool's own, and those of its extensions."""
+    """The rules of a run: those of the tool and of its extensions."""
 
     def __init__(self, run: Json, at: str) -> None:
         at = f"{at}.tool"
@@ -53,7 +53,7 @@ class Rules:
             self._by_id.setdefault(rule.id, rule)
 
     def of(self, result: Json, at: str) -> Rule | None:
-        """The rule of a result, which names it, says where it is, or both; None where it does neither."""
+        """The rule of a result, given by id, index or both; None if it has neither."""
         named = object_in(result, "rule", at)
         rule_id = text_in(result, "ruleId", at) or text_in(named, "id", f"{at}.rule")
         index = index_in(result, "ruleIndex", at)
@@ -66,13 +66,13 @@ class Rules:
         if not rule_id:
             return None
         if rule is not None and (rule_id == rule.id or rule_id.startswith(f"{rule.id}/")):
-            # A result may name something below its rule, as in `CA1000/1`.
+            # A result may name a subrule, as in `CA1000/1`.
             return replace(rule, id=rule_id)
         return self._by_id.get(rule_id) or Rule(rule_id)
 
 
 def severity(result: Json, rule: Rule, at: str) -> Severity:
-    """How bad a result is: by its score where there is one, else by its level."""
+    """The severity of a result: by its score if it has one, otherwise by its level."""
     score = _score(object_in(result, "properties", at))
     if score is None:
         score = rule.score
@@ -85,7 +85,7 @@ def severity(result: Json, rule: Rule, at: str) -> Severity:
 
 
 def message_text(result: Json, rule: Rule, at: str) -> str:
-    """What a result says, in its own words, the rule's, or the rule's name."""
+    """The message of a result: its own, the rule's, or the rule's id."""
     at = f"{at}.message"
     message = object_in(result, "message", at)
     text = text_in(message, "text", at) or rule.messages.get(text_in(message, "id", at), "")
@@ -115,7 +115,7 @@ def _rules_of(component: Json, at: str) -> list[Rule]:
 
 
 def _score(properties: Json) -> float | None:
-    """The score, where there is one: tools write it as a text or as a number."""
+    """The score, if there is one. Tools write it as text or as a number."""
     found = _SCORE.fullmatch(str(properties.get("security-severity")))
     return float(found[0]) if found else None
 

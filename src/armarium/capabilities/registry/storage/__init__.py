@@ -1,1 +1,1 @@
-"""What is true of a registry, in `registry.sqlite`."""
+"""The registry's tables in `registry.sqlite`."""

@@ -1,4 +1,4 @@
-"""Which columns a file, a finding, an issue and an association are read from, and what is made of them."""
+"""The columns of files, findings, issues and associations, and the values built from them."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ _COLUMNS = {"{file}": _FILE, "{finding}": _FINDING, "{issue}": _ISSUE, "{associa
 
 
 def with_columns(statement: str) -> str:
-    """The statement with its columns written out."""
+    """The statement with its column placeholders expanded."""
     for name, columns in _COLUMNS.items():
         statement = statement.replace(name, columns)
     return statement
 
 
 def file_record(row: tuple[Any, ...]) -> FileRecord:
-    """A file from its columns."""
+    """Build a file from its columns."""
     _, file_id, path, language, file_type, first_seen, updated_at, metadata, removed_at, associations, *counts = row
     return FileRecord(
         file_id,
@@ -53,13 +53,13 @@ def file_record(row: tuple[Any, ...]) -> FileRecord:
 
 
 def finding(row: tuple[Any, ...]) -> Finding:
-    """A finding from its columns."""
+    """Build a finding from its columns."""
     _, _, metadata, *rest = row
     return Finding(*rest, metadata=from_json(metadata))
 
 
 def issue(row: tuple[Any, ...]) -> Issue:
-    """An issue from its columns."""
+    """Build an issue from its columns."""
     _, labels, issue_id, title, body, status, priority, external_ref, created_at, updated_at, closed_at = row
     return Issue(
         issue_id,
@@ -76,20 +76,20 @@ def issue(row: tuple[Any, ...]) -> Issue:
 
 
 def association(row: tuple[Any, ...]) -> Association:
-    """A link between a file and an issue from its columns."""
+    """Build an association from its columns."""
     return Association(*row)
 
 
 def from_json(metadata: str) -> dict[str, Any]:
-    """Metadata as a value; most have none."""
+    """Parse stored metadata. Most is empty."""
     return {} if metadata == "{}" else orjson.loads(metadata)
 
 
 def to_json(value: Any) -> str:
-    """A value as JSON, if every reader of JSON will understand it."""
+    """Encode a value as JSON that every parser accepts."""
     try:
         return orjson.dumps(value).decode()
     except TypeError:
         raise ValidationError(
-            "a value cannot be stored as JSON: a number beyond 64 bits, half a character, or hundreds of levels"
+            "a value cannot be stored as JSON: a number beyond 64 bits, an unpaired surrogate, or too deep nesting"
         ) from None

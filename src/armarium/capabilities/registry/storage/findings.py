@@ -1,4 +1,4 @@
-"""Findings as they are stored: found, listed, put in by the thousand, and changed."""
+"""The table of findings: lookup, pages, bulk inserts and updates."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from armarium.capabilities.registry.storage.database import Reader, Row, Writer
 
 
 class StoredFinding(NamedTuple):
-    """A finding, and the numbers of it and of its file."""
+    """A finding with its number and that of its file in the database."""
 
     no: int
     file_no: int
@@ -19,7 +19,7 @@ class StoredFinding(NamedTuple):
 
 
 class KnownFinding(NamedTuple):
-    """What a scan compares a reported finding with."""
+    """The part of a stored finding that a scan compares with a reported one."""
 
     no: int
     key: str
@@ -32,11 +32,11 @@ class KnownFinding(NamedTuple):
     line_start: int | None
     line_end: int | None
     suppressed: int
-    """Whether it is a false positive by the word of a scan, not of a person."""
+    """Whether a scan, not a person, made it a false positive."""
 
 
 class OpenFinding(NamedTuple):
-    """What is told of a finding when it closes."""
+    """The part of an open finding that the event of its closing needs."""
 
     no: int
     id: str
@@ -46,7 +46,7 @@ class OpenFinding(NamedTuple):
 
 
 class FindingFilter(NamedTuple):
-    """Which findings a listing shows; what is None does not narrow it."""
+    """Selects findings; None means any."""
 
     file_no: int | None = None
     status: FindingStatus | None = None
@@ -55,7 +55,7 @@ class FindingFilter(NamedTuple):
 
 
 def by_id(reader: Reader, finding_id: str) -> StoredFinding | None:
-    """The finding of that id."""
+    """The finding with this id."""
     row = reader.row("finding_by_id", (finding_id,))
     return None if row is None else StoredFinding(row[0], row[1], finding(row))
 
@@ -66,7 +66,7 @@ def recent(reader: Reader, file_no: int, limit: int) -> list[Finding]:
 
 
 def page(reader: Reader, wanted: FindingFilter, limit: int, offset: int) -> Page[Finding]:
-    """A part of the findings that are wanted, those that changed last first."""
+    """A page of the selected findings, those that changed last first."""
     columns = {"file_no": "file_no", "status": "status", "severity": "severity", "source": "scan_source"}
     values: dict[str, Any] = {
         column: value for column, name in columns.items() if (value := getattr(wanted, name)) is not None
@@ -79,12 +79,12 @@ def page(reader: Reader, wanted: FindingFilter, limit: int, offset: int) -> Page
 
 
 def known(reader: Reader, file_no: int, source: str) -> dict[str, KnownFinding]:
-    """What a source found in a file before, by what it is known by."""
+    """The findings of a source in a file, by key."""
     return {row[1]: KnownFinding(*row) for row in reader.rows("known_findings", (file_no, source))}
 
 
 def open_of_source(reader: Reader, source: str, path: str, run: str) -> list[OpenFinding]:
-    """The open findings of a source in a file or below a directory ("" is the project), which a run has not seen."""
+    """The open findings of a source in a file or directory ("" is the project) that a run did not report."""
     name = "open_findings_covered" if path else "open_findings_of_source"
     asked = {"source": source, "run": run} | ({"path": path} if path else {})
     return [OpenFinding(*row) for row in reader.rows(name, asked)]
@@ -97,36 +97,36 @@ def open_of_file(reader: Reader, file_no: int) -> list[tuple[OpenFinding, str]]:
 
 
 def is_suppressed(reader: Reader, no: int) -> bool:
-    """Whether a finding is a false positive by the word of a scan."""
+    """Whether a scan made the finding a false positive."""
     row = reader.row("is_finding_suppressed", (no,))
     return row is not None and bool(row[0])
 
 
 def set_status(writer: Writer, numbers: Iterable[int], status: FindingStatus) -> None:
-    """Give findings a status, which is no scan's suppression from now on."""
+    """Set the status of findings. It no longer counts as a scan's suppression."""
     writer.many("set_finding_status", ((status, writer.now, no) for no in numbers))
 
 
 def insert(writer: Writer, rows: Iterable[Row]) -> None:
-    """New findings, column by column as the statement names them."""
+    """Insert findings, given as rows of the statement's columns."""
     writer.many("put_finding", rows)
 
 
 def set_fingerprints(writer: Writer, rows: Iterable[Row]) -> None:
-    """Key, fingerprint and number of findings that were known without one."""
+    """Set fingerprints, given as rows of key, fingerprint and number."""
     writer.many("set_finding_fingerprint", rows)
 
 
 def mark_seen(writer: Writer, rows: Iterable[Row]) -> None:
-    """Run, metadata and number of findings that a scan saw again."""
+    """Record that a scan reported findings again, given as rows of run, metadata and number."""
     writer.many("mark_finding_seen", ((writer.now, run, metadata, no) for run, metadata, no in rows))
 
 
 def update(writer: Writer, rows: Iterable[Row]) -> None:
-    """Findings that a scan describes differently now."""
+    """Update findings, given as rows of the statement's columns."""
     writer.many("change_finding", rows)
 
 
 def set_issue(writer: Writer, no: int, issue_no: int) -> None:
-    """Say which issue a finding became."""
+    """Set the issue of a finding."""
     writer.rows("set_finding_issue", (issue_no, writer.now, no))

@@ -1,4 +1,4 @@
-"""Issues as they are stored, and which files they have to do with."""
+"""The tables of issues and of their associations with files."""
 
 from __future__ import annotations
 
@@ -10,33 +10,33 @@ from armarium.capabilities.registry.storage.database import Reader, Writer
 
 
 class StoredIssue(NamedTuple):
-    """An issue and its number in the database."""
+    """An issue with its number in the database."""
 
     no: int
     issue: Issue
 
 
 def by_id(reader: Reader, issue_id: str) -> StoredIssue | None:
-    """The issue of that id."""
+    """The issue with this id."""
     row = reader.row("issue_by_id", (issue_id,))
     return None if row is None else StoredIssue(row[0], issue(row))
 
 
 def insert(writer: Writer, new: Issue) -> int:
-    """A new issue; its number."""
+    """Insert an issue and return its number."""
     [(no,)] = writer.rows("put_issue", _values(new))
     return no
 
 
 def update(writer: Writer, changed: Issue) -> None:
-    """Let an issue be as given."""
+    """Store a changed issue."""
     values = _values(changed)
     del values["created_at"]
     writer.rows("change_issue", values)
 
 
 def page(reader: Reader, status: IssueStatus | None, label: str | None, limit: int, offset: int) -> Page[Issue]:
-    """A part of the issues, the most urgent first, among those what changed last."""
+    """A page of issues, the most urgent first, and among those the ones that changed last."""
     conditions: list[str] = []
     if status is not None:
         conditions.append("i.status = :status")
@@ -50,17 +50,17 @@ def page(reader: Reader, status: IssueStatus | None, label: str | None, limit: i
 
 
 def associate(writer: Writer, file_no: int, issue_no: int, assoc_type: AssocType, actor: str) -> bool:
-    """Link a file with an issue; whether they were not linked like this before."""
+    """Link a file to an issue. Returns whether the link is new."""
     return bool(writer.rows("put_association", (file_no, issue_no, assoc_type, actor, writer.now)))
 
 
 def of_file(reader: Reader, file_no: int) -> list[Association]:
-    """What a file has to do with issues, oldest first."""
+    """The associations of a file, oldest first."""
     return [association(row) for row in reader.rows("associations_of_file", (file_no,))]
 
 
 def of_issue(reader: Reader, issue_no: int) -> list[Association]:
-    """What an issue has to do with files, oldest first."""
+    """The associations of an issue, oldest first."""
     return [association(row) for row in reader.rows("associations_of_issue", (issue_no,))]
 
 

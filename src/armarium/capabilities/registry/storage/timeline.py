@@ -1,4 +1,4 @@
-"""What happened to files, written once in the transaction in which it happened."""
+"""The table of events. An event is written in the transaction of the change that it describes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _KINDS: dict[EventType, EventKind] = {
 
 
 class NewEvent(NamedTuple):
-    """An event on its way into the timeline."""
+    """An event to be added to the timeline."""
 
     file_no: int
     type: EventType
@@ -33,16 +33,19 @@ class NewEvent(NamedTuple):
     data: dict[str, Any]
 
 
-def append(writer: Writer, news: Iterable[NewEvent]) -> None:
-    """Add events, in this order."""
+def append(writer: Writer, events: Iterable[NewEvent]) -> None:
+    """Add events in this order."""
     writer.many(
         "put_event",
-        ((each.file_no, _KINDS[each.type], each.type, writer.now, each.source_id, to_json(each.data)) for each in news),
+        (
+            (each.file_no, _KINDS[each.type], each.type, writer.now, each.source_id, to_json(each.data))
+            for each in events
+        ),
     )
 
 
 def page(reader: Reader, file_no: int, kind: EventKind | None, limit: int, offset: int) -> Page[TimelineEvent]:
-    """A part of a file's timeline, newest first."""
+    """A page of a file's timeline, newest first."""
     asked = {"file_no": file_no, "kind": kind}
     [(total,)] = reader.rows("count_events", asked)
     rows = reader.rows("list_events", asked | {"limit": limit, "offset": offset})

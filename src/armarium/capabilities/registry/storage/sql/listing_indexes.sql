@@ -1,12 +1,12 @@
--- Run for a new registry, and for one of version 1, whose indexes held removed files as well.
+-- Run for a new registry, and for one of version 1, whose indexes also contained removed files.
 DROP INDEX IF EXISTS files_by_path;
 DROP INDEX IF EXISTS files_by_language;
 DROP INDEX IF EXISTS files_by_updated_at;
 DROP INDEX IF EXISTS files_by_first_seen;
 DROP INDEX IF EXISTS files_at;
 
--- One for each order of a listing, with all that listings are filtered by: a page is found without touching the table.
--- Removed files are in no listing; SQLite asks for `removed_at` all the same, so it is in the index as well.
+-- One covering index per order of a listing, with all columns of its filters: a page is found without reading the table.
+-- Removed files are not listed. SQLite still reads `removed_at`, so the index contains it.
 CREATE INDEX files_by_path ON files (
     path, no, language, open_findings, open_critical, open_high, open_medium, open_low, open_info, sources,
     removed_at
@@ -23,5 +23,5 @@ CREATE INDEX files_by_first_seen ON files (
     first_seen DESC, path, no, language, open_findings, open_critical, open_high, open_medium, open_low, open_info, sources,
     removed_at
 ) WHERE removed_at IS NULL;
--- Removed files are found by their path as well.
+-- Removed files are also looked up by path.
 CREATE INDEX files_at ON files (path, removed_at);

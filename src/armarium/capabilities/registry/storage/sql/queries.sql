@@ -14,7 +14,7 @@ INSERT INTO events (file_no, kind, type, at, source_id, data) VALUES (?, ?, ?, ?
 SELECT count(*) FROM events WHERE file_no = :file_no AND (:kind IS NULL OR kind = :kind);
 
 -- name: list_events
--- Numbers first, rows for the page alone.
+-- Select the numbers first, and read only the rows of the page.
 SELECT seq, type, at, source_id, data FROM events WHERE seq IN (
     SELECT seq FROM events WHERE file_no = :file_no AND (:kind IS NULL OR kind = :kind)
     ORDER BY seq DESC LIMIT :limit OFFSET :offset
@@ -27,11 +27,11 @@ SELECT {file} FROM files WHERE id = ?;
 SELECT {file} FROM files WHERE no = ?;
 
 -- name: file_at
--- The file that is there; else the one that was there last.
+-- The existing file, otherwise the one that was removed last.
 SELECT {file} FROM files WHERE path = ? ORDER BY removed_at IS NOT NULL, removed_at DESC, no DESC LIMIT 1;
 
 -- name: files_at_or_below
--- A file, or those in a directory: '0' is the character behind '/'.
+-- A file, or those in a directory: '0' is the character after '/'.
 SELECT {file} FROM files WHERE removed_at IS NULL AND (path = :path OR (path >= :path || '/' AND path < :path || '0'))
 ORDER BY path;
 
@@ -39,7 +39,7 @@ ORDER BY path;
 SELECT count(*) FROM files WHERE removed_at IS NULL AND {where};
 
 -- name: list_files
--- The order's own index finds the page; whole rows are read for it alone.
+-- The index of the order finds the page; only its rows are read.
 SELECT {file} FROM (
     SELECT no AS page_no, row_number() OVER () AS place FROM (
         SELECT no FROM files {index} WHERE removed_at IS NULL AND {where} ORDER BY {order} LIMIT :limit OFFSET :offset
@@ -68,12 +68,12 @@ SELECT id FROM findings WHERE id IN (SELECT value FROM json_each(?));
 SELECT id FROM issues WHERE id IN (SELECT value FROM json_each(?));
 
 -- name: known_findings
--- What a scan compares with.
+-- The findings that a scan compares with reported ones.
 SELECT no, key, id, rule_id, severity, status, message, suggestion, line_start, line_end, suppressed
 FROM findings WHERE file_no = ? AND source = ?;
 
 -- name: open_findings_covered
--- What the run has seen bears its mark already.
+-- Findings that this run reported already have its id.
 SELECT n.no, n.id, n.file_no, n.rule_id, n.severity
 FROM files f CROSS JOIN findings n ON n.file_no = f.no AND n.source = :source
 WHERE n.status = 'open' AND n.scan_run_id <> :run AND (f.path = :path OR (f.path >= :path || '/' AND f.path < :path || '0'));
@@ -102,7 +102,7 @@ UPDATE findings SET rule_id = ?, severity = ?, status = ?, message = ?, suggesti
 WHERE no = ?;
 
 -- name: set_finding_status
--- Whatever a scan's suppression made of it before.
+-- An explicit status ends a scan's suppression.
 UPDATE findings SET status = ?, suppressed = FALSE, updated_at = ? WHERE no = ?;
 
 -- name: is_finding_suppressed
@@ -149,7 +149,7 @@ SELECT count(*) FROM issues i WHERE {where};
 SELECT {issue} FROM issues i WHERE {where} ORDER BY i.priority, i.updated_at DESC, i.no LIMIT :limit OFFSET :offset;
 
 -- name: put_association
--- A second time is no mistake, and nothing happens.
+-- Idempotent.
 INSERT INTO associations (file_no, issue_no, assoc_type, actor, created_at) VALUES (?, ?, ?, ?, ?)
 ON CONFLICT DO NOTHING RETURNING no;
 

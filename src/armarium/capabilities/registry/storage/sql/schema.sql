@@ -1,4 +1,4 @@
--- Numbers named `no` join tables and never leave the database; ids are what callers know. Findings are never deleted.
+-- `no` columns join tables and are internal; callers use ids. Findings are never deleted.
 
 CREATE TABLE facts (
     name TEXT PRIMARY KEY,               -- prefix: what new ids begin with
@@ -26,9 +26,9 @@ CREATE TABLE files (
     associations INTEGER NOT NULL DEFAULT 0,
     sources TEXT NOT NULL DEFAULT ''     -- who ever found something, each name between line ends
 );
--- A file that another one was moved onto keeps its record: removed, with the path it had.
+-- A file that was replaced by a move keeps its record, as removed and with its path.
 CREATE UNIQUE INDEX files_present ON files (path) WHERE removed_at IS NULL;
--- Those of listings are in listing_indexes.sql.
+-- The indexes of listings are in listing_indexes.sql.
 
 CREATE TABLE issues (
     no INTEGER PRIMARY KEY,
@@ -83,7 +83,7 @@ CREATE TABLE associations (
 );
 CREATE INDEX associations_by_issue ON associations (issue_no);
 
--- AUTOINCREMENT: ids of events are made from `seq`, which therefore never comes twice.
+-- AUTOINCREMENT: ids of events are derived from `seq`, which must never be reused.
 CREATE TABLE events (
     seq INTEGER PRIMARY KEY AUTOINCREMENT,
     file_no INTEGER NOT NULL REFERENCES files,

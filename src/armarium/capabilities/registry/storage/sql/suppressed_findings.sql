@@ -1,5 +1,5 @@
--- Run for a registry of version 1 or 2, which did not keep who judged a finding. The timeline knows: only what a person
--- says has an actor.
+-- Run for a registry of version 1 or 2, which did not store who set a finding's status. The timeline has it: only events
+-- caused by a person have an actor.
 ALTER TABLE findings ADD COLUMN suppressed INTEGER NOT NULL DEFAULT 0;
 UPDATE findings SET suppressed = 1 WHERE status = 'false_positive' AND (
     SELECT json_extract(data, '$.actor') IS NULL FROM events e

@@ -1,7 +1,8 @@
-"""The audit trail while its file is locked or in a hurry: calls go on, memory is bounded, and what is lost is told."""
+"""The audit trail while its file is locked: calls continue, memory is bounded, and lost records are logged."""
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 import threading
 from collections.abc import Generator
@@ -11,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from armarium.foundation import audit as audit_module
 from armarium.foundation.audit import AuditFilter, AuditLog, CallRecord, read_records
 from armarium.foundation.telemetry import timestamp
 
@@ -39,7 +39,7 @@ DEADLINE_S = 10.0
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    """A trail that a server has written before."""
+    """An audit trail with one old record."""
     file = tmp_path / "audit.sqlite"
     earlier = AuditLog(file)
     earlier.append(replace(RECORD, call_id="old", at="2020-01-01T00:00:00.000000Z"))
@@ -49,7 +49,7 @@ def file(tmp_path: Path) -> Path:
 
 @contextmanager
 def locked(file: Path) -> Generator[None]:
-    """Somebody else is writing, and takes their time."""
+    """Another process writes during the block."""
     with closing(sqlite3.connect(file)) as other:
         other.execute("BEGIN IMMEDIATE")
         yield
@@ -60,39 +60,45 @@ def calls(file: Path) -> list[str]:
     return [record.call_id for _, record in read_records(file, AuditFilter(), last=1000)]
 
 
-class Told:
-    """Waits for what the log says."""
+class LogRecorder(logging.Handler):
+    """Collects what the audit trail logs."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self) -> None:
+        super().__init__()
         self.messages: list[str] = []
         self.counts: list[int] = []
-        self.news = threading.Event()
-        monkeypatch.setattr(audit_module._log, "exception", self._tell)
-        monkeypatch.setattr(audit_module._log, "error", self._tell)
+        self.logged = threading.Event()
 
-    def _tell(self, message: str, extra: dict[str, int] | None = None) -> None:
-        self.messages.append(message)
-        self.counts.append((extra or {}).get("records", 0))
-        self.news.set()
+    def emit(self, record: logging.LogRecord) -> None:
+        self.messages.append(record.getMessage())
+        self.counts.append(getattr(record, "records", 0))
+        self.logged.set()
 
 
-def test_a_lock_on_the_day_of_forgetting_does_not_end_the_record_of_new_calls(
-    file: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.fixture
+def log() -> Generator[LogRecorder]:
+    recorder = LogRecorder()
+    logger = logging.getLogger("armarium.foundation.audit")
+    logger.addHandler(recorder)
+    yield recorder
+    logger.removeHandler(recorder)
+
+
+def test_a_lock_while_old_records_are_deleted_does_not_stop_the_recording_of_new_calls(
+    file: Path, log: LogRecorder
 ) -> None:
-    told = Told(monkeypatch)
     with locked(file):
         audit = AuditLog(file, retention_days=7, busy_timeout_s=0.01)
-        assert told.news.wait(DEADLINE_S)
+        assert log.logged.wait(DEADLINE_S)
     audit.append(RECORD)
     audit.close()
-    assert told.messages == ["old audit records could not be removed"]
+    assert log.messages == ["old audit records could not be removed"]
     assert calls(file) == ["old", "c"]
 
 
-def test_while_nothing_can_be_written_the_oldest_records_make_room_and_that_is_told_once(
-    file: Path, monkeypatch: pytest.MonkeyPatch
+def test_while_the_file_is_locked_the_oldest_records_are_dropped_and_that_is_logged_once(
+    file: Path, log: LogRecorder
 ) -> None:
-    told = Told(monkeypatch)
     # The thread waits for the lock to delete old records, so new ones stay pending.
     with locked(file):
         audit = AuditLog(file, retention_days=7, max_pending=100)
@@ -100,7 +106,7 @@ def test_while_nothing_can_be_written_the_oldest_records_make_room_and_that_is_t
             audit.append(replace(RECORD, call_id=f"c{number}"))
     audit.close()
     assert calls(file) == [f"c{number}" for number in range(150, 250)]
-    assert told.counts == [150]
+    assert log.counts == [150]
 
 
 def test_a_trail_that_is_closed_at_once_has_every_record(file: Path) -> None:
