@@ -182,7 +182,9 @@ async def test_bytes_that_do_not_fit_wait_until_others_of_their_caller_are_gone(
         assert await alice.count_after_scheduling() == 1, "the third would fit, and must not overtake the second"
         bob = await bytes_in_flight.acquire("bob", 80)
         alice.held[0].release()
-        assert await alice.count_after_scheduling() == 2, "the second fits now, and with bob's there is no room for the third"
+        assert await alice.count_after_scheduling() == 2, (
+            "the second fits now, and with bob's there is no room for the third"
+        )
         bob.release()
         assert await alice.count_after_scheduling() == 3
 
