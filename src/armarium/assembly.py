@@ -174,8 +174,8 @@ async def open_rag_server(
 ) -> AsyncGenerator[Armarium]:
     """A server of the three RAG tools over the corpus that the settings ask for, and of nothing else; with a key,
     callers need a capability token for the server of this name, signed with it."""
-    from armarium.capabilities.gateway.capability_tokens import CapabilityVerifier
-    from armarium.capabilities.gateway.standalone import INSTRUCTIONS, standalone_tools
+    from armarium.capabilities.gateway.rag_server import INSTRUCTIONS, standalone_tools
+    from armarium.capabilities.gateway.tokens.capability_tokens import CapabilityVerifier
 
     _check_installed(CORPUS)
     metrics, events = Metrics(), Events()
@@ -195,14 +195,14 @@ async def open_rag_server(
 
 def capability_key(settings: CoreSettings, server: str) -> str:
     """The key that the gateway of these settings signs a server's capability tokens with."""
-    from armarium.capabilities.gateway.keys import key_for
+    from armarium.capabilities.gateway.tokens.keys import key_for
 
     return key_for(getattr(settings, GATEWAY.name), server)
 
 
 def servers_schema() -> JsonSchema:
     """The JSON schema of the files that name the servers behind the gateway."""
-    from armarium.capabilities.gateway.server_schema import registry_schema
+    from armarium.capabilities.gateway.config.schema import registry_schema
 
     return registry_schema()
 

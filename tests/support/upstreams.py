@@ -12,11 +12,11 @@ from typing import Any
 
 import anyio
 
-from armarium.capabilities.gateway.server_entries import Timeouts
-from armarium.capabilities.gateway.server_files import HttpTransport, ServerSpec, StdioTransport
-from armarium.capabilities.gateway.upstreams.answers import UpstreamLimits
-from armarium.capabilities.gateway.upstreams.pool import Upstreams
+from armarium.capabilities.gateway.config.entries import Timeouts
+from armarium.capabilities.gateway.config.files import HttpTransport, ServerSpec, StdioTransport
+from armarium.capabilities.gateway.upstreams.types import UpstreamLimits
 from armarium.capabilities.gateway.upstreams.upstream import Upstream
+from armarium.capabilities.gateway.upstreams.upstream_set import Upstreams
 
 PATIENCE_S = 60.0
 SHORT_S = 0.3

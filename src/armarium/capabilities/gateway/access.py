@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from armarium.capabilities.gateway.config.files import DataSource, ServerSpec
 from armarium.capabilities.gateway.model import Resource
-from armarium.capabilities.gateway.server_files import DataSource, ServerSpec
 from armarium.foundation.identity import Principal
 
 

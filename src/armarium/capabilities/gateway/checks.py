@@ -5,14 +5,14 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 
-from armarium.capabilities.gateway.errors import RegistryInvalid
-from armarium.capabilities.gateway.server_files import (
+from armarium.capabilities.gateway.config.files import (
     SEARCH_ORDER,
     ServerSpec,
     StdioTransport,
     has_files,
     read_registry,
 )
+from armarium.capabilities.gateway.errors import RegistryInvalid
 from armarium.capabilities.gateway.settings import FEATURE_VARIABLE, GatewaySettings, config_directory, is_enabled
 from armarium.capability import CheckResult, Facilities
 

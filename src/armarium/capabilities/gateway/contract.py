@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any, Final
 
 from armarium import __version__
+from armarium.capabilities.gateway.config.entries import AUTH_MODES
 from armarium.capabilities.gateway.errors import GatewayError
-from armarium.capabilities.gateway.sensitive import LONGEST_SECRET, SENSITIVE
-from armarium.capabilities.gateway.server_entries import AUTH_MODES
+from armarium.capabilities.gateway.secret_parameters import LONGEST_SECRET, SENSITIVE
 from armarium.foundation.errors import ArmariumError
 from armarium.foundation.schema import Json
 from armarium.foundation.tools import ErrorStyle

@@ -27,8 +27,8 @@ async def open_capability(settings: GatewaySettings, facilities: Facilities) -> 
     if not is_enabled(settings):
         yield Capability("gateway", [], "")
         return
-    from armarium.capabilities.gateway.administration_tools import administration_routes
-    from armarium.capabilities.gateway.life import open_gateway
+    from armarium.capabilities.gateway.admin.tools import administration_routes
+    from armarium.capabilities.gateway.lifespan import open_gateway
     from armarium.capabilities.gateway.pace import paced
     from armarium.capabilities.gateway.routes import gateway_routes
     from armarium.capabilities.gateway.tools import rag_tools, session_tools

@@ -9,8 +9,8 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, Metric
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from armarium.capabilities.gateway.upstreams.answers import HealthState, UpstreamHealth
-from armarium.capabilities.gateway.upstreams.counting import Request
+from armarium.capabilities.gateway.upstreams.instrumentation import Request
+from armarium.capabilities.gateway.upstreams.types import HealthState, UpstreamHealth
 
 _BUCKETS = (0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from armarium.capabilities.gateway.config.files import ServerSpec
 from armarium.capabilities.gateway.errors import GatewayError
-from armarium.capabilities.gateway.server_files import ServerSpec
-from armarium.capabilities.gateway.upstreams.answers import CallResult, UpstreamTool
+from armarium.capabilities.gateway.upstreams.types import CallResult, UpstreamTool
 from armarium.foundation.schema import Json
 from armarium.foundation.tools import Call
 

@@ -7,16 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from armarium.capabilities.gateway.access import may_see_server
-from armarium.capabilities.gateway.capability_tokens import CapabilityTokens
-from armarium.capabilities.gateway.connections import Connections
 from armarium.capabilities.gateway.contract import DEFAULT_PAGE_SIZE, answer
-from armarium.capabilities.gateway.discovery import Discovery
 from armarium.capabilities.gateway.errors import UpstreamBusy, UpstreamTimeout
-from armarium.capabilities.gateway.fanout import Job, ask_all
 from armarium.capabilities.gateway.filters import check_filters
-from armarium.capabilities.gateway.keyring import Keyring, check_addressee
-from armarium.capabilities.gateway.known import KnownResources
-from armarium.capabilities.gateway.learning import Learner
 from armarium.capabilities.gateway.model import (
     DiscoveryFilters,
     Member,
@@ -27,14 +20,9 @@ from armarium.capabilities.gateway.model import (
     Synthesis,
     Wanted,
 )
-from armarium.capabilities.gateway.overview import overview
-from armarium.capabilities.gateway.provided import allowed_among
-from armarium.capabilities.gateway.refusals import DENIALS, InvalidSource
-from armarium.capabilities.gateway.remote import Deadlines, RemoteServer
-from armarium.capabilities.gateway.resolving import Resolution, Resolver, SourceError
-from armarium.capabilities.gateway.searching import Found, Searching, SecondLook, hit_as_json
-from armarium.capabilities.gateway.synthesis import TOO_LONG, Writer, told_of_writing, within, written
-from armarium.capabilities.gateway.telling import (
+from armarium.capabilities.gateway.query.discovery import Discovery
+from armarium.capabilities.gateway.query.fan_out import Job, ask_all
+from armarium.capabilities.gateway.query.outcome import (
     answer_of_server,
     meta_of,
     ms_since,
@@ -42,6 +30,18 @@ from armarium.capabilities.gateway.telling import (
     record_denials,
     record_sources,
 )
+from armarium.capabilities.gateway.query.overview import overview
+from armarium.capabilities.gateway.query.provided_hits import allowed_among
+from armarium.capabilities.gateway.query.search import Found, Searching, SecondLook, hit_as_json
+from armarium.capabilities.gateway.query.source_cache import KnownResources
+from armarium.capabilities.gateway.query.source_lookup import Learner
+from armarium.capabilities.gateway.query.source_resolution import Resolution, Resolver, SourceError
+from armarium.capabilities.gateway.query.synthesis import TOO_LONG, Writer, told_of_writing, within, written
+from armarium.capabilities.gateway.refusals import DENIALS, InvalidSource
+from armarium.capabilities.gateway.servers.remote import Deadlines, RemoteServer
+from armarium.capabilities.gateway.tokens.capability_tokens import CapabilityTokens
+from armarium.capabilities.gateway.tokens.keyring import Keyring, check_addressee
+from armarium.capabilities.gateway.tokens.lent_tokens import Connections
 from armarium.foundation.errors import InvalidArgument
 from armarium.foundation.schema import Json
 from armarium.foundation.tools import Call

@@ -18,7 +18,7 @@ from armarium.capabilities.gateway.contract import (
     inputs,
 )
 from armarium.capabilities.gateway.model import DiscoveryFilters, Question, Synthesis, Wanted
-from armarium.capabilities.gateway.sensitive import LONGEST_SECRET, SENSITIVE, secrets_in
+from armarium.capabilities.gateway.secret_parameters import LONGEST_SECRET, SENSITIVE, secrets_in
 from armarium.capabilities.gateway.service import Gateway
 from armarium.foundation.schema import Json
 from armarium.foundation.tools import Args, Call, NoArgs, ToolSpec, local_tool

@@ -12,12 +12,12 @@ import anyio
 from pydantic import TypeAdapter, ValidationError
 
 from armarium import __version__
+from armarium.capabilities.gateway.config.files import ServerSpec, StdioTransport
 from armarium.capabilities.gateway.errors import GatewayError, UpstreamProtocol, UpstreamUnavailable
-from armarium.capabilities.gateway.server_files import ServerSpec, StdioTransport
-from armarium.capabilities.gateway.upstreams.answers import CallResult, OnProgress, UpstreamLimits, UpstreamTool
-from armarium.capabilities.gateway.upstreams.faults import SessionLost, from_exception, gone, not_connected, out_of_time
-from armarium.capabilities.gateway.upstreams.processes import ServerProcess
+from armarium.capabilities.gateway.upstreams.errors import SessionLost, from_exception, gone, not_connected, out_of_time
+from armarium.capabilities.gateway.upstreams.process import ServerProcess
 from armarium.capabilities.gateway.upstreams.scrubber import Scrubber
+from armarium.capabilities.gateway.upstreams.types import CallResult, OnProgress, UpstreamLimits, UpstreamTool
 
 if TYPE_CHECKING:
     import mcp

@@ -10,11 +10,11 @@ import anyio
 import httpx2
 import orjson
 
-from armarium.capabilities.gateway.server_files import HttpTransport
-from armarium.capabilities.gateway.upstreams.event_streams import Events, body_of, error_in_json, kind_of
-from armarium.capabilities.gateway.upstreams.faults import BUSY, NOT_MCP, SESSION_LOST, TOO_LARGE, UNREACHABLE
-from armarium.capabilities.gateway.upstreams.news import News
-from armarium.capabilities.gateway.upstreams.outgoing import Outgoing
+from armarium.capabilities.gateway.config.files import HttpTransport
+from armarium.capabilities.gateway.upstreams.errors import BUSY, NOT_MCP, SESSION_LOST, TOO_LARGE, UNREACHABLE
+from armarium.capabilities.gateway.upstreams.message_writer import Outgoing
+from armarium.capabilities.gateway.upstreams.notifications import News
+from armarium.capabilities.gateway.upstreams.sse import Events, body_of, error_in_json, kind_of
 
 if TYPE_CHECKING:
     from mcp.client._transport import TransportStreams

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 import anyio
 from anyio.abc import TaskGroup
 
+from armarium.capabilities.gateway.config.files import ServerSpec
 from armarium.capabilities.gateway.errors import (
     GatewayError,
     UpstreamBusy,
@@ -15,13 +16,12 @@ from armarium.capabilities.gateway.errors import (
     UpstreamTimeout,
     UpstreamUnavailable,
 )
-from armarium.capabilities.gateway.server_files import ServerSpec
-from armarium.capabilities.gateway.upstreams.answers import HealthState, UpstreamLimits
 from armarium.capabilities.gateway.upstreams.attempts import Attempts
 from armarium.capabilities.gateway.upstreams.connection import Connection
-from armarium.capabilities.gateway.upstreams.faults import gone
+from armarium.capabilities.gateway.upstreams.errors import gone
 from armarium.capabilities.gateway.upstreams.pulse import Pulse
 from armarium.capabilities.gateway.upstreams.scrubber import Scrubber
+from armarium.capabilities.gateway.upstreams.types import HealthState, UpstreamLimits
 from armarium.foundation.circuit_breaker import CircuitBreaker
 
 _FAULTS_OF_THE_SERVER = (UpstreamUnavailable, UpstreamTimeout, UpstreamProtocol)

@@ -7,8 +7,8 @@ from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from armarium.capabilities.gateway.sensitive import SHORTEST_KEY, scrubbed, secrets_in
-from armarium.capabilities.gateway.server_files import HttpTransport, ServerSpec, StdioTransport
+from armarium.capabilities.gateway.config.files import HttpTransport, ServerSpec, StdioTransport
+from armarium.capabilities.gateway.secret_parameters import SHORTEST_KEY, scrubbed, secrets_in
 
 
 class Scrubber:

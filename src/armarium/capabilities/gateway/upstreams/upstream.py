@@ -11,9 +11,13 @@ from typing import Any
 import anyio
 from anyio.abc import TaskGroup
 
+from armarium.capabilities.gateway.config.files import ServerSpec
 from armarium.capabilities.gateway.errors import GatewayError, UpstreamBusy
-from armarium.capabilities.gateway.server_files import ServerSpec
-from armarium.capabilities.gateway.upstreams.answers import (
+from armarium.capabilities.gateway.upstreams.errors import SessionLost, out_of_time
+from armarium.capabilities.gateway.upstreams.instrumentation import OnRequest, counted
+from armarium.capabilities.gateway.upstreams.link import Link
+from armarium.capabilities.gateway.upstreams.scrubber import Scrubber
+from armarium.capabilities.gateway.upstreams.types import (
     CallResult,
     HealthState,
     OnProgress,
@@ -21,10 +25,6 @@ from armarium.capabilities.gateway.upstreams.answers import (
     UpstreamLimits,
     UpstreamTool,
 )
-from armarium.capabilities.gateway.upstreams.counting import OnRequest, counted
-from armarium.capabilities.gateway.upstreams.faults import SessionLost, out_of_time
-from armarium.capabilities.gateway.upstreams.link import Link
-from armarium.capabilities.gateway.upstreams.scrubber import Scrubber
 
 _log = logging.getLogger(__name__)
 
