@@ -174,7 +174,7 @@ async def open_rag_server(
 ) -> AsyncGenerator[Armarium]:
     """A server of the three RAG tools over the corpus that the settings ask for, and of nothing else; with a key,
     callers need a capability token for the server of this name, signed with it."""
-    from armarium.capabilities.gateway.rag_server import INSTRUCTIONS, standalone_tools
+    from armarium.capabilities.gateway.rag_server import INSTRUCTIONS, rag_server_tools
     from armarium.capabilities.gateway.tokens.capability_tokens import CapabilityVerifier
 
     _check_installed(CORPUS)
@@ -182,7 +182,7 @@ async def open_rag_server(
     facilities = Facilities(events, settings.state_path(), metrics)
     tokens = CapabilityVerifier(name, capability_key) if capability_key is not None else None
     async with CORPUS.open(getattr(settings, CORPUS.name), facilities):
-        capability = Capability("rag-server", standalone_tools(facilities.sources, tokens), INSTRUCTIONS)
+        capability = Capability("rag-server", rag_server_tools(facilities.sources, tokens), INSTRUCTIONS)
         dispatcher = Dispatcher(
             [(capability.name, tool) for tool in capability.tools],
             metrics=metrics,
@@ -195,16 +195,17 @@ async def open_rag_server(
 
 def capability_key(settings: CoreSettings, server: str) -> str:
     """The key that the gateway of these settings signs a server's capability tokens with."""
-    from armarium.capabilities.gateway.tokens.keys import key_for
+    from armarium.capabilities.gateway.settings import token_secret
+    from armarium.capabilities.gateway.tokens.capability_tokens import configured_server_key
 
-    return key_for(getattr(settings, GATEWAY.name), server)
+    return configured_server_key(token_secret(getattr(settings, GATEWAY.name)), server)
 
 
 def servers_schema() -> JsonSchema:
     """The JSON schema of the files that name the servers behind the gateway."""
-    from armarium.capabilities.gateway.config.schema import registry_schema
+    from armarium.capabilities.gateway.config.schema import server_config_schema
 
-    return registry_schema()
+    return server_config_schema()
 
 
 def store_chores(settings: CoreSettings) -> StoreChores:

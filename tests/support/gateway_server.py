@@ -10,16 +10,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import anyio
 import httpx
 
 from armarium.foundation.identity import key_hash
 from support import hostile_upstream, rag_upstream
 from support.client import connected
 from support.server import ServerProcess, installed_command, write_config
+from support.waiting import DEADLINE_S as TIMEOUT_S
+from support.waiting import eventually
 
 Json = dict[str, Any]
-PATIENCE_S = 60.0
 USERS = {"anna": ["users"], "guest": [], "root": ["admin"]}
 HOSTILE: Json = {"command": sys.executable, "args": ["-I", str(Path(hostile_upstream.__file__))]}
 
@@ -38,7 +38,7 @@ class House:
 
     def api(self, user: str) -> httpx.Client:
         """Plain HTTP as one of the users."""
-        return httpx.Client(base_url=f"{self.process.url}/api", headers=headers_of(user), timeout=PATIENCE_S)
+        return httpx.Client(base_url=f"{self.process.url}/api", headers=headers_of(user), timeout=TIMEOUT_S)
 
     def write(self, kind: str, content: Json | str) -> None:
         """Change a file of servers."""
@@ -53,9 +53,13 @@ class House:
 
     async def tools_become(self, user: str, wanted: Callable[[set[str]], bool]) -> set[str]:
         """Wait until those are as wanted."""
-        with anyio.fail_after(PATIENCE_S):
-            while not wanted(names := await self.tools(user)):
-                await anyio.sleep(0.05)
+
+        async def as_wanted() -> set[str] | None:
+            names = await self.tools(user)
+            return names if wanted(names) else None
+
+        names = await eventually(as_wanted, what=f"the tools of {user}")
+        assert names is not None
         return names
 
 

@@ -154,11 +154,11 @@ def serve_stdio() -> None:
         threading.Thread(target=work, args=(json.loads(line),), daemon=True).start()
 
 
-def serve_http(*, events: bool, port: int, news_refused: int) -> None:
+def serve_http(*, events: bool, port: int, notifications_refused: int) -> None:
     """Streamable HTTP; answers are JSON, or events when asked. The port is the first line on standard output."""
-    news: queue.Queue[Json] = queue.Queue()
-    hostile = Hostile(lambda raw: None, news.put)
-    refusals = iter(range(news_refused))
+    notifications: queue.Queue[Json] = queue.Queue()
+    hostile = Hostile(lambda raw: None, notifications.put)
+    refusals = iter(range(notifications_refused))
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -172,7 +172,7 @@ def serve_http(*, events: bool, port: int, news_refused: int) -> None:
                 return self._whole(503, b"later")
             self._start_events()
             while True:
-                self._event(news.get())
+                self._event(notifications.get())
 
         def do_DELETE(self) -> None:
             hostile.sessions.discard(self.headers.get("mcp-session-id", ""))
@@ -192,11 +192,11 @@ def serve_http(*, events: bool, port: int, news_refused: int) -> None:
                     200, b"<html>not MCP</html>", "application/json" if name == "garbage" else "text/html"
                 )
             if "id" not in message:
-                hostile.answer(message, news.put)
+                hostile.answer(message, notifications.put)
                 return self._whole(202, b"")
             if events:
                 return self._answer_in_events(message)
-            answer = hostile.answer(message, news.put)
+            answer = hostile.answer(message, notifications.put)
             if answer is None:
                 threading.Event().wait()
             return self._whole(200, json.dumps(answer).encode(), "application/json", session)
@@ -252,7 +252,9 @@ def main() -> None:
     parser.add_argument("--silent", action="store_true", help="never answer anything, nor end")
     parser.add_argument("--start-after", metavar="FILE", help="say nothing until the file exists")
     parser.add_argument("--babble", action="store_true", help="say something, but nothing in MCP, nor end")
-    parser.add_argument("--news-refused", type=int, default=0, metavar="TIMES", help="have no stream of news at first")
+    parser.add_argument(
+        "--notifications-refused", type=int, default=0, metavar="TIMES", help="reject the notification stream at first"
+    )
     parser.add_argument("--stubborn", action="store_true", help="end neither when asked nor when told")
     options = parser.parse_args()
     if options.exit_at_start:
@@ -266,7 +268,7 @@ def main() -> None:
     while options.start_after and not os.path.exists(options.start_after):
         time.sleep(0.01)
     if options.http:
-        serve_http(events=options.events, port=options.port, news_refused=options.news_refused)
+        serve_http(events=options.events, port=options.port, notifications_refused=options.notifications_refused)
     else:
         serve_stdio()
     if options.stubborn:

@@ -10,16 +10,17 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 
-from armarium.capabilities.gateway.config.files import ServerSpec, parse_entries, resolved
+from armarium.capabilities.gateway.config.files import ServerSpec, parse_entries, resolve_entries
 from armarium.capabilities.gateway.contract import DISCOVER, RAW_RESULTS, SYNTHESIZED
 from armarium.capabilities.gateway.errors import UpstreamTimeout
-from armarium.capabilities.gateway.model import Member
-from armarium.capabilities.gateway.servers.builtin import OwnServer
+from armarium.capabilities.gateway.model import ConfiguredServer
+from armarium.capabilities.gateway.servers.builtin import BuiltInServer
 from armarium.capabilities.gateway.servers.remote import Deadlines
-from armarium.capabilities.gateway.service import Gateway, Rules
+from armarium.capabilities.gateway.service import Gateway, GatewayPolicy
 from armarium.capabilities.gateway.tokens.capability_tokens import CapabilityTokens
-from armarium.capabilities.gateway.tokens.lent_tokens import Connections
-from armarium.capabilities.gateway.tools import rag_tools, session_tools
+from armarium.capabilities.gateway.tokens.lent_tokens import LentTokens
+from armarium.capabilities.gateway.tools import bind_rag_tools, bind_session_tools
+from armarium.capabilities.gateway.upstreams.scrubber import Scrubber
 from armarium.capabilities.gateway.upstreams.types import CallResult, UpstreamTool
 from armarium.foundation.audit import AuditLog
 from armarium.foundation.identity import Principal, key_hash
@@ -49,7 +50,7 @@ def hit(hit_id: str, source_id: str, score: float, **more: Any) -> Json:
 
 
 class FakeUpstream:
-    """Answers as it is told to, and remembers what it was asked."""
+    """Responds as a test says, and records its calls."""
 
     def __init__(
         self,
@@ -67,10 +68,10 @@ class FakeUpstream:
         names = [DISCOVER, RAW_RESULTS, *([SYNTHESIZED] if answers else [])]
         taken = ["username", "query", "sources", "top_k", "filters", "ranking", "synthesis_params", "provided_context"]
         schema = {"type": "object", "properties": {name: {} for name in [*taken, *declares]}}
-        self._tools = [UpstreamTool(name, "", schema) for name in names if name not in without]
+        self.offered = [UpstreamTool(name, "", schema) for name in names if name not in without]
 
     async def tools(self, *, timeout_s: float | None = None) -> list[UpstreamTool]:
-        return self._tools
+        return self.offered
 
     async def call(self, tool: str, arguments: Mapping[str, Any], *, timeout_s: float | None = None) -> CallResult:
         self.asked.append((tool, dict(arguments)))
@@ -80,7 +81,11 @@ class FakeUpstream:
                 body = await self.handlers.get(tool, self._usual)({"tool": tool, **arguments})
         except TimeoutError:
             raise UpstreamTimeout("the server did not answer in time") from None
-        return body if isinstance(body, CallResult) else CallResult(body, [], is_error=False)
+        result = body if isinstance(body, CallResult) else CallResult(body, [], is_error=False)
+        # As a real upstream does; `test_upstreams.py` checks that it does.
+        scrubber = Scrubber(ServerSpec("fake", "rag"))
+        with scrubber.hold(arguments):
+            return scrubber.scrub_result(result, arguments)
 
     async def _usual(self, asked: Json) -> Json:
         if asked["tool"] == DISCOVER:
@@ -137,18 +142,18 @@ def specs(entries: Mapping[str, Json]) -> dict[str, ServerSpec]:
     import orjson
 
     filled = {name: {"command": "unused", **entry} for name, entry in entries.items()}
-    return resolved({"rag": parse_entries(orjson.dumps(filled), source="test")}, {})
+    return resolve_entries({"rag": parse_entries(orjson.dumps(filled), source="test")}, {})
 
 
 @dataclass
 class Rig:
     """A gateway with its servers, called through the dispatcher, whose answers are held to their schemas."""
 
-    members: dict[str, Member]
+    members: dict[str, ConfiguredServer]
     gateway: Gateway
     dispatcher: Dispatcher
     sources: Sources
-    connections: Connections
+    lent_tokens: LentTokens
     audit_file: Path | None = None
     audit: AuditLog | None = None
 
@@ -199,20 +204,20 @@ def rig(
 ) -> Rig:
     """A gateway over these servers."""
     described = specs({name: (entries or {}).get(name, {}) for name in upstreams})
-    members = {name: Member(described[name], upstream) for name, upstream in upstreams.items()}
+    members = {name: ConfiguredServer(described[name], upstream) for name, upstream in upstreams.items()}
     sources = Sources()
     for source in own:
         sources.register(source)
-    connections = Connections(longest_s=3600)
+    lent_tokens = LentTokens(max_ttl_s=3600)
     gateway = Gateway(
         lambda: members,
-        OwnServer(sources),
-        Rules(deadlines or Deadlines(5.0, 5.0), discovery_kept_s),
-        connections,
+        BuiltInServer(sources),
+        GatewayPolicy(deadlines or Deadlines(5.0, 5.0), discovery_kept_s),
+        lent_tokens,
         CapabilityTokens(secret),
         **parts,
     )
-    tools = [*rag_tools(gateway), *session_tools(gateway)]
+    tools = [*bind_rag_tools(gateway), *bind_session_tools(gateway)]
     audit = AuditLog(audit_file) if audit_file else None
     dispatcher = Dispatcher(
         [("gateway", tool) for tool in tools],
@@ -221,4 +226,4 @@ def rig(
         default_deadline_s=None,
         check_answers=True,
     )
-    return Rig(members, gateway, dispatcher, sources, connections, audit_file, audit)
+    return Rig(members, gateway, dispatcher, sources, lent_tokens, audit_file, audit)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -16,9 +16,10 @@ from armarium.capabilities.gateway.config.entries import Timeouts
 from armarium.capabilities.gateway.config.files import HttpTransport, ServerSpec, StdioTransport
 from armarium.capabilities.gateway.upstreams.types import UpstreamLimits
 from armarium.capabilities.gateway.upstreams.upstream import Upstream
-from armarium.capabilities.gateway.upstreams.upstream_set import Upstreams
+from armarium.capabilities.gateway.upstreams.upstream_set import UpstreamSet
+from support.waiting import DEADLINE_S as TIMEOUT_S
+from support.waiting import eventually
 
-PATIENCE_S = 60.0
 SHORT_S = 0.3
 """A deadline for what never answers."""
 SLOW_S = 4.0
@@ -26,7 +27,7 @@ SLOW_S = 4.0
 has to come also when the machine is busy."""
 HOSTILE = Path(__file__).with_name("hostile_upstream.py")
 
-LIMITS = UpstreamLimits(connect_timeout_s=PATIENCE_S, call_timeout_s=PATIENCE_S, max_answer_bytes=1_000_000)
+LIMITS = UpstreamLimits(connect_timeout_s=TIMEOUT_S, call_timeout_s=TIMEOUT_S, max_answer_bytes=1_000_000)
 
 
 def hostile_process(*flags: str, name: str = "hostile", env: Mapping[str, str] | None = None) -> ServerSpec:
@@ -41,7 +42,7 @@ async def hostile_address(*flags: str, name: str = "hostile") -> AsyncGenerator[
         try:
             assert process.stdout is not None
             port = b""
-            with anyio.fail_after(PATIENCE_S):
+            with anyio.fail_after(TIMEOUT_S):
                 while not port.endswith(b"\n"):
                     port += await process.stdout.receive()
             yield ServerSpec(name, "rag", HttpTransport(f"http://127.0.0.1:{int(port)}/mcp"))
@@ -63,7 +64,7 @@ async def hostile(transport: str) -> AsyncGenerator[ServerSpec]:
 @asynccontextmanager
 async def served(spec: ServerSpec, limits: UpstreamLimits = LIMITS, **listeners: Any) -> AsyncGenerator[Upstream]:
     """The server behind a gateway of its own."""
-    async with Upstreams(limits, drain_s=PATIENCE_S, **listeners) as upstreams:
+    async with UpstreamSet(limits, drain_s=TIMEOUT_S, **listeners) as upstreams:
         await upstreams.apply({spec.name: spec})
         upstream = upstreams.get(spec.name)
         assert upstream is not None
@@ -77,19 +78,9 @@ def with_timeouts(spec: ServerSpec, **timeouts: float) -> ServerSpec:
 
 async def run_out_of_time_to_start(upstream: Upstream) -> None:
     """Let the time pass that the connection, which is being opened, has left; a test then needs no short limit."""
-    connection = upstream._link.connection  # pyright: ignore[reportPrivateUsage] only the clock could do it otherwise
+    connection = upstream.connection
     assert connection is not None
-    with anyio.fail_after(PATIENCE_S):
-        while (patience := connection._patience) is None:  # pyright: ignore[reportPrivateUsage] as above
-            await anyio.sleep(0.01)
-    patience.deadline = anyio.current_time()
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait for a condition that something else brings about."""
-    with anyio.fail_after(PATIENCE_S):
-        while not condition():
-            await anyio.sleep(0.01)
+    (await eventually(lambda: connection.opening)).deadline = anyio.current_time()
 
 
 async def freeze(pid: int) -> None:
@@ -98,7 +89,7 @@ async def freeze(pid: int) -> None:
     The signal is on its way when `kill` returns: on a busy machine a thread may answer a request before it stops.
     """
     os.kill(pid, signal.SIGSTOP)
-    await until(lambda: all(_state(stat) == "T" for stat in Path(f"/proc/{pid}/task").glob("*/stat")))
+    await eventually(lambda: all(_state(stat) == "T" for stat in Path(f"/proc/{pid}/task").glob("*/stat")))
 
 
 def _state(stat: Path) -> str:

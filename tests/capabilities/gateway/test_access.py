@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from armarium.capabilities.gateway.contract import DISCOVER, RAW_RESULTS, SYNTHESIZED
-from armarium.capabilities.gateway.model import Member
+from armarium.capabilities.gateway.model import ConfiguredServer
 from support.rag_fakes import ANNA, LEX, NOBODY, FakeSource, FakeUpstream, hit, own_hit, resource, rig
 
 TWO_SOURCES = {
@@ -137,5 +137,5 @@ async def test_a_server_of_the_other_file_offers_no_sources() -> None:
 
     served = rig({"docs": docs()})
     member = served.members["docs"]
-    served.members["docs"] = Member(replace(member.spec, kind="generic"), member.upstream)
+    served.members["docs"] = ConfiguredServer(replace(member.spec, kind="generic"), member.upstream)
     assert await served.ids(ANNA) == []

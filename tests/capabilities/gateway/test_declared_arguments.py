@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from armarium.capabilities.gateway.servers.declared import declares
+from armarium.capabilities.gateway.servers.proxy import declares
 
 USER: dict[str, Any] = {"properties": {"username": {"type": "string"}}}
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import anyio
 import httpx
 import mcp
 import pytest
@@ -19,9 +18,10 @@ from armarium.capabilities.gateway.tokens.capability_tokens import CapabilityTok
 from armarium.foundation.identity import key_hash
 from support.client import connected
 from support.server import ServerProcess, installed_command, write_config
+from support.waiting import DEADLINE_S as TIMEOUT_S
+from support.waiting import eventually
 
 Json = dict[str, Any]
-PATIENCE_S = 60.0
 CANARY = "canary-e2e-51d0-never-written-down"
 SECRET = "the secret that the gateway alone has"
 LAMP = "# Lamp\n\nThe lamp is lit at dusk by the keeper. Its lens turns once in thirty seconds.\n"
@@ -39,7 +39,7 @@ class Lighthouse:
 
     def api(self, user: str) -> httpx.Client:
         headers = {"authorization": f"Bearer key-of-{user}"}
-        return httpx.Client(base_url=self.process.url, headers=headers, timeout=PATIENCE_S)
+        return httpx.Client(base_url=self.process.url, headers=headers, timeout=TIMEOUT_S)
 
 
 def _rag_server(directory: Path, *options: str) -> Json:
@@ -83,14 +83,16 @@ def lighthouse(tmp_path_factory: pytest.TempPathFactory) -> Generator[Lighthouse
 
 async def _found(client: Any, query: str, *sources: str, **more: Any) -> Json:
     """The answer of a search, once everything it names has something indexed."""
-    with anyio.fail_after(PATIENCE_S):
-        while True:
-            result = await client.call_tool(RAW_RESULTS, {"query": query, "sources": list(sources), **more})
-            assert not result.is_error, result.structured_content
-            servers = {hit["server"] for hit in result.structured_content["results"]["hits"]}
-            if servers == {source.partition(":")[0] for source in sources}:
-                return result.structured_content
-            await anyio.sleep(0.05)
+
+    async def complete() -> Json | None:
+        result = await client.call_tool(RAW_RESULTS, {"query": query, "sources": list(sources), **more})
+        assert not result.is_error, result.structured_content
+        servers = {hit["server"] for hit in result.structured_content["results"]["hits"]}
+        return result.structured_content if servers == {source.partition(":")[0] for source in sources} else None
+
+    found = await eventually(complete)
+    assert found is not None
+    return found
 
 
 async def test_a_caller_finds_over_all_servers_what_is_theirs(lighthouse: Lighthouse) -> None:
@@ -190,10 +192,11 @@ async def test_a_rag_server_alone_speaks_the_contract_over_stdio(tmp_path: Path)
         wrong = await client.call_tool(RAW_RESULTS, {"username": "anna", "query": "lamp", "sources": ["law"]})
         assert wrong.structured_content["results"]["error"]["code"] == "invalid_source"
         asked = {"username": "anna", "query": "When is the lamp lit?", "sources": ["files"]}
-        with anyio.fail_after(PATIENCE_S):
-            while not (found := (await client.call_tool(RAW_RESULTS, asked)).structured_content)["results"]["hits"]:
-                await anyio.sleep(0.05)
-        assert found["results"]["hits"][0]["resourceId"] == "files"
+
+        async def hits() -> list[Json]:
+            return (await client.call_tool(RAW_RESULTS, asked)).structured_content["results"]["hits"]
+
+        assert (await eventually(hits))[0]["resourceId"] == "files"
         answer = (await client.call_tool(SYNTHESIZED, asked)).structured_content
         assert "lit at dusk" in answer["results"]["answer"]
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from armarium.capabilities.gateway.contract import RAW_RESULTS
-from armarium.capabilities.gateway.rag_server import standalone_tools
+from armarium.capabilities.gateway.rag_server import rag_server_tools
 from armarium.foundation.telemetry import Metrics
 from armarium.retrieval.sources import Sources
 from armarium.surfaces.dispatch import Caller, Dispatcher
@@ -47,7 +47,7 @@ async def test_a_source_that_cannot_judge_a_filter_gives_nothing_and_says_so(fil
 async def test_our_own_sources_and_the_server_over_a_directory_agree(filters: Json) -> None:
     sources = Sources()
     sources.register(corpus())
-    tools = [("rag-server", tool) for tool in standalone_tools(sources)]
+    tools = [("rag-server", tool) for tool in rag_server_tools(sources)]
     alone = Dispatcher(tools, metrics=Metrics(), audit=None, default_deadline_s=None, check_answers=True)
     asked: Json = {"username": "anna", "query": "lamp", "sources": ["files"], "filters": filters}
     told = (await alone.call(Caller(ANNA, "test"), RAW_RESULTS, asked))["structuredContent"]
@@ -61,7 +61,7 @@ async def test_filters_that_ask_for_nothing_leave_everything() -> None:
 
 async def test_a_server_that_takes_no_filters_is_not_asked_to_judge_any() -> None:
     upstream = wiki()
-    for tool in upstream._tools:
+    for tool in upstream.offered:
         tool.input_schema["properties"].pop("filters", None)
     served = rig({"one": upstream})
     found = await served.answer(ANNA, RAW_RESULTS, query="q", sources=["a"], filters={"owners": ["me"]})
@@ -98,7 +98,7 @@ async def test_a_date_that_is_none_is_refused_wherever_it_is_said(name: str, dat
     assert upstream.calls_of(RAW_RESULTS) == []
     sources = Sources()
     sources.register(corpus())
-    tools = [("rag-server", tool) for tool in standalone_tools(sources)]
+    tools = [("rag-server", tool) for tool in rag_server_tools(sources)]
     alone = Dispatcher(tools, metrics=Metrics(), audit=None, default_deadline_s=None, check_answers=True)
     asked: Json = {"username": "anna", "query": "lamp", "sources": ["files"], "filters": {name: date}}
     told = (await alone.call(Caller(ANNA, "test"), RAW_RESULTS, asked))["structuredContent"]

@@ -10,10 +10,10 @@ import anyio
 import httpx2
 import pytest
 
-from armarium.capabilities.gateway.upstreams import notifications as news
 from armarium.capabilities.gateway.upstreams.errors import BUSY, NOT_MCP, SESSION_LOST, TOO_LARGE, UNREACHABLE
-from armarium.capabilities.gateway.upstreams.http import AnsweringTransport
-from support.upstreams import until
+from armarium.capabilities.gateway.upstreams.http import RequestErrorTransport
+from armarium.capabilities.gateway.upstreams.notifications import NotificationStream
+from support.waiting import eventually
 
 LIMIT_BYTES = 10_000
 ADDRESS = "http://upstream.invalid/mcp"
@@ -46,14 +46,21 @@ class Wire:
     def __init__(self) -> None:
         self.sessions_lost = 0
         self.answer: Answer = lambda request: httpx2.Response(500)
+        self.pauses: list[float] = []
+        """The pauses between attempts, which take no time here."""
         self._http: httpx2.AsyncClient | None = None
 
     async def opened(self) -> AsyncGenerator[Wire]:
         def lost() -> None:
             self.sessions_lost += 1
 
+        async def sleep(seconds: float) -> None:
+            self.pauses.append(seconds)
+
         wire = httpx2.MockTransport(lambda request: self.answer(request))
-        async with httpx2.AsyncClient(transport=AnsweringTransport(wire, LIMIT_BYTES, lost)) as self._http:
+        notifications = NotificationStream(wire, LIMIT_BYTES, sleep=sleep)
+        transport = RequestErrorTransport(wire, LIMIT_BYTES, lost, notifications)
+        async with httpx2.AsyncClient(transport=transport) as self._http:
             yield self
 
     async def post(self, message: dict[str, Any], **headers: str) -> httpx2.Response:
@@ -186,7 +193,7 @@ async def test_a_cancelled_request_gives_its_connection_back(wire: Wire, kind: s
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(wait)
-        await until(lambda: body.begun)
+        await eventually(lambda: body.begun)
         await wire.post({"method": "notifications/cancelled", "params": {"requestId": 7}})
     assert answered[0]["error"]["code"] == UNREACHABLE
     assert body.closed
@@ -197,26 +204,14 @@ async def test_a_notification_that_cannot_be_delivered_disturbs_nobody(wire: Wir
     assert (await wire.post({"method": "notifications/initialized"})).status_code == 202
 
 
-async def test_news_larger_than_the_limit_end(wire: Wire) -> None:
+async def test_notifications_larger_than_the_limit_end_the_stream(wire: Wire) -> None:
     body = Chunks(b": hello\n\n", b"data: " + b"x" * (LIMIT_BYTES + 1), endless=True)
     wire.answer = answering(200, "text/event-stream", body)
     assert (await wire.get()).content == b": hello\n\n"
     assert body.closed
 
 
-@pytest.fixture
-def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """How long the transport paused, in its own words; it does not really."""
-    told: list[float] = []
-
-    async def note(seconds: float) -> None:
-        told.append(seconds)
-
-    monkeypatch.setattr(news.anyio, "sleep", note)
-    return told
-
-
-async def test_news_are_asked_for_with_growing_pauses_until_there_are_some(wire: Wire, pauses: list[float]) -> None:
+async def test_the_notification_stream_is_opened_with_growing_pauses_until_it_succeeds(wire: Wire) -> None:
     failures = [
         raising(httpx2.ConnectError("refused")),
         answering(503, "text/plain", b"later"),
@@ -227,10 +222,10 @@ async def test_news_are_asked_for_with_growing_pauses_until_there_are_some(wire:
     left = iter([*failures, answering(200, "text/event-stream", b"data: {}\n\n")])
     wire.answer = lambda request: next(left)(request)
     assert (await wire.get()).content == b"data: {}\n\n"
-    assert pauses == [0, 1, 2, 4, 8, 16, 30, 30, 30]
+    assert wire.pauses == [0, 1, 2, 4, 8, 16, 30, 30, 30]
 
 
-async def test_news_that_break_off_have_ended_and_not_failed(wire: Wire, pauses: list[float]) -> None:
+async def test_a_notification_stream_that_breaks_off_ends_without_an_error(wire: Wire) -> None:
     class Broken(Chunks):
         async def __aiter__(self) -> AsyncIterator[bytes]:
             yield b"id: 1\ndata: {}\n\n"
@@ -239,13 +234,13 @@ async def test_news_that_break_off_have_ended_and_not_failed(wire: Wire, pauses:
     wire.answer = answering(200, "text/event-stream", Broken())
     assert (await wire.get()).content == b"id: 1\ndata: {}\n\n"
     assert (await wire.get(**{"last-event-id": "1"})).content == b"id: 1\ndata: {}\n\n"
-    assert pauses == [0, 1], "a stream that ends at once is not opened all the time"
+    assert wire.pauses == [0, 1], "a stream that ends at once is not opened all the time"
 
 
-async def test_a_server_without_news_is_believed(wire: Wire, pauses: list[float]) -> None:
+async def test_a_server_without_a_notification_stream_is_believed(wire: Wire) -> None:
     wire.answer = answering(405, "text/plain", b"")
     assert (await wire.get()).status_code == 405
-    assert pauses == [0]
+    assert wire.pauses == [0]
 
 
 async def test_the_rest_of_an_answer_that_broke_off_is_not_asked_for_without_end(wire: Wire) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from armarium.capabilities.gateway.admin.masks import MASK, masked, still_masked, unmasked
+from armarium.capabilities.gateway.admin.masks import MASK, mask, remaining_masks, unmask
 
 SECRET = "s3cret-canary"
 LONG_KEY = "AbCdEf0123456789GhIjKlMn"
@@ -50,8 +50,8 @@ MARKED_KEYS = [
     ],
 )
 def test_arguments_that_may_be_secret_are_masked(args: list[str], shown: list[str]) -> None:
-    assert masked({"command": "x", "args": args}) == {"command": "x", "args": shown}
-    assert unmasked({"command": "x", "args": shown}, {"command": "x", "args": args})["args"] == args
+    assert mask({"command": "x", "args": args}) == {"command": "x", "args": shown}
+    assert unmask({"command": "x", "args": shown}, {"command": "x", "args": args})["args"] == args
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_arguments_that_may_be_secret_are_masked(args: list[str], shown: list[st
     ["-y", "@modelcontextprotocol/server-filesystem", "/srv/documents/2024/Handbook", "--port=8080", "http://host/mcp"],
 )
 def test_what_is_plainly_no_secret_can_be_read(argument: str) -> None:
-    assert masked({"args": [argument]}) == {"args": [argument]}
+    assert mask({"args": [argument]}) == {"args": [argument]}
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_what_is_plainly_no_secret_can_be_read(argument: str) -> None:
     ],
 )
 def test_what_may_as_well_be_something_else_can_be_read(args: list[str]) -> None:
-    assert masked({"args": args}) == {"args": args}
+    assert mask({"args": args}) == {"args": args}
 
 
 @pytest.mark.parametrize(
@@ -91,21 +91,21 @@ def test_what_may_as_well_be_something_else_can_be_read(args: list[str]) -> None
     ],
 )
 def test_an_address_is_shown_without_the_values_in_it(url: str, shown: str) -> None:
-    assert masked({"url": url}) == {"url": shown}
-    assert unmasked({"url": shown}, {"url": url}) == {"url": url}
+    assert mask({"url": url}) == {"url": shown}
+    assert unmask({"url": shown}, {"url": url}) == {"url": url}
 
 
 def test_a_masked_argument_keeps_its_value_when_others_come_and_go() -> None:
     kept = {"args": ["--token", "one", "--key=two", "--password", "three"]}
     sent = {"args": ["--verbose", "--password", MASK, f"--key={MASK}", "--token", "new"]}
-    assert unmasked(sent, kept) == {"args": ["--verbose", "--password", "three", "--key=two", "--token", "new"]}
+    assert unmask(sent, kept) == {"args": ["--verbose", "--password", "three", "--key=two", "--token", "new"]}
 
 
 def test_a_mask_that_stands_for_nothing_is_found() -> None:
     sent = {"env": {"A": MASK}, "args": ["--token", MASK, "--key=new"], "url": f"https://host/other?key={MASK}"}
-    meant = unmasked(sent, {"args": ["--key=two"], "url": "https://host/mcp?key=two"})
-    assert still_masked(meant) == ["env.A", "args[1]", "url"]
-    assert still_masked({"env": {"A": "b"}, "args": ["c"], "url": "https://host/"}) == []
+    meant = unmask(sent, {"args": ["--key=two"], "url": "https://host/mcp?key=two"})
+    assert remaining_masks(meant) == ["env.A", "args[1]", "url"]
+    assert remaining_masks({"env": {"A": "b"}, "args": ["c"], "url": "https://host/"}) == []
 
 
 pieces = st.sampled_from(["--token", "--key=", "a", "=", ":", "://", "?", "&", "@", "/", LONG_KEY, SECRET, "${A}", " "])
@@ -123,4 +123,4 @@ entries = st.fixed_dictionaries(
 
 @given(entries)
 def test_whatever_is_shown_and_sent_back_is_as_it_was(entry: dict[str, Any]) -> None:
-    assert unmasked(masked(entry), entry) == entry
+    assert unmask(mask(entry), entry) == entry

@@ -13,21 +13,22 @@ from armarium.capabilities.gateway.config.files import ServerSpec, StdioTranspor
 from armarium.capabilities.gateway.errors import GatewayError
 from armarium.capabilities.gateway.metrics import GatewayMetrics
 from armarium.capabilities.gateway.upstreams.types import UpstreamLimits
-from armarium.capabilities.gateway.upstreams.upstream_set import Upstreams
+from armarium.capabilities.gateway.upstreams.upstream_set import UpstreamSet
 from support.client import connected
 from support.gateway_server import HOSTILE, headers_of, started
-from support.upstreams import LIMITS, PATIENCE_S, SLOW_S, hostile_process, until
+from support.upstreams import LIMITS, SLOW_S, TIMEOUT_S, hostile_process
+from support.waiting import eventually
 
 ABSENT = ServerSpec("absent", "generic", StdioTransport("/nowhere/at-all"))
 
 
 class Counted:
-    """Servers whose requests are counted."""
+    """Servers whose requests are record_request."""
 
     def __init__(self, limits: UpstreamLimits = LIMITS) -> None:
         self.registry = CollectorRegistry()
         metrics = GatewayMetrics(self.registry, lambda: self.upstreams.health())
-        self.upstreams = Upstreams(limits, drain_s=PATIENCE_S, on_request=metrics.asked)
+        self.upstreams = UpstreamSet(limits, drain_s=TIMEOUT_S, on_request=metrics.record_request)
 
     async def call(self, server: str, tool: str, timeout_s: float | None = None, **arguments: object) -> None:
         upstream = self.upstreams.get(server)
@@ -57,25 +58,25 @@ class Counted:
 
 
 async def test_every_call_is_counted_by_how_it_ended() -> None:
-    counted = Counted()
-    async with counted.upstreams as upstreams:
+    record_request = Counted()
+    async with record_request.upstreams as upstreams:
         await upstreams.apply({"hostile": hostile_process()})
         upstream = upstreams.get("hostile")
         assert upstream is not None
-        assert counted.state("hostile") == ["idle"]
+        assert record_request.state("hostile") == ["idle"]
         await upstream.tools()
-        await counted.call("hostile", "echo")
-        await counted.call("hostile", "fail")
+        await record_request.call("hostile", "echo")
+        await record_request.call("hostile", "fail")
         for tool in ("refuse", "lie", "never"):
             with pytest.raises(GatewayError):
-                await counted.call("hostile", tool, timeout_s=SLOW_S, message="no")
+                await record_request.call("hostile", tool, timeout_s=SLOW_S, message="no")
         with anyio.CancelScope() as scope:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(counted.call, "hostile", "never")
-                await until(lambda: upstream.health().in_flight == 1)
+                tasks.start_soon(record_request.call, "hostile", "never")
+                await eventually(lambda: upstream.health().in_flight == 1)
                 scope.cancel()
-        await counted.call("hostile", "echo")
-        assert counted.requests("hostile") == {
+        await record_request.call("hostile", "echo")
+        assert record_request.requests("hostile") == {
             ("list", "success"): 1,
             ("call", "success"): 2,
             ("call", "error"): 1,
@@ -84,26 +85,29 @@ async def test_every_call_is_counted_by_how_it_ended() -> None:
             ("call", "backend_timeout"): 1,
             ("call", "cancelled"): 1,
         }
-        assert counted.timed("hostile") == 8
-        assert counted.state("hostile") == ["ready"]
+        assert record_request.timed("hostile") == 8
+        assert record_request.state("hostile") == ["ready"]
 
 
 async def test_a_server_that_cannot_be_reached_is_counted_whether_or_not_it_was_tried() -> None:
-    counted = Counted(replace(LIMITS, breaker_failures=1, breaker_open_s=PATIENCE_S))
-    async with counted.upstreams as upstreams:
+    record_request = Counted(replace(LIMITS, breaker_failures=1, breaker_open_s=TIMEOUT_S))
+    async with record_request.upstreams as upstreams:
         await upstreams.apply({"absent": ABSENT})
         upstream = upstreams.get("absent")
         assert upstream is not None
         for _ in range(2):
             with pytest.raises(GatewayError):
                 await upstream.tools()
-        with pytest.raises(GatewayError, match="left alone"):
-            await counted.call("absent", "echo")
-        assert counted.requests("absent") == {("list", "backend_unavailable"): 2, ("call", "backend_unavailable"): 1}
+        with pytest.raises(GatewayError, match="calls are rejected"):
+            await record_request.call("absent", "echo")
+        assert record_request.requests("absent") == {
+            ("list", "backend_unavailable"): 2,
+            ("call", "backend_unavailable"): 1,
+        }
         assert upstream.health().connections == 1
-        assert counted.state("absent") == ["open"]
+        assert record_request.state("absent") == ["open"]
         await upstreams.apply({})
-        assert counted.state("absent") == [], "a server that is gone is in no state"
+        assert record_request.state("absent") == [], "a server that is gone is in no state"
 
 
 async def test_the_server_shows_the_numbers_of_generic_servers_too(tmp_path: Path) -> None:

@@ -14,13 +14,13 @@ from armarium.capabilities.gateway.errors import UpstreamUnavailable
 from armarium.capabilities.gateway.servers.live_servers import LiveServers
 from armarium.capabilities.gateway.servers.proxy import ProxyToolProvider
 from armarium.capabilities.gateway.upstreams.types import UpstreamTool
-from armarium.capabilities.gateway.upstreams.upstream_set import SetChanges
+from armarium.capabilities.gateway.upstreams.upstream_set import ServerChanges
 from armarium.foundation.cancellation import Cancellation
 from armarium.foundation.tools import Call
 from support.client import connected
 from support.gateway_server import HOSTILE, House, rag_entry, started
 from support.rag_fakes import ANNA
-from support.upstreams import until
+from support.waiting import eventually
 
 CANARY = "canary-proxy-40be-never-said-back"
 
@@ -127,7 +127,7 @@ async def test_how_far_a_tool_is_reaches_whoever_called_it(house: House) -> None
 
     async with connected(house.process.url, key="key-of-anna") as client:
         assert not (await client.mcp.call_tool("odd.progress", {}, progress_callback=note)).is_error
-        await until(lambda: len(heard) == 2)
+        await eventually(lambda: len(heard) == 2)
     assert heard == [(1, 2, "step 1"), (2, 2, "step 2")]
 
 
@@ -157,17 +157,17 @@ class Servers:
     def __init__(self, server: Server) -> None:
         self.server = server
         self.upstreams = self
-        self.listener: Callable[[SetChanges], None] = lambda changes: None
+        self.listener: Callable[[ServerChanges], None] = lambda changes: None
 
     def get(self, name: str) -> Server | None:
         return self.server if name == self.server.name else None
 
-    def on_reload(self, listener: Callable[[SetChanges], None]) -> None:
+    def on_reload(self, listener: Callable[[ServerChanges], None]) -> None:
         self.listener = listener
 
     def become(self, server: Server) -> None:
         self.server = server
-        self.listener(SetChanges(changed=(server.name,)))
+        self.listener(ServerChanges(changed=(server.name,)))
 
 
 async def test_tools_that_are_told_when_another_has_the_name_are_not_taken_for_its_own() -> None:
@@ -175,15 +175,15 @@ async def test_tools_that_are_told_when_another_has_the_name_are_not_taken_for_i
     servers = Servers(first)
     tool_provider = ProxyToolProvider(cast(LiveServers, servers))
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(tool_provider.keep_filled)
+        tasks.start_soon(tool_provider.keep_current)
         servers.become(first)
-        await until(lambda: first.is_asked)
+        await eventually(lambda: first.is_asked)
         servers.become(second)
         first.may_tell.set()
-        await until(lambda: second.is_asked)
+        await eventually(lambda: second.is_asked)
         assert tool_provider.tools_for(ANNA) == []
         second.may_tell.set()
-        await until(lambda: [tool.name for tool in tool_provider.tools_for(ANNA)] == ["one.look"])
+        await eventually(lambda: [tool.name for tool in tool_provider.tools_for(ANNA)] == ["one.look"])
         tasks.cancel_scope.cancel()
 
 
@@ -193,9 +193,9 @@ async def test_a_tool_that_was_listed_a_moment_ago_is_not_called_on_what_is_a_ra
     servers = Servers(server)
     tool_provider = ProxyToolProvider(cast(LiveServers, servers))
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(tool_provider.keep_filled)
+        tasks.start_soon(tool_provider.keep_current)
         servers.become(server)
-        await until(lambda: bool(tool_provider.tools_for(ANNA)))
+        await eventually(lambda: bool(tool_provider.tools_for(ANNA)))
         (tool,) = tool_provider.tools_for(ANNA)
         servers.server = Server("rag")
         assert tool_provider.tools_for(ANNA) == []
@@ -215,15 +215,15 @@ async def test_whoever_shows_the_tools_is_told_when_they_come_and_when_they_go()
     seen: list[list[str]] = []
     stop_listening = tool_provider.on_change(lambda: seen.append([tool.name for tool in tool_provider.tools_for(ANNA)]))
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(tool_provider.keep_filled)
+        tasks.start_soon(tool_provider.keep_current)
         servers.become(server)
-        await until(lambda: seen[-1:] == [["one.look"]])
+        await eventually(lambda: seen[-1:] == [["one.look"]])
         servers.become(Server("rag"))
         assert seen[-1] == []
         stop_listening()
         told = len(seen)
         servers.become(server)
-        await until(lambda: bool(tool_provider.tools_for(ANNA)))
+        await eventually(lambda: bool(tool_provider.tools_for(ANNA)))
         assert len(seen) == told
         tasks.cancel_scope.cancel()
 
@@ -234,9 +234,9 @@ async def test_a_tool_that_was_listed_a_moment_ago_is_not_called_by_whoever_may_
     servers = Servers(server)
     tool_provider = ProxyToolProvider(cast(LiveServers, servers))
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(tool_provider.keep_filled)
+        tasks.start_soon(tool_provider.keep_current)
         servers.become(server)
-        await until(lambda: bool(tool_provider.tools_for(ANNA)))
+        await eventually(lambda: bool(tool_provider.tools_for(ANNA)))
         (tool,) = tool_provider.tools_for(ANNA)
         server.groups = ("legal",)
         with pytest.raises(UpstreamUnavailable, match="no longer served"):

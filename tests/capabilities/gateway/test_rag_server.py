@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from armarium.capabilities.gateway.contract import DISCOVER, RAW_RESULTS, SYNTHESIZED
-from armarium.capabilities.gateway.rag_server import standalone_tools
+from armarium.capabilities.gateway.rag_server import rag_server_tools
 from armarium.capabilities.gateway.tokens.capability_tokens import CapabilityTokens, CapabilityVerifier, server_key
 from armarium.foundation.telemetry import Metrics
 from armarium.retrieval.sources import Sources
@@ -22,7 +22,7 @@ HORN = {"query": "How does the horn sound?", "sources": ["files"]}
 def server(tokens: CapabilityVerifier | None = None) -> Dispatcher:
     sources = Sources()
     sources.register(FakeSource("corpus", {"*": ["corpus"]}, [own_hit("horn", "corpus", "The horn sounds in fog.")]))
-    tools = [("rag-server", tool) for tool in standalone_tools(sources, tokens)]
+    tools = [("rag-server", tool) for tool in rag_server_tools(sources, tokens)]
     return Dispatcher(tools, metrics=Metrics(), audit=None, default_deadline_s=None, check_answers=True)
 
 

@@ -8,7 +8,6 @@ import pytest
 
 from armarium.assembly import Settings, open_armarium
 from armarium.capabilities.gateway.contract import DISCOVER
-from armarium.capabilities.gateway.pace import pace_of
 from armarium.foundation.identity import Principal, key_hash
 from armarium.surfaces.dispatch import Caller
 from support.client import connected
@@ -73,13 +72,23 @@ async def test_tools_of_generic_servers_are_counted_with_the_others(tmp_path: Pa
             assert (await client.mcp.call_tool(DISCOVER, {})).is_error
 
 
-@pytest.mark.parametrize("rate", [1, 600])
-def test_a_minutes_worth_of_calls_may_come_at_once(rate: int) -> None:
-    pace = pace_of(rate)
-    assert pace is not None
-    for _ in range(rate):
-        pace.take("anna")
+async def opened_with(tmp_path: Path, rate_per_minute: int | None, calls: int) -> list[bool]:
+    """Which of so many calls at once are answered."""
+    settings = Settings.model_validate(
+        {
+            "state_dir": str(tmp_path / "state"),
+            "audit": {"enabled": False},
+            "gateway": {"config_dir": str(tmp_path), "limits": {"rate_per_minute": rate_per_minute}},
+        }
+    )
+    async with open_armarium(settings) as armarium:
+        return ["isError" not in await armarium.dispatcher.call(ANNA, DISCOVER, {}) for _ in range(calls)]
 
 
-def test_without_a_number_nobody_is_counted() -> None:
-    assert pace_of(None) is None
+@pytest.mark.parametrize("rate", [1, 60])
+async def test_a_minutes_worth_of_calls_may_come_at_once(tmp_path: Path, rate: int) -> None:
+    assert all(await opened_with(tmp_path, rate, rate))
+
+
+async def test_calls_are_unlimited_by_default(tmp_path: Path) -> None:
+    assert all(await opened_with(tmp_path, None, 100))

@@ -13,7 +13,8 @@ import pytest
 
 from armarium.capabilities.gateway.config.files import HttpTransport, ServerSpec, StdioTransport
 from armarium.capabilities.gateway.errors import UpstreamRefused, UpstreamTimeout
-from support.upstreams import PATIENCE_S, SHORT_S, is_running, served, until
+from support.upstreams import SHORT_S, is_running, served
+from support.waiting import eventually
 
 NODE = str(Path(sys.executable).with_name("node"))
 PROGRAMS = Path(__file__).parents[2] / "node" / "node_modules" / "@modelcontextprotocol"
@@ -33,21 +34,18 @@ async def everything(transport: str) -> AsyncGenerator[ServerSpec]:
     command = [NODE, EVERYTHING, "streamableHttp"]
     async with await anyio.open_process(command, env={"PORT": str(port)}, stdout=None, stderr=None) as process:
         try:
-            with anyio.fail_after(PATIENCE_S):
-                await _answering(port)
+            await eventually(lambda: _accepts(port))
             yield ServerSpec("everything", "generic", HttpTransport(f"http://127.0.0.1:{port}/mcp"))
         finally:
             process.kill()
 
 
-async def _answering(port: int) -> None:
-    while True:
-        try:
-            await (await anyio.connect_tcp("127.0.0.1", port)).aclose()
-        except OSError:
-            await anyio.sleep(0.02)
-        else:
-            return
+async def _accepts(port: int) -> bool:
+    try:
+        await (await anyio.connect_tcp("127.0.0.1", port)).aclose()
+    except OSError:
+        return False
+    return True
 
 
 @pytest.mark.parametrize("transport", ["stdio", "http"])
@@ -67,7 +65,7 @@ async def test_the_example_of_everything_works_behind_the_gateway(transport: str
         assert tools["get-structured-content"].output_schema is not None
         assert set(tools["get-structured-content"].output_schema["properties"]) == set(structured.structured)
         await upstream.call("trigger-long-running-operation", {"duration": 0.2, "steps": 2}, on_progress=note)
-        await until(lambda: steps == [1.0, 2.0])
+        await eventually(lambda: steps == [1.0, 2.0])
         assert (await upstream.call("get-tiny-image", {})).content[1]["type"] == "image"
         assert upstream.health().connections == 1
 
@@ -98,4 +96,4 @@ async def test_the_filesystem_server_reads_behind_the_gateway_and_ends_with_it(t
         pid = upstream.health().pid
         assert pid is not None
         assert is_running(pid)
-    await until(lambda: not is_running(pid))
+    await eventually(lambda: not is_running(pid))

@@ -14,8 +14,9 @@ import pytest
 
 from armarium.capabilities.gateway.contract import RAW_RESULTS
 from support.client import ToolClient, connected
-from support.gateway_server import HOSTILE, PATIENCE_S, House, Json, headers_of, rag_entry, started
-from support.upstreams import is_running, until
+from support.gateway_server import HOSTILE, TIMEOUT_S, House, Json, headers_of, rag_entry, started
+from support.upstreams import is_running
+from support.waiting import eventually
 
 STEADY = {"steady": rag_entry("kept")}
 STEADY_TOOLS = {"tool": HOSTILE}
@@ -62,7 +63,7 @@ class Callers:
     async def all_called_again(self) -> None:
         """Wait until every caller has begun a call and ended it since."""
         wanted = {name: count + 2 for name, count in self.calls.items()}
-        await until(lambda: all(self.calls[name] >= count for name, count in wanted.items()))
+        await eventually(lambda: all(self.calls[name] >= count for name, count in wanted.items()))
 
     def search(self, api: httpx.AsyncClient, *others: str) -> Callable[[], Awaitable[None]]:
         """Searches what stays, and others beside it that may be gone."""
@@ -97,7 +98,7 @@ async def calling(house: House) -> AsyncGenerator[Callers]:
     callers = Callers()
     url, headers = f"{house.process.url}/api", headers_of("anna")
     async with (
-        httpx.AsyncClient(base_url=url, headers=headers, timeout=PATIENCE_S) as api,
+        httpx.AsyncClient(base_url=url, headers=headers, timeout=TIMEOUT_S) as api,
         connected(house.process.url, key="key-of-anna") as client,
         connected(house.process.url, key="key-of-anna") as another,
         anyio.create_task_group() as tasks,
@@ -120,7 +121,7 @@ async def calling(house: House) -> AsyncGenerator[Callers]:
 
 
 async def asked(house: House, method: str, path: str) -> httpx.Response:
-    async with httpx.AsyncClient(headers=headers_of("root"), timeout=PATIENCE_S) as admin:
+    async with httpx.AsyncClient(headers=headers_of("root"), timeout=TIMEOUT_S) as admin:
         return await admin.request(method, f"{house.process.url}/api/admin/mcp{path}")
 
 
@@ -182,7 +183,7 @@ async def test_calls_on_a_server_that_goes_end_or_are_told_that_it_is_gone(house
     url, headers = f"{house.process.url}/api", headers_of("anna")
 
     async with (
-        httpx.AsyncClient(base_url=url, headers=headers, timeout=PATIENCE_S) as api,
+        httpx.AsyncClient(base_url=url, headers=headers, timeout=TIMEOUT_S) as api,
         connected(house.process.url, key="key-of-anna") as client,
         anyio.create_task_group() as tasks,
     ):
@@ -201,9 +202,11 @@ async def test_calls_on_a_server_that_goes_end_or_are_told_that_it_is_gone(house
         for name in sources:
             tasks.start_soon(search, name)
             tasks.start_soon(call, name)
-        with anyio.fail_after(PATIENCE_S):
-            while [each["in_flight"] for each in (await health_of(house)).values()] != [1, 1, 1, 1]:
-                await anyio.sleep(0.02)
+
+        async def all_in_flight() -> bool:
+            return [each["in_flight"] for each in (await health_of(house)).values()] == [1, 1, 1, 1]
+
+        await eventually(all_in_flight)
         house.write("rag-mcp.json", {})
         house.write("mcp.json", {})
         assert set((await reloaded(house))["removed"]) == {"ending", "stuck", "endingTools", "stuckTools"}
@@ -213,7 +216,7 @@ async def test_calls_on_a_server_that_goes_end_or_are_told_that_it_is_gone(house
     assert answers["ending"].status_code == 200
     finder = int(answers["ending"].json()["results"]["hits"][0]["title"])
     caller = int(results["ending"].structured_content["results"]["hits"][0]["title"])
-    await until(lambda: not is_running(finder) and not is_running(caller))
+    await eventually(lambda: not is_running(finder) and not is_running(caller))
     assert answers["stuck"].status_code == 503
     assert answers["stuck"].json()["results"]["error"]["code"] == "backend_unavailable"
     assert results["stuck"].is_error

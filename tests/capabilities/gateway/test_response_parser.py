@@ -9,9 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from armarium.capabilities.gateway.contract import DISCOVER, OUTPUT, RAW_RESULTS, SYNTHESIZED, answer
+from armarium.capabilities.gateway.contract import (
+    DISCOVER,
+    OUTPUT_SCHEMAS,
+    RAW_RESULTS,
+    SYNTHESIZED,
+    contract_answer,
+)
 from armarium.capabilities.gateway.errors import GatewayError, UpstreamProtocol
-from armarium.capabilities.gateway.query.rank_fusion import merged
+from armarium.capabilities.gateway.query.rank_fusion import fuse
 from armarium.capabilities.gateway.query.search import hit_as_json
 from armarium.capabilities.gateway.servers import response_parser
 from armarium.capabilities.gateway.upstreams.types import CallResult
@@ -42,13 +48,13 @@ BODIES = st.dictionaries(st.sampled_from(KEYS), ANYTHING, max_size=6)
 
 
 def _answered(body: Any) -> dict[str, Any]:
-    return response_parser.body_of("s", CallResult(body, [], is_error=False))
+    return response_parser.parse_body("s", CallResult(body, [], is_error=False))
 
 
 @given(BODIES)
 def test_any_json_becomes_a_listing_or_an_error_of_the_server(body: dict[str, Any]) -> None:
     try:
-        listing = response_parser.listing("s", _answered(body))
+        listing = response_parser.parse_listing("s", _answered(body))
     except GatewayError:
         return
     assert len({each.id for each in listing.resources}) == len(listing.resources)
@@ -58,7 +64,7 @@ def test_any_json_becomes_a_listing_or_an_error_of_the_server(body: dict[str, An
 @given(BODIES, st.integers(1, 5))
 def test_any_json_becomes_hits_of_the_sources_asked_or_an_error_of_the_server(body: dict[str, Any], most: int) -> None:
     try:
-        hits = response_parser.hits("s", _answered(body), {"a"}, most)
+        hits = response_parser.parse_hits("s", _answered(body), {"a"}, most)
     except GatewayError:
         return
     assert len(hits.hits) <= most
@@ -68,7 +74,7 @@ def test_any_json_becomes_hits_of_the_sources_asked_or_an_error_of_the_server(bo
 @given(BODIES)
 def test_any_json_becomes_an_answer_or_an_error_of_the_server(body: dict[str, Any]) -> None:
     try:
-        written = response_parser.server_answer("s", _answered(body))
+        written = response_parser.parse_answer("s", _answered(body))
     except GatewayError:
         return
     assert isinstance(written.answer, str)
@@ -78,13 +84,13 @@ def test_any_json_becomes_an_answer_or_an_error_of_the_server(body: dict[str, An
 @given(st.lists(ANYTHING, max_size=4))
 def test_whatever_is_let_through_fits_what_we_promise(entries: list[Any]) -> None:
     """So that one server cannot break the answer of all."""
-    hits = response_parser.hits("s", {"results": {"hits": [*entries, hit("h", "a", 1.0)]}}, {"a"}, 5)
-    shown = [hit_as_json(each) for each in merged({"s": hits.hits})]
+    hits = response_parser.parse_hits("s", {"results": {"hits": [*entries, hit("h", "a", 1.0)]}}, {"a"}, 5)
+    shown = [hit_as_json(each) for each in fuse({"s": hits.hits})]
     assert any(each["id"] == "h" for each in shown)
-    SchemaCheck(OUTPUT[RAW_RESULTS]).check(answer({"hits": shown}, {}))
-    written = response_parser.server_answer("s", {"answer": "so", "citations": entries, "artifacts": entries})
+    SchemaCheck(OUTPUT_SCHEMAS[RAW_RESULTS]).check(contract_answer({"hits": shown}, {}))
+    written = response_parser.parse_answer("s", {"answer": "so", "citations": entries, "artifacts": entries})
     results = {"answer": written.answer, "citations": [*written.citations]}
-    SchemaCheck(OUTPUT[SYNTHESIZED]).check(answer(results, {}, artifacts=[*written.artifacts]))
+    SchemaCheck(OUTPUT_SCHEMAS[SYNTHESIZED]).check(contract_answer(results, {}, artifacts=[*written.artifacts]))
 
 
 async def test_a_server_without_structured_answers_is_read_from_its_text() -> None:
@@ -96,19 +102,19 @@ async def test_a_server_without_structured_answers_is_read_from_its_text() -> No
 
 @pytest.mark.parametrize("wrapped", [{"result": {"results": {"hits": []}}}, {"hits": []}])
 def test_other_usual_shapes_are_understood(wrapped: dict[str, Any]) -> None:
-    assert response_parser.hits("s", _answered(wrapped), {"a"}, 5).hits == []
+    assert response_parser.parse_hits("s", _answered(wrapped), {"a"}, 5).hits == []
 
 
 @pytest.mark.parametrize("score", [None, "high", True, float("nan"), float("inf"), 10**400, [1]])
 def test_a_score_that_is_no_number_counts_as_none(score: object) -> None:
-    (found,) = response_parser.hits("s", {"hits": [hit("h", "a", 1.0) | {"score": score}]}, {"a"}, 5).hits
+    (found,) = response_parser.parse_hits("s", {"hits": [hit("h", "a", 1.0) | {"score": score}]}, {"a"}, 5).hits
     assert found.score == 0.0
 
 
 def test_texts_are_no_longer_than_they_may_be() -> None:
     huge = "x" * 1_000_000
     body = {"hits": [hit("h", "a", 1.0, snippet=huge, chunk=huge, title=huge, provenance={"x": huge})]}
-    (found,) = response_parser.hits("s", body, {"a"}, 5).hits
+    (found,) = response_parser.parse_hits("s", body, {"a"}, 5).hits
     assert found.provenance is None
     assert len(found.text) <= 50_000
     assert len(found.title or "") <= 500
@@ -125,7 +131,7 @@ def test_what_a_server_says_is_repeated_shortly_and_on_one_line() -> None:
 
 def test_an_error_without_a_code_of_the_contract_says_that_the_server_failed() -> None:
     with pytest.raises(UpstreamProtocol):
-        response_parser.body_of("s", CallResult(None, [{"type": "text", "text": "Traceback"}], is_error=True))
+        response_parser.parse_body("s", CallResult(None, [{"type": "text", "text": "Traceback"}], is_error=True))
     with pytest.raises(UpstreamProtocol):
         _answered({"error": "the disk is full"})
 
@@ -134,4 +140,4 @@ def test_an_error_without_a_code_of_the_contract_says_that_the_server_failed() -
 async def test_answers_of_all_tools_fit_the_schema_that_clients_are_told(tool: str) -> None:
     upstream = FakeUpstream([resource("a", groups=["users"])], [hit("h", "a", 1.0)], answers=True)
     more = {} if tool == DISCOVER else {"query": "q", "sources": ["a", "nowhere"]}
-    SchemaCheck(OUTPUT[tool]).check(await rig({"one": upstream}).answer(ANNA, tool, **more))
+    SchemaCheck(OUTPUT_SCHEMAS[tool]).check(await rig({"one": upstream}).answer(ANNA, tool, **more))

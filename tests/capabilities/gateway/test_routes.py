@@ -16,9 +16,7 @@ from schemathesis import GenerationMode
 from armarium.capabilities.gateway.admin.service import Administration
 from armarium.capabilities.gateway.admin.tools import administration_routes
 from armarium.capabilities.gateway.config.entries import DataSource, ServerEntry
-from armarium.capabilities.gateway.routes import gateway_routes
-from armarium.capabilities.gateway.service import Gateway
-from armarium.capabilities.gateway.tools import rag_tools, session_tools
+from armarium.capabilities.gateway.tools import SESSION_TOOLS, TOOLS, gateway_routes
 from armarium.surfaces.web.openapi import described
 from support.gateway_server import HOSTILE, House, headers_of, rag_entry, started
 from support.tried_routes import operations_of, try_operation
@@ -44,8 +42,7 @@ NOT_OURS = frozenset({502, 503, 504})
 
 def description() -> Json:
     """The gateway's API, without anything behind it."""
-    nobody = cast(Gateway, None)
-    tools = [*rag_tools(nobody), *session_tools(nobody)]
+    tools = [tool.spec for tool in (*TOOLS, *SESSION_TOOLS)]
     routes = [*gateway_routes(tools), *administration_routes(cast(Administration, None), admin_group="admin")]
     return described([("gateway", route) for route in routes])
 

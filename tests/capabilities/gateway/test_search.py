@@ -1,4 +1,4 @@
-"""Searching many servers at once: identity, parallel asking, partial answers, and one order for all hits."""
+"""SourceSearch many servers at once: identity, parallel asking, partial answers, and one order for all hits."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import pytest
 
 from armarium.capabilities.gateway.contract import CONTRACT_VERSION, DISCOVER, RAW_RESULTS
 from armarium.capabilities.gateway.errors import UpstreamTimeout, UpstreamUnavailable
-from armarium.capabilities.gateway.model import Hit
-from armarium.capabilities.gateway.query.rank_fusion import merged
-from armarium.capabilities.gateway.query.search import SecondLook
-from armarium.capabilities.gateway.query.source_cache import KnownResources
+from armarium.capabilities.gateway.model import RagHit
+from armarium.capabilities.gateway.query.rank_fusion import fuse
+from armarium.capabilities.gateway.query.search import RerankPolicy
+from armarium.capabilities.gateway.query.source_cache import SourceCache
 from armarium.capabilities.gateway.servers.remote import Deadlines
 from armarium.capabilities.gateway.upstreams.types import CallResult
 from armarium.capabilities.store.errors import RateLimited
@@ -54,10 +54,10 @@ async def test_hits_of_several_servers_are_merged_by_rank_and_never_by_raw_score
 def test_a_passage_that_several_servers_find_comes_first_and_once() -> None:
     same = {"snippet": "the lamp", "uri": "wiki://lamp"}
     lists = {
-        "one": [Hit("x", 1, "a", snippet="x", uri="u:x"), Hit("p", 1, "a", **same)],
-        "two": [Hit("y", 1, "b", snippet="y", uri="u:y"), Hit("q", 1, "b", **same)],
+        "one": [RagHit("x", 1, "a", snippet="x", uri="u:x"), RagHit("p", 1, "a", **same)],
+        "two": [RagHit("y", 1, "b", snippet="y", uri="u:y"), RagHit("q", 1, "b", **same)],
     }
-    found = merged(lists)
+    found = fuse(lists)
     assert [each.hit.id for each in found] == ["p", "x", "y"]
     assert all(0 < each.score <= 1 for each in found)
 
@@ -81,7 +81,7 @@ async def test_servers_are_asked_at_the_same_time() -> None:
         asked.append(arguments["sources"])
         if len(asked) == 10:
             everybody_asked.set()
-        # Asked one after the other, the first would wait for ever.
+        # LookupRequest one after the other, the first would wait for ever.
         await everybody_asked.wait()
         return {"results": {"hits": [hit("h", arguments["sources"][0], 1.0)]}}
 
@@ -274,18 +274,18 @@ async def test_a_project_of_ones_own_is_found_at_once_even_after_it_was_asked_fo
 
 def test_a_server_that_was_asked_in_vain_is_left_in_peace_for_a_moment() -> None:
     now = 0.0
-    known = KnownResources(kept_s=60, clock=lambda: now)
+    known = SourceCache(ttl_s=60, clock=lambda: now)
     spec, other = specs({"one": {}, "two": {}}).values()
     failure = UpstreamTimeout("it did not answer")
-    known.asked_in_vain(ANNA, spec)
-    known.asked_in_vain(ANNA, other, failure)
-    assert (known.was_asked_in_vain(ANNA, spec), known.lately_failed(ANNA, spec)) == (True, None)
-    assert known.lately_failed(ANNA, other) is failure
-    assert not known.was_asked_in_vain(LEX, spec)
-    assert not known.was_asked_in_vain(ANNA, replace(spec, description="another"))
+    known.record_miss(ANNA, spec)
+    known.record_miss(ANNA, other, failure)
+    assert (known.has_recent_miss(ANNA, spec), known.recent_failure(ANNA, spec)) == (True, None)
+    assert known.recent_failure(ANNA, other) is failure
+    assert not known.has_recent_miss(LEX, spec)
+    assert not known.has_recent_miss(ANNA, replace(spec, description="another"))
     now = 5.0
-    assert not known.was_asked_in_vain(ANNA, spec)
-    assert known.lately_failed(ANNA, other) is None
+    assert not known.has_recent_miss(ANNA, spec)
+    assert known.recent_failure(ANNA, other) is None
 
 
 async def test_a_search_relies_on_what_servers_lately_told() -> None:
@@ -302,7 +302,7 @@ async def test_a_search_relies_on_what_servers_lately_told() -> None:
 
 async def test_options_that_a_tool_does_not_know_are_not_sent_to_it() -> None:
     upstream = wiki("a", 1.0)
-    for tool in upstream._tools:
+    for tool in upstream.offered:
         tool.input_schema["properties"] = {"username": {}, "query": {}, "sources": {}}
     served = rig({"one": upstream})
     await served.hits(ANNA, "a", filters={"tags": []}, ranking={"rerank": False})
@@ -358,8 +358,8 @@ class Backwards:
 
 
 async def test_a_call_that_asks_for_it_gets_the_rerankers_order() -> None:
-    look = SecondLook(Backwards(), candidates=10, timeout_s=5)
-    served = rig({"one": wiki("a", 0.9, 0.5, 0.1)}, second_look=look)
+    look = RerankPolicy(Backwards(), candidates=10, timeout_s=5)
+    served = rig({"one": wiki("a", 0.9, 0.5, 0.1)}, rerank_policy=look)
     assert [each["id"] for each in await served.hits(ANNA, "a")] == ["a0", "a1", "a2"]
     assert [each["id"] for each in await served.hits(ANNA, "a", ranking={"rerank": True})] == ["a2", "a1", "a0"]
 

@@ -14,15 +14,15 @@ from hypothesis import strategies as st
 
 from armarium.capabilities.gateway.config.files import (
     HttpTransport,
-    RegistryFile,
+    ServerConfig,
     ServerSpec,
     StdioTransport,
-    checked_entry,
     parse_entries,
-    read_registry,
+    parse_entry,
+    read_server_config,
 )
-from armarium.capabilities.gateway.config.schema import registry_schema
-from armarium.capabilities.gateway.errors import RegistryInvalid
+from armarium.capabilities.gateway.config.schema import server_config_schema
+from armarium.capabilities.gateway.errors import ServerConfigInvalid
 
 CONTRACT_EXAMPLE: dict[str, Any] = {
     "docsRag": {
@@ -63,12 +63,12 @@ def write(directory: Path, place: str, servers: object) -> Path:
     return file
 
 
-def read(directory: Path, environ: Mapping[str, str] | None = None) -> RegistryFile:
-    return read_registry(directory, environ or {})
+def read(directory: Path, environ: Mapping[str, str] | None = None) -> ServerConfig:
+    return read_server_config(directory, environ or {})
 
 
 def problems_of(value: object, name: str = "docsRag") -> list[str]:
-    with pytest.raises(RegistryInvalid) as caught:
+    with pytest.raises(ServerConfigInvalid) as caught:
         parse_entries(json.dumps({name: value}).encode(), source="overrides/rag-mcp.json")
     assert caught.value.code == "registry_invalid"
     return list(caught.value.problems)
@@ -109,7 +109,7 @@ def test_each_file_makes_servers_of_its_kind(tmp_path: Path) -> None:
 def test_a_name_in_both_files_is_refused(tmp_path: Path) -> None:
     for place in ("defaults/rag-mcp.json", "defaults/mcp.json"):
         write(tmp_path, place, {"docs": {"command": "docs"}})
-    with pytest.raises(RegistryInvalid, match="one server only"):
+    with pytest.raises(ServerConfigInvalid, match="must be unique"):
         read(tmp_path)
 
 
@@ -132,7 +132,7 @@ def test_variables_are_filled_from_the_environment_and_stay_unfilled_where_they_
 def test_a_missing_variable_is_named_with_its_place_unless_the_server_is_off(tmp_path: Path) -> None:
     entry: dict[str, Any] = {"command": "docs", "env": {"KEY": "${DOCS_KEY}"}}
     write(tmp_path, "overrides/rag-mcp.json", {"docs": entry})
-    with pytest.raises(RegistryInvalid, match=r"`docs\.env\.KEY` needs the environment variable DOCS_KEY"):
+    with pytest.raises(ServerConfigInvalid, match=r"`docs\.env\.KEY` needs the environment variable DOCS_KEY"):
         read(tmp_path)
     write(tmp_path, "overrides/rag-mcp.json", {"docs": {**entry, "enabled": False}})
     assert not read(tmp_path).servers["docs"].enabled
@@ -158,7 +158,7 @@ def test_a_file_uses_the_contracts_names_only() -> None:
 def test_every_mistake_is_told_at_once(tmp_path: Path) -> None:
     write(tmp_path, "overrides/rag-mcp.json", {"one": {"command": 5}, "two": {"command": "x", "groups": "users"}})
     write(tmp_path, "overrides/mcp.json", "{")
-    with pytest.raises(RegistryInvalid) as caught:
+    with pytest.raises(ServerConfigInvalid) as caught:
         read(tmp_path)
     assert len(caught.value.problems) == 3
     assert "(and 2 more)" in caught.value.message
@@ -213,13 +213,13 @@ def test_a_file_may_have_no_servers(content: str) -> None:
 
 @pytest.mark.parametrize("content", ["", "  \n"])
 def test_a_file_with_nothing_in_it_is_refused_for_it_may_be_in_the_making(content: str) -> None:
-    with pytest.raises(RegistryInvalid, match=r"overrides/mcp\.json is empty; write \{\}"):
+    with pytest.raises(ServerConfigInvalid, match=r"overrides/mcp\.json is empty; write \{\}"):
         parse_entries(content.encode(), source="overrides/mcp.json")
 
 
 @pytest.mark.parametrize("content", ["[]", "3", "null", '"x"', "{", "\x00", '{"a": }', "\udcff"])
 def test_a_file_that_is_no_object_is_refused(content: str) -> None:
-    with pytest.raises(RegistryInvalid, match=r"overrides/mcp\.json"):
+    with pytest.raises(ServerConfigInvalid, match=r"overrides/mcp\.json"):
         parse_entries(content.encode("utf-8", "surrogateescape"), source="overrides/mcp.json")
 
 
@@ -232,13 +232,13 @@ def test_a_file_that_is_no_object_is_refused(content: str) -> None:
     ],
 )
 def test_a_key_that_stands_twice_is_refused_instead_of_going_by_the_last(content: str, name: str) -> None:
-    with pytest.raises(RegistryInvalid, match=rf"overrides/mcp\.json has the key `{name}` twice"):
+    with pytest.raises(ServerConfigInvalid, match=rf"overrides/mcp\.json has the key `{name}` twice"):
         parse_entries(content.encode(), source="overrides/mcp.json")
 
 
 @pytest.mark.parametrize("content", ['{"a":' * 1020 + "1" + "}" * 1020, '{"a": ' + "1" * 5000 + "}"])
 def test_a_file_that_is_hard_to_read_is_refused_and_nothing_worse(content: str) -> None:
-    with pytest.raises(RegistryInvalid, match=r"overrides/mcp\.json"):
+    with pytest.raises(ServerConfigInvalid, match=r"overrides/mcp\.json"):
         parse_entries(content.encode(), source="overrides/mcp.json")
 
 
@@ -255,13 +255,13 @@ def test_any_file_is_either_read_or_refused(servers: dict[str, Any]) -> None:
     outcome: Any
     try:
         outcome = parse_entries(json.dumps(servers).encode(), source="overrides/mcp.json")
-    except RegistryInvalid as error:
+    except ServerConfigInvalid as error:
         outcome = error.problems
     assert outcome or not servers.keys() - {"$schema", "mcpServers"}
 
 
 def test_the_published_schema_takes_what_is_taken_and_refuses_what_is_refused() -> None:
-    schema = registry_schema()
+    schema = server_config_schema()
     jsonschema.Draft202012Validator.check_schema(schema)
     validator = jsonschema.Draft202012Validator(schema)
     assert validator.is_valid(CONTRACT_EXAMPLE)
@@ -333,18 +333,18 @@ NO_ADDRESSES = [
     ],
 )
 def test_an_editor_and_the_gateway_agree_on_a_file(content: dict[str, Any], is_taken: bool) -> None:
-    assert jsonschema.Draft202012Validator(registry_schema()).is_valid(content) == is_taken
+    assert jsonschema.Draft202012Validator(server_config_schema()).is_valid(content) == is_taken
     try:
         parse_entries(json.dumps(content).encode(), source="overrides/mcp.json")
-    except RegistryInvalid:
+    except ServerConfigInvalid:
         assert not is_taken
     else:
         assert is_taken
 
 
 def test_two_servers_are_equal_when_nothing_needs_to_change() -> None:
-    entry = checked_entry("docs", {"command": "docs", "env": {"A": "b"}})
-    assert entry == checked_entry("docs", {"env": {"A": "b"}, "command": "docs"})
+    entry = parse_entry("docs", {"command": "docs", "env": {"A": "b"}})
+    assert entry == parse_entry("docs", {"env": {"A": "b"}, "command": "docs"})
     one = ServerSpec("docs", "rag", StdioTransport("docs", env={"A": "b"}))
     assert one == ServerSpec("docs", "rag", StdioTransport("docs", env={"A": "b"}))
     assert one != ServerSpec("docs", "rag", StdioTransport("docs", env={"A": "c"}))

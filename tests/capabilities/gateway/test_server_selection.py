@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from armarium.capabilities.gateway.contract import RAW_RESULTS, SYNTHESIZED, standalone_inputs
+from armarium.capabilities.gateway.contract import RAW_RESULTS, SYNTHESIZED, rag_server_input_schemas
 from support.rag_fakes import ANNA, FakeUpstream, Rig, hit, resource, rig
 
 Json = dict[str, Any]
@@ -67,7 +67,7 @@ async def test_an_id_with_its_server_is_that_servers_whichever_are_named() -> No
 async def test_an_id_that_several_of_the_servers_named_have_is_still_nobodys() -> None:
     served = two_of_the_same_id()
     refused = await served.refusal(ANNA, RAW_RESULTS, query="q", sources=["files"], servers=["law", "fog"])
-    assert refused["hint"] == "say which: fog:files or law:files"
+    assert refused["hint"] == "use fog:files or law:files"
 
 
 @pytest.mark.parametrize("name", ["hidden", "nowhere"])
@@ -75,11 +75,11 @@ async def test_a_server_that_the_caller_may_not_see_is_as_good_as_none(name: str
     served = two_of_the_same_id()
     refused = await served.refusal(ANNA, RAW_RESULTS, query="q", sources=["files"], servers=[name])
     assert refused["code"] == "invalid_source"
-    assert refused["message"] == "there is nowhere to look for the source 'files'"
+    assert refused["message"] == "there is no server in which to look up the source 'files'"
     hidden: Any = served.members["hidden"].upstream
     assert hidden.asked == []
 
 
 def test_a_server_of_the_contract_is_not_asked_for_servers() -> None:
-    taken = standalone_inputs(capability_token=False)
+    taken = rag_server_input_schemas(capability_token=False)
     assert all("servers" not in schema["properties"] for schema in taken.values())

@@ -118,7 +118,7 @@ def test_the_doctor_tells_how_many_servers_there_are_and_which_programs_are_miss
     ok, missing = _findings(tmp_path, json.dumps(registry))
     assert ok == ("ok", "2 of 3 enabled")
     assert missing[0] == "warn"
-    assert "gone starts no-such-program" in missing[1]
+    assert "gone runs no-such-program" in missing[1]
 
 
 def test_the_doctor_tells_every_mistake_in_the_file_of_servers(tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ def test_without_a_file_of_servers_the_doctor_is_content(tmp_path: Path) -> None
 
 def test_the_doctor_names_a_directory_that_has_no_folder_for_files_of_servers(tmp_path: Path) -> None:
     ((state, message),) = _findings(tmp_path, None)
-    assert (state, message) == ("warn", f"there is neither overrides nor defaults in {tmp_path / 'config'}")
+    assert (state, message) == ("warn", f"neither overrides nor defaults exists in {tmp_path / 'config'}")
 
 
 async def test_a_directory_without_folders_for_files_of_servers_is_named_in_the_log(
@@ -146,6 +146,6 @@ async def test_a_directory_without_folders_for_files_of_servers_is_named_in_the_
         if made:
             (tmp_path / "config/overrides").mkdir(parents=True)
         async with open_armarium(_settings(tmp_path)):
-            warned = [record for record in caplog.records if "no servers" in record.getMessage()]
+            warned = [record for record in caplog.records if "no server configuration" in record.getMessage()]
         assert len(warned) == 1
         assert vars(warned[0])["config_dir"] == str(tmp_path / "config")

@@ -11,14 +11,13 @@ import anyio
 import pytest
 
 from armarium.capabilities.gateway.errors import GatewayError, UpstreamTimeout, UpstreamUnavailable
-from armarium.capabilities.gateway.upstreams import cancellation
-from armarium.capabilities.gateway.upstreams.types import UpstreamHealth
+from armarium.capabilities.gateway.upstreams.types import UpstreamHealth, UpstreamLimits
 from armarium.capabilities.gateway.upstreams.upstream import Upstream
 from support.upstreams import (
     LIMITS,
-    PATIENCE_S,
     SHORT_S,
     SLOW_S,
+    TIMEOUT_S,
     freeze,
     hostile,
     hostile_address,
@@ -26,18 +25,17 @@ from support.upstreams import (
     is_running,
     run_out_of_time_to_start,
     served,
-    until,
 )
+from support.waiting import eventually
 
 TRANSPORTS = ["stdio", "http", "events"]
-LONG_BREAK = replace(LIMITS, breaker_open_s=10 * PATIENCE_S)
+LONG_BREAK = replace(LIMITS, breaker_open_s=10 * TIMEOUT_S)
 SHORT_BREAK = replace(LIMITS, breaker_open_s=SHORT_S)
 
 
-@pytest.fixture
-def pings_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However late a busy machine sends it, a ping counts; `test_gateway_pulse.py` is about those that go out late."""
-    monkeypatch.setattr(cancellation, "_NEARLY", 0.0)
+def every_ping_counts(limits: UpstreamLimits) -> UpstreamLimits:
+    """However late a busy machine sends it; `test_liveness.py` is about pings that are sent late."""
+    return replace(limits, ping_required_share=0.0)
 
 
 async def pid_of(upstream: Upstream) -> int:
@@ -58,17 +56,16 @@ async def works(upstream: Upstream) -> None:
     assert (await upstream.call("echo", {"still": "here"})).structured == {"still": "here"}
 
 
-@pytest.mark.usefixtures("pings_in_time")
 @pytest.mark.parametrize("transport", TRANSPORTS)
 async def test_a_server_that_hangs_costs_its_deadline_once_and_then_nothing(transport: str) -> None:
-    async with hostile(transport) as spec, served(spec, LONG_BREAK) as upstream:
+    async with hostile(transport) as spec, served(spec, every_ping_counts(LONG_BREAK)) as upstream:
         pid = await frozen_pid(upstream)
         try:
             with pytest.raises(UpstreamTimeout):
                 await upstream.call("echo", {}, timeout_s=SHORT_S)
             assert upstream.health().state == "open"
             for call in (works(upstream), upstream.tools()):
-                with pytest.raises(UpstreamUnavailable, match="left alone"):
+                with pytest.raises(UpstreamUnavailable, match="calls are rejected"):
                     await call
             assert upstream.health().connections == 1
         finally:
@@ -89,46 +86,43 @@ async def test_slow_calls_cost_their_own_callers_alone(transport: str) -> None:
         assert (upstream.health().state, upstream.health().connections) == ("ready", 1)
 
 
-@pytest.mark.usefixtures("pings_in_time")
 async def test_a_process_that_hung_is_replaced_after_the_break_and_no_caller_waits_for_that() -> None:
     states: list[str] = []
 
     async def note(health: UpstreamHealth) -> None:
         states.append(health.state)
 
-    async with served(hostile_process(), SHORT_BREAK, on_health=note) as upstream:
+    async with served(hostile_process(), every_ping_counts(SHORT_BREAK), on_health=note) as upstream:
         frozen = await frozen_pid(upstream)
         await timed_out(lambda: upstream.call("echo", {}, timeout_s=SHORT_S))
         calls = upstream.health().calls
-        await until(lambda: upstream.health().state == "ready")
+        await eventually(lambda: upstream.health().state == "ready")
         assert upstream.health().calls == calls, "it was mended without any call"
         await works(upstream)
         assert await pid_of(upstream) != frozen
-        await until(lambda: not is_running(frozen))
-        await until(lambda: states == ["connecting", "ready", "open", "ready"])
+        await eventually(lambda: not is_running(frozen))
+        await eventually(lambda: states == ["connecting", "ready", "open", "ready"])
 
 
-@pytest.mark.usefixtures("pings_in_time")
 async def test_an_address_that_hung_is_used_again_when_it_is_back() -> None:
-    async with hostile_address() as spec, served(spec, SHORT_BREAK) as upstream:
+    async with hostile_address() as spec, served(spec, every_ping_counts(SHORT_BREAK)) as upstream:
         pid = await frozen_pid(upstream)
         try:
             await timed_out(lambda: upstream.call("echo", {}, timeout_s=SHORT_S))
-            await until(lambda: upstream.health().connections == 2)
+            await eventually(lambda: upstream.health().connections == 2)
             await run_out_of_time_to_start(upstream)
-            await until(lambda: upstream.health().connections == 3)
+            await eventually(lambda: upstream.health().connections == 3)
             assert upstream.health().state == "open"
-            with pytest.raises(UpstreamUnavailable, match="left alone"):
+            with pytest.raises(UpstreamUnavailable, match="calls are rejected"):
                 await works(upstream)
         finally:
             os.kill(pid, signal.SIGCONT)
-        await until(lambda: upstream.health().state == "ready")
+        await eventually(lambda: upstream.health().state == "ready")
         await works(upstream)
 
 
-@pytest.mark.usefixtures("pings_in_time")
 async def test_those_who_waited_for_their_turn_when_it_fell_silent_do_not_try_it_again() -> None:
-    async with served(hostile_process(), replace(LONG_BREAK, concurrency=1)) as upstream:
+    async with served(hostile_process(), every_ping_counts(replace(LONG_BREAK, concurrency=1))) as upstream:
         await frozen_pid(upstream)
         failures: list[str] = []
 
@@ -139,7 +133,7 @@ async def test_those_who_waited_for_their_turn_when_it_fell_silent_do_not_try_it
 
         async with anyio.create_task_group() as callers:
             callers.start_soon(timed_out, lambda: upstream.call("echo", {}, timeout_s=SLOW_S))
-            await until(lambda: upstream.health().in_flight == 1)
+            await eventually(lambda: upstream.health().in_flight == 1)
             for _ in range(3):
                 callers.start_soon(caller)
         assert failures == ["backend_unavailable"] * 3
@@ -151,15 +145,14 @@ async def test_a_server_that_says_nothing_from_the_start_is_left_alone_even_when
         await timed_out(lambda: upstream.call("echo", {}, timeout_s=SHORT_S))
         assert upstream.health().state == "connecting"
         await run_out_of_time_to_start(upstream)
-        await until(lambda: upstream.health().state == "open")
-        assert (upstream.health().retry_in_s or 0.0) > PATIENCE_S
+        await eventually(lambda: upstream.health().state == "open")
+        assert (upstream.health().retry_in_s or 0.0) > TIMEOUT_S
 
 
-@pytest.mark.usefixtures("pings_in_time")
 async def test_a_server_that_is_no_longer_wanted_is_not_waited_for_until_its_break_ends() -> None:
-    with anyio.fail_after(PATIENCE_S):
+    with anyio.fail_after(TIMEOUT_S):
         async with anyio.create_task_group() as tasks:
-            upstream = Upstream(hostile_process(), LONG_BREAK, tasks)
+            upstream = Upstream(hostile_process(), every_ping_counts(LONG_BREAK), tasks)
             await frozen_pid(upstream)
             await timed_out(lambda: upstream.call("echo", {}, timeout_s=SHORT_S))
             await upstream.close()
@@ -173,7 +166,7 @@ async def test_a_server_that_keeps_dying_is_left_alone_and_mended_after_the_brea
             with pytest.raises(UpstreamUnavailable):
                 await upstream.call("die", {})
         assert upstream.health().state == "open"
-        await until(lambda: upstream.health().state == "ready")
+        await eventually(lambda: upstream.health().state == "ready")
         await works(upstream)
 
 

@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from armarium.capabilities.gateway.contract import RAW_RESULTS, SYNTHESIZED
-from armarium.capabilities.gateway.query.synthesis import Writer
+from armarium.capabilities.gateway.query.synthesis import AnswerWriter
 from armarium.foundation.audit import AuditFilter, read_records
 from armarium.providers.errors import OpenAIUnavailable
 from armarium.providers.interfaces import Message
@@ -48,8 +48,8 @@ class FakeChat:
     async def aclose(self) -> None: ...
 
 
-def writer(says: str | Exception) -> Writer:
-    return Writer(FakeChat(says), timeout_s=5, max_context_chars=2000)
+def writer(says: str | Exception) -> AnswerWriter:
+    return AnswerWriter(FakeChat(says), timeout_s=5, max_context_chars=2000)
 
 
 async def synthesized(served: Any, *sources: str, **more: Any) -> Json:

@@ -26,16 +26,14 @@ from armarium.capabilities.gateway.errors import (
     UpstreamTooLarge,
     UpstreamUnavailable,
 )
-from armarium.capabilities.gateway.upstreams import attempts
-from armarium.capabilities.gateway.upstreams import notifications as news
 from armarium.capabilities.gateway.upstreams.types import UpstreamHealth
 from armarium.capabilities.gateway.upstreams.upstream import Upstream
-from armarium.capabilities.gateway.upstreams.upstream_set import Upstreams
+from armarium.capabilities.gateway.upstreams.upstream_set import UpstreamSet
 from support.upstreams import (
     LIMITS,
-    PATIENCE_S,
     SHORT_S,
     SLOW_S,
+    TIMEOUT_S,
     freeze,
     hostile,
     hostile_address,
@@ -43,9 +41,9 @@ from support.upstreams import (
     is_running,
     run_out_of_time_to_start,
     served,
-    until,
     with_timeouts,
 )
+from support.waiting import eventually
 
 CANARY = "canary-9f31c7aa-not-for-anyone"
 
@@ -70,10 +68,11 @@ async def facts(upstream: Upstream) -> dict[str, Any]:
 
 async def until_told_to_stop(upstream: Upstream) -> None:
     """Wait until the server has heard that nobody waits any more for one call; it hears of everything side by side."""
-    with anyio.fail_after(PATIENCE_S):
-        while not (cancelled := (await facts(upstream))["cancelled"]):
-            await anyio.sleep(0.01)
-    assert len(cancelled) == 1
+
+    async def cancelled() -> list[Any]:
+        return (await facts(upstream))["cancelled"]
+
+    assert len(await eventually(cancelled)) == 1
 
 
 async def test_a_call_is_answered_with_what_the_server_said(upstream: Upstream) -> None:
@@ -115,9 +114,11 @@ async def test_a_caller_who_leaves_cancels_the_request_at_the_server(upstream: U
     await works(upstream)
     async with anyio.create_task_group() as callers:
         callers.start_soon(upstream.call, "never", {})
-        with anyio.fail_after(PATIENCE_S):
-            while not (await facts(upstream))["unanswered"]:
-                await anyio.sleep(0.01)
+
+        async def unanswered() -> list[Any]:
+            return (await facts(upstream))["unanswered"]
+
+        await eventually(unanswered)
         assert (await facts(upstream))["cancelled"] == []
         callers.cancel_scope.cancel()
     assert upstream.health().in_flight == 0
@@ -127,7 +128,7 @@ async def test_a_caller_who_leaves_cancels_the_request_at_the_server(upstream: U
 async def test_a_call_that_hangs_holds_up_no_other(upstream: Upstream) -> None:
     async with anyio.create_task_group() as callers:
         callers.start_soon(upstream.call, "never", {})
-        await until(lambda: upstream.health().in_flight == 1)
+        await eventually(lambda: upstream.health().in_flight == 1)
         await works(upstream)
         callers.cancel_scope.cancel()
 
@@ -167,7 +168,7 @@ async def test_a_server_that_says_something_else_than_mcp_is_told_from_a_silent_
     async with served(hostile_process(*flags)) as upstream, anyio.create_task_group() as tasks:
 
         async def be_late_once_it_babbles() -> None:
-            await until(lambda: upstream.health().noise > 0)
+            await eventually(lambda: upstream.health().noise > 0)
             await run_out_of_time_to_start(upstream)
 
         if flags:
@@ -179,7 +180,7 @@ async def test_a_server_that_says_something_else_than_mcp_is_told_from_a_silent_
         assert "standard error" in (caught.value.for_operators or "")
         assert "standard error" not in (caught.value.hint or "")
         if not flags:
-            with pytest.raises(UpstreamTimeout, match=f"did not answer within {SLOW_S:g} s$"):
+            with pytest.raises(UpstreamTimeout, match=f"did not respond within {SLOW_S:g} s$"):
                 await upstream.call("never", {}, timeout_s=SLOW_S)
 
 
@@ -192,7 +193,7 @@ async def test_arguments_that_cannot_be_written_fail_their_own_call_alone(upstre
 
     async with anyio.create_task_group() as callers:
         callers.start_soon(slow)
-        await until(lambda: upstream.health().in_flight == 1)
+        await eventually(lambda: upstream.health().in_flight == 1)
         for _ in range(LIMITS.breaker_failures):
             with pytest.raises(UpstreamRefused) as caught:
                 await upstream.call("echo", {"text": f"{CANARY} \ud800"})
@@ -200,6 +201,18 @@ async def test_arguments_that_cannot_be_written_fail_their_own_call_alone(upstre
         await works(upstream)
     assert slept == [{"slept": SHORT_S}]
     assert (upstream.health().state, upstream.health().connections) == ("ready", 1)
+
+
+async def test_a_rag_server_that_repeats_the_callers_secret_in_a_result_is_scrubbed(upstream: Upstream) -> None:
+    result = await upstream.call("echo", {"bearer": CANARY, "note": f"with {CANARY}", "n": 2})
+    assert result.structured == {"bearer": "[removed]", "note": "with [removed]", "n": 2}
+    assert CANARY not in str(result)
+
+
+async def test_a_result_of_a_generic_server_is_relayed_unchanged() -> None:
+    async with served(replace(hostile_process(), kind="generic")) as upstream:
+        result = await upstream.call("echo", {"bearer": CANARY})
+        assert result.structured == {"bearer": CANARY}
 
 
 async def test_what_a_failed_tool_says_is_told_without_the_callers_secrets(upstream: Upstream) -> None:
@@ -211,16 +224,19 @@ async def test_what_a_failed_tool_says_is_told_without_the_callers_secrets(upstr
     assert CANARY not in str(result)
 
 
-async def test_news_are_heard_of_a_server_that_had_none_at_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(news, "_FIRST_PAUSE_S", 0.01)
+async def test_notifications_arrive_from_a_server_that_refused_the_stream_at_first() -> None:
+    limits = replace(LIMITS, notification_retry_s=0.01)
     changed = anyio.Event()
 
     async def note(server: str) -> None:
         changed.set()
 
-    async with hostile_address("--news-refused", "4") as spec, served(spec, on_tools_changed=note) as upstream:
+    async with (
+        hostile_address("--notifications-refused", "4") as spec,
+        served(spec, limits, on_tools_changed=note) as upstream,
+    ):
         await upstream.call("grow", {})
-        with anyio.fail_after(PATIENCE_S):
+        with anyio.fail_after(TIMEOUT_S):
             await changed.wait()
 
 
@@ -251,13 +267,13 @@ async def test_progress_is_passed_on(upstream: Upstream) -> None:
         steps.append((progress, total, message))
 
     wanted = [(1.0, 2.0, "step 1"), (2.0, 2.0, "step 2")]
-    with anyio.fail_after(PATIENCE_S):
+    with anyio.fail_after(TIMEOUT_S):
         # Over HTTP they come on a stream of their own, which is opened behind the first call and may not be there yet.
         while steps != wanted:
             steps.clear()
             await upstream.call("progress", {}, on_progress=note)
             with anyio.move_on_after(SHORT_S):
-                await until(lambda: steps == wanted)
+                await eventually(lambda: steps == wanted)
 
 
 @pytest.mark.parametrize("transport", ["stdio", "http", "events"])
@@ -270,7 +286,7 @@ async def test_new_tools_are_noticed(transport: str) -> None:
     async with hostile(transport) as spec, served(spec, on_tools_changed=note) as upstream:
         before = await upstream.tools()
         await upstream.call("grow", {})
-        await until(lambda: changed == ["hostile"])
+        await eventually(lambda: changed == ["hostile"])
         assert len(await upstream.tools()) == len(before) + 1
 
 
@@ -291,7 +307,7 @@ async def test_a_server_that_is_killed_while_idle_is_started_again_without_an_er
         pid = (await facts(upstream))["pid"]
         process = await anyio.run_process(["kill", "-9", str(pid)])
         assert process.returncode == 0
-        await until(lambda: upstream.health().state == "idle")
+        await eventually(lambda: upstream.health().state == "idle")
         await works(upstream)
 
 
@@ -321,25 +337,22 @@ async def test_an_address_that_dies_fails_fast_and_works_again_when_it_is_back()
             with pytest.raises(UpstreamUnavailable):
                 await works(upstream)
             async with hostile_address("--port", port):
-                await until(lambda: upstream.health().retry_in_s is None)
+                await eventually(lambda: upstream.health().retry_in_s is None)
                 await works(upstream)
 
 
-@pytest.fixture
-def long_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However slow the machine, the next call comes within the pause."""
-    monkeypatch.setattr(attempts, "FIRST_PAUSE_S", PATIENCE_S)
+LONG_PAUSES = replace(LIMITS, first_pause_s=TIMEOUT_S)
+"""However slow the machine, the next call comes within the pause."""
 
 
-@pytest.mark.usefixtures("long_pauses")
 async def test_a_server_that_ends_at_once_says_so_and_is_not_tried_by_every_call() -> None:
-    async with served(hostile_process("--exit-at-start")) as upstream:
+    async with served(hostile_process("--exit-at-start"), LONG_PAUSES) as upstream:
         with pytest.raises(UpstreamUnavailable) as caught:
             await works(upstream)
         assert "status 7" in caught.value.message
         assert upstream.health().connections == 1
         assert upstream.health().retry_in_s is not None
-        with pytest.raises(UpstreamUnavailable, match="left alone"):
+        with pytest.raises(UpstreamUnavailable, match="calls are rejected"):
             await works(upstream)
         assert upstream.health().connections == 1
 
@@ -355,22 +368,20 @@ async def test_a_command_that_does_not_exist_is_named_without_its_path() -> None
     assert "command" not in f"{caught.value.message} {caught.value.hint}", "callers can do nothing about it"
 
 
-@pytest.mark.usefixtures("long_pauses")
 async def test_a_server_that_says_nothing_costs_the_time_to_connect_once() -> None:
     spec = with_timeouts(hostile_process("--silent"), connect_s=SHORT_S)
-    async with served(spec) as upstream:
+    async with served(spec, LONG_PAUSES) as upstream:
         with pytest.raises(UpstreamTimeout, match="did not start"):
             await works(upstream)
-        with pytest.raises(UpstreamUnavailable, match="left alone"):
+        with pytest.raises(UpstreamUnavailable, match="calls are rejected"):
             await works(upstream)
         assert upstream.health().connections == 1
 
 
-@pytest.mark.usefixtures("long_pauses")
 async def test_those_who_waited_for_their_turn_while_an_attempt_failed_make_no_other() -> None:
     spec = with_timeouts(hostile_process("--silent"), connect_s=SHORT_S)
     failures: list[str] = []
-    async with served(spec, replace(LIMITS, concurrency=1)) as upstream:
+    async with served(spec, replace(LONG_PAUSES, concurrency=1)) as upstream:
 
         async def caller() -> None:
             with pytest.raises(GatewayError) as caught:
@@ -395,7 +406,7 @@ async def test_a_slow_start_costs_one_caller_their_time_and_serves_those_who_com
         with pytest.raises(UpstreamUnavailable, match="still starting"):
             await works(upstream)
         signal.touch()
-        await until(lambda: upstream.health().state != "connecting")
+        await eventually(lambda: upstream.health().state != "connecting")
         await works(upstream)
         assert upstream.health().connections == 1
 
@@ -406,7 +417,7 @@ async def test_no_more_calls_run_at_a_time_than_allowed_and_the_rest_wait_their_
         async with anyio.create_task_group() as callers:
             for _ in range(2):
                 callers.start_soon(upstream.call, "never", {})
-            await until(lambda: upstream.health().in_flight == 2)
+            await eventually(lambda: upstream.health().in_flight == 2)
             with pytest.raises(UpstreamBusy):
                 await upstream.call("echo", {}, timeout_s=SHORT_S)
             callers.cancel_scope.cancel()
@@ -420,7 +431,7 @@ async def test_a_call_that_never_had_its_turn_opens_no_breaker() -> None:
         assert pid is not None
         async with anyio.create_task_group() as callers:
             callers.start_soon(upstream.call, "never", {})
-            await until(lambda: upstream.health().in_flight == 1)
+            await eventually(lambda: upstream.health().in_flight == 1)
             await freeze(pid)  # no ping is answered
             with pytest.raises(UpstreamBusy):
                 await upstream.call("echo", {}, timeout_s=SHORT_S)
@@ -435,7 +446,7 @@ async def test_more_callers_than_may_wait_are_turned_away_at_once() -> None:
         await works(upstream)
         async with anyio.create_task_group() as callers:
             callers.start_soon(upstream.call, "never", {})
-            await until(lambda: upstream.health().in_flight == 1)
+            await eventually(lambda: upstream.health().in_flight == 1)
             with pytest.raises(UpstreamBusy):
                 await works(upstream)
             callers.cancel_scope.cancel()
@@ -460,7 +471,7 @@ async def test_what_a_server_logs_is_in_our_log_without_keys(caplog: pytest.LogC
     caplog.set_level(logging.DEBUG)
     async with served(hostile_process(env={"UPSTREAM_KEY": "hunter-two"})) as upstream:
         await upstream.call("facts", {"note": f"hunter-two and {CANARY}", "bearer": CANARY})
-        await until(lambda: any(record.message == "a server logged" for record in caplog.records))
+        await eventually(lambda: any(record.message == "a server logged" for record in caplog.records))
     logged = " ".join(str(record.__dict__) for record in caplog.records)
     assert "asked for facts" in logged
     assert "hunter-two" not in logged
@@ -474,7 +485,7 @@ async def test_closing_ends_the_process_and_its_children(flags: tuple[str, ...])
         child = (await upstream.call("spawn", {})).structured
         assert child is not None
         assert is_running(child["pid"])
-    await until(lambda: not is_running(server) and not is_running(child["pid"]))
+    await eventually(lambda: not is_running(server) and not is_running(child["pid"]))
 
 
 async def test_a_cancelled_gateway_leaves_no_process_behind() -> None:
@@ -487,9 +498,9 @@ async def test_a_cancelled_gateway_leaves_no_process_behind() -> None:
                 await upstream.call("never", {})
 
         tasks.start_soon(gateway)
-        await until(lambda: len(pids) == 1)
+        await eventually(lambda: len(pids) == 1)
         tasks.cancel_scope.cancel()
-    await until(lambda: not is_running(pids[0]))
+    await eventually(lambda: not is_running(pids[0]))
 
 
 async def test_a_process_whose_time_runs_out_while_it_is_being_started_is_ended_and_collected(
@@ -508,12 +519,12 @@ async def test_a_process_whose_time_runs_out_while_it_is_being_started_is_ended_
         monkeypatch.setattr(anyio, "open_process", opened_late)
         with pytest.raises(UpstreamTimeout, match="did not start"):
             await works(upstream)
-        await until(lambda: upstream.health().pid is None)
+        await eventually(lambda: upstream.health().pid is None)
         assert [process.returncode is not None for process in started] == [True]
 
 
 async def test_closing_does_not_wait_for_a_server_that_is_still_starting(tmp_path: Path) -> None:
-    async with anyio.create_task_group() as tasks, Upstreams(LIMITS, drain_s=0.0) as upstreams:
+    async with anyio.create_task_group() as tasks, UpstreamSet(LIMITS, drain_s=0.0) as upstreams:
         await upstreams.apply({"hostile": hostile_process("--silent")})
         upstream = upstreams.get("hostile")
         assert upstream is not None
@@ -523,10 +534,10 @@ async def test_closing_does_not_wait_for_a_server_that_is_still_starting(tmp_pat
                 await works(upstream)
 
         tasks.start_soon(wait_in_vain)
-        await until(lambda: upstream.health().pid is not None)
+        await eventually(lambda: upstream.health().pid is not None)
         pid = upstream.health().pid
         assert pid is not None
-        with anyio.fail_after(PATIENCE_S / 2):
+        with anyio.fail_after(TIMEOUT_S / 2):
             await upstream.close()
         assert not is_running(pid)
 
@@ -541,27 +552,27 @@ async def test_calls_in_flight_finish_within_the_drain_and_later_ones_are_refuse
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(slow)
-            await until(lambda: upstream.health().in_flight == 1)
-            tasks.start_soon(upstream.close, PATIENCE_S)
-            await until(lambda: _refuses(upstream))
+            await eventually(lambda: upstream.health().in_flight == 1)
+            tasks.start_soon(upstream.close, TIMEOUT_S)
+            await eventually(lambda: _refuses(upstream))
             with pytest.raises(UpstreamUnavailable, match="no longer served"):
                 await works(upstream)
     assert results == [{"slept": 2 * SHORT_S}]
 
 
 def _refuses(upstream: Upstream) -> bool:
-    return upstream._link._closing.is_set()  # pyright: ignore[reportPrivateUsage] nothing else tells that closing has begun
+    return upstream.is_closing
 
 
 async def test_closing_twice_ends_both_as_soon_as_the_last_call_does() -> None:
     async with served(hostile_process()) as upstream:
         await works(upstream)
-        with anyio.fail_after(PATIENCE_S / 2):
+        with anyio.fail_after(TIMEOUT_S / 2):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(upstream.call, "slow", {"seconds": SHORT_S})
-                await until(lambda: upstream.health().in_flight == 1)
-                tasks.start_soon(upstream.close, PATIENCE_S)
-                tasks.start_soon(upstream.close, PATIENCE_S)
+                await eventually(lambda: upstream.health().in_flight == 1)
+                tasks.start_soon(upstream.close, TIMEOUT_S)
+                tasks.start_soon(upstream.close, TIMEOUT_S)
 
 
 async def test_what_is_still_in_flight_after_the_drain_fails_cleanly() -> None:
@@ -577,14 +588,14 @@ async def test_what_is_still_in_flight_after_the_drain_fails_cleanly() -> None:
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(hang)
-            await until(lambda: upstream.health().in_flight == 1)
+            await eventually(lambda: upstream.health().in_flight == 1)
             await upstream.close(drain_s=0.0)
         assert [failure.code for failure in failures] == ["backend_unavailable"]
 
 
 async def test_a_new_set_of_servers_leaves_those_that_stay_alone() -> None:
     stays, leaves = hostile_process(name="stays"), hostile_process(name="leaves")
-    async with Upstreams(LIMITS, drain_s=PATIENCE_S) as upstreams:
+    async with UpstreamSet(LIMITS, drain_s=TIMEOUT_S) as upstreams:
         changes = await upstreams.apply({"stays": stays, "leaves": leaves})
         assert changes.added == ("leaves", "stays")
         staying, leaving = upstreams.get("stays"), upstreams.get("leaves")
@@ -602,7 +613,7 @@ async def test_a_new_set_of_servers_leaves_those_that_stay_alone() -> None:
         assert (await facts(staying))["pid"] == pids[0]
         assert upstreams.get("leaves") is None
         assert upstreams.get("asleep") is None
-        await until(lambda: not is_running(pids[1]))
+        await eventually(lambda: not is_running(pids[1]))
 
         restarted = replace(stays, transport=hostile_process("--port", "1").transport)
         changes = await upstreams.apply({"stays": restarted})
@@ -610,13 +621,13 @@ async def test_a_new_set_of_servers_leaves_those_that_stay_alone() -> None:
         again = upstreams.get("stays")
         assert again is not None
         assert (await facts(again))["pid"] != pids[0]
-        await until(lambda: not is_running(pids[0]))
+        await eventually(lambda: not is_running(pids[0]))
 
 
 async def test_a_call_on_a_server_that_is_removed_finishes() -> None:
     results: list[Any] = []
     spec = hostile_process()
-    async with Upstreams(LIMITS, drain_s=PATIENCE_S) as upstreams:
+    async with UpstreamSet(LIMITS, drain_s=TIMEOUT_S) as upstreams:
         await upstreams.apply({spec.name: spec})
         upstream = upstreams.get(spec.name)
         assert upstream is not None
@@ -627,7 +638,7 @@ async def test_a_call_on_a_server_that_is_removed_finishes() -> None:
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(slow)
-            await until(lambda: upstream.health().in_flight == 1)
+            await eventually(lambda: upstream.health().in_flight == 1)
             changes = await upstreams.apply({})
         assert changes.removed == (spec.name,)
     assert results == [{"slept": SHORT_S}]

@@ -1,4 +1,4 @@
-"""What administrators do: see how the servers are, load the files again, and change servers and their sources."""
+"""Administration of servers: overview, reload, and changes to servers and their sources."""
 
 from __future__ import annotations
 
@@ -10,20 +10,19 @@ import anyio
 import orjson
 from anyio import to_thread
 
-from armarium.capabilities.gateway.admin.masks import masked, still_masked, unmasked
+from armarium.capabilities.gateway.admin.masks import mask, remaining_masks, unmask
 from armarium.capabilities.gateway.config.entries import ServerEntry
 from armarium.capabilities.gateway.config.files import (
     SCHEMA_KEY,
-    RegistryFile,
+    ServerConfig,
     ServerKind,
-    checked_entry,
     override_file,
-    read_registry,
-    resolved,
+    parse_entry,
+    read_server_config,
+    resolve_entries,
 )
-from armarium.capabilities.gateway.errors import RegistryInvalid
-from armarium.capabilities.gateway.refusals import InvalidSource
-from armarium.capabilities.gateway.servers.live_servers import LiveServers, Reloaded
+from armarium.capabilities.gateway.errors import InvalidSource, ServerConfigInvalid
+from armarium.capabilities.gateway.servers.live_servers import LiveServers, ReloadResult
 from armarium.foundation.files.replace import replace_file
 from armarium.foundation.schema import Json
 
@@ -31,58 +30,60 @@ Entries = dict[str, ServerEntry]
 
 
 class Administration:
-    """Changes go to the overrides, so that what an installation ships stays as it is, and are in force at once."""
+    """Changes are written to the overrides, so that shipped defaults stay unchanged, and apply immediately."""
 
     def __init__(self, servers: LiveServers) -> None:
         self._servers = servers
-        self._turn = anyio.Lock()
+        self._lock = anyio.Lock()
 
     def overview(self) -> Json:
-        """All servers with how they are, which files count, and why newer ones do not."""
-        servers, registry = self._servers, self._servers.registry
+        """All servers with their health, the files in use, and problems of newer files."""
+        servers, config = self._servers, self._servers.config
         health = {each.server: each for each in servers.upstreams.health()}
         problem = servers.last_problem
         return {
             "servers": [
-                self._shown(kind, name, entry)
-                | ({"health": _known(asdict(health[name]))} if name in health else {"health": None})
-                for kind, entries in registry.entries.items()
+                self._describe(kind, name, entry)
+                | ({"health": _health_as_json(asdict(health[name]))} if name in health else {"health": None})
+                for kind, entries in config.entries.items()
                 for name, entry in sorted(entries.items())
             ],
-            "files": dict(registry.origins),
+            "files": dict(config.origins),
             "last_reload": servers.last_reload.isoformat(timespec="milliseconds") if servers.last_reload else None,
             "problems": list(problem.problems) if problem else [],
         }
 
     def server(self, name: str) -> Json:
-        """One server as its file has it, without what may be secret."""
-        kind, entry = _found(self._servers.registry, name)
-        return self._shown(kind, name, entry)
+        """The entry of one server, with possible secrets masked."""
+        kind, entry = _find(self._servers.config, name)
+        return self._describe(kind, name, entry)
 
     async def reload(self) -> Json:
-        """Take over the files as they are now."""
-        return _told(await self._servers.reload())
+        """Reload the configuration files."""
+        return _reload_as_json(await self._servers.reload())
 
     async def put_server(self, name: str, kind: ServerKind, given: Mapping[str, Any]) -> Json:
-        """Make a server, or replace what its file says."""
+        """Create or replace a server."""
 
         def put(entries: Entries) -> None:
-            known = entries.get(name)
-            meant = unmasked(given, _written(known) if known is not None else {})
-            if places := still_masked(meant):
-                problems = tuple(f"`{name}.{place}` is masked, and stands for no value there is" for place in places)
-                raise RegistryInvalid(
+            current = entries.get(name)
+            unmasked = unmask(given, _entry_as_json(current) if current is not None else {})
+            if places := remaining_masks(unmasked):
+                problems = tuple(
+                    f"`{name}.{place}` is masked, but there is no current value for it" for place in places
+                )
+                raise ServerConfigInvalid(
                     problems[0],
                     problems=problems,
-                    hint="write the value itself, or ${NAME} for a variable of the environment",
+                    hint="send the value itself, or ${NAME} for an environment variable",
                 )
-            entries[name] = checked_entry(name, meant)
+            entries[name] = parse_entry(name, unmasked)
 
         return await self._change(kind, put)
 
     async def delete_server(self, name: str) -> Json:
-        """Take a server out."""
-        kind, _ = _found(self._servers.registry, name)
+        """Delete a server."""
+        kind, _ = _find(self._servers.config, name)
 
         def delete(entries: Entries) -> None:
             if entries.pop(name, None) is None:
@@ -91,39 +92,39 @@ class Administration:
         return await self._change(kind, delete)
 
     async def put_source(self, name: str, source_id: str, given: Mapping[str, Any]) -> Json:
-        """Make a hint about a source of a server, or replace the one there is."""
+        """Create or replace the hint about a source of a server."""
         return await self._change_sources(name, source_id, {**given, "id": source_id})
 
     async def delete_source(self, name: str, source_id: str) -> Json:
-        """Take a hint out; the server may offer the source all the same."""
+        """Delete the hint about a source. The server may still offer the source."""
         return await self._change_sources(name, source_id, None)
 
     async def _change_sources(self, name: str, source_id: str, given: Mapping[str, Any] | None) -> Json:
-        kind, _ = _found(self._servers.registry, name)
+        kind, _ = _find(self._servers.config, name)
 
         def change(entries: Entries) -> None:
             if name not in entries:
                 raise _no_server()
-            written = _written(entries[name])
-            sources = [each for each in written.get("dataSources", ()) if each["id"] != source_id]
+            current = _entry_as_json(entries[name])
+            sources = [each for each in current.get("dataSources", ()) if each["id"] != source_id]
             if given is not None:
                 sources.append(dict(given))
-            elif len(sources) == len(written.get("dataSources", ())):
+            elif len(sources) == len(current.get("dataSources", ())):
                 raise InvalidSource("the server has no hint about this source", hint="GET /api/admin/mcp lists them")
-            entries[name] = checked_entry(name, written | {"dataSources": sources})
+            entries[name] = parse_entry(name, current | {"dataSources": sources})
 
         return await self._change(kind, change)
 
     async def _change(self, kind: ServerKind, change: Callable[[Entries], None]) -> Json:
-        """Change the entries of one file, if the result is a registry that can be used as a whole."""
-        async with self._turn:
+        """Change the entries of one file, if the resulting configuration is valid as a whole."""
+        async with self._lock:
             directory = self._servers.config_dir
-            registry = await to_thread.run_sync(read_registry, directory)
-            entries = dict(registry.entries[kind])
+            config = await to_thread.run_sync(read_server_config, directory)
+            entries = dict(config.entries[kind])
             change(entries)
-            resolved({**registry.entries, kind: entries})
-            schema = {SCHEMA_KEY: registry.schemas[kind]} if kind in registry.schemas else {}
-            content = schema | {name: _written(entry) for name, entry in sorted(entries.items())}
+            resolve_entries({**config.entries, kind: entries})
+            schema = {SCHEMA_KEY: config.schemas[kind]} if kind in config.schemas else {}
+            content = schema | {name: _entry_as_json(entry) for name, entry in sorted(entries.items())}
             file = override_file(directory, kind)
 
             def write() -> None:
@@ -133,26 +134,27 @@ class Administration:
             try:
                 await to_thread.run_sync(write)
             except OSError as error:
-                raise RegistryInvalid(
-                    f"overrides/{file.name} cannot be written: {error.strerror}", hint="let the server write there"
+                raise ServerConfigInvalid(
+                    f"overrides/{file.name} cannot be written: {error.strerror}",
+                    hint="give the server write permission",
                 ) from error
-            return _told(await self._servers.reload())
+            return _reload_as_json(await self._servers.reload())
 
-    def _shown(self, kind: ServerKind, name: str, entry: ServerEntry) -> Json:
-        return {"name": name, "kind": kind, "entry": masked(_written(entry))}
+    def _describe(self, kind: ServerKind, name: str, entry: ServerEntry) -> Json:
+        return {"name": name, "kind": kind, "entry": mask(_entry_as_json(entry))}
 
 
-def _written(entry: ServerEntry) -> dict[str, Any]:
+def _entry_as_json(entry: ServerEntry) -> dict[str, Any]:
     return entry.model_dump(mode="json", by_alias=True, exclude_defaults=True)
 
 
-def _known(health: dict[str, Any]) -> Json:
+def _health_as_json(health: dict[str, Any]) -> Json:
     health.pop("pid")
     return {name: value for name, value in health.items() if value is not None}
 
 
-def _found(registry: RegistryFile, name: str) -> tuple[ServerKind, ServerEntry]:
-    for kind, entries in registry.entries.items():
+def _find(config: ServerConfig, name: str) -> tuple[ServerKind, ServerEntry]:
+    for kind, entries in config.entries.items():
         if name in entries:
             return kind, entries[name]
     raise _no_server()
@@ -162,6 +164,6 @@ def _no_server() -> InvalidSource:
     return InvalidSource("there is no such server", hint="GET /api/admin/mcp lists them")
 
 
-def _told(reloaded: Reloaded) -> Json:
+def _reload_as_json(reloaded: ReloadResult) -> Json:
     changes = {kind: list(names) for kind, names in asdict(reloaded.changes).items()}
     return {"at": reloaded.at.isoformat(timespec="milliseconds"), **changes}

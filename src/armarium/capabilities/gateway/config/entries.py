@@ -1,4 +1,4 @@
-"""One server as a file of servers has it: its keys, what each may hold, and mistakes told with their place."""
+"""The entry of one server in a configuration file: its keys, their validation, and messages for mistakes."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from armarium.foundation.schema import type_in_words
 AuthMode = Literal["username", "api_key", "bearer", "oauth", "capability", "none"]
 AUTH_MODES: Final[tuple[str, ...]] = get_args(AuthMode)
 OPEN_MODES: Final = frozenset({"username", "none"})
-"""Those that ask nothing of a caller besides their name."""
+"""Modes that require no secret of the caller."""
 
 SERVER_NAME = r"[A-Za-z][A-Za-z0-9_-]{0,63}"
 ADDRESS: Final = r"[hH][tT][tT][pP][sS]?://(\[[0-9A-Fa-f:.]+\]|[^\s/?#@:\[\]\\]+)(:[0-9]{0,5})?([/?#]\S*)?"
-"""Of a server: a host, perhaps a port, and nobody who logs in."""
+"""The pattern of a server's URL: a host and an optional port, without credentials."""
 _NAME = re.compile(SERVER_NAME)
-_LONGEST_ID = 512
+_MAX_ID_LENGTH = 512
 _RULES = {
     "missing": "is required",
     "string_type": "must be a string",
@@ -35,13 +35,13 @@ _RULES = {
     "greater_than": "must be more than {gt:g}",
     "string_too_short": "must not be empty",
     "string_too_long": "must have at most {max_length} characters",
-    "json_invalid": "has something in it that is no text",
+    "json_invalid": "contains characters that are not valid text",
 }
-"""What each of pydantic's rules asks for, in the words that arguments of tools are refused with."""
+"""Messages for pydantic's error types, with the same wording as for tool arguments."""
 
 
 class _Entry(BaseModel):
-    # In code the Python names; `checked_entry` takes a file's names only.
+    # In code the Python names; `parse_entry` accepts only the names of the file format.
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, use_attribute_docstrings=True)
 
 
@@ -51,74 +51,74 @@ class UiHints(_Entry):
     icon: str | None = None
     """Name of an icon."""
     order: int = 0
-    """Servers with a lower one come first."""
+    """Servers are sorted by it in ascending order."""
     display_name: str | None = Field(default=None, alias="displayName")
-    """What people read; by default the server's name."""
+    """The name to display; by default the server's name."""
     default_selected: bool = Field(default=False, alias="defaultSelected")
-    """Whether the server is chosen until somebody decides."""
+    """Whether the server is selected by default."""
 
 
 class DataSource(_Entry):
-    """A hint about one source of a server; the server itself has the last word about what it offers."""
+    """A hint about one source of a server. The server's own list of sources is authoritative."""
 
-    id: str = Field(min_length=1, max_length=_LONGEST_ID)
-    """The id the server gives it."""
+    id: str = Field(min_length=1, max_length=_MAX_ID_LENGTH)
+    """The server's id of the source."""
     name: str | None = None
-    """What people read; by default the id."""
+    """The name to display; by default the id."""
     groups: tuple[str, ...] = ()
-    """Only members of one of these may use it; empty leaves it to the server's own groups."""
+    """Only members of one of these groups may use it; empty means no further restriction."""
     auth_mode: AuthMode = Field(default="none", alias="authMode")
-    """What a caller must bring besides their name."""
+    """The secret that a caller must provide."""
     scopes: tuple[str, ...] = ()
-    """What a token for it must allow."""
+    """The scopes that a token must have."""
     default_selected: bool = Field(default=False, alias="defaultSelected")
-    """Whether the source is chosen until somebody decides."""
+    """Whether the source is selected by default."""
 
 
 class Timeouts(_Entry):
-    """How long this server may take; what is left out has the gateway's own limit."""
+    """Timeouts of this server; by default the gateway's limits."""
 
     call_s: float | None = Field(default=None, gt=0)
     """Seconds for one call."""
     connect_s: float | None = Field(default=None, gt=0)
-    """Seconds until a connection stands, including the start of its process."""
+    """Seconds for opening a connection, including the start of the process."""
 
 
 class ServerEntry(_Entry):
-    """One server: who may see it, what it shows, and how to reach it."""
+    """A server: who may see it, how it is displayed, and how to reach it."""
 
     groups: tuple[str, ...] = ()
-    """Only members of one of these see it; empty is everybody."""
+    """Only members of one of these groups see it; empty means all callers."""
     is_exclusive: bool = False
-    """Whether it is hidden from everybody who is in none of its groups, even when it has none."""
+    """Whether it is hidden from callers outside its groups, even if it has no groups."""
     description: str = ""
-    """What it is for, in a sentence."""
+    """Its purpose in one sentence."""
     enabled: bool = True
-    """Whether it is used; a server that is not may be described without saying how to reach it."""
+    """Whether it is used. A disabled server needs neither `command` nor `url`."""
     ui: UiHints = UiHints()
     data_sources: tuple[DataSource, ...] = Field(
         default=(), alias="dataSources", json_schema_extra={"uniqueItems": True}
     )
     """Hints about its sources."""
     type: Literal["stdio", "http"] | None = None
-    """Told by `command` or `url` when left out."""
+    """The transport; by default determined by `command` or `url`."""
     command: str | None = Field(default=None, min_length=1)
-    """Program to start; it speaks MCP on its standard input and output."""
+    """The program to start. It must speak MCP on its standard input and output."""
     args: tuple[str, ...] = ()
     """Arguments of the program."""
     env: dict[str, str] = {}
-    """Variables of the program's environment; `${NAME}` is filled from ours."""
+    """Environment variables of the program. `${NAME}` is replaced by a variable of the gateway's environment."""
     cwd: str | None = None
-    """Directory the program starts in."""
+    """The working directory of the program."""
     url: str | None = Field(default=None, json_schema_extra={"pattern": f"^{ADDRESS}$"})
-    """Address that speaks streamable HTTP."""
+    """The URL of a server with streamable HTTP."""
     headers: dict[str, str] = {}
-    """Headers of every request; `${NAME}` is filled from the environment."""
+    """Headers of every request. `${NAME}` is replaced by an environment variable."""
     timeouts: Timeouts = Timeouts()
 
     @field_validator("url")
     @classmethod
-    def _is_an_address(cls, url: str | None) -> str | None:
+    def _check_url(cls, url: str | None) -> str | None:
         if url is None:
             return None
         try:
@@ -130,14 +130,14 @@ class ServerEntry(_Entry):
             usable = False
             parts = None
         if usable and parts is not None and "@" in parts.netloc:
-            raise ValueError("must not hold a name or password; use `headers`")
+            raise ValueError("must not contain a user name or password; use `headers`")
         if not usable or not re.fullmatch(ADDRESS, url):
-            raise ValueError("must be an http:// or https:// address")
+            raise ValueError("must be an http:// or https:// URL")
         return url
 
     @field_validator("data_sources")
     @classmethod
-    def _each_source_once(cls, sources: tuple[DataSource, ...]) -> tuple[DataSource, ...]:
+    def _check_unique_sources(cls, sources: tuple[DataSource, ...]) -> tuple[DataSource, ...]:
         ids = [source.id for source in sources]
         for source_id in ids:
             if ids.count(source_id) > 1:
@@ -145,13 +145,13 @@ class ServerEntry(_Entry):
         return sources
 
     @model_validator(mode="after")
-    def _is_reached_one_way(self) -> Self:
+    def _check_transport(self) -> Self:
         if self.command is not None and self.url is not None:
-            raise ValueError("has both `command` and `url`; a server is reached one way")
+            raise ValueError("has both `command` and `url`; use one of them")
         if self.enabled and self.command is None and self.url is None:
-            raise ValueError("says neither `command` nor `url`; only a server with `enabled: false` may leave both out")
+            raise ValueError("has neither `command` nor `url`; only a server with `enabled: false` may omit both")
         if (self.type == "stdio" and self.url is not None) or (self.type == "http" and self.command is not None):
-            raise ValueError(f"is of type {self.type}, which goes with {'command' if self.type == 'stdio' else 'url'}")
+            raise ValueError(f"is of type {self.type}, which requires {'command' if self.type == 'stdio' else 'url'}")
         if self.command is None and (self.args or self.env or self.cwd is not None):
             raise ValueError("has `args`, `env` or `cwd` without a `command`")
         if self.url is None and self.headers:
@@ -159,28 +159,28 @@ class ServerEntry(_Entry):
         return self
 
 
-def mapping_problem(name: str, value: object, *, reserved: str) -> str | None:
-    """What keeps a name or the kind of its value from being looked at further."""
+def entry_problem(name: str, value: object, *, reserved: str) -> str | None:
+    """The problem of a name or of the type of its value; None if there is none."""
     if not _NAME.fullmatch(name):
-        return f"`{name[:80]}` cannot name a server: a letter, then letters, digits, `_` and `-`, 64 at most"
+        return f"`{name[:80]}` is not a valid server name: a letter, then letters, digits, `_` and `-`, at most 64"
     if name == reserved:
-        return f"`{name}` is the name of our own sources; give the server another"
+        return f"`{name}` is reserved for the built-in server; use another name"
     if not isinstance(value, dict):
         return f"`{name}` must be an object, not {type_in_words(value)}"
     return None
 
 
-def in_words(name: str, mistake: ErrorDetails) -> str:
-    """A mistake as a sentence with its place, and the name that was probably meant."""
-    place = _place(name, mistake["loc"])
+def describe_mistake(name: str, mistake: ErrorDetails) -> str:
+    """A mistake as a sentence with its location, and the probable correct name."""
+    location = _location(name, mistake["loc"])
     if mistake["type"] == "extra_forbidden":
-        return f"`{place}` is not a key here; {_nearest(mistake['loc'])}"
+        return f"`{location}` is not a known key; {_nearest(mistake['loc'])}"
     if mistake["type"] in _RULES:
-        return f"`{place}` {_RULES[mistake['type']].format_map(mistake.get('ctx', {}))}"
-    return f"`{place}`: {mistake['msg'].removeprefix('Value error, ')}"
+        return f"`{location}` {_RULES[mistake['type']].format_map(mistake.get('ctx', {}))}"
+    return f"`{location}`: {mistake['msg'].removeprefix('Value error, ')}"
 
 
-def _place(name: str, steps: tuple[int | str, ...]) -> str:
+def _location(name: str, steps: tuple[int | str, ...]) -> str:
     return name + "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps)
 
 

@@ -1,4 +1,4 @@
-"""The files that name the servers behind the gateway: `rag-mcp.json` and `mcp.json`, read whole or not at all."""
+"""Reads and validates `rag-mcp.json` and `mcp.json`, the configuration files of servers."""
 
 from __future__ import annotations
 
@@ -18,29 +18,30 @@ from armarium.capabilities.gateway.config.entries import (
     ServerEntry,
     Timeouts,
     UiHints,
-    in_words,
-    mapping_problem,
+    describe_mistake,
+    entry_problem,
 )
-from armarium.capabilities.gateway.errors import RegistryInvalid
+from armarium.capabilities.gateway.errors import ServerConfigInvalid
 from armarium.foundation.schema import type_in_words
 
 ServerKind = Literal["rag", "generic"]
 
 FILE_NAMES: Mapping[ServerKind, str] = {"rag": "rag-mcp.json", "generic": "mcp.json"}
 SEARCH_ORDER = ("overrides", "defaults")
-"""Folders of the configuration directory; the first that has a file is the one that counts, whole."""
+"""Folders of the configuration directory. The first folder that contains a file takes precedence; files are not
+merged."""
 BUILT_IN_SERVER = "armarium"
-"""The name under which our own sources appear; no file may take it."""
+"""The reserved name of the built-in server."""
 
 SCHEMA_KEY = "$schema"
 
-_LARGEST_FILE_BYTES = 4 * 1024 * 1024
+_MAX_FILE_BYTES = 4 * 1024 * 1024
 _MARKER = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 @dataclass(frozen=True, slots=True)
 class StdioTransport:
-    """A server that is a process of ours, spoken to through its standard input and output."""
+    """A server that runs as a child process, with MCP on its standard input and output."""
 
     command: str
     args: tuple[str, ...] = field(default=(), repr=False)
@@ -50,7 +51,7 @@ class StdioTransport:
 
 @dataclass(frozen=True, slots=True)
 class HttpTransport:
-    """A server at an address, spoken to in streamable HTTP."""
+    """A server with streamable HTTP at a URL."""
 
     url: str = field(repr=False)
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
@@ -58,12 +59,12 @@ class HttpTransport:
 
 @dataclass(frozen=True, slots=True)
 class ServerSpec:
-    """One server: who may see it, what it shows, and how to reach it. Two are equal when nothing needs to change."""
+    """A server with its environment variables resolved."""
 
     name: str
     kind: ServerKind
     transport: StdioTransport | HttpTransport | None = None
-    """How to reach it; None only for a server that is not enabled."""
+    """How to reach it; None only for a disabled server."""
     groups: tuple[str, ...] = ()
     is_exclusive: bool = False
     description: str = ""
@@ -74,118 +75,118 @@ class ServerSpec:
 
     @property
     def display_name(self) -> str:
-        """What people read; the server's own name when its file gives no other."""
+        """The name to display; by default the server's name."""
         return self.ui.display_name or self.name
 
 
 @dataclass(frozen=True, slots=True)
-class RegistryFile:
-    """Both files as they were read, all of it valid."""
+class ServerConfig:
+    """The valid content of both files."""
 
     servers: Mapping[str, ServerSpec]
     entries: Mapping[ServerKind, Mapping[str, ServerEntry]]
-    """The same as the files have it, with `${NAME}` unfilled: safe to show, and to write back."""
+    """The entries as in the files, with `${NAME}` unresolved, so that they can be written back."""
     origins: Mapping[ServerKind, str | None]
-    """Which file counts for each kind, as `overrides/rag-mcp.json`; None when there is none."""
+    """The file in use for each kind, such as `overrides/rag-mcp.json`; None if there is none."""
     schemas: Mapping[ServerKind, str] = field(default_factory=dict[ServerKind, str])
-    """Where a file says that its schema is, for the editor of whoever writes it."""
+    """The `$schema` of each file, which editors use."""
 
 
-def read_registry(config_dir: Path, environ: Mapping[str, str] | None = None) -> RegistryFile:
-    """Both files, the first of each in the search order; `RegistryInvalid` with every mistake when there is any."""
+def read_server_config(config_dir: Path, environ: Mapping[str, str] | None = None) -> ServerConfig:
+    """Read both files by the search order. Raises `ServerConfigInvalid` with every mistake."""
     entries: dict[ServerKind, Mapping[str, ServerEntry]] = {}
     origins: dict[ServerKind, str | None] = {}
     schemas: dict[ServerKind, str] = {}
     problems: list[str] = []
     for kind in FILE_NAMES:
-        file = file_that_counts(config_dir, kind)
+        file = effective_file(config_dir, kind)
         origins[kind] = _label(file) if file else None
         entries[kind] = {}
         if file is not None:
             try:
-                content = _content(file)
+                content = _read(file)
                 entries[kind] = parse_entries(content, source=_label(file))
-                schemas |= {kind: schema} if (schema := _named_schema(content)) is not None else {}
-            except RegistryInvalid as error:
+                schemas |= {kind: schema} if (schema := _declared_schema(content)) is not None else {}
+            except ServerConfigInvalid as error:
                 problems += error.problems
     if problems:
         raise _invalid(problems)
-    return RegistryFile(resolved(entries, environ), entries, origins, schemas)
+    return ServerConfig(resolve_entries(entries, environ), entries, origins, schemas)
 
 
-def has_files(config_dir: Path) -> bool:
-    """Whether there is a folder in which files are looked for."""
+def has_config_folder(config_dir: Path) -> bool:
+    """Whether one of the configuration folders exists."""
     return any((config_dir / folder).is_dir() for folder in SEARCH_ORDER)
 
 
-def file_that_counts(config_dir: Path, kind: ServerKind) -> Path | None:
-    """The first file of that kind in the search order."""
+def effective_file(config_dir: Path, kind: ServerKind) -> Path | None:
+    """The file of that kind that takes precedence."""
     candidates = (config_dir / folder / FILE_NAMES[kind] for folder in SEARCH_ORDER)
     return next((file for file in candidates if file.is_file()), None)
 
 
 def override_file(config_dir: Path, kind: ServerKind) -> Path:
-    """Where changes made through the API go, so that what an installation ships stays as it is."""
+    """The file for changes through the API, so that shipped defaults stay unchanged."""
     return config_dir / SEARCH_ORDER[0] / FILE_NAMES[kind]
 
 
 def parse_entries(content: bytes, *, source: str) -> dict[str, ServerEntry]:
-    """The servers in a file's content; `RegistryInvalid` with every mistake and its place."""
+    """The servers in a file's content. Raises `ServerConfigInvalid` with every mistake and its location."""
     if not content.strip():
-        # Whoever writes a file empties it first; the servers must not all go for as long as that takes.
-        raise _invalid([f"{source} is empty; write {{}} if there are to be no servers"])
+        # Writing a file often truncates it first; that must not remove all servers.
+        raise _invalid([f"{source} is empty; write {{}} for no servers"])
     try:
         parsed: Any = orjson.loads(content)
     except orjson.JSONDecodeError as error:
         raise _invalid([f"{source} is not valid JSON: {error.msg} (line {error.lineno})"]) from error
     if not isinstance(parsed, dict):
-        raise _invalid([f"{source} must hold an object of servers by name, not {type_in_words(parsed)}"])
+        raise _invalid([f"{source} must contain an object of servers by name, not {type_in_words(parsed)}"])
     try:
-        twice = _said_twice(content)
+        duplicates = _duplicate_keys(content)
     except RecursionError as error:
-        raise _invalid([f"{source} has too many objects inside each other"]) from error
-    if twice:
-        raise _invalid([f"{source} has the key `{name[:80]}` twice in one object" for name in twice])
+        raise _invalid([f"{source} is nested too deeply"]) from error
+    if duplicates:
+        raise _invalid([f"{source} has the key `{name[:80]}` twice in one object" for name in duplicates])
     values: dict[str, Any] = dict(parsed)  # pyright: ignore[reportUnknownArgumentType] any JSON
     if not isinstance(values.pop(SCHEMA_KEY, ""), str):
         raise _invalid([f"{source}: `{SCHEMA_KEY}` must be a string"])
     if set(values) == {"mcpServers"} and isinstance(values["mcpServers"], dict):
-        # What most clients call the same list.
+        # The key that most MCP clients use.
         values = dict(values["mcpServers"])  # pyright: ignore[reportUnknownArgumentType] any JSON
     entries: dict[str, ServerEntry] = {}
     problems: list[str] = []
     for name, value in values.items():
         try:
-            entries[name] = checked_entry(name, value)
-        except RegistryInvalid as error:
+            entries[name] = parse_entry(name, value)
+        except ServerConfigInvalid as error:
             problems += [f"{source}: {problem}" for problem in error.problems]
     if problems:
         raise _invalid(problems)
     return entries
 
 
-def checked_entry(name: str, value: object) -> ServerEntry:
-    """One server as a file or the API gives it; `RegistryInvalid` with every mistake and its place."""
-    if (problem := mapping_problem(name, value, reserved=BUILT_IN_SERVER)) is not None:
+def parse_entry(name: str, value: object) -> ServerEntry:
+    """Validate the entry of a server. Raises `ServerConfigInvalid` with every mistake and its location."""
+    if (problem := entry_problem(name, value, reserved=BUILT_IN_SERVER)) is not None:
         raise _invalid([problem])
     try:
-        # As JSON, which has lists and no tuples; and strict, for "no" would be read as false, and so would `off`.
+        # As JSON, which has lists and no tuples; strict, since "no" and "off" would otherwise be read as false.
         return ServerEntry.model_validate_json(json.dumps(value), strict=True, by_alias=True, by_name=False)
     except ValidationError as error:
-        raise _invalid([in_words(name, mistake) for mistake in error.errors(include_input=False)]) from error
+        raise _invalid([describe_mistake(name, mistake) for mistake in error.errors(include_input=False)]) from error
 
 
-def resolved(
+def resolve_entries(
     entries: Mapping[ServerKind, Mapping[str, ServerEntry]], environ: Mapping[str, str] | None = None
 ) -> dict[str, ServerSpec]:
-    """The servers by name, with `${NAME}` in their variables and headers filled from the environment."""
+    """The servers by name, with `${NAME}` in their variables and headers replaced from the environment."""
     environ = os.environ if environ is None else environ
     servers: dict[str, ServerSpec] = {}
     problems: list[str] = []
     for kind, named in entries.items():
         for name, entry in named.items():
             if name in servers:
-                problems.append(f"`{name}` is in {' and in '.join(FILE_NAMES.values())}; a name can be one server only")
+                problems.append(f"`{name}` is in {' and in '.join(FILE_NAMES.values())}; a name must be unique")
                 continue
             problems += [
                 f"`{name}.{place}` needs the environment variable {variable}, which is not set"
@@ -214,18 +215,18 @@ def _spec(name: str, kind: ServerKind, entry: ServerEntry, environ: Mapping[str,
 
 def _transport(entry: ServerEntry, environ: Mapping[str, str]) -> StdioTransport | HttpTransport | None:
     if entry.command is not None:
-        return StdioTransport(entry.command, entry.args, _filled(entry.env, environ), entry.cwd)
+        return StdioTransport(entry.command, entry.args, _substitute(entry.env, environ), entry.cwd)
     if entry.url is not None:
-        return HttpTransport(entry.url, _filled(entry.headers, environ))
+        return HttpTransport(entry.url, _substitute(entry.headers, environ))
     return None
 
 
-def _filled(values: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
+def _substitute(values: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
     return {name: _MARKER.sub(lambda found: environ.get(found[1], ""), value) for name, value in values.items()}
 
 
 def _missing_variables(entry: ServerEntry, environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Only for servers that will run: a file may describe one whose key this machine does not have."""
+    """The missing variables of an enabled server, with their location."""
     if not entry.enabled:
         return
     for part, values in (("env", entry.env), ("headers", entry.headers)):
@@ -233,36 +234,36 @@ def _missing_variables(entry: ServerEntry, environ: Mapping[str, str]) -> Iterat
             yield from ((f"{part}.{name}", found) for found in _MARKER.findall(value) if found not in environ)
 
 
-def _said_twice(content: bytes) -> list[str]:
-    """Keys that an object of a valid file has more than once: readers go by the last, people by the first they see."""
-    twice: dict[str, None] = {}
+def _duplicate_keys(content: bytes) -> list[str]:
+    """Keys that occur more than once in an object. JSON parsers use the last one, people read the first."""
+    duplicates: dict[str, None] = {}
 
-    def noticed(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    def collect(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         unique = dict(pairs)
         if len(unique) < len(pairs):
             names = [name for name, _ in pairs]
-            twice.update(dict.fromkeys(name for name in unique if names.count(name) > 1))
+            duplicates.update(dict.fromkeys(name for name in unique if names.count(name) > 1))
         return unique
 
-    # Numbers stay text: some are so long that making one of them is refused.
-    json.loads(content, object_pairs_hook=noticed, parse_int=str, parse_float=str)
-    return list(twice)
+    # Numbers stay texts: Python refuses to convert very long integers.
+    json.loads(content, object_pairs_hook=collect, parse_int=str, parse_float=str)
+    return list(duplicates)
 
 
-def _named_schema(content: bytes) -> str | None:
-    """What a valid file says of its schema."""
+def _declared_schema(content: bytes) -> str | None:
+    """The `$schema` of a valid file."""
     named: object = orjson.loads(content).get(SCHEMA_KEY)
     return named if isinstance(named, str) else None
 
 
-def _content(file: Path) -> bytes:
+def _read(file: Path) -> bytes:
     try:
         with file.open("rb") as opened:
-            content = opened.read(_LARGEST_FILE_BYTES + 1)
+            content = opened.read(_MAX_FILE_BYTES + 1)
     except OSError as error:
         raise _invalid([f"{_label(file)} cannot be read: {error.strerror}"]) from error
-    if len(content) > _LARGEST_FILE_BYTES:
-        raise _invalid([f"{_label(file)} is larger than {_LARGEST_FILE_BYTES} bytes"])
+    if len(content) > _MAX_FILE_BYTES:
+        raise _invalid([f"{_label(file)} is larger than {_MAX_FILE_BYTES} bytes"])
     return content
 
 
@@ -270,8 +271,8 @@ def _label(file: Path) -> str:
     return f"{file.parent.name}/{file.name}"
 
 
-def _invalid(problems: list[str]) -> RegistryInvalid:
+def _invalid(problems: list[str]) -> ServerConfigInvalid:
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-    return RegistryInvalid(
-        problems[0] + more, problems=tuple(problems), hint="nothing was changed; mend the file and load it again"
+    return ServerConfigInvalid(
+        problems[0] + more, problems=tuple(problems), hint="nothing was changed; correct the file and reload"
     )

@@ -1,4 +1,4 @@
-"""The JSON schema of `rag-mcp.json` and `mcp.json`: what an editor needs to complete them and to mark mistakes."""
+"""The JSON schema of `rag-mcp.json` and `mcp.json`, for editors."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ def _with(key: str, value: JsonSchema) -> JsonSchema:
     return {"required": [key], "properties": {key: value}}
 
 
-# What is null is as good as left out.
+# null counts as absent.
 _COMMAND = _with("command", {"type": "string"})
 _URL = _with("url", {"type": "string"})
-_ONE_WAY: list[JsonSchema] = [
+_TRANSPORT_RULES: list[JsonSchema] = [
     {"not": {"allOf": [_COMMAND, _URL]}},
     {"anyOf": [_COMMAND, _URL, _with("enabled", {"const": False})]},
     {"not": {"allOf": [_URL, _with("type", {"const": "stdio"})]}},
@@ -28,14 +28,14 @@ _ONE_WAY: list[JsonSchema] = [
     },
     {"if": _URL, "else": {"properties": {"headers": {"maxProperties": 0}}}},
 ]
-"""What `ServerEntry` asks of several keys together: a server is reached one way, with what belongs to that way."""
+"""The rules of `ServerEntry` across keys: one transport, with only the keys of that transport."""
 
 
-def registry_schema() -> JsonSchema:
-    """The schema of either file: servers by name, or the same below `mcpServers`, as most clients write it."""
+def server_config_schema() -> JsonSchema:
+    """The schema of both files: servers by name, at the top or below `mcpServers`."""
     entry = ServerEntry.model_json_schema(by_alias=True)
     definitions = entry.pop("$defs", {})
-    entry["allOf"] = [*_ONE_WAY]
+    entry["allOf"] = [*_TRANSPORT_RULES]
     name: JsonSchema = {"pattern": f"^{SERVER_NAME}$", "not": {"const": BUILT_IN_SERVER}}
     by_name: JsonSchema = {"type": "object", "propertyNames": name, "additionalProperties": _ENTRY}
     return {
@@ -44,8 +44,8 @@ def registry_schema() -> JsonSchema:
         "type": "object",
         "propertyNames": {"anyOf": [{"const": SCHEMA_KEY}, name]},
         "properties": {
-            SCHEMA_KEY: {"type": "string", "description": "Where this schema is; for editors."},
-            _WRAPPED: by_name | {"description": "The servers, when they do not stand at the top."},
+            SCHEMA_KEY: {"type": "string", "description": "The location of this schema, for editors."},
+            _WRAPPED: by_name | {"description": "The servers, if they are not at the top level."},
         },
         "additionalProperties": _ENTRY,
         "dependentSchemas": {_WRAPPED: {"propertyNames": {"enum": [SCHEMA_KEY, _WRAPPED]}}},

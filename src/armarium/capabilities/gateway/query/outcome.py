@@ -1,81 +1,81 @@
-"""How the outcome of a call is told: what became of each server and source, and answers that others wrote."""
+"""Reports the outcome of a call: metadata, errors per source, audit records, answers of servers."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
 
-from armarium.capabilities.gateway.contract import answer, told
+from armarium.capabilities.gateway.contract import contract_answer, error_as_json
 from armarium.capabilities.gateway.errors import GatewayError
 from armarium.capabilities.gateway.model import ServerAnswer
-from armarium.capabilities.gateway.query.source_resolution import Chosen, Resolution, SourceError
+from armarium.capabilities.gateway.query.source_resolution import Resolution, ServerSelection, SourceError
 from armarium.foundation.schema import Json
 from armarium.foundation.tools import Call, Part
 
 _PLACE = ("root", "path")
-"""What the audit trail takes from an error as the place it is about."""
+"""The details of an error that the audit trail uses as its place."""
 
 
-def meta_of(started: float, servers: Mapping[str, Json], errors: Sequence[SourceError]) -> Json:
-    """The part of `meta_data` that all three tools have."""
-    meta: Json = {"elapsed_ms": ms_since(started), "servers": dict(servers)}
-    return meta | ({"errors": listed(errors)} if errors else {})
+def base_metadata(started: float, servers: Mapping[str, Json], errors: Sequence[SourceError]) -> Json:
+    """The part of `meta_data` that all three tools share."""
+    meta: Json = {"elapsed_ms": milliseconds_since(started), "servers": dict(servers)}
+    return meta | ({"errors": errors_as_json(errors)} if errors else {})
 
 
-def ms_since(started: float) -> float:
-    """Milliseconds since a moment of `time.perf_counter`."""
+def milliseconds_since(started: float) -> float:
+    """Milliseconds since a value of `time.perf_counter`."""
     return round((time.perf_counter() - started) * 1000, 3)
 
 
-def listed(errors: Iterable[SourceError]) -> list[Json]:
-    """Each source that is missing, and why, in the contract's words."""
+def errors_as_json(errors: Iterable[SourceError]) -> list[Json]:
+    """The failed sources in the contract's format."""
     return [
-        {name: value for name, value in (("source", each.source), ("server", each.server)) if value} | told(each.error)
+        {name: value for name, value in (("source", each.source), ("server", each.server)) if value}
+        | error_as_json(each.error)
         for each in errors
     ]
 
 
-def nothing_left(errors: Sequence[SourceError]) -> GatewayError:
-    """The error of a call of which every source failed: the first, with all of them told."""
+def total_failure(errors: Sequence[SourceError]) -> GatewayError:
+    """The error of a call whose sources all failed: the first one, with all of them in its details."""
     first = errors[0].error
-    # The place of the first is not that of the call, which is about all of them.
+    # With several errors, the place of the first is not the place of the call.
     details = {name: value for name, value in first.details.items() if len(errors) == 1 or name not in _PLACE}
-    return type(first)(first.message, hint=first.hint, private=first.private, **details, errors=listed(errors))
+    return type(first)(first.message, hint=first.hint, private=first.private, **details, errors=errors_as_json(errors))
 
 
 def record_denials(call: Call, errors: Iterable[SourceError]) -> None:
-    """Put on record which servers refused the caller in a call that succeeds otherwise."""
+    """Record the denials in a call that otherwise succeeds."""
     call.denials.extend(each.error for each in errors if each.error.security)
 
 
 def record_sources(
     call: Call, resolution: Resolution, errors: Iterable[SourceError], servers: Mapping[str, Json]
 ) -> None:
-    """Put on record what became of each source that was asked for: allowed or not, found or failed, and how long its
-    server took."""
+    """Record the outcome of each requested source, with the duration of its server."""
     failed = {each.source: each.error for each in errors}
-    for name, chosen in resolution.chosen.items():
+    for name, selection in resolution.selections.items():
         took_ms = servers.get(name, {}).get("elapsed_ms", 0.0)
-        call.parts.extend(Part(name, each, failed.get(asked), took_ms) for each, asked in chosen.asked.items())
+        call.parts.extend(Part(name, each, failed.get(asked), took_ms) for each, asked in selection.asked.items())
     for each in resolution.errors:
         call.parts.append(Part(each.server, each.source.removeprefix(f"{each.server}:"), each.error))
 
 
-def answer_of_server(
-    started: float, chosen: Chosen, given: ServerAnswer, errors: Sequence[SourceError], more: Json
+def server_answer_as_json(
+    started: float, selection: ServerSelection, given: ServerAnswer, errors: Sequence[SourceError], more: Json
 ) -> Json:
-    """The answer that the one server wrote, with ids that are unique among all servers, and `more` in `meta_data`."""
-    name = chosen.server.spec.name
+    """A server's answer in the contract's format, with globally unique ids; `more` is added to `meta_data`."""
+    name = selection.server.spec.name
     citations: list[Json] = []
     for citation in given.citations:
         resource = citation.get("resourceId")
-        known = {"resourceId": f"{name}:{resource}"} if resource in chosen.resources else {}
+        known = {"resourceId": f"{name}:{resource}"} if resource in selection.resources else {}
         rest = {key: value for key, value in citation.items() if key != "resourceId"}
         citations.append({**rest, **known, "server": name})
     results: Json = {"answer": given.answer, "citations": citations}
     if given.limits:
         results["limits"] = given.limits
-    meta = meta_of(started, {name: {"dropped": given.dropped} if given.dropped else {}}, errors)
+    meta = base_metadata(started, {name: {"dropped": given.dropped} if given.dropped else {}}, errors)
     meta |= {"synthesized_by": name, "latency_ms": meta["elapsed_ms"]}
     meta |= {key: value for key, value in (("model", given.model), ("tokens", given.tokens)) if value}
-    return answer(results, meta | more, artifacts=list(given.artifacts), display=given.display)
+    return contract_answer(results, meta | more, artifacts=list(given.artifacts), display=given.display)

@@ -1,4 +1,4 @@
-"""What a user interface is told at its start: the caller's servers with their sources, and the sources alone."""
+"""The response of `GET /api/config`: the caller's servers with their sources, for a user interface."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from collections.abc import Sequence
 from armarium.capabilities.gateway.access import may_use_source
 from armarium.capabilities.gateway.config.entries import OPEN_MODES
 from armarium.capabilities.gateway.config.files import ServerSpec
-from armarium.capabilities.gateway.contract import told
+from armarium.capabilities.gateway.contract import error_as_json
 from armarium.capabilities.gateway.errors import GatewayError
-from armarium.capabilities.gateway.query.discovery import Discovered
+from armarium.capabilities.gateway.query.discovery import DiscoveryResult
 from armarium.foundation.identity import Principal
 from armarium.foundation.schema import Json
 
 
-def overview(principal: Principal, discovered: Discovered, shown: Sequence[tuple[ServerSpec, Json]]) -> Json:
-    """The answer of `GET /api/config`. A server that is down does not vanish: its hints are shown as unavailable."""
+def overview(principal: Principal, discovered: DiscoveryResult, shown: Sequence[tuple[ServerSpec, Json]]) -> Json:
+    """The response. A server that is down remains listed, with its hints as unavailable sources."""
     rag_servers: list[Json] = []
     for server in discovered.servers:
         spec, failure = server.spec, discovered.failed.get(server.spec.name)
-        sources = [_source(described, spec.name) for of, described in shown if of.name == spec.name]
+        sources = [_source(described, spec.name) for each, described in shown if each.name == spec.name]
         rag_servers.append(_server(spec, sources if failure is None else _hinted(principal, spec), failure))
     return {
         "username": principal.username,
@@ -39,7 +39,7 @@ def _server(spec: ServerSpec, sources: list[Json], failure: GatewayError | None)
         "selected": spec.ui.default_selected,
         "sources": sources,
         "status": "ready" if failure is None else "unavailable",
-        "error": told(failure) if failure is not None else None,
+        "error": error_as_json(failure) if failure is not None else None,
     }
     return {name: value for name, value in described.items() if value is not None}
 
@@ -61,7 +61,7 @@ def _hinted(principal: Principal, spec: ServerSpec) -> list[Json]:
 
 
 def _source(described: Json, server: str) -> Json:
-    """A source as it stands beside its server: by the server's own id, and by the one that a search always takes."""
+    """A source with both ids: the server's own, and the globally unique one that a search accepts."""
     return {
         "id": described["id"].removeprefix(f"{server}:"),
         "resourceId": described["id"],

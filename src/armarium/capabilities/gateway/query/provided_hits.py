@@ -1,4 +1,4 @@
-"""Hits that a caller chose for an answer: which of them may be used in this call, and how a server is told them."""
+"""Hits that a caller selected for an answer, restricted to the sources of the call."""
 
 from __future__ import annotations
 
@@ -13,49 +13,48 @@ from armarium.foundation.schema import Json
 
 
 @dataclass(frozen=True, slots=True)
-class Provided:
-    """What of a caller's choice is used."""
+class ProvidedHits:
+    """The usable hits of a caller's selection."""
 
     hits: Sequence[MergedHit]
     dropped: int
-    """Entries that were no hits, or were not of a source that this call is allowed."""
+    """Number of entries that were invalid or from other sources."""
 
     def for_server(self) -> list[Json]:
-        """The hits with the ids that their server has for its sources, and in the contract's fields alone: what else a
-        caller wrote beside them could be meant for somebody else."""
+        """The hits with the server's own ids and only the contract's fields, since others may be for another server."""
         return [hit_fields(each.hit) for each in self.hits]
 
-    def told(self) -> Json:
-        """What became of the choice, for `meta_data`."""
+    def summary(self) -> Json:
+        """The numbers of used and dropped hits, for `meta_data`."""
         return {"used": len(self.hits), "dropped": self.dropped}
 
 
-def allowed_among(entries: Sequence[Json], resolution: Resolution) -> Provided:
-    """The hits that are of the sources of this call. One that names no source is of the only one there is."""
-    homes = _homes(resolution)
-    distinct = set(homes.values())
+def select_provided_hits(entries: Sequence[Json], resolution: Resolution) -> ProvidedHits:
+    """The hits from the sources of this call. A hit without a source belongs to the only source, if there is one."""
+    origins = _origins(resolution)
+    distinct = set(origins.values())
     only = next(iter(distinct)) if len(distinct) == 1 else None
     hits: list[MergedHit] = []
     for place, entry in enumerate(entries):
         named = entry.get("resourceId")
-        home = only if named is None else homes.get(named) if isinstance(named, str) else None
-        if home is None:
+        origin = only if named is None else origins.get(named) if isinstance(named, str) else None
+        if origin is None:
             continue
-        server, source_id = home
-        hit = response_parser.hit({**entry, "resourceId": source_id}, place)
+        server, source_id = origin
+        hit = response_parser.parse_hit({**entry, "resourceId": source_id}, place)
         if hit is not None:
             hits.append(MergedHit(hit, server, place + 1, hit.score))
-    return Provided(hits, len(entries) - len(hits))
+    return ProvidedHits(hits, len(entries) - len(hits))
 
 
-def _homes(resolution: Resolution) -> dict[str, tuple[str, str]]:
-    """Server and source by the ids that a hit may name them with: `<server>:<id>`, or the id alone where it is said of
-    one server only and cannot be read as another server's."""
-    homes: dict[str, tuple[str, str]] = {}
-    alone = [source_id for chosen in resolution.chosen.values() for source_id in chosen.resources]
-    for name, chosen in resolution.chosen.items():
-        for source_id in chosen.resources:
-            homes[f"{name}:{source_id}"] = (name, source_id)
-            if ":" not in source_id and alone.count(source_id) == 1:
-                homes[source_id] = (name, source_id)
-    return homes
+def _origins(resolution: Resolution) -> dict[str, tuple[str, str]]:
+    """Server and source by each id that a hit may use: `<server>:<id>`, or the id alone if only one of the servers has
+    it and it cannot be mistaken for the id of another."""
+    origins: dict[str, tuple[str, str]] = {}
+    all_ids = [source_id for selection in resolution.selections.values() for source_id in selection.resources]
+    for name, selection in resolution.selections.items():
+        for source_id in selection.resources:
+            origins[f"{name}:{source_id}"] = (name, source_id)
+            if ":" not in source_id and all_ids.count(source_id) == 1:
+                origins[source_id] = (name, source_id)
+    return origins

@@ -1,15 +1,15 @@
-"""Searches the chosen sources of all servers at once, and puts what they found into one order."""
+"""Searches the selected sources of all servers concurrently and merges their hits."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from armarium.capabilities.gateway.model import Hit, Hits, Question, Secrets
-from armarium.capabilities.gateway.query.discovery import in_order
+from armarium.capabilities.gateway.model import RagHit, RagHits, RagQuery, Secrets
+from armarium.capabilities.gateway.query.discovery import in_display_order
 from armarium.capabilities.gateway.query.fan_out import Job, ask_all
-from armarium.capabilities.gateway.query.rank_fusion import MergedHit, merged, reranked
-from armarium.capabilities.gateway.query.source_resolution import Chosen, Resolution, SourceError
+from armarium.capabilities.gateway.query.rank_fusion import MergedHit, fuse, rerank
+from armarium.capabilities.gateway.query.source_resolution import Resolution, ServerSelection, SourceError
 from armarium.capabilities.gateway.tokens.keyring import Keyring
 from armarium.foundation.schema import Json
 from armarium.foundation.tools import Call
@@ -17,8 +17,8 @@ from armarium.providers.interfaces import Reranker
 
 
 @dataclass(frozen=True, slots=True)
-class SecondLook:
-    """Who reranks, how many hits, and how long it may take."""
+class RerankPolicy:
+    """A reranker, with the number of hits it reorders and its timeout."""
 
     reranker: Reranker
     candidates: int
@@ -26,71 +26,76 @@ class SecondLook:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """What the servers found together."""
+class SearchOutcome:
+    """The merged hits of all servers."""
 
     hits: Sequence[MergedHit]
     errors: Sequence[SourceError]
-    """Every source that is not in the hits, and why."""
+    """The sources that could not be searched, and why."""
     per_server: Mapping[str, Json]
     total_found: int
     reranked: bool = False
 
 
-class Searching:
-    """Asks servers for hits."""
+class SourceSearch:
+    """Searches servers."""
 
-    def __init__(self, keyring: Keyring, *, call_s: float, second_look: SecondLook | None = None) -> None:
+    def __init__(self, keyring: Keyring, *, call_s: float, rerank_policy: RerankPolicy | None = None) -> None:
         self._keyring = keyring
         self._call_s = call_s
-        self._second_look = second_look
+        self._rerank_policy = rerank_policy
 
-    async def search(self, call: Call, question: Question, resolution: Resolution, given: Secrets) -> Found:
-        """The best hits of all; sources that fail are told with the others' hits."""
+    async def search(self, call: Call, query: RagQuery, resolution: Resolution, given: Secrets) -> SearchOutcome:
+        """The best hits of all servers, and the sources that failed."""
         jobs = {
             name: Job(
-                lambda chosen=chosen: self._ask(call, question, chosen, given),
-                chosen.server.spec.timeouts.call_s or self._call_s,
+                lambda selection=selection: self._ask(call, query, selection, given),
+                selection.server.spec.timeouts.call_s or self._call_s,
             )
-            for name, chosen in resolution.chosen.items()
+            for name, selection in resolution.selections.items()
         }
-        answers = await ask_all(jobs)
-        shown = [server.spec.name for server in in_order(chosen.server for chosen in resolution.chosen.values())]
-        lists = {name: answers.answered[name].hits for name in shown if name in answers.answered}
-        best, looked = await self._looked_at_again(question, merged(lists))
+        result = await ask_all(jobs)
+        shown = [
+            server.spec.name
+            for server in in_display_order(selection.server for selection in resolution.selections.values())
+        ]
+        lists = {name: result.answered[name].hits for name in shown if name in result.answered}
+        best, is_reranked = await self._rerank(query, fuse(lists))
         errors = [*resolution.errors]
-        for name, error in answers.failed.items():
-            errors += [SourceError(asked, name, error) for asked in resolution.chosen[name].asked.values()]
-        for name, hits in answers.answered.items():
-            asked = resolution.chosen[name].asked
+        for name, error in result.failed.items():
+            errors += [SourceError(asked, name, error) for asked in resolution.selections[name].asked.values()]
+        for name, hits in result.answered.items():
+            asked = resolution.selections[name].asked
             errors += [SourceError(asked[source], name, error) for source, error in hits.failed.items()]
-        per_server = {name: _told(answers.answered.get(name), answers.elapsed_ms[name]) for name in shown}
-        total = sum(hits.total_found or len(hits.hits) for hits in answers.answered.values())
-        return Found(best[: question.top_k], errors, per_server, total, looked)
+        per_server = {name: _summary(result.answered.get(name), result.elapsed_ms[name]) for name in shown}
+        total = sum(hits.total_found or len(hits.hits) for hits in result.answered.values())
+        return SearchOutcome(best[: query.top_k], errors, per_server, total, is_reranked)
 
-    async def _ask(self, call: Call, question: Question, chosen: Chosen, given: Secrets) -> Hits:
-        name = chosen.server.spec.name
-        secrets = self._keyring.for_sources(call.principal, name, chosen.resources.values(), given)
+    async def _ask(self, call: Call, query: RagQuery, selection: ServerSelection, given: Secrets) -> RagHits:
+        name = selection.server.spec.name
+        secrets = self._keyring.for_sources(call.principal, name, selection.resources.values(), given)
         with self._keyring.in_use(call.principal, name, secrets):
-            return await chosen.server.search(call, question, list(chosen.resources), secrets)
+            return await selection.server.search(call, query, list(selection.resources), secrets)
 
-    async def _looked_at_again(self, question: Question, hits: list[MergedHit]) -> tuple[list[MergedHit], bool]:
-        look = self._second_look
-        if look is None or not (question.ranking or {}).get("rerank"):
+    async def _rerank(self, query: RagQuery, hits: list[MergedHit]) -> tuple[list[MergedHit], bool]:
+        policy = self._rerank_policy
+        if policy is None or not (query.ranking or {}).get("rerank"):
             return hits, False
-        return await reranked(look.reranker, question.query, hits, candidates=look.candidates, timeout_s=look.timeout_s)
+        return await rerank(
+            policy.reranker, query.query, hits, candidates=policy.candidates, timeout_s=policy.timeout_s
+        )
 
 
-def _told(hits: Hits | None, elapsed_ms: float) -> Json:
+def _summary(hits: RagHits | None, elapsed_ms: float) -> Json:
     if hits is None:
         return {"hits": 0, "elapsed_ms": elapsed_ms}
-    told: Json = {"hits": len(hits.hits), "elapsed_ms": elapsed_ms}
+    summary: Json = {"hits": len(hits.hits), "elapsed_ms": elapsed_ms}
     more = {"dropped": hits.dropped, "unmet_filters": list(hits.unmet_filters)}
-    return told | {name: value for name, value in more.items() if value}
+    return summary | {name: value for name, value in more.items() if value}
 
 
 def hit_as_json(merged_hit: MergedHit) -> Json:
-    """A hit as the contract has it, with the server it is of."""
+    """A hit in the contract's format, with its server."""
     hit = merged_hit.hit
     return hit_fields(hit) | {
         "score": merged_hit.score,
@@ -101,8 +106,8 @@ def hit_as_json(merged_hit: MergedHit) -> Json:
     }
 
 
-def hit_fields(hit: Hit) -> Json:
-    """A hit in the contract's fields and no others, as its own server tells of it."""
+def hit_fields(hit: RagHit) -> Json:
+    """A hit in the contract's format, with the server's own ids and score."""
     described: Json = {
         "id": hit.id,
         "score": hit.score,

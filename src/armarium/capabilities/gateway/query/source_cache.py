@@ -1,4 +1,4 @@
-"""What servers lately told each caller of their sources, so that not every search has to ask again."""
+"""Caches the sources that each server listed for a caller, and recent lookups that failed."""
 
 from __future__ import annotations
 
@@ -10,80 +10,81 @@ from typing import Final
 
 from armarium.capabilities.gateway.config.files import ServerSpec
 from armarium.capabilities.gateway.errors import GatewayError
-from armarium.capabilities.gateway.model import Listing, Resource
+from armarium.capabilities.gateway.model import Resource, ResourceListing
 from armarium.foundation.identity import Principal
 
-_MOST: Final = 2_000
-_PAUSE_S: Final = 5.0
-"""So long a server is left in peace that was asked for a source in vain: most such ids are mistyped, and stay so."""
+_MAX_ENTRIES: Final = 2_000
+_MISS_TTL_S: Final = 5.0
+"""How long a failed lookup is cached. Most unknown ids are misspelled."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _CachedListing:
     spec: ServerSpec
     resources: Mapping[str, Resource]
-    until: float
+    expires_at: float
 
 
 @dataclass(frozen=True, slots=True)
-class _InVain:
+class _CachedMiss:
     spec: ServerSpec
     failure: GatewayError | None
-    """None: it answered, and has no such source."""
-    until: float
+    """None if the server responded but has no such source."""
+    expires_at: float
 
 
-class KnownResources:
-    """By caller and server. A server whose entry changed has told nothing yet."""
+class SourceCache:
+    """Listings by caller and server. A change of the server's entry invalidates them."""
 
-    def __init__(self, *, kept_s: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._kept_s = kept_s
+    def __init__(self, *, ttl_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._ttl_s = ttl_s
         self._clock = clock
-        self._told: OrderedDict[tuple[Principal, str], _Told] = OrderedDict()
-        self._in_vain: OrderedDict[tuple[Principal, str], _InVain] = OrderedDict()
+        self._listings: OrderedDict[tuple[Principal, str], _CachedListing] = OrderedDict()
+        self._misses: OrderedDict[tuple[Principal, str], _CachedMiss] = OrderedDict()
 
     def get(self, principal: Principal, spec: ServerSpec) -> Mapping[str, Resource] | None:
-        """What is still to be relied on; None when the server has to be asked."""
-        told = self._told.get((principal, spec.name))
-        if told is None or told.until <= self._clock() or told.spec != spec:
+        """The cached sources by id; None if they must be fetched."""
+        listing = self._listings.get((principal, spec.name))
+        if listing is None or listing.expires_at <= self._clock() or listing.spec != spec:
             return None
-        return told.resources
+        return listing.resources
 
     def had(self, principal: Principal, spec: ServerSpec, source_id: str) -> bool:
-        """Whether the server told of such a source when it was last asked, however long ago."""
-        told = self._told.get((principal, spec.name))
-        return told is not None and told.spec == spec and source_id in told.resources
+        """Whether the last listing contained the source, even if it has expired."""
+        listing = self._listings.get((principal, spec.name))
+        return listing is not None and listing.spec == spec and source_id in listing.resources
 
-    def learn(self, principal: Principal, spec: ServerSpec, listing: Listing) -> Mapping[str, Resource]:
-        """Remember everything that a server told."""
+    def store(self, principal: Principal, spec: ServerSpec, listing: ResourceListing) -> Mapping[str, Resource]:
+        """Cache a complete listing. Returns its sources by id."""
         resources = {resource.id: resource for resource in listing.resources}
-        self._told[principal, spec.name] = _Told(spec, resources, self._clock() + self._kept_s)
-        self._told.move_to_end((principal, spec.name))
-        while len(self._told) > _MOST:
-            self._told.popitem(last=False)
+        cached = _CachedListing(spec, resources, self._clock() + self._ttl_s)
+        self._listings[principal, spec.name] = cached
+        self._listings.move_to_end((principal, spec.name))
+        while len(self._listings) > _MAX_ENTRIES:
+            self._listings.popitem(last=False)
         return resources
 
-    def asked_in_vain(self, principal: Principal, spec: ServerSpec, failure: GatewayError | None = None) -> None:
-        """Remember for a moment that a server was just asked, and has no such source or did not answer."""
-        self._in_vain[principal, spec.name] = _InVain(spec, failure, self._clock() + _PAUSE_S)
-        self._in_vain.move_to_end((principal, spec.name))
-        while len(self._in_vain) > _MOST:
-            self._in_vain.popitem(last=False)
+    def record_miss(self, principal: Principal, spec: ServerSpec, failure: GatewayError | None = None) -> None:
+        """Cache that a server has no such source, or did not respond."""
+        self._misses[principal, spec.name] = _CachedMiss(spec, failure, self._clock() + _MISS_TTL_S)
+        self._misses.move_to_end((principal, spec.name))
+        while len(self._misses) > _MAX_ENTRIES:
+            self._misses.popitem(last=False)
 
-    def was_asked_in_vain(self, principal: Principal, spec: ServerSpec) -> bool:
-        """Whether that was a moment ago."""
-        return self._lately_in_vain(principal, spec) is not None
+    def has_recent_miss(self, principal: Principal, spec: ServerSpec) -> bool:
+        """Whether a failed lookup is cached."""
+        return self._recent_miss(principal, spec) is not None
 
-    def lately_failed(self, principal: Principal, spec: ServerSpec) -> GatewayError | None:
-        """Why the server did not answer a moment ago; None when it did, or was not asked."""
-        lately = self._lately_in_vain(principal, spec)
-        return lately.failure if lately is not None else None
+    def recent_failure(self, principal: Principal, spec: ServerSpec) -> GatewayError | None:
+        """Why the server did not respond to a recent lookup; None if it did, or if there was none."""
+        miss = self._recent_miss(principal, spec)
+        return miss.failure if miss is not None else None
 
-    def _lately_in_vain(self, principal: Principal, spec: ServerSpec) -> _InVain | None:
-        lately = self._in_vain.get((principal, spec.name))
-        return lately if lately is not None and lately.until > self._clock() and lately.spec == spec else None
+    def remove(self, principal: Principal, server: str) -> None:
+        """Invalidate the entries of a caller, whose rights at the server may have changed."""
+        self._listings.pop((principal, server), None)
+        self._misses.pop((principal, server), None)
 
-    def forget(self, principal: Principal, server: str) -> None:
-        """Ask again: the caller is somebody else to the server now."""
-        self._told.pop((principal, server), None)
-        self._in_vain.pop((principal, server), None)
+    def _recent_miss(self, principal: Principal, spec: ServerSpec) -> _CachedMiss | None:
+        miss = self._misses.get((principal, spec.name))
+        return miss if miss is not None and miss.expires_at > self._clock() and miss.spec == spec else None

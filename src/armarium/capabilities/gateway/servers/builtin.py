@@ -1,4 +1,4 @@
-"""What this server keeps itself, as one of the servers: the corpus, and the caller's projects of the store."""
+"""The built-in server `armarium`: the corpus, and the caller's projects in the store."""
 
 from __future__ import annotations
 
@@ -7,98 +7,99 @@ from collections.abc import Sequence
 import anyio
 
 from armarium.capabilities.gateway.config.files import BUILT_IN_SERVER, ServerSpec, UiHints
-from armarium.capabilities.gateway.errors import GatewayError, UpstreamBusy, UpstreamUnavailable
-from armarium.capabilities.gateway.filters import wishes
+from armarium.capabilities.gateway.errors import GatewayError, InvalidSource, UpstreamBusy, UpstreamUnavailable
+from armarium.capabilities.gateway.filters import active_filters
 from armarium.capabilities.gateway.model import (
     DiscoveryFilters,
-    Hit,
-    Hits,
-    Listing,
-    Question,
+    RagHit,
+    RagHits,
+    RagQuery,
     Resource,
+    ResourceListing,
     Secrets,
     ServerAnswer,
-    Synthesis,
+    SynthesisOptions,
 )
-from armarium.capabilities.gateway.refusals import InvalidSource
 from armarium.foundation.errors import ArmariumError
 from armarium.foundation.tools import Call
 from armarium.retrieval.sources import Collection, SearchSource, SourceHit, Sources
 
-_TOO_OFTEN = "RATE_LIMITED"
-"""The store's code for it."""
+_RATE_LIMITED = "RATE_LIMITED"
+"""The store's error code."""
 
 
-class OwnServer:
-    """Everybody may see it; what is in it depends on who asks."""
+class BuiltInServer:
+    """Visible to all callers; its sources depend on the caller."""
 
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
         self.spec = ServerSpec(
             BUILT_IN_SERVER,
             "rag",
-            description="What this server keeps: the indexed directory, and your own projects",
+            description="Sources of this server: the indexed directory, and your own projects",
             ui=UiHints(icon="archive", order=-1, displayName="Armarium", defaultSelected=True),
         )
 
-    async def discover(self, call: Call, filters: DiscoveryFilters, secrets: Secrets) -> Listing:
-        """What this caller may search here. Nothing has tags here, so a wish for some finds nothing."""
+    async def discover(self, call: Call, filters: DiscoveryFilters, secrets: Secrets) -> ResourceListing:
+        """The sources that this caller may search. They have no tags."""
         if filters.tags:
-            return Listing([])
+            return ResourceListing([])
         resources: list[Resource] = []
         for source in self._sources.all:
             try:
                 found = await source.collections(call)
             except ArmariumError as error:
-                raise _said_by(source, error) from error
+                raise _convert_error(source, error) from error
             resources += [_resource(source, collection) for collection in found]
-        return Listing(resources)
+        return ResourceListing(resources)
 
-    async def search(self, call: Call, question: Question, sources: Sequence[str], secrets: Secrets) -> Hits:
-        """The best of all asked collections, taken in turn: what one scores says nothing about another's. Passages have
-        no date, tags or owner here, so a wish for any of these finds nothing."""
-        if unmet := wishes(question.filters):
-            return Hits([], unmet_filters=unmet)
+    async def search(self, call: Call, query: RagQuery, sources: Sequence[str], secrets: Secrets) -> RagHits:
+        """Search collections and interleave their hits, since scores of collections are not comparable.
+
+        Chunks have no date, tags or owner, so a filter on these matches nothing.
+        """
+        if unmet := active_filters(query.filters):
+            return RagHits([], unmet_filters=unmet)
         found: dict[str, Sequence[SourceHit]] = {}
         failures: dict[str, GatewayError] = {}
 
         async def ask(collection: str) -> None:
             source = self._sources.of(collection)
             if source is None:
-                failures[collection] = InvalidSource("there is no such source here")
+                failures[collection] = InvalidSource("there is no such source")
                 return
             try:
-                found[collection] = await source.search(call, collection, question.query, question.top_k)
+                found[collection] = await source.search(call, collection, query.query, query.top_k)
             except ArmariumError as error:
-                failures[collection] = _said_by(source, error)
+                failures[collection] = _convert_error(source, error)
 
         async with anyio.create_task_group() as tasks:
             for collection in sources:
                 tasks.start_soon(ask, collection)
-        ranked = [[as_hit(hit, each) for hit in found[each]] for each in sources if each in found]
-        return Hits(_taken_in_turn(ranked)[: question.top_k], failed=failures)
+        ranked = [[to_rag_hit(hit, each) for hit in found[each]] for each in sources if each in found]
+        return RagHits(_interleave(ranked)[: query.top_k], failed=failures)
 
     async def can_synthesize(self) -> bool:
-        """Answers are written by the gateway, which has all the hits."""
+        """False: the gateway writes the answers, since it has the hits of all servers."""
         return False
 
     async def synthesize(
-        self, call: Call, question: Question, sources: Sequence[str], synthesis: Synthesis, secrets: Secrets
+        self, call: Call, query: RagQuery, sources: Sequence[str], options: SynthesisOptions, secrets: Secrets
     ) -> ServerAnswer:
-        """Never asked: see `can_synthesize`."""
-        raise UpstreamUnavailable("this server's own sources are answered from by the gateway")
+        """Never called: see `can_synthesize`."""
+        raise UpstreamUnavailable("the gateway itself writes answers from its own sources")
 
 
-def _taken_in_turn(ranked: Sequence[Sequence[Hit]]) -> list[Hit]:
-    """The first of each, the second of each, and so on."""
+def _interleave(ranked: Sequence[Sequence[RagHit]]) -> list[RagHit]:
+    """The first hit of each list, then the second of each, and so on."""
     longest = max((len(each) for each in ranked), default=0)
     return [each[place] for place in range(longest) for each in ranked if place < len(each)]
 
 
-def _said_by(source: SearchSource, error: ArmariumError) -> GatewayError:
-    if error.code == _TOO_OFTEN:
-        return UpstreamBusy(f"the {source.kind} is asked too often", hint=error.hint)
-    return UpstreamUnavailable(f"the {source.kind} cannot answer: {error.message}", hint=error.hint)
+def _convert_error(source: SearchSource, error: ArmariumError) -> GatewayError:
+    if error.code == _RATE_LIMITED:
+        return UpstreamBusy(f"the {source.kind} is rate limited", hint=error.hint)
+    return UpstreamUnavailable(f"the {source.kind} failed: {error.message}", hint=error.hint)
 
 
 def _resource(source: SearchSource, collection: Collection) -> Resource:
@@ -113,9 +114,9 @@ def _resource(source: SearchSource, collection: Collection) -> Resource:
     )
 
 
-def as_hit(hit: SourceHit, resource_id: str) -> Hit:
-    """A passage of ours as a hit of the contract, of the resource that its collection is told as."""
-    return Hit(
+def to_rag_hit(hit: SourceHit, resource_id: str) -> RagHit:
+    """A hit of a local source in the gateway\'s format."""
+    return RagHit(
         id=hit.id,
         score=hit.score,
         resource_id=resource_id,

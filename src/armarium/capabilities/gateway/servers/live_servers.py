@@ -1,4 +1,4 @@
-"""The servers behind the gateway as their files name them, taken over anew whenever the files change."""
+"""The servers currently in use, reloaded whenever their configuration files change."""
 
 from __future__ import annotations
 
@@ -14,117 +14,131 @@ from anyio import to_thread
 from armarium.capabilities.gateway.config.files import (
     FILE_NAMES,
     SEARCH_ORDER,
-    RegistryFile,
+    ServerConfig,
     ServerSpec,
-    read_registry,
+    read_server_config,
 )
-from armarium.capabilities.gateway.errors import RegistryInvalid
-from armarium.capabilities.gateway.model import Member
+from armarium.capabilities.gateway.errors import ServerConfigInvalid
+from armarium.capabilities.gateway.model import ConfiguredServer
 from armarium.capabilities.gateway.upstreams.types import UpstreamHealth
-from armarium.capabilities.gateway.upstreams.upstream_set import SetChanges, Upstreams
+from armarium.capabilities.gateway.upstreams.upstream_set import ServerChanges, UpstreamSet
 from armarium.foundation.events import Events, PublicEvent
 
 _log = logging.getLogger(__name__)
 
-_LOOK_EVERY_S = 1.0
-_SETTLED_AFTER_S = 0.2
-"""A file is read when it has not changed for so long: an editor may write it in several steps."""
+
+@dataclass(frozen=True, slots=True)
+class WatchIntervals:
+    """How often the files are checked, and how long they must be unchanged before they are read."""
+
+    check_s: float = 1.0
+    settle_s: float = 0.2
+    """An editor may write a file in several steps."""
 
 
 @dataclass(frozen=True, slots=True)
-class Reloaded:
-    """What taking the files over anew changed."""
+class ReloadResult:
+    """The changes of a reload."""
 
-    changes: SetChanges
+    changes: ServerChanges
     at: datetime
 
 
 class LiveServers:
-    """Who is behind the gateway now. A set of files is taken over whole, or not at all."""
+    """The servers of the configuration files. A new configuration is applied atomically."""
 
-    def __init__(self, config_dir: Path, upstreams: Upstreams, events: Events, *, admin_group: str) -> None:
+    def __init__(
+        self,
+        config_dir: Path,
+        upstreams: UpstreamSet,
+        events: Events,
+        *,
+        admin_group: str,
+        intervals: WatchIntervals | None = None,
+    ) -> None:
         self.config_dir = config_dir
         self.upstreams = upstreams
         self._events = events
         self._admins = frozenset({admin_group})
-        self._turn = anyio.Lock()
-        self._listeners: list[Callable[[SetChanges], None]] = []
-        self.registry = RegistryFile({}, {kind: {} for kind in FILE_NAMES}, dict.fromkeys(FILE_NAMES))
+        self._intervals = intervals or WatchIntervals()
+        self._lock = anyio.Lock()
+        self._listeners: list[Callable[[ServerChanges], None]] = []
+        self.config = ServerConfig({}, {kind: {} for kind in FILE_NAMES}, dict.fromkeys(FILE_NAMES))
         self.last_reload: datetime | None = None
-        self.last_problem: RegistryInvalid | None = None
-        """Why the files that are there now are not those that count; None when they are."""
-        self._looked_at: object = None
-        """The signature of the files when they were last read, whoever had them read."""
+        self.last_problem: ServerConfigInvalid | None = None
+        """Why the files on disk are not in use; None if they are."""
+        self._read_signature: object = None
+        """The signature of the files when they were last read."""
 
-    def current(self) -> Mapping[str, Member]:
-        """Every enabled server, by name."""
-        return {upstream.name: Member(upstream.spec, upstream) for upstream in self.upstreams.all()}
+    def configured(self) -> Mapping[str, ConfiguredServer]:
+        """Every enabled server by name."""
+        return {upstream.name: ConfiguredServer(upstream.spec, upstream) for upstream in self.upstreams.all()}
 
-    def on_reload(self, listener: Callable[[SetChanges], None]) -> None:
-        """Tell somebody what every reload changed."""
+    def on_reload(self, listener: Callable[[ServerChanges], None]) -> None:
+        """Call `listener` with the changes of every reload."""
         self._listeners.append(listener)
 
-    async def reload(self) -> Reloaded:
-        """Take over the files as they are now. `RegistryInvalid` when they cannot be: then all stays as it was."""
-        async with self._turn:
-            # Before they are read: what changes meanwhile is read again.
-            self._looked_at = self._signature()
+    async def reload(self) -> ReloadResult:
+        """Read and apply the files. Raises `ServerConfigInvalid` and changes nothing if they are invalid."""
+        async with self._lock:
+            # Taken before reading, so that a change during the read triggers another reload.
+            self._read_signature = self.signature()
             try:
-                registry = await to_thread.run_sync(read_registry, self.config_dir)
-            except RegistryInvalid as error:
+                config = await to_thread.run_sync(read_server_config, self.config_dir)
+            except ServerConfigInvalid as error:
                 self.last_problem = error
                 await self._events.publish(
                     PublicEvent("server_registry_refused", {"problems": list(error.problems)}, self._admins)
                 )
                 raise
-            changes = await self.upstreams.apply(registry.servers)
-            self.registry, self.last_problem = registry, None
+            changes = await self.upstreams.apply(config.servers)
+            self.config, self.last_problem = config, None
             self.last_reload = datetime.now(UTC)
             for listener in self._listeners:
                 listener(changes)
-        # Names of servers are for those who may see them: everybody is only told to look again.
+        # Only administrators receive server names; other callers are only notified of a change.
         at = self.last_reload.isoformat(timespec="milliseconds")
         await self._events.publish(PublicEvent("server_registry_updated", {"at": at}))
         named = {"added": changes.added, "removed": changes.removed, "changed": changes.changed}
-        told = {kind: list(names) for kind, names in named.items()}
-        await self._events.publish(PublicEvent("server_registry_changes", {"at": at, **told}, self._admins))
-        return Reloaded(changes, self.last_reload)
+        names = {kind: list(each) for kind, each in named.items()}
+        await self._events.publish(PublicEvent("server_registry_changes", {"at": at, **names}, self._admins))
+        return ReloadResult(changes, self.last_reload)
 
     async def watch(self) -> None:
-        """Reload when a file changed, until cancelled. By looking, since files and folders may come and go."""
+        """Reload when a file changes, until cancelled. Polls, since files and folders may be created and removed."""
         while True:
-            await anyio.sleep(_LOOK_EVERY_S)
-            seen = self._signature()
-            if seen == self._looked_at:
+            await anyio.sleep(self._intervals.check_s)
+            seen = self.signature()
+            if seen == self._read_signature:
                 continue
-            await anyio.sleep(_SETTLED_AFTER_S)
-            # Whoever changed them may have had them read since: a change by an administrator is no news.
-            if self._signature() != seen or seen == self._looked_at:
+            await anyio.sleep(self._intervals.settle_s)
+            # A change through the API has already reloaded the files.
+            if self.signature() != seen or seen == self._read_signature:
                 continue
             try:
                 await self.reload()
-            except RegistryInvalid as error:
-                _log.warning("the files of servers are not taken over", extra={"problems": list(error.problems)})
+            except ServerConfigInvalid as error:
+                _log.warning("the server configuration is invalid", extra={"problems": list(error.problems)})
 
-    async def tell_health(self, health: UpstreamHealth) -> None:
-        """A server is well again, or is not any more."""
+    async def publish_health(self, health: UpstreamHealth) -> None:
+        """Publish a change of a server's health."""
         upstream = self.upstreams.get(health.server)
         if upstream is not None:
             data = {"server": health.server, "state": health.state}
-            await self._events.publish(PublicEvent("server_health_changed", data, self._who_sees(upstream.spec)))
+            await self._events.publish(PublicEvent("server_health_changed", data, self._audience(upstream.spec)))
 
-    def _who_sees(self, spec: ServerSpec) -> frozenset[str] | None:
+    def _audience(self, spec: ServerSpec) -> frozenset[str] | None:
         if spec.groups:
             return frozenset(spec.groups) | self._admins
         return self._admins if spec.is_exclusive else None
 
-    def _signature(self) -> tuple[tuple[int, int, int] | None, ...]:
-        """What changes whenever one of the files does."""
+    def signature(self) -> tuple[tuple[int, int, int] | None, ...]:
+        """A value that changes whenever one of the files does."""
         files = [self.config_dir / folder / name for folder in SEARCH_ORDER for name in FILE_NAMES.values()]
-        return tuple(map(_mark, files))
+        return tuple(map(_file_signature, files))
 
 
-def _mark(file: Path) -> tuple[int, int, int] | None:
+def _file_signature(file: Path) -> tuple[int, int, int] | None:
     try:
         found = file.stat()
     except OSError:

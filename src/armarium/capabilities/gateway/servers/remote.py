@@ -1,4 +1,4 @@
-"""A server behind a connection, asked for the three tools: identity and secrets in, the contract's shapes out."""
+"""A remote RAG server: calls its three tools with the caller's name and secrets, and parses the responses."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from armarium.capabilities.gateway.access import hint_for
+from armarium.capabilities.gateway.access import source_hint
 from armarium.capabilities.gateway.config.entries import OPEN_MODES
 from armarium.capabilities.gateway.config.files import DataSource, ServerSpec
 from armarium.capabilities.gateway.contract import DISCOVER, RAW_RESULTS, SYNTHESIZED
 from armarium.capabilities.gateway.errors import GatewayError, UpstreamRefused
-from armarium.capabilities.gateway.filters import wishes
+from armarium.capabilities.gateway.filters import active_filters
 from armarium.capabilities.gateway.model import (
+    ConfiguredServer,
     DiscoveryFilters,
-    Hits,
-    Listing,
-    Member,
-    Question,
+    RagHits,
+    RagQuery,
     Resource,
+    ResourceListing,
     Secrets,
     ServerAnswer,
-    Synthesis,
+    SynthesisOptions,
 )
-from armarium.capabilities.gateway.secret_parameters import declared_by, scrubbed
+from armarium.capabilities.gateway.secret_parameters import declared_secrets
 from armarium.capabilities.gateway.servers import response_parser
-from armarium.capabilities.gateway.upstreams.types import CallResult, UpstreamTool
+from armarium.capabilities.gateway.upstreams.types import UpstreamTool
 from armarium.foundation.schema import Json
 from armarium.foundation.telemetry import log_fields
 from armarium.foundation.tools import Call
@@ -35,84 +35,74 @@ from armarium.foundation.tools import Call
 _log = logging.getLogger("armarium.gateway")
 
 _PAGE_SIZE: Final = 500
-_MOST_PAGES: Final = 10
+_MAX_PAGES: Final = 10
 _ALWAYS_SENT: Final = frozenset({"username", "query", "sources"})
 
 
 @dataclass(frozen=True, slots=True)
 class Deadlines:
-    """How long a server may take, unless its entry says otherwise."""
+    """Default deadlines of a server; its entry may set others."""
 
     call_s: float = 30.0
     discover_s: float = 10.0
 
 
 class RemoteServer:
-    """One of the servers that the registry names."""
+    """A server of the configuration files."""
 
-    def __init__(self, member: Member, deadlines: Deadlines) -> None:
-        self._upstream = member.upstream
-        self.spec: ServerSpec = member.spec
-        own = member.spec.timeouts.call_s
+    def __init__(self, server: ConfiguredServer, deadlines: Deadlines) -> None:
+        self._upstream = server.upstream
+        self.spec: ServerSpec = server.spec
+        own = server.spec.timeouts.call_s
         self._call_s = own or deadlines.call_s
         self._discover_s = min(own or deadlines.discover_s, deadlines.discover_s)
 
-    async def discover(self, call: Call, filters: DiscoveryFilters, secrets: Secrets) -> Listing:
-        """Every page of what the server tells this caller; what the registry says, of a server that tells nothing."""
+    async def discover(self, call: Call, filters: DiscoveryFilters, secrets: Secrets) -> ResourceListing:
+        """All sources that the server lists for this caller; the configured hints if it has no discovery tool."""
         if not await self._offers(DISCOVER):
-            return Listing([_hinted(source) for source in self.spec.data_sources])
+            return ResourceListing([_hinted(source) for source in self.spec.data_sources])
         wanted: Json = {"types": list(filters.types), "tags": list(filters.tags), "search": filters.search}
         wanted = {name: value for name, value in wanted.items() if value}
         resources: dict[str, Resource] = {}
         dropped = 0
         synthesis_params: Json = {}
-        for page in range(1, _MOST_PAGES + 1):
+        for page in range(1, _MAX_PAGES + 1):
             asked = {"filters": {**wanted, "page": page, "page_size": _PAGE_SIZE}}
             body = await self._ask(call, DISCOVER, asked, secrets, self._discover_s)
-            part = response_parser.listing(self.spec.name, body)
+            part = response_parser.parse_listing(self.spec.name, body)
             fresh = {each.id: each for each in part.resources if each.id not in resources}
             resources |= fresh
             dropped += part.dropped
             synthesis_params |= part.synthesis_params
-            # A server that does not page gives the same again; one that does says how much there is.
-            total = response_parser.told_total(body)
+            # A server without paging repeats its first page; one with paging reports the total.
+            total = response_parser.total_resources(body)
             if not fresh or total is None or len(resources) + dropped >= total:
                 break
-        completed = [_completed(self.spec, resource) for resource in resources.values()]
-        return Listing(completed, dropped, synthesis_params)
+        completed = [_with_hint(self.spec, resource) for resource in resources.values()]
+        return ResourceListing(completed, dropped, synthesis_params)
 
-    async def search(self, call: Call, question: Question, sources: Sequence[str], secrets: Secrets) -> Hits:
-        """What it finds in these of its sources; nothing where it takes no filters and some are wished for."""
-        unmet = wishes(question.filters)
+    async def search(self, call: Call, query: RagQuery, sources: Sequence[str], secrets: Secrets) -> RagHits:
+        """Search some of its sources. Without support for filters, a filtered search returns no hits."""
+        unmet = active_filters(query.filters)
         if unmet and "filters" not in _declared(await self._tool(RAW_RESULTS, self._call_s)):
-            return Hits([], unmet_filters=unmet)
-        asked = self._question(question, sources)
+            return RagHits([], unmet_filters=unmet)
+        asked = _search_arguments(query, sources)
         body = await self._ask(call, RAW_RESULTS, asked, secrets, self._call_s, sources)
-        return response_parser.hits(self.spec.name, body, frozenset(sources), question.top_k)
+        return response_parser.parse_hits(self.spec.name, body, frozenset(sources), query.top_k)
 
     async def can_synthesize(self) -> bool:
-        """Whether it has the optional tool."""
+        """Whether it offers the optional tool."""
         return await self._offers(SYNTHESIZED)
 
     async def synthesize(
-        self, call: Call, question: Question, sources: Sequence[str], synthesis: Synthesis, secrets: Secrets
+        self, call: Call, query: RagQuery, sources: Sequence[str], options: SynthesisOptions, secrets: Secrets
     ) -> ServerAnswer:
-        """Its own answer."""
-        asked = {**self._question(question, sources), "synthesis_params": synthesis.params or None}
-        if synthesis.provided is not None:
-            asked["provided_context"] = {"hits": list(synthesis.provided)}
+        """Let the server write an answer."""
+        asked = {**_search_arguments(query, sources), "synthesis_params": options.params or None}
+        if options.provided is not None:
+            asked["provided_context"] = {"hits": list(options.provided)}
         body = await self._ask(call, SYNTHESIZED, asked, secrets, self._call_s, sources)
-        return response_parser.server_answer(self.spec.name, body)
-
-    @staticmethod
-    def _question(question: Question, sources: Sequence[str]) -> Json:
-        return {
-            "query": question.query,
-            "sources": list(sources),
-            "top_k": question.top_k,
-            "filters": question.filters,
-            "ranking": question.ranking,
-        }
+        return response_parser.parse_answer(self.spec.name, body)
 
     async def _ask(
         self, call: Call, tool: str, asked: Json, secrets: Secrets, timeout_s: float, sources: Sequence[str] = ()
@@ -121,11 +111,11 @@ class RemoteServer:
         outcome = "cancelled"
         try:
             described = await self._tool(tool, timeout_s)
-            given = declared_by(described.input_schema, secrets)
-            # The name is ours to say, whatever was asked.
+            given = declared_secrets(described.input_schema, secrets)
+            # The authenticated name replaces any other.
             arguments = {**_accepted(described, asked), **given, "username": call.principal.username}
             result = await self._upstream.call(tool, arguments, timeout_s=timeout_s)
-            body = response_parser.body_of(self.spec.name, _without(result, given))
+            body = response_parser.parse_body(self.spec.name, result)
             outcome = "success"
             return body
         except GatewayError as error:
@@ -153,6 +143,16 @@ class RemoteServer:
         raise UpstreamRefused(f"{self.spec.name} does not offer {name}")
 
 
+def _search_arguments(query: RagQuery, sources: Sequence[str]) -> Json:
+    return {
+        "query": query.query,
+        "sources": list(sources),
+        "top_k": query.top_k,
+        "filters": query.filters,
+        "ranking": query.ranking,
+    }
+
+
 def _hinted(source: DataSource) -> Resource:
     return Resource(
         id=source.id,
@@ -164,9 +164,9 @@ def _hinted(source: DataSource) -> Resource:
     )
 
 
-def _completed(spec: ServerSpec, resource: Resource) -> Resource:
-    """A resource with what the registry says of it besides: a demand for a token, scopes."""
-    hint = hint_for(spec, resource.id)
+def _with_hint(spec: ServerSpec, resource: Resource) -> Resource:
+    """A resource with the auth mode and scopes of its configured hint."""
+    hint = source_hint(spec, resource.id)
     if hint is None:
         return resource
     if resource.auth_mode == "none" and hint.auth_mode != "none":
@@ -176,7 +176,7 @@ def _completed(spec: ServerSpec, resource: Resource) -> Resource:
 
 
 def _accepted(tool: UpstreamTool, asked: Mapping[str, Any]) -> Json:
-    """What the tool takes of what is asked: it need not know every option of the contract."""
+    """The arguments that the tool declares; it need not support every option of the contract."""
     declared = _declared(tool)
     return {
         name: value for name, value in asked.items() if value is not None and (name in _ALWAYS_SENT or name in declared)
@@ -185,11 +185,3 @@ def _accepted(tool: UpstreamTool, asked: Mapping[str, Any]) -> Json:
 
 def _declared(tool: UpstreamTool) -> Mapping[str, Any]:
     return tool.input_schema.get("properties", {})
-
-
-def _without(result: CallResult, secrets: Secrets) -> CallResult:
-    """The answer, should a server say a secret back."""
-    if not secrets:
-        return result
-    hidden = list(secrets.values())
-    return replace(result, structured=scrubbed(result.structured, hidden), content=scrubbed(result.content, hidden))

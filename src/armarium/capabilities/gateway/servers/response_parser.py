@@ -1,5 +1,4 @@
-"""Makes the contract's shapes of whatever servers answer: what is missing is filled in, what is wrong is left out and
-counted, and nothing is larger than it may be, so that a server that lies harms nobody but itself."""
+"""Parses responses of untrusted servers into the contract's types; drops and counts invalid parts, limits sizes."""
 
 from __future__ import annotations
 
@@ -10,213 +9,214 @@ import orjson
 
 from armarium.capabilities.gateway.config.entries import AUTH_MODES, OPEN_MODES
 from armarium.capabilities.gateway.contract import DISPLAY_FIELDS
-from armarium.capabilities.gateway.errors import GatewayError, UpstreamProtocol
+from armarium.capabilities.gateway.errors import CONTRACT_ERRORS, GatewayError, UpstreamProtocol
 from armarium.capabilities.gateway.filters import FILTERS
-from armarium.capabilities.gateway.model import Hit, Hits, Listing, Resource, ServerAnswer
-from armarium.capabilities.gateway.refusals import REFUSALS
+from armarium.capabilities.gateway.model import RagHit, RagHits, Resource, ResourceListing, ServerAnswer
 from armarium.capabilities.gateway.servers.untrusted_json import (
-    LARGEST_OBJECT,
-    LONGEST_NAME,
-    is_a,
-    list_in,
-    made_of_each,
-    number_in,
-    object_in,
-    size_of,
-    small_object_in,
-    text_of,
-    texts_in,
-    whole_in,
+    MAX_NAME_LENGTH,
+    MAX_OBJECT_BYTES,
+    as_count,
+    as_list,
+    as_number,
+    as_object,
+    as_small_object,
+    as_texts,
+    is_valid,
+    json_size,
+    parse_each,
+    text_field,
 )
 from armarium.capabilities.gateway.upstreams.types import CallResult
 from armarium.foundation.schema import Json
 
-_LONGEST_ID = 512
-_LONGEST_SNIPPET = 4_000
-_LONGEST_CHUNK = 50_000
-_LONGEST_ANSWER = 200_000
-_LONGEST_EXCERPT = 200
-_MOST_RESOURCES = 5_000
-_MOST_CITATIONS = 200
-_MOST_ARTIFACTS = 20
-_MOST_COUNTS = 10
-_NOBODY = ("",)
+_MAX_ID = 512
+_MAX_SNIPPET = 4_000
+_MAX_CHUNK = 50_000
+_MAX_ANSWER = 200_000
+_MAX_EXCERPT = 200
+_MAX_RESOURCES = 5_000
+_MAX_CITATIONS = 200
+_MAX_ARTIFACTS = 20
+_MAX_COUNTS = 10
+_NO_ONE = ("",)
 
 
-def body_of(server: str, result: CallResult) -> Json:
-    """The answer as JSON; a refusal that the server told in the contract's words is raised as what it is."""
+def parse_body(server: str, result: CallResult) -> Json:
+    """The body as JSON. Raises the error if the server reports one of the contract's error codes."""
     body = result.structured if result.structured is not None else _json_in_text(result)
     if body is not None and list(body) == ["result"] and isinstance(body["result"], dict):
-        # Some frameworks wrap what a function returns.
+        # Some frameworks wrap the return value of a function.
         body = cast(Json, body["result"])
-    if body is not None and (refusal := _refusal(server, body)) is not None:
-        raise refusal
+    if body is not None and (error := _contract_error(server, body)) is not None:
+        raise error
     if result.is_error:
-        raise UpstreamProtocol(f"{server} answered with an error of its own", private={"said": _said(result)})
+        raise UpstreamProtocol(f"{server} reported an error", private={"said": _error_text(result)})
     if body is None:
-        raise UpstreamProtocol(f"{server} answered with something that is not JSON")
+        raise UpstreamProtocol(f"{server} sent a response that is not JSON")
     return body
 
 
-def results_in(server: str, body: Json, wanted: str) -> Json:
-    """`results`, in which `wanted` must be; older servers put it in the answer itself."""
-    results = object_in(body.get("results")) or {}
+def _results(server: str, body: Json, wanted: str) -> Json:
+    """The object that contains `wanted`: `results`, or the body itself for older servers."""
+    results = as_object(body.get("results")) or {}
     if wanted in results:
         return results
     if wanted in body:
         return body
-    raise UpstreamProtocol(f"{server} answered without `{wanted}`")
+    raise UpstreamProtocol(f"{server} sent a response without `{wanted}`")
 
 
-def listing(server: str, body: Json) -> Listing:
-    """The resources in an answer."""
-    entries = list_in(results_in(server, body, "resources")["resources"])
-    resources, dropped = made_of_each(entries[:_MOST_RESOURCES], _resource)
+def parse_listing(server: str, body: Json) -> ResourceListing:
+    """The resources in a response."""
+    entries = as_list(_results(server, body, "resources")["resources"])
+    resources, dropped = parse_each(entries[:_MAX_RESOURCES], _resource)
     unique = {resource.id: resource for resource in reversed(resources)}
     kept = [resource for resource in resources if unique[resource.id] is resource]
-    dropped += len(resources) - len(kept) + max(0, len(entries) - _MOST_RESOURCES)
-    return Listing(kept, dropped, _synthesis_params(body))
+    dropped += len(resources) - len(kept) + max(0, len(entries) - _MAX_RESOURCES)
+    return ResourceListing(kept, dropped, _synthesis_params(body))
 
 
 def _synthesis_params(body: Json) -> Json:
-    told = object_in((object_in(body.get("meta_data")) or {}).get("synthesis_params")) or {}
-    params = {"model": text_of(told, "model", 200), "style": text_of(told, "style", 200)}
-    params |= {"max_chars": whole_in(told.get("max_chars"))}
+    reported = as_object((as_object(body.get("meta_data")) or {}).get("synthesis_params")) or {}
+    params = {"model": text_field(reported, "model", 200), "style": text_field(reported, "style", 200)}
+    params |= {"max_chars": as_count(reported.get("max_chars"))}
     return {name: value for name, value in params.items() if value}
 
 
-def told_total(body: Json) -> int | None:
-    """How many resources there are in all, where the server pages and says so."""
-    paging = object_in((object_in(body.get("results")) or body).get("paging")) or {}
-    return whole_in(paging.get("total"))
+def total_resources(body: Json) -> int | None:
+    """The total number of resources, if the server reports it."""
+    paging = as_object((as_object(body.get("results")) or body).get("paging")) or {}
+    return as_count(paging.get("total"))
 
 
-def hits(server: str, body: Json, asked: Collection[str], most: int) -> Hits:
-    """The hits in an answer, best first; only those of the sources that were asked."""
-    results = results_in(server, body, "hits")
-    entries = list_in(results["hits"])
+def parse_hits(server: str, body: Json, asked: Collection[str], most: int) -> RagHits:
+    """The hits in a response, best first; hits from other sources than those requested are dropped."""
+    results = _results(server, body, "hits")
+    entries = as_list(results["hits"])
     only = next(iter(asked)) if len(asked) == 1 else None
-    found, dropped = made_of_each(entries[: most * 10], lambda entry, place: hit(entry, place, only))
+    found, dropped = parse_each(entries[: most * 10], lambda entry, place: parse_hit(entry, place, only))
     allowed = [each for each in found if each.resource_id in asked]
-    # Stable: what a server gave the same score stays in its order.
+    # A stable sort keeps the server's order among equal scores.
     allowed.sort(key=lambda each: -each.score)
-    stats = object_in(results.get("stats")) or {}
-    unmet = texts_in((object_in(body.get("meta_data")) or {}).get("unmet_filters"))
-    return Hits(
+    stats = as_object(results.get("stats")) or {}
+    unmet = as_texts((as_object(body.get("meta_data")) or {}).get("unmet_filters"))
+    return RagHits(
         allowed[:most],
         dropped + len(found) - len(allowed),
-        whole_in(stats.get("total_found")),
+        as_count(stats.get("total_found")),
         unmet_filters=[name for name in FILTERS if name in unmet],
     )
 
 
-def hit(entry: Json, place: int, only_source: str | None = None) -> Hit | None:
-    """One hit; None when there is nothing in it to read."""
-    snippet, chunk = text_of(entry, "snippet", _LONGEST_SNIPPET), text_of(entry, "chunk", _LONGEST_CHUNK)
-    uri, resource_id = text_of(entry, "uri", 2_000), text_of(entry, "resourceId", _LONGEST_ID) or only_source
+def parse_hit(entry: Json, place: int, only_source: str | None = None) -> RagHit | None:
+    """One hit; None if it has no content or no source."""
+    snippet, chunk = text_field(entry, "snippet", _MAX_SNIPPET), text_field(entry, "chunk", _MAX_CHUNK)
+    uri, resource_id = text_field(entry, "uri", 2_000), text_field(entry, "resourceId", _MAX_ID) or only_source
     if resource_id is None or not (snippet or chunk or uri):
         return None
-    return Hit(
-        id=text_of(entry, "id", _LONGEST_ID) or uri or f"{resource_id}#{place + 1}",
-        score=number_in(entry.get("score")) or 0.0,
+    return RagHit(
+        id=text_field(entry, "id", _MAX_ID) or uri or f"{resource_id}#{place + 1}",
+        score=as_number(entry.get("score")) or 0.0,
         resource_id=resource_id,
         snippet=snippet,
         chunk=chunk,
-        title=text_of(entry, "title", LONGEST_NAME),
+        title=text_field(entry, "title", MAX_NAME_LENGTH),
         uri=uri,
-        source_id=text_of(entry, "sourceId", _LONGEST_ID),
-        provenance=small_object_in(entry.get("provenance")),
-        timestamp=text_of(entry, "timestamp", 100),
+        source_id=text_field(entry, "sourceId", _MAX_ID),
+        provenance=as_small_object(entry.get("provenance")),
+        timestamp=text_field(entry, "timestamp", 100),
     )
 
 
-def server_answer(server: str, body: Json) -> ServerAnswer:
-    """The answer that a server wrote, with what it shows beside it."""
-    results = results_in(server, body, "answer")
+def parse_answer(server: str, body: Json) -> ServerAnswer:
+    """A server's answer with its citations and artifacts."""
+    results = _results(server, body, "answer")
     answer = results["answer"]
     if not isinstance(answer, str):
-        raise UpstreamProtocol(f"{server} answered with an `answer` that is no text")
-    citations, dropped = made_of_each(list_in(results.get("citations"))[:_MOST_CITATIONS], _citation)
-    artifacts, no_artifacts = made_of_each(list_in(body.get("artifacts"))[:_MOST_ARTIFACTS], _artifact)
-    meta = object_in(body.get("meta_data")) or {}
-    limits = object_in(results.get("limits")) or {}
-    if len(answer) > _LONGEST_ANSWER:
-        limits = {"truncated": True, "reason": "the server's answer was longer than the gateway passes on"}
-    told = {name: limits[name] for name, kind in (("truncated", bool), ("reason", str)) if is_a(limits.get(name), kind)}
+        raise UpstreamProtocol(f"{server} sent an `answer` that is not a text")
+    citations, dropped = parse_each(as_list(results.get("citations"))[:_MAX_CITATIONS], _citation)
+    artifacts, dropped_artifacts = parse_each(as_list(body.get("artifacts"))[:_MAX_ARTIFACTS], _artifact)
+    meta = as_object(body.get("meta_data")) or {}
+    limits = as_object(results.get("limits")) or {}
+    if len(answer) > _MAX_ANSWER:
+        limits = {"truncated": True, "reason": "the server's answer exceeds the gateway's limit"}
+    valid = {
+        name: limits[name] for name, kind in (("truncated", bool), ("reason", str)) if is_valid(limits.get(name), kind)
+    }
     return ServerAnswer(
-        answer=answer[:_LONGEST_ANSWER],
+        answer=answer[:_MAX_ANSWER],
         citations=citations,
-        limits=told or None,
+        limits=valid or None,
         artifacts=artifacts,
         display=_display(body.get("display")),
-        model=text_of(meta, "model", 200),
+        model=text_field(meta, "model", 200),
         tokens=_counts(meta.get("tokens")),
-        dropped=dropped + no_artifacts,
+        dropped=dropped + dropped_artifacts,
     )
 
 
 def _counts(tokens: object) -> Json | None:
-    """How many tokens, said as one number or by kinds."""
+    """Token usage, as a total or by kind."""
     if type(tokens) is int:
         return {"total": tokens}
-    counts = [(name, count) for name, count in (object_in(tokens) or {}).items() if type(count) is int]
-    return {name[:LONGEST_NAME]: count for name, count in counts[:_MOST_COUNTS]} or None
+    counts = [(name, count) for name, count in (as_object(tokens) or {}).items() if type(count) is int]
+    return {name[:MAX_NAME_LENGTH]: count for name, count in counts[:_MAX_COUNTS]} or None
 
 
-def _refusal(server: str, body: Json) -> GatewayError | None:
-    """The error that the contract lets servers put into `results`, into `meta_data`, or beside them."""
+def _contract_error(server: str, body: Json) -> GatewayError | None:
+    """The error in `results`, in `meta_data`, or in the body itself."""
     for holder in (body.get("results"), body.get("meta_data"), body):
-        found = (object_in(holder) or {}).get("error")
-        code = found if isinstance(found, str) else (object_in(found) or {}).get("code")
+        found = (as_object(holder) or {}).get("error")
+        code = found if isinstance(found, str) else (as_object(found) or {}).get("code")
         if isinstance(code, str):
-            message = (object_in(found) or {}).get("message")
-            refusal = REFUSALS.get(code)
-            if refusal is None:
+            message = (as_object(found) or {}).get("message")
+            error_type = CONTRACT_ERRORS.get(code)
+            if error_type is None:
                 return UpstreamProtocol(f"{server} failed: {excerpt(code)}")
-            said = f": {excerpt(message)}" if isinstance(message, str) and message.strip() else ""
-            return refusal(f"{server} says {code}{said}", root=server)
+            detail = f": {excerpt(message)}" if isinstance(message, str) and message.strip() else ""
+            return error_type(f"{server} reports {code}{detail}", root=server)
     return None
 
 
 def excerpt(text: str) -> str:
-    """A short piece of what a server said, on one line and without control characters."""
+    """The beginning of a text from a server, on one line and without control characters."""
     line = " ".join(text.split())
     clean = "".join(character if character.isprintable() else " " for character in line)
-    return clean if len(clean) <= _LONGEST_EXCERPT else clean[:_LONGEST_EXCERPT] + "…"
+    return clean if len(clean) <= _MAX_EXCERPT else clean[:_MAX_EXCERPT] + "…"
 
 
 def _resource(entry: Json, _: int) -> Resource | None:
-    resource_id = text_of(entry, "id", _LONGEST_ID)
+    resource_id = text_field(entry, "id", _MAX_ID)
     if resource_id is None or entry["id"] != resource_id:
         return None
     mode = entry.get("authMode")
     required = entry.get("authRequired")
-    counts = object_in(entry.get("counts")) or {}
+    counts = as_object(entry.get("counts")) or {}
     known_mode = mode if mode in AUTH_MODES else "none"
     return Resource(
         id=resource_id,
-        name=text_of(entry, "name", LONGEST_NAME) or resource_id,
-        source_type=text_of(entry, "sourceType", 100) or "unknown",
+        name=text_field(entry, "name", MAX_NAME_LENGTH) or resource_id,
+        source_type=text_field(entry, "sourceType", 100) or "unknown",
         auth_mode=known_mode,
         auth_required=required if isinstance(required, bool) else known_mode not in OPEN_MODES,
-        source_id=text_of(entry, "sourceId", _LONGEST_ID),
+        source_id=text_field(entry, "sourceId", _MAX_ID),
         groups=_groups(entry.get("groups")),
-        scopes=texts_in(entry.get("scopes")),
-        tags=texts_in(entry["tags"]) if isinstance(entry.get("tags"), list) else None,
-        last_indexed=text_of(entry, "lastIndexed", 100),
-        docs=whole_in(counts.get("docs")),
-        chunks=whole_in(counts.get("chunks")),
+        scopes=as_texts(entry.get("scopes")),
+        tags=as_texts(entry["tags"]) if isinstance(entry.get("tags"), list) else None,
+        last_indexed=text_field(entry, "lastIndexed", 100),
+        docs=as_count(counts.get("docs")),
+        chunks=as_count(counts.get("chunks")),
     )
 
 
 def _citation(entry: Json, _: int) -> Json | None:
     described: Json = {
         name: text
-        for name, longest in (("uri", 2_000), ("title", LONGEST_NAME), ("resourceId", _LONGEST_ID), ("marker", 100))
-        if (text := text_of(entry, name, longest))
+        for name, max_length in (("uri", 2_000), ("title", MAX_NAME_LENGTH), ("resourceId", _MAX_ID), ("marker", 100))
+        if (text := text_field(entry, name, max_length))
     }
     offsets = entry.get("offsets")
-    if offsets is not None and size_of(offsets) <= LARGEST_OBJECT:
+    if offsets is not None and json_size(offsets) <= MAX_OBJECT_BYTES:
         described["offsets"] = offsets
     return described or None
 
@@ -225,38 +225,40 @@ def _artifact(entry: Json, _: int) -> Json | None:
     name, b64, mime = entry.get("name"), entry.get("b64"), entry.get("mime")
     if not (isinstance(name, str) and isinstance(b64, str) and isinstance(mime, str) and name and mime):
         return None
-    described: Json = {"name": name[:LONGEST_NAME], "b64": b64, "mime": mime[:100]}
-    if (size := whole_in(entry.get("size"))) is not None:
+    described: Json = {"name": name[:MAX_NAME_LENGTH], "b64": b64, "mime": mime[:100]}
+    if (size := as_count(entry.get("size"))) is not None:
         described["size"] = size
-    return described | {key: text for key in ("description", "viewer") if (text := text_of(entry, key, LONGEST_NAME))}
+    return described | {
+        key: text for key in ("description", "viewer") if (text := text_field(entry, key, MAX_NAME_LENGTH))
+    }
 
 
 def _display(value: object) -> Json | None:
-    given = object_in(value) or {}
+    given = as_object(value) or {}
     kinds = {name: bool if schema["type"] == "boolean" else str for name, schema in DISPLAY_FIELDS.items()}
-    return {name: given[name] for name, kind in kinds.items() if is_a(given.get(name), kind)} or None
+    return {name: given[name] for name, kind in kinds.items() if is_valid(given.get(name), kind)} or None
 
 
 def _json_in_text(result: CallResult) -> Json | None:
-    """The object that a server without structured answers writes as text."""
+    """The object that a server without structured results sends as text."""
     for block in result.content:
         text = block.get("text")
         if block.get("type") == "text" and isinstance(text, str):
             try:
-                return object_in(orjson.loads(text))
+                return as_object(orjson.loads(text))
             except orjson.JSONDecodeError:
                 return None
     return None
 
 
-def _said(result: CallResult) -> str:
+def _error_text(result: CallResult) -> str:
     texts = (block.get("text") for block in result.content if block.get("type") == "text")
     return excerpt(" ".join(text for text in texts if isinstance(text, str)))
 
 
 def _groups(value: object) -> tuple[str, ...]:
-    """The groups of a resource; one that nobody is in, where something is there that is no list of groups."""
+    """The groups of a resource. An invalid value becomes a group that no caller is in."""
     if value is None or value == []:
         return ()
-    groups = texts_in(value)
-    return groups if groups and len(groups) == len(list_in(value)) else _NOBODY
+    groups = as_texts(value)
+    return groups if groups and len(groups) == len(as_list(value)) else _NO_ONE

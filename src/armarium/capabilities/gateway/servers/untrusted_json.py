@@ -1,4 +1,4 @@
-"""Reads JSON that nobody vouches for: each value if it is of the kind that is wanted and not too large."""
+"""Reads values from untrusted JSON: each only if it has the expected type and size."""
 
 from __future__ import annotations
 
@@ -10,36 +10,36 @@ import orjson
 
 from armarium.foundation.schema import Json
 
-LONGEST_NAME = 500
-LARGEST_OBJECT = 8_000
-_MOST_TEXTS = 1000
+MAX_NAME_LENGTH = 500
+MAX_OBJECT_BYTES = 8_000
+_MAX_TEXTS = 1000
 
 T = TypeVar("T")
 
 
-def object_in(value: object) -> Json | None:
-    """The object, if it is one."""
+def as_object(value: object) -> Json | None:
+    """The value if it is an object, else None."""
     return cast(Json, value) if isinstance(value, dict) else None
 
 
-def list_in(value: object) -> list[Any]:
-    """The list; empty where there is none."""
+def as_list(value: object) -> list[Any]:
+    """The value if it is a list, else an empty list."""
     return cast("list[Any]", value) if isinstance(value, list) else []
 
 
-def text_of(entry: Mapping[str, Any], name: str, longest: int) -> str | None:
-    """A text of an entry, cut to its longest; None where there is none."""
+def text_field(entry: Mapping[str, Any], name: str, max_length: int) -> str | None:
+    """A text of an entry, truncated; None if there is none."""
     value = entry.get(name)
-    return value[:longest] if isinstance(value, str) and value else None
+    return value[:max_length] if isinstance(value, str) and value else None
 
 
-def texts_in(value: object) -> tuple[str, ...]:
-    """The texts in a list, each cut to size."""
-    return tuple(each[:LONGEST_NAME] for each in list_in(value)[:_MOST_TEXTS] if isinstance(each, str) and each)
+def as_texts(value: object) -> tuple[str, ...]:
+    """The texts in a list, each truncated."""
+    return tuple(each[:MAX_NAME_LENGTH] for each in as_list(value)[:_MAX_TEXTS] if isinstance(each, str) and each)
 
 
-def number_in(value: object) -> float | None:
-    """The number, if it is a finite one."""
+def as_number(value: object) -> float | None:
+    """The value if it is a finite number, else None."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
@@ -49,36 +49,36 @@ def number_in(value: object) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def whole_in(value: object) -> int | None:
-    """The whole number, if it is one that every reader of JSON can have, and not below zero."""
+def as_count(value: object) -> int | None:
+    """The value if it is an integer from 0 to 2**53 - 1, which every JSON parser can represent; else None."""
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53 else None
 
 
-def small_object_in(value: object) -> Json | None:
-    """The object, if it is not empty and not large."""
-    found = object_in(value)
-    return found if found and size_of(found) <= LARGEST_OBJECT else None
+def as_small_object(value: object) -> Json | None:
+    """The value if it is an object, neither empty nor too large; else None."""
+    found = as_object(value)
+    return found if found and json_size(found) <= MAX_OBJECT_BYTES else None
 
 
-def size_of(value: object) -> int:
-    """How long a value is as JSON."""
+def json_size(value: object) -> int:
+    """The size of a value as JSON."""
     try:
         return len(orjson.dumps(value))
     except TypeError:
-        return LARGEST_OBJECT + 1
+        return MAX_OBJECT_BYTES + 1
 
 
-def is_a(value: object, kind: type) -> bool:
-    """Whether a value is of that kind, and no text that is too long."""
-    return isinstance(value, kind) and (not isinstance(value, str) or len(value) <= LONGEST_NAME)
+def is_valid(value: object, kind: type) -> bool:
+    """Whether a value has that type and, if it is a text, is not too long."""
+    return isinstance(value, kind) and (not isinstance(value, str) or len(value) <= MAX_NAME_LENGTH)
 
 
-def made_of_each(entries: list[Any], make: Callable[[Json, int], T | None]) -> tuple[list[T], int]:
-    """What can be made of the entries, and how many were of no use."""
-    made: list[T] = []
+def parse_each(entries: list[Any], parse: Callable[[Json, int], T | None]) -> tuple[list[T], int]:
+    """The parsed entries, and the number of invalid ones."""
+    parsed: list[T] = []
     for place, entry in enumerate(entries):
-        found = object_in(entry)
-        one = make(found, place) if found is not None else None
+        found = as_object(entry)
+        one = parse(found, place) if found is not None else None
         if one is not None:
-            made.append(one)
-    return made, len(entries) - len(made)
+            parsed.append(one)
+    return parsed, len(entries) - len(parsed)

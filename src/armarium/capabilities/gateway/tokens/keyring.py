@@ -1,66 +1,70 @@
-"""Which secrets go with a question to a server: what the caller gave, what they lent us, or a token of our own."""
+"""Selects the secrets for a request to a server: given in the call, lent by the caller, or issued by the gateway."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Generator, Iterable
 from contextlib import contextmanager
+from typing import Final
 
 from armarium.capabilities.gateway.config.entries import OPEN_MODES
 from armarium.capabilities.gateway.config.files import BUILT_IN_SERVER
+from armarium.capabilities.gateway.errors import TokenExpired
 from armarium.capabilities.gateway.model import Resource, Secrets
-from armarium.capabilities.gateway.refusals import TokenExpired
 from armarium.capabilities.gateway.tokens.capability_tokens import CapabilityTokens
-from armarium.capabilities.gateway.tokens.lent_tokens import Connections
+from armarium.capabilities.gateway.tokens.lent_tokens import LentTokens
 from armarium.foundation.errors import InvalidArgument
 from armarium.foundation.identity import Principal
 
-_CAPABILITY = "capability_token"
+_PARAMETER: Final = "capability_token"
 
 
 class Keyring:
-    """Hands out secrets, each to the one server it is for."""
+    """The secrets of callers, each for one server."""
 
-    def __init__(self, connections: Connections, tokens: CapabilityTokens) -> None:
-        self._connections = connections
-        self._tokens = tokens
+    def __init__(self, lent_tokens: LentTokens, capability_tokens: CapabilityTokens) -> None:
+        self._lent_tokens = lent_tokens
+        self._capability_tokens = capability_tokens
 
     def lent(self, principal: Principal, server: str) -> Secrets:
-        """What the caller keeps with us for this server."""
-        return self._connections.secrets(principal, server)
+        """The token that the caller lent for this server."""
+        return self._lent_tokens.secrets(principal, server)
 
     @contextmanager
     def in_use(self, principal: Principal, server: str, secrets: Secrets) -> Generator[None]:
-        """Let go of what the caller keeps with us when the server says that it is no good any more: only they can give
-        another. When more went along, or the caller has lent another since, it may be about that."""
+        """Remove the lent token if the server reports it as expired.
+
+        The token stays if the request carried other secrets, or if the caller lent another token since: the report may
+        be about those.
+        """
         try:
             yield
         except TokenExpired:
             if secrets and secrets == self.lent(principal, server):
-                self._connections.forget(principal, server)
+                self._lent_tokens.remove(principal, server)
             raise
 
     def is_connected(self, principal: Principal, server: str, resource: Resource) -> bool:
-        """Whether a server will have what it asks of this caller for a source, without anything in the call itself."""
+        """Whether the gateway has the secret that a source requires, without any in the call itself."""
         if not resource.auth_required or resource.auth_mode in OPEN_MODES:
             return True
-        issued = resource.auth_mode == "capability" and self._tokens.is_shared
-        return issued or bool(self.lent(principal, server))
+        can_issue = resource.auth_mode == "capability" and self._capability_tokens.is_shared
+        return can_issue or bool(self.lent(principal, server))
 
     def for_sources(self, principal: Principal, server: str, resources: Iterable[Resource], given: Secrets) -> Secrets:
-        """Everything the server may be told; with a capability token of ours where its sources want one."""
+        """All secrets for the server, with a capability token if its sources require one."""
         secrets = {**self.lent(principal, server), **given}
-        wanting = [resource.id for resource in resources if resource.auth_mode == "capability"]
-        if wanting and _CAPABILITY not in secrets and self._tokens.is_shared:
-            secrets[_CAPABILITY], _ = self._tokens.issue(server, principal.username, wanting)
+        source_ids = [resource.id for resource in resources if resource.auth_mode == "capability"]
+        if source_ids and _PARAMETER not in secrets and self._capability_tokens.is_shared:
+            secrets[_PARAMETER], _ = self._capability_tokens.issue(server, principal.username, source_ids)
         return secrets
 
 
-def check_addressee(given: Secrets, servers: Collection[str]) -> None:
-    """Refuse secrets in a call that goes to several servers: one must not learn what is meant for another."""
-    others = set(servers) - {BUILT_IN_SERVER}
-    if given and len(others) > 1:
+def require_single_server(given: Secrets, servers: Collection[str]) -> None:
+    """Reject secrets in a call to several servers, since each would receive the secrets meant for another."""
+    remote = set(servers) - {BUILT_IN_SERVER}
+    if given and len(remote) > 1:
         names = ", ".join(sorted(given))
         raise InvalidArgument(
-            f"{names} would be told to {len(others)} servers at once",
-            hint="ask one server at a time, or keep a token for each: POST /api/rag/connections/{server}",
+            f"{names} would be sent to {len(remote)} servers",
+            hint="call one server at a time, or store a token for each: POST /api/rag/connections/{server}",
         )

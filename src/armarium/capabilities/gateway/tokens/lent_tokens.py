@@ -1,4 +1,4 @@
-"""Tokens that callers lend us for their session: in memory alone, one for each caller and server, until they expire."""
+"""Tokens that callers lend for a session: in memory only, one per caller and server, until they expire."""
 
 from __future__ import annotations
 
@@ -7,68 +7,67 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from armarium.capabilities.gateway.secret_parameters import SENSITIVE
+from armarium.capabilities.gateway.secret_parameters import SECRET_PARAMETERS
 from armarium.foundation.errors import InvalidArgument
 from armarium.foundation.identity import Principal
 
-_MOST: Final = 10_000
+_MAX_TOKENS: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Connection:
-    """A token, and until when it is kept."""
+class LentToken:
+    """A token and its expiry."""
 
     kind: str
-    """Which of the sensitive parameters it is given as."""
+    """The secret parameter that carries it."""
     token: str = field(repr=False)
     expires_at: float
-    """By the monotonic clock."""
+    """In time of the monotonic clock."""
 
 
-class Connections:
-    """Who has lent which token for which server."""
+class LentTokens:
+    """The tokens by caller and server."""
 
-    def __init__(self, *, longest_s: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._longest_s = longest_s
+    def __init__(self, *, max_ttl_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._max_ttl_s = max_ttl_s
         self._clock = clock
-        self._kept: dict[tuple[Principal, str], Connection] = {}
-        self._reached: Mapping[str, object] = {}
+        self._tokens: dict[tuple[Principal, str], LentToken] = {}
+        self._transports: Mapping[str, object] = {}
 
-    def keep(self, principal: Principal, server: str, kind: str, token: str, ttl_s: float | None = None) -> float:
-        """Keep a token, in the place of the one before; how many seconds for."""
-        if kind not in SENSITIVE:
-            raise InvalidArgument(f"`kind` must be one of {', '.join(SENSITIVE)}", field="kind")
-        self._forget_expired()
-        if len(self._kept) >= _MOST and (principal, server) not in self._kept:
-            # The one that would be the first to go anyway.
-            del self._kept[min(self._kept, key=lambda key: self._kept[key].expires_at)]
-        kept_s = min(ttl_s or self._longest_s, self._longest_s)
-        self._kept[principal, server] = Connection(kind, token, self._clock() + kept_s)
-        return kept_s
+    def store(self, principal: Principal, server: str, kind: str, token: str, ttl_s: float | None = None) -> float:
+        """Store a token in place of the previous one. Returns its time to live in seconds."""
+        if kind not in SECRET_PARAMETERS:
+            raise InvalidArgument(f"`kind` must be one of {', '.join(SECRET_PARAMETERS)}", field="kind")
+        self._remove_expired()
+        if len(self._tokens) >= _MAX_TOKENS and (principal, server) not in self._tokens:
+            del self._tokens[min(self._tokens, key=lambda key: self._tokens[key].expires_at)]
+        actual_ttl_s = min(ttl_s or self._max_ttl_s, self._max_ttl_s)
+        self._tokens[principal, server] = LentToken(kind, token, self._clock() + actual_ttl_s)
+        return actual_ttl_s
 
-    def forget(self, principal: Principal, server: str) -> bool:
-        """Let go of a token; whether there was one."""
-        self._forget_expired()
-        return self._kept.pop((principal, server), None) is not None
+    def remove(self, principal: Principal, server: str) -> bool:
+        """Remove a token. Returns whether there was one."""
+        self._remove_expired()
+        return self._tokens.pop((principal, server), None) is not None
 
-    def follow(self, reached: Mapping[str, object]) -> None:
-        """Hear how each server is reached now, by name, and let go of the tokens for those that are gone or are reached
-        another way: behind an old name there may be somebody new, whom nobody lent anything."""
-        before, self._reached = self._reached, reached
-        for key in [(who, server) for who, server in self._kept if before.get(server) != reached.get(server)]:
-            del self._kept[key]
+    def update_servers(self, transports: Mapping[str, object]) -> None:
+        """Remove the tokens of servers that are gone or whose transport changed: the old name may now belong to another
+        server, which must not receive them."""
+        before, self._transports = self._transports, transports
+        for key in [(who, server) for who, server in self._tokens if before.get(server) != transports.get(server)]:
+            del self._tokens[key]
 
     def secrets(self, principal: Principal, server: str) -> dict[str, str]:
-        """The token as the parameter it is given as; nothing where none is kept."""
-        connection = self._kept.get((principal, server))
-        if connection is None:
+        """The token by its parameter name; empty if there is none."""
+        lent = self._tokens.get((principal, server))
+        if lent is None:
             return {}
-        if connection.expires_at <= self._clock():
-            del self._kept[principal, server]
+        if lent.expires_at <= self._clock():
+            del self._tokens[principal, server]
             return {}
-        return {connection.kind: connection.token}
+        return {lent.kind: lent.token}
 
-    def _forget_expired(self) -> None:
+    def _remove_expired(self) -> None:
         now = self._clock()
-        for key in [key for key, connection in self._kept.items() if connection.expires_at <= now]:
-            del self._kept[key]
+        for key in [key for key, lent in self._tokens.items() if lent.expires_at <= now]:
+            del self._tokens[key]

@@ -1,4 +1,4 @@
-"""Every request to a server is told once it is over, however it ended: answered, failed, refused without trying."""
+"""Reports every request to a server when it ends: its outcome and its duration."""
 
 from __future__ import annotations
 
@@ -10,32 +10,33 @@ from typing import Literal
 
 from armarium.capabilities.gateway.errors import GatewayError
 
-Request = Literal["call", "list"]
-OnRequest = Callable[[str, Request, str, float], None]
-"""Told of every request: the server, what was asked of it, how it ended, and after how many seconds."""
+RequestKind = Literal["call", "list"]
+OnRequest = Callable[[str, RequestKind, str, float], None]
+"""Receives every request: server, kind, outcome, seconds."""
 
 
 @dataclass(slots=True)
-class Ending:
-    """How a request ended: `success`, `error` when the tool itself says that it failed, `cancelled`,
-    `internal` when the fault is ours, or the code of what went wrong."""
+class RequestOutcome:
+    """How a request ended."""
 
-    outcome: str = "success"
+    name: str = "success"
+    """`success`, `error` if the tool reported a failure, `cancelled`, `internal` if the gateway failed, or the code of
+    the error."""
 
 
 @contextmanager
-def counted(on_request: OnRequest | None, server: str, request: Request) -> Generator[Ending]:
-    """Tell of what the block does. Its ending is a success unless it says otherwise, or raises."""
-    ending = Ending()
+def record_request(on_request: OnRequest | None, server: str, kind: RequestKind) -> Generator[RequestOutcome]:
+    """Report the request made in the block. It is a success unless the block sets another outcome or raises."""
+    outcome = RequestOutcome()
     started = time.perf_counter()
     try:
-        yield ending
+        yield outcome
     except GatewayError as error:
-        ending.outcome = error.code
+        outcome.name = error.code
         raise
     except BaseException as error:
-        ending.outcome = "internal" if isinstance(error, Exception) else "cancelled"
+        outcome.name = "internal" if isinstance(error, Exception) else "cancelled"
         raise
     finally:
         if on_request is not None:
-            on_request(server, request, ending.outcome, time.perf_counter() - started)
+            on_request(server, kind, outcome.name, time.perf_counter() - started)

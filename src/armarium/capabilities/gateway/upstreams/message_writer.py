@@ -1,4 +1,4 @@
-"""Messages on their way to a server: one that cannot be written fails the request that it is, and nothing else."""
+"""Serializes messages to a server; a message that cannot be serialized fails only its own request."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
-class Outgoing:
-    """Takes messages from the client, each in the task of whoever sends it, and passes on those that can be written.
+class MessageWriter:
+    """The write stream that the client uses. It serializes each message in the sender's task.
 
-    Behind it a transport works for all callers at once: what fails there ends the connection.
+    The transport behind it works for all callers at once, so an error there would end the whole connection.
     """
 
     def __init__(
@@ -29,7 +29,7 @@ class Outgoing:
         self._close = close
 
     async def send(self, item: SessionMessage, /) -> None:
-        """Pass the message on, with its JSON. Raises what the client knows as the request's own failure."""
+        """Send the message with its JSON. Raises `MCPError`, which fails only this request."""
         from mcp import MCPError
         from mcp_types import JSONRPCRequest
 
@@ -39,13 +39,13 @@ class Outgoing:
         except (ValueError, TypeError, RecursionError):
             # Without its cause, whose text quotes the arguments.
             if isinstance(item.message, JSONRPCRequest):
-                raise MCPError(UNWRITABLE, "it cannot be written as JSON") from None
-            _log.warning("a message to a server cannot be written")
+                raise MCPError(UNWRITABLE, "it cannot be serialized as JSON") from None
+            _log.warning("a message to a server cannot be serialized")
             return
         await self._send(item, text)
 
     async def aclose(self) -> None:
-        """Send no more."""
+        """Close the stream."""
         await self._close()
 
     async def __aenter__(self) -> Self:

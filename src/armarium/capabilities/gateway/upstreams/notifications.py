@@ -1,61 +1,68 @@
-"""What a server at an address says unasked, heard for as long as the connection lives."""
+"""The stream of notifications from a server over HTTP, reopened for as long as the connection lives."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 
 import anyio
 import httpx2
 
-from armarium.capabilities.gateway.upstreams.sse import Events, kind_of
+from armarium.capabilities.gateway.upstreams.sse import EventStream, media_type
 
 _EVENT_ID = re.compile(rb"^id: ?([^\r\n]+)", re.MULTILINE)
-_FIRST_PAUSE_S = 1.0
-_LONGEST_PAUSE_S = 30.0
-"""How long to wait before a stream that failed, or ended at once, is asked for again."""
-_STEADY_S = 5.0
-"""A stream that stayed open so long did not end at once."""
-_FIRST_REFUSAL = 400
-_WRONG_METHOD = 405
+_MAX_PAUSE_S = 30.0
+_STABLE_S = 5.0
+"""A stream that was open for this long resets the back-off."""
+_BAD_REQUEST = 400
+_METHOD_NOT_ALLOWED = 405
 
 
-class News:
-    """The stream of one server's news, asked for until there is one.
+class NotificationStream:
+    """Opens the notification stream of a server, with exponential back-off.
 
-    The client gives up for good after its second failure, and would never hear again that tools have changed.
+    The client itself gives up after its second failure and would miss all later changes of the tool list.
     """
 
-    def __init__(self, wire: httpx2.AsyncBaseTransport, max_event_bytes: int) -> None:
+    def __init__(
+        self,
+        wire: httpx2.AsyncBaseTransport,
+        max_event_bytes: int,
+        *,
+        first_pause_s: float = 1.0,
+        sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
+    ) -> None:
         self._wire = wire
         self._max_event_bytes = max_event_bytes
+        self._first_pause_s = first_pause_s
+        self._sleep = sleep
         self._pause_s = 0.0
-        self._asked_at: float | None = None
+        self._opened_at: float | None = None
         self._last_id: str | None = None
 
-    def are_asked_for_by(self, request: httpx2.Request) -> bool:
-        """Whether this is what a request wants, and not the rest of an answer that broke off."""
+    def matches(self, request: httpx2.Request) -> bool:
+        """Whether a request is for this stream, and not for the rest of an interrupted response."""
         return request.headers.get("last-event-id") in (None, self._last_id)
 
-    async def opened(self, request: httpx2.Request) -> httpx2.Response:
-        """The stream, or the word of a server that it has none."""
-        if self._asked_at is not None and anyio.current_time() - self._asked_at >= _STEADY_S:
+    async def open(self, request: httpx2.Request) -> httpx2.Response:
+        """The response with the stream, or the server's response that it has none."""
+        if self._opened_at is not None and anyio.current_time() - self._opened_at >= _STABLE_S:
             self._pause_s = 0.0
         while True:
-            await anyio.sleep(self._pause_s)
-            self._pause_s = min(max(2 * self._pause_s, _FIRST_PAUSE_S), _LONGEST_PAUSE_S)
-            self._asked_at = anyio.current_time()
+            await self._sleep(self._pause_s)
+            self._pause_s = min(max(2 * self._pause_s, self._first_pause_s), _MAX_PAUSE_S)
+            self._opened_at = anyio.current_time()
             try:
                 response = await self._wire.handle_async_request(request)
             except httpx2.TransportError:
                 continue
-            if response.has_redirect_location or response.status_code == _WRONG_METHOD:
-                # Where it may lead is for the client to decide.
+            if response.has_redirect_location or response.status_code == _METHOD_NOT_ALLOWED:
+                # The client decides whether to follow a redirect.
                 return response
-            if response.status_code < _FIRST_REFUSAL and kind_of(response) == "text/event-stream":
-                events = Events(response, None, self._max_event_bytes, lambda: None)
-                stream = _Ending(events, self._note_id)
+            if response.status_code < _BAD_REQUEST and media_type(response) == "text/event-stream":
+                events = EventStream(response, None, self._max_event_bytes, lambda: None)
+                stream = _ResumableEvents(events, self._note_id)
                 return httpx2.Response(response.status_code, headers=response.headers, stream=stream, request=request)
             await response.aclose()
 
@@ -63,19 +70,19 @@ class News:
         self._last_id = event_id
 
 
-class _Ending(httpx2.AsyncByteStream):
-    """Events whose stream, however it breaks off, has ended and not failed: it can be asked for again."""
+class _ResumableEvents(httpx2.AsyncByteStream):
+    """Events that end normally when the connection breaks, so that the client opens the stream again."""
 
-    def __init__(self, events: Events, on_id: Callable[[str], None]) -> None:
+    def __init__(self, events: EventStream, on_id: Callable[[str], None]) -> None:
         self._events = events
         self._on_id = on_id
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         with suppress(httpx2.TransportError):
-            async for whole_ones in self._events:
-                if ids := _EVENT_ID.findall(whole_ones):
+            async for complete_events in self._events:
+                if ids := _EVENT_ID.findall(complete_events):
                     self._on_id(ids[-1].decode("utf-8", "replace"))
-                yield whole_ones
+                yield complete_events
 
     async def aclose(self) -> None:
         await self._events.aclose()

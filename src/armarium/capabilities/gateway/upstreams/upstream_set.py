@@ -1,4 +1,4 @@
-"""All servers behind the gateway, by name, exchanged for a new set without disturbing those that stay."""
+"""All servers behind the gateway by name; a new set is applied without disturbing unchanged servers."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from armarium.capabilities.gateway.upstreams.upstream import OnHealth, OnToolsCh
 
 
 @dataclass(frozen=True, slots=True)
-class SetChanges:
-    """What a new set of servers changed, by name."""
+class ServerChanges:
+    """The names of servers that changed with a new set."""
 
     added: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
@@ -26,8 +26,8 @@ class SetChanges:
     unchanged: tuple[str, ...] = ()
 
 
-class Upstreams:
-    """`async with Upstreams(limits) as upstreams: await upstreams.apply(specs)`."""
+class UpstreamSet:
+    """An async context manager; `apply` sets the servers, and leaving the context closes them."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Upstreams:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
         assert self._tasks is not None
-        # Also when everything is being cancelled: a server process must not outlive us. Every wait within is bounded.
+        # Shielded: a server process must not outlive the gateway. Every wait inside is bounded.
         with anyio.CancelScope(shield=True):
             drain_s = self._drain_s if error is None else 0.0
             async with anyio.create_task_group() as closing:
@@ -64,13 +64,13 @@ class Upstreams:
         self._upstreams.clear()
         self._tasks.cancel_scope.cancel()
         if isinstance(error, Exception):
-            # What went wrong in the block is told as it is, not as one of a group.
+            # Raise the error of the block itself, not an exception group.
             await self._tasks.__aexit__(None, None, None)
             return None
         return await self._tasks.__aexit__(kind, error, trace)
 
-    async def apply(self, specs: Mapping[str, ServerSpec]) -> SetChanges:
-        """Make these the servers: the same keep their connection, others drain behind the scenes."""
+    async def apply(self, specs: Mapping[str, ServerSpec]) -> ServerChanges:
+        """Replace the set of servers. Unchanged servers keep their connection; removed ones drain in the background."""
         tasks = self._tasks
         assert tasks is not None, "used outside of its context"
         wanted = {name: spec for name, spec in specs.items() if spec.enabled}
@@ -80,7 +80,7 @@ class Upstreams:
         unchanged: list[str] = []
         for name, spec in sorted(wanted.items()):
             known = self._upstreams.get(name)
-            if known is not None and _reached_alike(known.spec, spec):
+            if known is not None and _shares_connection(known.spec, spec):
                 (unchanged if known.spec == spec else changed).append(name)
                 known.spec = spec
                 kept[name] = known
@@ -96,23 +96,23 @@ class Upstreams:
             )
         removed = tuple(name for name in self._upstreams if name not in kept)
         leaving = [upstream for name, upstream in self._upstreams.items() if kept.get(name) is not upstream]
-        # One assignment: nobody ever sees half of a new set.
+        # One assignment, so that readers never see a partial set.
         self._upstreams = kept
         for upstream in leaving:
             self._leaving.add(upstream)
             tasks.start_soon(self._drain, upstream)
-        return SetChanges(tuple(added), removed, tuple(changed), tuple(unchanged))
+        return ServerChanges(tuple(added), removed, tuple(changed), tuple(unchanged))
 
     def get(self, name: str) -> Upstream | None:
-        """The enabled server of that name."""
+        """The enabled server with that name."""
         return self._upstreams.get(name)
 
     def all(self) -> list[Upstream]:
-        """Every enabled server, by name."""
+        """Every enabled server."""
         return list(self._upstreams.values())
 
     def health(self) -> list[UpstreamHealth]:
-        """How each of them is."""
+        """The health of every server."""
         return [upstream.health() for upstream in self._upstreams.values()]
 
     async def _drain(self, upstream: Upstream) -> None:
@@ -122,6 +122,6 @@ class Upstreams:
             self._leaving.discard(upstream)
 
 
-def _reached_alike(one: ServerSpec, other: ServerSpec) -> bool:
-    """Whether a connection to one serves the other: all that differs is what people see."""
+def _shares_connection(one: ServerSpec, other: ServerSpec) -> bool:
+    """Whether the same connection serves both, because only display data or access rules differ."""
     return one.transport == other.transport and one.timeouts == other.timeouts and one.kind == other.kind
