@@ -1,4 +1,4 @@
-"""`armarium serve` with a gateway, and the files that tell it which servers are behind it."""
+"""`armarium serve` with a gateway, and its configuration files."""
 
 from __future__ import annotations
 
@@ -25,34 +25,34 @@ HOSTILE: Json = {"command": sys.executable, "args": ["-I", str(Path(hostile_upst
 
 
 def rag_entry(*sources: str, **more: Any) -> Json:
-    """A RAG server with these sources, as a file of servers has it."""
+    """The entry of a RAG server with these sources."""
     return {"command": sys.executable, "args": ["-I", str(Path(rag_upstream.__file__)), *sources], **more}
 
 
 @dataclass(frozen=True)
-class House:
-    """A running server, and the files that tell it which servers are behind it."""
+class GatewayServer:
+    """A running gateway and its configuration directory."""
 
     process: ServerProcess
     config: Path
 
     def api(self, user: str) -> httpx.Client:
-        """Plain HTTP as one of the users."""
+        """An HTTP client of one of the users."""
         return httpx.Client(base_url=f"{self.process.url}/api", headers=headers_of(user), timeout=TIMEOUT_S)
 
     def write(self, kind: str, content: Json | str) -> None:
-        """Change a file of servers."""
+        """Write a configuration file."""
         file = self.config / "overrides" / kind
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(content if isinstance(content, str) else json.dumps(content))
 
     async def tools(self, user: str) -> set[str]:
-        """The names of the tools that a user is told of."""
+        """The names of the tools that a user sees."""
         async with connected(self.process.url, key=f"key-of-{user}") as client:
             return {tool.name for tool in (await client.mcp.list_tools()).tools}
 
     async def tools_become(self, user: str, wanted: Callable[[set[str]], bool]) -> set[str]:
-        """Wait until those are as wanted."""
+        """Wait until the tools that a user sees are as wanted."""
 
         async def as_wanted() -> set[str] | None:
             names = await self.tools(user)
@@ -64,13 +64,13 @@ class House:
 
 
 def headers_of(user: str) -> dict[str, str]:
-    """What a user sends with every request."""
+    """The headers of a user's requests."""
     return {"authorization": f"Bearer key-of-{user}"}
 
 
 @contextmanager
-def started(base: Path, **gateway: Any) -> Generator[House]:
-    """The server, with a gateway that is set so and nothing else."""
+def started(base: Path, **gateway: Any) -> Generator[GatewayServer]:
+    """A server with only a gateway, with these settings."""
     keys = [
         {"username": user, "groups": groups, "key_sha256": key_hash(f"key-of-{user}")} for user, groups in USERS.items()
     ]
@@ -82,4 +82,4 @@ def started(base: Path, **gateway: Any) -> Generator[House]:
     }
     command = [installed_command("armarium"), "serve", "--config", str(write_config(base, settings))]
     with ServerProcess(command) as process:
-        yield House(process, base / "config")
+        yield GatewayServer(process, base / "config")

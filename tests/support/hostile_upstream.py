@@ -28,7 +28,7 @@ _TOOLS += ["spawn", "fail", "facts"]
 
 
 class Hostile:
-    """What the server does, whichever way it is spoken to."""
+    """The behaviour of the server over either transport."""
 
     def __init__(self, emit_raw: Callable[[bytes], None], announce: Send) -> None:
         self.emit_raw = emit_raw
@@ -40,7 +40,7 @@ class Hostile:
         self.sessions: set[str] = set()
 
     def answer(self, message: Json, send: Send) -> Json | None:
-        """The response to a request, or None when there is to be none."""
+        """The response to a request; None for no response."""
         method, request_id = message["method"], message.get("id")
         if method == "initialize":
             return self._result(
@@ -132,7 +132,7 @@ class Hostile:
 
 
 def serve_stdio() -> None:
-    """One thread for each request, so that one that never answers holds up no other."""
+    """One thread per request, so that a request that hangs does not block others."""
     lock = threading.Lock()
 
     def emit(raw: bytes) -> None:
@@ -155,7 +155,7 @@ def serve_stdio() -> None:
 
 
 def serve_http(*, events: bool, port: int, notifications_refused: int) -> None:
-    """Streamable HTTP; answers are JSON, or events when asked. The port is the first line on standard output."""
+    """Streamable HTTP with JSON or, if requested, events. The port is the first line on standard output."""
     notifications: queue.Queue[Json] = queue.Queue()
     hostile = Hostile(lambda raw: None, notifications.put)
     refusals = iter(range(notifications_refused))
@@ -236,7 +236,7 @@ def serve_http(*, events: bool, port: int, notifications_refused: int) -> None:
         daemon_threads = True
 
         def handle_error(self, request: Any, client_address: Any) -> None:
-            """A client that goes away is what these tests are about."""
+            """Ignore disconnected clients, which the tests provoke."""
 
     server = Server(("127.0.0.1", port), Handler)
     print(server.server_address[1], flush=True)

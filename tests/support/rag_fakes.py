@@ -1,4 +1,4 @@
-"""Servers of the three tools made by a test, and a gateway over them that is called as any surface calls it."""
+"""Fake RAG servers, and a gateway over them that tests call through the dispatcher."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ NOBODY = Principal("nobody", (), key_hash("nobody"))
 
 
 def resource(source_id: str, **more: Any) -> Json:
-    """A resource as a server tells of it."""
+    """A resource as a server describes it."""
     described = {"id": source_id, "name": source_id.title(), "sourceType": "wiki", "authRequired": False}
     return described | {"authMode": "none"} | more
 
 
 def hit(hit_id: str, source_id: str, score: float, **more: Any) -> Json:
-    """A hit as a server tells of it."""
+    """A hit as a server describes it."""
     described = {"id": hit_id, "score": score, "resourceId": source_id, "snippet": f"about {hit_id}"}
     return described | {"title": hit_id, "uri": f"wiki://{source_id}/{hit_id}"} | more
 
@@ -96,11 +96,11 @@ class FakeUpstream:
         return {"results": {"answer": "as the server says", "citations": [{"resourceId": asked["sources"][0]}]}}
 
     def calls_of(self, tool: str) -> list[Json]:
-        """What was asked of one tool."""
+        """The arguments of all calls of one tool."""
         return [arguments for name, arguments in self.asked if name == tool]
 
     def refuse_with(self, tool: str, code: str, message: str = "") -> None:
-        """Answer with one of the contract's errors."""
+        """Respond with one of the contract's errors."""
 
         async def refuse(asked: Json) -> Json:
             return {"results": {"error": {"code": code, "message": message}}, "meta_data": {}}
@@ -108,7 +108,7 @@ class FakeUpstream:
         self.handlers[tool] = refuse
 
     def say(self, tool: str, body: Any) -> None:
-        """Answer this, whatever is asked."""
+        """Respond with this body to every call."""
 
         async def said(asked: Json) -> Any:
             return body
@@ -117,7 +117,7 @@ class FakeUpstream:
 
 
 class FakeSource:
-    """Something this server keeps: collections by caller."""
+    """A local source with collections by caller."""
 
     def __init__(self, kind: str, collections: Mapping[str, Sequence[str]], hits: Sequence[SourceHit] = ()) -> None:
         self.kind = kind
@@ -133,12 +133,12 @@ class FakeSource:
 
 
 def own_hit(hit_id: str, collection: str, text: str) -> SourceHit:
-    """A passage of this server's own."""
+    """A hit in a source of this server itself."""
     return SourceHit(hit_id, collection, 0.5, text, text, f"{hit_id}.md", f"{collection}://{hit_id}", f"[{hit_id}]")
 
 
 def specs(entries: Mapping[str, Json]) -> dict[str, ServerSpec]:
-    """Entries as a file of servers has them; a command nobody starts is added where there is no way to a server."""
+    """Parsed entries; an unused command is added to entries without a transport."""
     import orjson
 
     filled = {name: {"command": "unused", **entry} for name, entry in entries.items()}
@@ -147,7 +147,7 @@ def specs(entries: Mapping[str, Json]) -> dict[str, ServerSpec]:
 
 @dataclass
 class Rig:
-    """A gateway with its servers, called through the dispatcher, whose answers are held to their schemas."""
+    """A gateway with its servers, called through the dispatcher, which checks results against their schemas."""
 
     members: dict[str, ConfiguredServer]
     gateway: Gateway
@@ -167,26 +167,26 @@ class Rig:
         return outcome.result["structuredContent"]
 
     async def refusal(self, who: Principal, tool: str, **arguments: Any) -> Json:
-        """The error of a call that must fail, as the contract tells it."""
+        """The error of a call that must fail, in the contract's format."""
         outcome = await self.outcome(who, tool, **arguments)
         assert outcome.error is not None, outcome.result
         body = outcome.result["structuredContent"]
         return body["results"]["error"] if "results" in body else body["error"]
 
     async def close_audit(self) -> None:
-        """Have everything written that happened so far."""
+        """Write all pending records and close the audit log."""
         assert self.audit is not None
-        # A call is put on record behind its answer.
+        # A call is recorded after its response.
         await anyio.lowlevel.checkpoint()
         self.audit.close()
 
     async def ids(self, who: Principal, **filters: Any) -> list[str]:
-        """The ids of what a caller is told of."""
+        """The ids of the resources that a caller sees."""
         found = await self.answer(who, DISCOVER, **({"filters": filters} if filters else {}))
         return [each["id"] for each in found["results"]["resources"]]
 
     async def hits(self, who: Principal, *sources: str, **more: Any) -> list[Json]:
-        """What a search finds."""
+        """The hits of a search."""
         found = await self.answer(who, RAW_RESULTS, query="lamp", sources=list(sources), **more)
         return found["results"]["hits"]
 

@@ -1,4 +1,4 @@
-"""Who may see which server and which source: at discovery, and again when a source is asked."""
+"""Who may see which server and source, at discovery and at every search."""
 
 from __future__ import annotations
 

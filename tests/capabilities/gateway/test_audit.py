@@ -1,4 +1,4 @@
-"""What the log and the audit trail have of calls whose arguments are wrong: nothing that may be a secret."""
+"""Log and audit trail of calls with invalid arguments contain nothing that may be a secret."""
 
 from __future__ import annotations
 

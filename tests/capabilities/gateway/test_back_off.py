@@ -1,4 +1,4 @@
-"""Pauses between attempts to connect: they double, they are bounded, and they end with a success."""
+"""Back-off between connection attempts: pauses double up to a maximum, and end with a success."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An argument is found in a schema however the schema speaks of it, and nowhere else."""
+"""An argument is found wherever a schema declares it, and nowhere else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What callers are told of sources: merged over servers, completed by the registry, filtered and paged."""
+"""Discovery: sources are merged over servers, completed by the configuration, filtered and paged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The whole way: `armarium serve` in front, `armarium rag-server` behind it over stdio and over HTTP, real clients."""
+"""End to end: `armarium serve` with `armarium rag-server` behind it over stdio and HTTP, and real clients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Filters of a search: one rule for all sources, and the caller is told what no source could judge."""
+"""Search filters: one rule for all sources, and filters that could not be applied are reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What HTTP does to one request becomes that request's own answer, and nothing larger than the limit is held."""
+"""The HTTP transport: a failure affects one request only, and memory is bounded."""
 
 from __future__ import annotations
 

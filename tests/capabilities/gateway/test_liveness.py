@@ -1,4 +1,4 @@
-"""Whether a server counts as silent when a deadline passes, by the clock: a ping has to have had its time."""
+"""Liveness checks: a server is silent only if its ping had enough time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What administrators are shown of an entry: nothing that may be secret, and nothing is lost when it is sent back."""
+"""Masks: possible secrets in an entry are hidden, and restored when the entry is sent back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is told of the servers behind the gateway, in numbers: every request to every one of them, and how they are."""
+"""Metrics: every request to a server is counted, and the state of every server is exported."""
 
 from __future__ import annotations
 
@@ -111,13 +111,13 @@ async def test_a_server_that_cannot_be_reached_is_counted_whether_or_not_it_was_
 
 
 async def test_the_server_shows_the_numbers_of_generic_servers_too(tmp_path: Path) -> None:
-    with started(tmp_path) as house:
-        house.write("mcp.json", {"odd": HOSTILE})
-        await house.tools_become("anna", lambda names: "odd.echo" in names)
-        async with connected(house.process.url, key="key-of-anna") as client:
+    with started(tmp_path) as server:
+        server.write("mcp.json", {"odd": HOSTILE})
+        await server.tools_become("anna", lambda names: "odd.echo" in names)
+        async with connected(server.process.url, key="key-of-anna") as client:
             await client.mcp.call_tool("odd.echo", {})
-        with house.api("root") as api:
-            shown = api.get(f"{house.process.url}/metrics", headers=headers_of("root")).text
+        with server.api("root") as api:
+            shown = api.get(f"{server.process.url}/metrics", headers=headers_of("root")).text
     lines = shown.splitlines()
     assert 'armarium_gateway_requests_total{outcome="success",request="call",server="odd"} 1.0' in lines
     assert 'armarium_gateway_server_state{server="odd",state="ready"} 1.0' in lines

@@ -1,4 +1,4 @@
-"""Tools of generic servers as callers meet them: in whose name they are called, and for how long they are there."""
+"""Tools of generic servers: called in the caller's name, and listed while their server is visible."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from armarium.capabilities.gateway.upstreams.upstream_set import ServerChanges
 from armarium.foundation.cancellation import Cancellation
 from armarium.foundation.tools import Call
 from support.client import connected
-from support.gateway_server import HOSTILE, House, rag_entry, started
+from support.gateway_server import HOSTILE, GatewayServer, rag_entry, started
 from support.rag_fakes import ANNA
 from support.waiting import eventually
 
@@ -26,80 +26,82 @@ CANARY = "canary-proxy-40be-never-said-back"
 
 
 @pytest.fixture(scope="module")
-def house(tmp_path_factory: pytest.TempPathFactory) -> Generator[House]:
-    with started(tmp_path_factory.mktemp("house"), watch=False) as running:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Generator[GatewayServer]:
+    with started(tmp_path_factory.mktemp("server"), watch=False) as running:
         yield running
 
 
-def reload(house: House) -> None:
-    with house.api("root") as admin:
+def reload(server: GatewayServer) -> None:
+    with server.api("root") as admin:
         assert admin.post("/admin/mcp/reload").status_code == 200
 
 
-async def test_a_caller_cannot_go_by_another_name_even_where_the_schema_takes_anything(house: House) -> None:
-    house.write("mcp.json", {"odd": HOSTILE})
-    reload(house)
-    await house.tools_become("anna", lambda names: "odd.echo" in names)
-    async with connected(house.process.url, key="key-of-anna") as client:
+async def test_a_caller_cannot_go_by_another_name_even_where_the_schema_takes_anything(server: GatewayServer) -> None:
+    server.write("mcp.json", {"odd": HOSTILE})
+    reload(server)
+    await server.tools_become("anna", lambda names: "odd.echo" in names)
+    async with connected(server.process.url, key="key-of-anna") as client:
         said = await client.mcp.call_tool("odd.echo", {"username": "root", "other": 1})
         assert said.structured_content == {"username": "anna", "other": 1}
         nameless = await client.mcp.call_tool("odd.echo", {"other": 1})
         assert nameless.structured_content == {"other": 1}, "who is not asked for is not told"
 
 
-async def test_a_name_that_a_tool_requires_need_not_be_said(house: House) -> None:
-    house.write("rag-mcp.json", {})
-    house.write("mcp.json", {"named": rag_entry("a")})
-    reload(house)
-    await house.tools_become("anna", lambda names: "named.rag_discover_resources" in names)
-    async with connected(house.process.url, key="key-of-anna") as client:
+async def test_a_name_that_a_tool_requires_need_not_be_said(server: GatewayServer) -> None:
+    server.write("rag-mcp.json", {})
+    server.write("mcp.json", {"named": rag_entry("a")})
+    reload(server)
+    await server.tools_become("anna", lambda names: "named.rag_discover_resources" in names)
+    async with connected(server.process.url, key="key-of-anna") as client:
         listed = (await client.mcp.list_tools()).tools
         (tool,) = [each for each in listed if each.name == "named.rag_discover_resources"]
         assert tool.input_schema["required"] == ["username"]
         assert not (await client.mcp.call_tool(tool.name, {})).is_error
 
 
-async def test_what_a_failed_tool_says_does_not_say_a_secret_back(house: House) -> None:
-    house.write("mcp.json", {"odd": HOSTILE})
-    reload(house)
-    await house.tools_become("anna", lambda names: "odd.fail" in names)
-    async with connected(house.process.url, key="key-of-anna") as client:
+async def test_what_a_failed_tool_says_does_not_say_a_secret_back(server: GatewayServer) -> None:
+    server.write("mcp.json", {"odd": HOSTILE})
+    reload(server)
+    await server.tools_become("anna", lambda names: "odd.fail" in names)
+    async with connected(server.process.url, key="key-of-anna") as client:
         failed = await client.mcp.call_tool("odd.fail", {"bearer": CANARY})
     assert failed.is_error
     assert failed.structured_content == {"wrong": {"bearer": "[removed]"}}
     assert CANARY not in failed.model_dump_json()
 
 
-async def test_nor_a_secret_of_a_few_letters(house: House) -> None:
-    house.write("mcp.json", {"odd": HOSTILE})
-    reload(house)
-    await house.tools_become("anna", lambda names: "odd.fail" in names)
-    async with connected(house.process.url, key="key-of-anna") as client:
+async def test_nor_a_secret_of_a_few_letters(server: GatewayServer) -> None:
+    server.write("mcp.json", {"odd": HOSTILE})
+    reload(server)
+    await server.tools_become("anna", lambda names: "odd.fail" in names)
+    async with connected(server.process.url, key="key-of-anna") as client:
         failed = await client.mcp.call_tool("odd.fail", {"bearer": "abc"})
     assert failed.structured_content == {"wrong": {"bearer": "[removed]"}}
 
 
-async def test_a_server_that_becomes_a_rag_server_takes_its_tools_with_it(house: House) -> None:
+async def test_a_server_that_becomes_a_rag_server_takes_its_tools_with_it(server: GatewayServer) -> None:
     moved = rag_entry("a", dataSources=[{"id": "a", "groups": ["legal"]}])
-    house.write("rag-mcp.json", {})
-    house.write("mcp.json", {"moving": moved})
-    reload(house)
-    await house.tools_become("anna", lambda names: "moving.rag_get_raw_results" in names)
-    async with connected(house.process.url, key="key-of-anna") as client:
-        house.write("mcp.json", {})
-        house.write("rag-mcp.json", {"moving": moved})
-        reload(house)
-        assert not any(name.startswith("moving.") for name in await house.tools("anna"))
+    server.write("rag-mcp.json", {})
+    server.write("mcp.json", {"moving": moved})
+    reload(server)
+    await server.tools_become("anna", lambda names: "moving.rag_get_raw_results" in names)
+    async with connected(server.process.url, key="key-of-anna") as client:
+        server.write("mcp.json", {})
+        server.write("rag-mcp.json", {"moving": moved})
+        reload(server)
+        assert not any(name.startswith("moving.") for name in await server.tools("anna"))
         asked = {"username": "anna", "query": "q", "sources": ["a"]}
         with pytest.raises(Exception, match="unknown tool"):
             await client.mcp.call_tool("moving.rag_get_raw_results", asked)
 
 
-def test_half_a_character_in_a_question_is_refused_and_the_server_asked_keeps_its_process(house: House) -> None:
-    house.write("mcp.json", {})
-    house.write("rag-mcp.json", {"lamp": rag_entry("a")})
-    reload(house)
-    with house.api("anna") as anna:
+def test_half_a_character_in_a_question_is_refused_and_the_server_asked_keeps_its_process(
+    server: GatewayServer,
+) -> None:
+    server.write("mcp.json", {})
+    server.write("rag-mcp.json", {"lamp": rag_entry("a")})
+    reload(server)
+    with server.api("anna") as anna:
 
         def asked(query: str) -> tuple[int, str]:
             body = f'{{"query": "{query}", "sources": ["lamp:a"]}}'.encode()
@@ -116,16 +118,16 @@ def test_half_a_character_in_a_question_is_refused_and_the_server_asked_keeps_it
         assert asked("horn") == (200, first), "the hits name the process that found them"
 
 
-async def test_how_far_a_tool_is_reaches_whoever_called_it(house: House) -> None:
-    house.write("mcp.json", {"odd": HOSTILE})
-    reload(house)
-    await house.tools_become("anna", lambda names: "odd.progress" in names)
+async def test_how_far_a_tool_is_reaches_whoever_called_it(server: GatewayServer) -> None:
+    server.write("mcp.json", {"odd": HOSTILE})
+    reload(server)
+    await server.tools_become("anna", lambda names: "odd.progress" in names)
     heard: list[tuple[float, float | None, str | None]] = []
 
     async def note(progress: float, total: float | None, message: str | None) -> None:
         heard.append((progress, total, message))
 
-    async with connected(house.process.url, key="key-of-anna") as client:
+    async with connected(server.process.url, key="key-of-anna") as client:
         assert not (await client.mcp.call_tool("odd.progress", {}, progress_callback=note)).is_error
         await eventually(lambda: len(heard) == 2)
     assert heard == [(1, 2, "step 1"), (2, 2, "step 2")]

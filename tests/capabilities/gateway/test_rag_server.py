@@ -1,4 +1,4 @@
-"""The server over one directory keeps to the contract it is an example of: choice of hits, filters, pages, tokens."""
+"""The standalone RAG server keeps the contract: provided hits, filters, pages, tokens."""
 
 from __future__ import annotations
 

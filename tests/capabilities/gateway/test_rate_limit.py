@@ -1,4 +1,4 @@
-"""How often one caller may use the gateway, over all of its tools."""
+"""The rate limit per caller covers all tools of the gateway together."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def test_a_caller_who_asks_too_often_is_told_when_to_come_back_and_others_
 
 
 def test_the_json_api_counts_with_the_tools_and_says_429(tmp_path: Path) -> None:
-    with started(tmp_path, limits={"rate_per_minute": 2}) as house, house.api("anna") as api:
+    with started(tmp_path, limits={"rate_per_minute": 2}) as server, server.api("anna") as api:
         question = {"query": "q", "sources": ["armarium:corpus"]}
         said = [api.post(f"/rag/{what}", json=question).status_code for what in ("search", "synthesize")]
         assert 429 not in said
@@ -49,7 +49,7 @@ def test_the_json_api_counts_with_the_tools_and_says_429(tmp_path: Path) -> None
 
 
 def test_what_a_user_interface_asks_for_itself_uses_up_nobodys_searches(tmp_path: Path) -> None:
-    with started(tmp_path, limits={"rate_per_minute": 1}) as house, house.api("anna") as api:
+    with started(tmp_path, limits={"rate_per_minute": 1}) as server, server.api("anna") as api:
         for _ in range(3):
             assert api.get("/config").status_code == 200
             assert api.post("/rag/tokens", json={"source": "nowhere:a"}).status_code == 404
@@ -60,10 +60,10 @@ def test_what_a_user_interface_asks_for_itself_uses_up_nobodys_searches(tmp_path
 
 
 async def test_tools_of_generic_servers_are_counted_with_the_others(tmp_path: Path) -> None:
-    with started(tmp_path, limits={"rate_per_minute": 2}) as house:
-        house.write("mcp.json", {"odd": HOSTILE})
-        await house.tools_become("anna", lambda names: "odd.echo" in names)
-        async with connected(house.process.url, key="key-of-anna") as client:
+    with started(tmp_path, limits={"rate_per_minute": 2}) as server:
+        server.write("mcp.json", {"odd": HOSTILE})
+        await server.tools_become("anna", lambda names: "odd.echo" in names)
+        async with connected(server.process.url, key="key-of-anna") as client:
             told = [await client.mcp.call_tool("odd.echo", {"n": number}) for number in range(2)]
             assert [result.is_error for result in told] == [False, False]
             refused = (await client.mcp.call_tool("odd.echo", {"n": 3})).structured_content or {}

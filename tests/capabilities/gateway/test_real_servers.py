@@ -1,4 +1,4 @@
-"""Servers nobody here wrote, behind the gateway: the protocol's own examples over stdio and streamable HTTP."""
+"""Third-party servers behind the gateway: the protocol's own examples over stdio and HTTP."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The files of servers change again and again while callers search and call tools: who stays notices nothing."""
+"""The configuration changes repeatedly while callers search; unchanged servers are not disturbed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 from armarium.capabilities.gateway.contract import RAW_RESULTS
 from support.client import ToolClient, connected
-from support.gateway_server import HOSTILE, TIMEOUT_S, House, Json, headers_of, rag_entry, started
+from support.gateway_server import HOSTILE, TIMEOUT_S, GatewayServer, Json, headers_of, rag_entry, started
 from support.upstreams import is_running
 from support.waiting import eventually
 
@@ -36,7 +36,7 @@ ROUNDS = 2
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> Generator[House]:
+def server(tmp_path: Path) -> Generator[GatewayServer]:
     with started(tmp_path) as running:
         yield running
 
@@ -93,14 +93,14 @@ class Callers:
 
 
 @asynccontextmanager
-async def calling(house: House) -> AsyncGenerator[Callers]:
+async def calling(server: GatewayServer) -> AsyncGenerator[Callers]:
     """Callers of both ways in, for as long as the block runs."""
     callers = Callers()
-    url, headers = f"{house.process.url}/api", headers_of("anna")
+    url, headers = f"{server.process.url}/api", headers_of("anna")
     async with (
         httpx.AsyncClient(base_url=url, headers=headers, timeout=TIMEOUT_S) as api,
-        connected(house.process.url, key="key-of-anna") as client,
-        connected(house.process.url, key="key-of-anna") as another,
+        connected(server.process.url, key="key-of-anna") as client,
+        connected(server.process.url, key="key-of-anna") as another,
         anyio.create_task_group() as tasks,
     ):
         calls = {
@@ -120,50 +120,50 @@ async def calling(house: House) -> AsyncGenerator[Callers]:
             callers.enough = True
 
 
-async def asked(house: House, method: str, path: str) -> httpx.Response:
+async def asked(server: GatewayServer, method: str, path: str) -> httpx.Response:
     async with httpx.AsyncClient(headers=headers_of("root"), timeout=TIMEOUT_S) as admin:
-        return await admin.request(method, f"{house.process.url}/api/admin/mcp{path}")
+        return await admin.request(method, f"{server.process.url}/api/admin/mcp{path}")
 
 
-async def health_of(house: House) -> dict[str, Json]:
+async def health_of(server: GatewayServer) -> dict[str, Json]:
     """How each server is that is used, by name."""
-    seen = (await asked(house, "GET", "")).json()
+    seen = (await asked(server, "GET", "")).json()
     return {each["name"]: each["health"] for each in seen["servers"] if each["health"] is not None}
 
 
-async def reloaded(house: House) -> Json:
-    answer = await asked(house, "POST", "/reload")
+async def reloaded(server: GatewayServer) -> Json:
+    answer = await asked(server, "POST", "/reload")
     assert answer.status_code == 200, answer.text
     return answer.json()
 
 
-async def test_whoever_uses_a_server_that_stays_notices_no_change_of_the_files(house: House) -> None:
-    house.write("rag-mcp.json", STEADY)
-    house.write("mcp.json", STEADY_TOOLS)
-    await reloaded(house)
-    await house.tools_become("anna", lambda names: "tool.facts" in names)
+async def test_whoever_uses_a_server_that_stays_notices_no_change_of_the_files(server: GatewayServer) -> None:
+    server.write("rag-mcp.json", STEADY)
+    server.write("mcp.json", STEADY_TOOLS)
+    await reloaded(server)
+    await server.tools_become("anna", lambda names: "tool.facts" in names)
     changes: Counter[str] = Counter()
-    async with calling(house) as callers:
+    async with calling(server) as callers:
         for _ in range(ROUNDS):
             for number, passing in enumerate(PASSING):
-                house.write("rag-mcp.json", {**STEADY, **passing})
-                house.write("mcp.json", {**STEADY_TOOLS, **{f"{name}Tools": each for name, each in passing.items()}})
-                told = await reloaded(house)
+                server.write("rag-mcp.json", {**STEADY, **passing})
+                server.write("mcp.json", {**STEADY_TOOLS, **{f"{name}Tools": each for name, each in passing.items()}})
+                told = await reloaded(server)
                 changes.update(kind for kind in ("added", "removed", "changed") if told[kind])
                 await callers.all_called_again()
-                before = await health_of(house)
-                house.write("rag-mcp.json", BROKEN[number % len(BROKEN)])
-                refused = await asked(house, "POST", "/reload")
+                before = await health_of(server)
+                server.write("rag-mcp.json", BROKEN[number % len(BROKEN)])
+                refused = await asked(server, "POST", "/reload")
                 assert refused.status_code == 422
                 problems = refused.json()["error"]["details"]["problems"]
                 assert all("rag-mcp.json" in problem for problem in problems)
-                assert (await asked(house, "GET", "")).json()["problems"] == problems
-                assert (await health_of(house)).keys() == before.keys(), "a broken file changes nothing"
+                assert (await asked(server, "GET", "")).json()["problems"] == problems
+                assert (await health_of(server)).keys() == before.keys(), "a broken file changes nothing"
                 await callers.all_called_again()
     assert not callers.failures
     assert callers.said_of_others <= ABSENT
     assert {server: len(pids) for server, pids in callers.processes.items()} == {"steady": 1, "tool": 1}
-    after = await health_of(house)
+    after = await health_of(server)
     assert {name: (after[name]["connections"], after[name]["failures"]) for name in ("steady", "tool")} == {
         "steady": (1, 0),
         "tool": (1, 0),
@@ -171,20 +171,22 @@ async def test_whoever_uses_a_server_that_stays_notices_no_change_of_the_files(h
     assert set(changes) == {"added", "removed", "changed"}, "there was something to notice"
 
 
-async def test_calls_on_a_server_that_goes_end_or_are_told_that_it_is_gone(house: House, tmp_path: Path) -> None:
+async def test_calls_on_a_server_that_goes_end_or_are_told_that_it_is_gone(
+    server: GatewayServer, tmp_path: Path
+) -> None:
     sources = {"ending": "in time", "stuck": "never"}
     moments = {name: tmp_path / moment for name, moment in sources.items()}
-    house.write("rag-mcp.json", {name: rag_entry("files") for name in sources})
-    house.write("mcp.json", {f"{name}Tools": rag_entry("files") for name in sources})
-    await reloaded(house)
-    await house.tools_become("anna", lambda names: {f"{name}Tools.{RAW_RESULTS}" for name in sources} <= names)
+    server.write("rag-mcp.json", {name: rag_entry("files") for name in sources})
+    server.write("mcp.json", {f"{name}Tools": rag_entry("files") for name in sources})
+    await reloaded(server)
+    await server.tools_become("anna", lambda names: {f"{name}Tools.{RAW_RESULTS}" for name in sources} <= names)
     answers: dict[str, httpx.Response] = {}
     results: dict[str, Any] = {}
-    url, headers = f"{house.process.url}/api", headers_of("anna")
+    url, headers = f"{server.process.url}/api", headers_of("anna")
 
     async with (
         httpx.AsyncClient(base_url=url, headers=headers, timeout=TIMEOUT_S) as api,
-        connected(house.process.url, key="key-of-anna") as client,
+        connected(server.process.url, key="key-of-anna") as client,
         anyio.create_task_group() as tasks,
     ):
 
@@ -204,12 +206,12 @@ async def test_calls_on_a_server_that_goes_end_or_are_told_that_it_is_gone(house
             tasks.start_soon(call, name)
 
         async def all_in_flight() -> bool:
-            return [each["in_flight"] for each in (await health_of(house)).values()] == [1, 1, 1, 1]
+            return [each["in_flight"] for each in (await health_of(server)).values()] == [1, 1, 1, 1]
 
         await eventually(all_in_flight)
-        house.write("rag-mcp.json", {})
-        house.write("mcp.json", {})
-        assert set((await reloaded(house))["removed"]) == {"ending", "stuck", "endingTools", "stuckTools"}
+        server.write("rag-mcp.json", {})
+        server.write("mcp.json", {})
+        assert set((await reloaded(server))["removed"]) == {"ending", "stuck", "endingTools", "stuckTools"}
         late = await api.post("/rag/search", json={"query": "q", "sources": ["ending:files"]})
         assert late.json()["results"]["error"]["code"] == "invalid_source"
         moments["ending"].touch()

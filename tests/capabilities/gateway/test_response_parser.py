@@ -1,4 +1,4 @@
-"""Whatever a server answers becomes the contract's shape, within its limits, or an error of that server."""
+"""Any response of a server becomes the contract's format within its limits, or an error of that server."""
 
 from __future__ import annotations
 

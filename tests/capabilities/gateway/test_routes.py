@@ -1,5 +1,4 @@
-"""Every route of the gateway, tried with all that its description allows and with what it does not, by both sorts of
-callers, over real servers."""
+"""Property tests of every route: valid and invalid requests, by callers and administrators, over real servers."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ from armarium.capabilities.gateway.admin.tools import administration_routes
 from armarium.capabilities.gateway.config.entries import DataSource, ServerEntry
 from armarium.capabilities.gateway.tools import SESSION_TOOLS, TOOLS, gateway_routes
 from armarium.surfaces.web.openapi import described
-from support.gateway_server import HOSTILE, House, headers_of, rag_entry, started
+from support.gateway_server import HOSTILE, GatewayServer, headers_of, rag_entry, started
 from support.tried_routes import operations_of, try_operation
 
 Json = dict[str, Any]
@@ -101,7 +100,7 @@ def tries() -> list[Any]:
 
 
 @pytest.fixture(scope="module")
-def house(tmp_path_factory: pytest.TempPathFactory) -> Generator[House]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Generator[GatewayServer]:
     base = tmp_path_factory.mktemp("routes")
     with started(base, watch=False) as running:
         running.write("rag-mcp.json", {**REGISTRY, HINTED: {"enabled": False}})
@@ -135,7 +134,7 @@ def harmless(case: Any) -> None:
 @pytest.mark.parametrize("user", ["root", "anna"])
 @pytest.mark.parametrize(("operation", "mode"), tries())
 def test_whatever_is_sent_to_the_gateway_is_answered_as_described(
-    operation: Any, user: str, mode: GenerationMode, house: House
+    operation: Any, user: str, mode: GenerationMode, server: GatewayServer
 ) -> None:
     outside = user == "anna" and "/admin/" in operation.path
     try_operation(
@@ -145,21 +144,21 @@ def test_whatever_is_sent_to_the_gateway_is_answered_as_described(
         prepare=harmless,
         examples=10,
         also=[denied] if outside else [],
-        base_url=house.process.url,
+        base_url=server.process.url,
         headers=headers_of(user),
     )
 
 
-def test_the_description_that_is_served_is_the_one_that_is_tried(house: House) -> None:
-    with house.api("anna") as api:
+def test_the_description_that_is_served_is_the_one_that_is_tried(server: GatewayServer) -> None:
+    with server.api("anna") as api:
         served = api.get("/openapi.json").json()
     assert served == description()
     OpenAPIV31SpecValidator(served).validate()
     assert sum(len(operations) for operations in served["paths"].values()) == 14
 
 
-def test_after_all_that_the_servers_that_were_there_are_well(house: House) -> None:
-    with house.api("root") as admin, house.api("anna") as anna:
+def test_after_all_that_the_servers_that_were_there_are_well(server: GatewayServer) -> None:
+    with server.api("root") as admin, server.api("anna") as anna:
         seen = {each["name"]: each for each in admin.get("/admin/mcp").json()["servers"]}
         assert {name: seen[name]["health"]["connections"] for name in REGISTRY} == dict.fromkeys(REGISTRY, 1)
         found = anna.post("/rag/search", json={"query": "tide", "sources": ["notes:tides", "wiki:pages"]})

@@ -1,4 +1,4 @@
-"""SourceSearch many servers at once: identity, parallel asking, partial answers, and one order for all hits."""
+"""Search over many servers at once: identity, concurrency, partial results, one order for all hits."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def test_hits_of_several_servers_are_merged_by_rank_and_never_by_raw_score
     assert [each["score"] for each in found] == sorted((each["score"] for each in found), reverse=True)
 
 
-def test_a_passage_that_several_servers_find_comes_first_and_once() -> None:
+def test_a_chunk_that_several_servers_find_comes_first_and_once() -> None:
     same = {"snippet": "the lamp", "uri": "wiki://lamp"}
     lists = {
         "one": [RagHit("x", 1, "a", snippet="x", uri="u:x"), RagHit("p", 1, "a", **same)],

@@ -1,4 +1,4 @@
-"""Sensitive parameters: to whom they go, how long they are kept, and everywhere they must never be."""
+"""Secret parameters: which server receives them, how long they are stored, and where they must never appear."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The files of servers: read whole or refused with every mistake, its place, and the name that was meant."""
+"""Configuration files: read completely, or rejected with every mistake and its location."""
 
 from __future__ import annotations
 

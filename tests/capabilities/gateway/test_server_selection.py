@@ -1,4 +1,4 @@
-"""Ids as a user interface has them, without a server, and the servers they are looked for at."""
+"""Source ids without a server, and the servers in which they are looked up."""
 
 from __future__ import annotations
 

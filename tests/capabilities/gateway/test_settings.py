@@ -1,4 +1,4 @@
-"""The gateway's settings, its switch, and opening it without any server behind it."""
+"""The gateway's settings, its switch, its doctor checks, and opening it without servers."""
 
 from __future__ import annotations
 

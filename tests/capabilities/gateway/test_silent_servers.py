@@ -1,4 +1,4 @@
-"""A server that falls silent costs its deadline once and nothing from then on; one that is merely slow stays."""
+"""A server that hangs costs its deadline once and nothing afterwards; a slow one stays in use."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from support.upstreams import (
     SHORT_S,
     SLOW_S,
     TIMEOUT_S,
+    facts,
     freeze,
     hostile,
     hostile_address,
@@ -25,6 +26,7 @@ from support.upstreams import (
     is_running,
     run_out_of_time_to_start,
     served,
+    works,
 )
 from support.waiting import eventually
 
@@ -38,22 +40,11 @@ def every_ping_counts(limits: UpstreamLimits) -> UpstreamLimits:
     return replace(limits, ping_required_share=0.0)
 
 
-async def pid_of(upstream: Upstream) -> int:
-    """The server's process, as it says itself."""
-    result = await upstream.call("facts", {})
-    assert result.structured is not None
-    return result.structured["pid"]
-
-
 async def frozen_pid(upstream: Upstream) -> int:
     """The server's process, which from now on hangs."""
-    pid = await pid_of(upstream)
+    pid = (await facts(upstream))["pid"]
     await freeze(pid)
     return pid
-
-
-async def works(upstream: Upstream) -> None:
-    assert (await upstream.call("echo", {"still": "here"})).structured == {"still": "here"}
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
@@ -99,7 +90,7 @@ async def test_a_process_that_hung_is_replaced_after_the_break_and_no_caller_wai
         await eventually(lambda: upstream.health().state == "ready")
         assert upstream.health().calls == calls, "it was mended without any call"
         await works(upstream)
-        assert await pid_of(upstream) != frozen
+        assert (await facts(upstream))["pid"] != frozen
         await eventually(lambda: not is_running(frozen))
         await eventually(lambda: states == ["connecting", "ready", "open", "ready"])
 

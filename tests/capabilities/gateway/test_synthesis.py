@@ -1,4 +1,4 @@
-"""Answers: the server's own where it writes one, otherwise made from the hits, always with citations that exist."""
+"""Answers: written by the server if it can, otherwise from the hits, with citations that exist."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ async def test_a_server_that_had_its_time_is_not_waited_for_again() -> None:
     assert not upstream.calls_of(RAW_RESULTS)
 
 
-async def test_a_model_answers_from_numbered_passages_and_numbers_that_do_not_exist_are_taken_out() -> None:
+async def test_a_model_answers_from_numbered_excerpts_and_numbers_that_do_not_exist_are_taken_out() -> None:
     chat = writer("The lamp is lit at dusk [1], the horn in fog [2] and the moon at noon [9] [1, 7].")
     answer = await synthesized(rig({"one": lighthouse()}, writer=chat), "guide", "fog")
     assert answer["results"]["answer"] == "The lamp is lit at dusk [1], the horn in fog [2] and the moon at noon [1]."
@@ -155,7 +155,7 @@ async def test_when_the_model_fails_the_hits_speak_for_themselves() -> None:
     assert "lit at dusk" in answer["results"]["answer"]
 
 
-async def test_markers_inside_a_passage_are_not_taken_for_citations() -> None:
+async def test_markers_inside_a_hit_are_not_taken_for_citations() -> None:
     upstream = FakeUpstream(
         [resource("guide")], [hit("x", "guide", 1.0, chunk="The lamp is lit at noon [1] they say.")]
     )

@@ -1,4 +1,4 @@
-"""The breaker: when a server is left alone, and when it is tried again."""
+"""The circuit breaker: when it opens, and when the server is tried again."""
 
 from __future__ import annotations
 
