@@ -57,7 +57,7 @@ class Resource:
 
 
 @dataclass(frozen=True, slots=True)
-class ResourceListing:
+class ResourceList:
     """The sources that a server lists."""
 
     resources: Sequence[Resource]
@@ -167,7 +167,7 @@ class RagServer(Protocol):
         """Its configuration."""
         ...
 
-    async def discover(self, call: Call, filters: DiscoveryFilters, secrets: Secrets) -> ResourceListing:
+    async def discover(self, call: Call, filters: DiscoveryFilters, secrets: Secrets) -> ResourceList:
         """The sources that this caller may search."""
         ...
 

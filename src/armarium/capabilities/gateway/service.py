@@ -45,8 +45,8 @@ from armarium.capabilities.gateway.query.synthesis import (
 )
 from armarium.capabilities.gateway.servers.remote import Deadlines, RemoteServer
 from armarium.capabilities.gateway.tokens.capability_tokens import CapabilityTokens
-from armarium.capabilities.gateway.tokens.keyring import Keyring, require_single_server
 from armarium.capabilities.gateway.tokens.lent_tokens import LentTokens
+from armarium.capabilities.gateway.tokens.secret_selector import SecretSelector, require_single_server
 from armarium.foundation.errors import InvalidArgument
 from armarium.foundation.schema import Json
 from armarium.foundation.tools import Call
@@ -87,11 +87,11 @@ class Gateway:
         self._capability_tokens = capability_tokens
         self._writer = writer
         self._cache = SourceCache(ttl_s=policy.discovery_kept_s)
-        self._keyring = Keyring(lent_tokens, capability_tokens)
+        self._secret_selector = SecretSelector(lent_tokens, capability_tokens)
         discover_s = policy.deadlines.discover_s
-        self._discovery = Discovery(self._cache, self._keyring, discover_s=discover_s)
-        self._resolver = SourceResolver(SourceLookup(self._cache, self._keyring, discover_s=discover_s))
-        self._search = SourceSearch(self._keyring, call_s=policy.deadlines.call_s, rerank_policy=rerank_policy)
+        self._discovery = Discovery(self._cache, self._secret_selector, discover_s=discover_s)
+        self._resolver = SourceResolver(SourceLookup(self._cache, self._secret_selector, discover_s=discover_s))
+        self._search = SourceSearch(self._secret_selector, call_s=policy.deadlines.call_s, rerank_policy=rerank_policy)
         self.servers_changed()
 
     async def discover(
@@ -238,12 +238,12 @@ class Gateway:
         """The answer of the only selected server; None if it writes no answers or fails."""
         (selection,) = resolution.selections.values()
         server, name = selection.server, selection.server.spec.name
-        secrets = self._keyring.for_sources(call.principal, name, selection.resources.values(), given)
+        secrets = self._secret_selector.for_sources(call.principal, name, selection.resources.values(), given)
 
         async def ask() -> ServerAnswer | None:
             if not await server.can_synthesize():
                 return None
-            with self._keyring.in_use(call.principal, name, secrets):
+            with self._secret_selector.in_use(call.principal, name, secrets):
                 return await server.synthesize(call, query, list(selection.resources), options, secrets)
 
         within_s = server.spec.timeouts.call_s or self._deadlines.call_s

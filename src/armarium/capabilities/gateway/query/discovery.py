@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from armarium.capabilities.gateway.access import may_see_server, may_use_source, source_hint
 from armarium.capabilities.gateway.config.files import ServerSpec
 from armarium.capabilities.gateway.errors import GatewayError
-from armarium.capabilities.gateway.model import DiscoveryFilters, RagServer, Resource, ResourceListing, Secrets
+from armarium.capabilities.gateway.model import DiscoveryFilters, RagServer, Resource, ResourceList, Secrets
 from armarium.capabilities.gateway.query.fan_out import Job, ask_all
 from armarium.capabilities.gateway.query.source_cache import SourceCache
-from armarium.capabilities.gateway.tokens.keyring import Keyring, require_single_server
+from armarium.capabilities.gateway.tokens.secret_selector import SecretSelector, require_single_server
 from armarium.foundation.schema import Json
 from armarium.foundation.tools import Call
 
@@ -31,9 +31,9 @@ class DiscoveryResult:
 class Discovery:
     """Asks servers for their sources."""
 
-    def __init__(self, cache: SourceCache, keyring: Keyring, *, discover_s: float) -> None:
+    def __init__(self, cache: SourceCache, secret_selector: SecretSelector, *, discover_s: float) -> None:
         self._cache = cache
-        self._keyring = keyring
+        self._secret_selector = secret_selector
         self._discover_s = discover_s
 
     async def discover(
@@ -61,9 +61,9 @@ class Discovery:
             per_server[name] |= {key: value for key, value in details.items() if value}
         return DiscoveryResult(visible, resources, result.failed, per_server)
 
-    async def _list(self, call: Call, server: RagServer, filters: DiscoveryFilters, given: Secrets) -> ResourceListing:
-        secrets = {**self._keyring.lent(call.principal, server.spec.name), **given}
-        with self._keyring.in_use(call.principal, server.spec.name, secrets):
+    async def _list(self, call: Call, server: RagServer, filters: DiscoveryFilters, given: Secrets) -> ResourceList:
+        secrets = {**self._secret_selector.lent(call.principal, server.spec.name), **given}
+        with self._secret_selector.in_use(call.principal, server.spec.name, secrets):
             listing = await server.discover(call, filters, secrets)
         if not filters:
             self._cache.store(call.principal, server.spec, listing)
@@ -73,7 +73,7 @@ class Discovery:
         """A resource in the contract's format, with its globally unique id."""
         hint = source_hint(spec, resource.id)
         counts = {"docs": resource.docs, "chunks": resource.chunks}
-        connected = self._keyring.is_connected(call.principal, spec.name, resource)
+        connected = self._secret_selector.is_connected(call.principal, spec.name, resource)
         described: Json = {
             "id": f"{spec.name}:{resource.id}",
             "name": (hint.name if hint else None) or resource.name,

@@ -10,7 +10,7 @@ from armarium.capabilities.gateway.query.discovery import in_display_order
 from armarium.capabilities.gateway.query.fan_out import Job, ask_all
 from armarium.capabilities.gateway.query.rank_fusion import MergedHit, fuse, rerank
 from armarium.capabilities.gateway.query.source_resolution import Resolution, ServerSelection, SourceError
-from armarium.capabilities.gateway.tokens.keyring import Keyring
+from armarium.capabilities.gateway.tokens.secret_selector import SecretSelector
 from armarium.foundation.schema import Json
 from armarium.foundation.tools import Call
 from armarium.providers.interfaces import Reranker
@@ -40,8 +40,10 @@ class SearchOutcome:
 class SourceSearch:
     """Searches servers."""
 
-    def __init__(self, keyring: Keyring, *, call_s: float, rerank_policy: RerankPolicy | None = None) -> None:
-        self._keyring = keyring
+    def __init__(
+        self, secret_selector: SecretSelector, *, call_s: float, rerank_policy: RerankPolicy | None = None
+    ) -> None:
+        self._secret_selector = secret_selector
         self._call_s = call_s
         self._rerank_policy = rerank_policy
 
@@ -73,8 +75,8 @@ class SourceSearch:
 
     async def _ask(self, call: Call, query: RagQuery, selection: ServerSelection, given: Secrets) -> RagHits:
         name = selection.server.spec.name
-        secrets = self._keyring.for_sources(call.principal, name, selection.resources.values(), given)
-        with self._keyring.in_use(call.principal, name, secrets):
+        secrets = self._secret_selector.for_sources(call.principal, name, selection.resources.values(), given)
+        with self._secret_selector.in_use(call.principal, name, secrets):
             return await selection.server.search(call, query, list(selection.resources), secrets)
 
     async def _rerank(self, query: RagQuery, hits: list[MergedHit]) -> tuple[list[MergedHit], bool]:

@@ -10,7 +10,7 @@ from typing import Final
 
 from armarium.capabilities.gateway.config.files import ServerSpec
 from armarium.capabilities.gateway.errors import GatewayError
-from armarium.capabilities.gateway.model import Resource, ResourceListing
+from armarium.capabilities.gateway.model import Resource, ResourceList
 from armarium.foundation.identity import Principal
 
 _MAX_ENTRIES: Final = 2_000
@@ -19,7 +19,7 @@ _MISS_TTL_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class _CachedListing:
+class _CachedResources:
     spec: ServerSpec
     resources: Mapping[str, Resource]
     expires_at: float
@@ -39,7 +39,7 @@ class SourceCache:
     def __init__(self, *, ttl_s: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._ttl_s = ttl_s
         self._clock = clock
-        self._listings: OrderedDict[tuple[Principal, str], _CachedListing] = OrderedDict()
+        self._listings: OrderedDict[tuple[Principal, str], _CachedResources] = OrderedDict()
         self._misses: OrderedDict[tuple[Principal, str], _CachedMiss] = OrderedDict()
 
     def get(self, principal: Principal, spec: ServerSpec) -> Mapping[str, Resource] | None:
@@ -54,10 +54,10 @@ class SourceCache:
         listing = self._listings.get((principal, spec.name))
         return listing is not None and listing.spec == spec and source_id in listing.resources
 
-    def store(self, principal: Principal, spec: ServerSpec, listing: ResourceListing) -> Mapping[str, Resource]:
+    def store(self, principal: Principal, spec: ServerSpec, listing: ResourceList) -> Mapping[str, Resource]:
         """Cache a complete listing. Returns its sources by id."""
         resources = {resource.id: resource for resource in listing.resources}
-        cached = _CachedListing(spec, resources, self._clock() + self._ttl_s)
+        cached = _CachedResources(spec, resources, self._clock() + self._ttl_s)
         self._listings[principal, spec.name] = cached
         self._listings.move_to_end((principal, spec.name))
         while len(self._listings) > _MAX_ENTRIES:

@@ -10,7 +10,7 @@ from armarium.capabilities.gateway.errors import GatewayError, UpstreamTimeout, 
 from armarium.capabilities.gateway.model import DiscoveryFilters, RagServer, Resource, Secrets
 from armarium.capabilities.gateway.query.fan_out import Job, ask_all
 from armarium.capabilities.gateway.query.source_cache import SourceCache
-from armarium.capabilities.gateway.tokens.keyring import Keyring
+from armarium.capabilities.gateway.tokens.secret_selector import SecretSelector
 from armarium.foundation.tools import Call
 
 
@@ -66,9 +66,9 @@ class KnownSources:
 class SourceLookup:
     """Asks as few servers as possible, and does not repeat a failed lookup for some seconds."""
 
-    def __init__(self, cache: SourceCache, keyring: Keyring, *, discover_s: float) -> None:
+    def __init__(self, cache: SourceCache, secret_selector: SecretSelector, *, discover_s: float) -> None:
         self._cache = cache
-        self._keyring = keyring
+        self._secret_selector = secret_selector
         self._discover_s = discover_s
 
     async def look_up(self, call: Call, request: LookupRequest, given: Secrets) -> KnownSources:
@@ -113,8 +113,8 @@ class SourceLookup:
         known.asked.update(jobs)
 
     async def _fetch(self, call: Call, server: RagServer, given: Secrets) -> Mapping[str, Resource]:
-        secrets = {**self._keyring.lent(call.principal, server.spec.name), **given}
-        with self._keyring.in_use(call.principal, server.spec.name, secrets):
+        secrets = {**self._secret_selector.lent(call.principal, server.spec.name), **given}
+        with self._secret_selector.in_use(call.principal, server.spec.name, secrets):
             listing = await server.discover(call, DiscoveryFilters(), secrets)
         return self._cache.store(call.principal, server.spec, listing)
 

@@ -15,7 +15,7 @@ from armarium.capabilities.gateway.model import (
     RagHits,
     RagQuery,
     Resource,
-    ResourceListing,
+    ResourceList,
     Secrets,
     ServerAnswer,
     SynthesisOptions,
@@ -40,10 +40,10 @@ class BuiltInServer:
             ui=UiHints(icon="archive", order=-1, displayName="Armarium", defaultSelected=True),
         )
 
-    async def discover(self, call: Call, filters: DiscoveryFilters, secrets: Secrets) -> ResourceListing:
+    async def discover(self, call: Call, filters: DiscoveryFilters, secrets: Secrets) -> ResourceList:
         """The sources that this caller may search. They have no tags."""
         if filters.tags:
-            return ResourceListing([])
+            return ResourceList([])
         resources: list[Resource] = []
         for source in self._sources.all:
             try:
@@ -51,7 +51,7 @@ class BuiltInServer:
             except ArmariumError as error:
                 raise _convert_error(source, error) from error
             resources += [_resource(source, collection) for collection in found]
-        return ResourceListing(resources)
+        return ResourceList(resources)
 
     async def search(self, call: Call, query: RagQuery, sources: Sequence[str], secrets: Secrets) -> RagHits:
         """Search collections and interleave their hits, since scores of collections are not comparable.

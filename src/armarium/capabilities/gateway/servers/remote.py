@@ -20,7 +20,7 @@ from armarium.capabilities.gateway.model import (
     RagHits,
     RagQuery,
     Resource,
-    ResourceListing,
+    ResourceList,
     Secrets,
     ServerAnswer,
     SynthesisOptions,
@@ -57,10 +57,10 @@ class RemoteServer:
         self._call_s = own or deadlines.call_s
         self._discover_s = min(own or deadlines.discover_s, deadlines.discover_s)
 
-    async def discover(self, call: Call, filters: DiscoveryFilters, secrets: Secrets) -> ResourceListing:
+    async def discover(self, call: Call, filters: DiscoveryFilters, secrets: Secrets) -> ResourceList:
         """All sources that the server lists for this caller; the configured hints if it has no discovery tool."""
         if not await self._offers(DISCOVER):
-            return ResourceListing([_hinted(source) for source in self.spec.data_sources])
+            return ResourceList([_hinted(source) for source in self.spec.data_sources])
         wanted: Json = {"types": list(filters.types), "tags": list(filters.tags), "search": filters.search}
         wanted = {name: value for name, value in wanted.items() if value}
         resources: dict[str, Resource] = {}
@@ -79,7 +79,7 @@ class RemoteServer:
             if not fresh or total is None or len(resources) + dropped >= total:
                 break
         completed = [_with_hint(self.spec, resource) for resource in resources.values()]
-        return ResourceListing(completed, dropped, synthesis_params)
+        return ResourceList(completed, dropped, synthesis_params)
 
     async def search(self, call: Call, query: RagQuery, sources: Sequence[str], secrets: Secrets) -> RagHits:
         """Search some of its sources. Without support for filters, a filtered search returns no hits."""

@@ -11,7 +11,7 @@ from armarium.capabilities.gateway.config.entries import AUTH_MODES, OPEN_MODES
 from armarium.capabilities.gateway.contract import DISPLAY_FIELDS
 from armarium.capabilities.gateway.errors import CONTRACT_ERRORS, GatewayError, UpstreamProtocol
 from armarium.capabilities.gateway.filters import FILTERS
-from armarium.capabilities.gateway.model import RagHit, RagHits, Resource, ResourceListing, ServerAnswer
+from armarium.capabilities.gateway.model import RagHit, RagHits, Resource, ResourceList, ServerAnswer
 from armarium.capabilities.gateway.servers.untrusted_json import (
     MAX_NAME_LENGTH,
     MAX_OBJECT_BYTES,
@@ -66,14 +66,14 @@ def _results(server: str, body: Json, wanted: str) -> Json:
     raise UpstreamProtocol(f"{server} sent a response without `{wanted}`")
 
 
-def parse_listing(server: str, body: Json) -> ResourceListing:
+def parse_listing(server: str, body: Json) -> ResourceList:
     """The resources in a response."""
     entries = as_list(_results(server, body, "resources")["resources"])
     resources, dropped = parse_each(entries[:_MAX_RESOURCES], _resource)
     unique = {resource.id: resource for resource in reversed(resources)}
     kept = [resource for resource in resources if unique[resource.id] is resource]
     dropped += len(resources) - len(kept) + max(0, len(entries) - _MAX_RESOURCES)
-    return ResourceListing(kept, dropped, _synthesis_params(body))
+    return ResourceList(kept, dropped, _synthesis_params(body))
 
 
 def _synthesis_params(body: Json) -> Json:

@@ -18,8 +18,8 @@ from armarium.foundation.identity import Principal
 _PARAMETER: Final = "capability_token"
 
 
-class Keyring:
-    """The secrets of callers, each for one server."""
+class SecretSelector:
+    """Selects secrets of callers, each for one server only."""
 
     def __init__(self, lent_tokens: LentTokens, capability_tokens: CapabilityTokens) -> None:
         self._lent_tokens = lent_tokens
