@@ -3,10 +3,13 @@
 FROM python:3.11-slim AS build
 WORKDIR /build
 RUN python -m venv /opt/armarium
-# The lock first: a change of our own code leaves this layer as it is.
-COPY requirements.lock ./
-RUN /opt/armarium/bin/pip install --no-cache-dir --requirement requirements.lock
-COPY pyproject.toml README.md ./
+# Only the required dependencies, in the locked versions: the extras of the other capabilities stay out. A change of our
+# own code does not rebuild this layer.
+COPY pyproject.toml requirements.lock ./
+RUN python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['dependencies'], sep='\\n')" \
+        > requirements.txt \
+    && /opt/armarium/bin/pip install --no-cache-dir --requirement requirements.txt --constraint requirements.lock
+COPY README.md LICENSE ./
 COPY src ./src
 RUN pip wheel --no-cache-dir --no-deps --wheel-dir dist . \
     && /opt/armarium/bin/pip install --no-cache-dir --no-deps dist/*.whl

@@ -1,4 +1,4 @@
-# The chores of this repository. `make` alone prints the menu.
+# The tasks of this repository. `make` alone prints the menu.
 
 VENV := .venv
 PYTHON ?= python3
@@ -23,7 +23,7 @@ RUNTIME := $(VENV)/.runtime
 DEVELOPMENT := $(VENV)/.development
 CLIENTS := tests/node/node_modules/.installed
 
-.PHONY: help up test check bench soak build run docker-build lock docs clean
+.PHONY: help up test check bench soak build run docker-build lock docs recording clean
 
 help: ## print this menu
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' Makefile
@@ -62,8 +62,11 @@ docker-build: ## build the container image (IMAGE=…)
 lock: $(DEVELOPMENT) $(CLIENTS) ## rewrite the lock files (UPGRADE=1 takes newer versions)
 	@scripts/lock $(VENV)
 
-docs: $(RUNTIME) ## regenerate docs/reference from the code
-	$(VENV)/bin/python -m armarium.surfaces.cli.reference
+docs: $(RUNTIME) ## regenerate docs/reference, docs/benchmarks.md and the tree in docs/architecture.md
+	$(VENV)/bin/python scripts/write-docs
+
+recording: $(DEVELOPMENT) ## record the terminal session that the README shows
+	$(VENV)/bin/python scripts/record-terminal
 
 clean: ## remove everything the other targets made
 	rm -rf $(VENV) dist build tests/node/node_modules .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -16,6 +16,7 @@ directory, passage_characters, *packages = sys.argv[1:]
 sys.path += packages
 
 import chromadb  # noqa: E402 the paths come first
+from anyio.from_thread import BlockingPortal, start_blocking_portal  # noqa: E402
 from chromadb import Documents, EmbeddingFunction, Embeddings  # noqa: E402
 
 from armarium.providers.local.embedder import LocalEmbedder  # noqa: E402
@@ -26,21 +27,22 @@ PASSAGES_AT_ONCE = 100
 class OurEmbedder(EmbeddingFunction[Documents]):
     """The same model on the same threads as ours."""
 
-    def __init__(self) -> None:
+    def __init__(self, portal: BlockingPortal) -> None:
         self._embedder = LocalEmbedder()
-        self._embedder.embed_query_now("loaded before the clock starts")
+        self._portal = portal
+        portal.call(self._embedder.embed_query, "loaded before the clock starts")
 
     def __call__(self, input: Documents) -> Embeddings:
         if len(input) == 1:
-            return [self._embedder.embed_query_now(input[0])]
-        return list(self._embedder.embed_now(input))
+            return [self._portal.call(self._embedder.embed_query, input[0])]
+        return list(self._portal.call(self._embedder.embed, input))
 
 
 def main() -> None:
     questions = sys.stdin.read().splitlines()
-    with tempfile.TemporaryDirectory() as state:
+    with start_blocking_portal() as portal, tempfile.TemporaryDirectory() as state:
         client = chromadb.PersistentClient(state, chromadb.Settings(anonymized_telemetry=False))
-        collection = client.create_collection("files", embedding_function=OurEmbedder())
+        collection = client.create_collection("files", embedding_function=OurEmbedder(portal))
         started = time.perf_counter()
         passages: list[tuple[str, str]] = []
         size = int(passage_characters)

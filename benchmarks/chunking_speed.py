@@ -1,7 +1,7 @@
-"""How fast is text cut into passages, of each structure, on one core?
+"""How fast is the chunker on one core, for each structure of text?
 
-The peer of code is its parser alone, without which no definition can be found; the peer of all else is a plain split at
-blank lines, which finds no headings, keeps no limits and knows no lines.
+The peer for code is the parser alone; the peer for other text is a split at blank lines, without headings, size limits
+and line numbers.
 """
 
 from __future__ import annotations
@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from armarium.retrieval.chunking.cut import chunk
-from armarium.retrieval.chunking.grammars import parser_for
-from armarium.retrieval.chunking.limits import ChunkLimits
-from armarium.retrieval.chunks import Extracted, Structure
+from armarium.retrieval.chunker.document import chunk_document
+from armarium.retrieval.chunker.grammars import parser_for
+from armarium.retrieval.chunks import ChunkLimits, ExtractedText, Structure
 from measure import best_of_each, compared, report
 from source_tree import SourceWriter
 
@@ -89,12 +88,12 @@ def texts(make: Callable[[Writer], str]) -> list[str]:
 
 def measured(case: str) -> dict[str, Any]:
     structure, language, make = CASES[case]
-    documents = [Extracted(text, structure, language) for text in texts(make)]
+    documents = [ExtractedText(text, structure, language) for text in texts(make)]
     limits = ChunkLimits()
 
     def ours() -> None:
         for document in documents:
-            chunk(document, limits)
+            chunk_document(document, limits)
 
     def peer() -> None:
         for document in documents:

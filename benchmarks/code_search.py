@@ -32,8 +32,8 @@ from armarium.capabilities.corpus.searching import Filters, Hit
 from armarium.capabilities.corpus.service import Corpus
 from armarium.capabilities.corpus.settings import CorpusSettings
 from armarium.foundation.events import Events
-from armarium.retrieval.index_choice import IndexChoice
-from armarium.retrieval.spans import Lines
+from armarium.retrieval.search.index_choice import IndexChoice
+from armarium.retrieval.spans import LineSpan
 from measure import report
 
 JUDGED = Path(__file__).parent.parent.parent / "shared" / "data" / "codesearch"
@@ -144,7 +144,7 @@ def covers(hit: Hit, target: dict[str, Any]) -> bool:
     if not same_path(hit.chunk.rel_path, target["path"]):
         return False
     start, end = target.get("start_line"), target.get("end_line")
-    if start is None or end is None or not isinstance(hit.chunk.span, Lines):
+    if start is None or end is None or not isinstance(hit.chunk.span, LineSpan):
         return True
     return hit.chunk.span.start <= end and start <= hit.chunk.span.end
 

@@ -107,6 +107,14 @@ def words_engine(top: Path, state_dir: Path) -> Iterator[WordsEngine]:
             engine.close()
 
 
+async def _embedded(texts: Sequence[str]) -> Vectors:
+    embedder = LocalEmbedder()
+    try:
+        return await embedder.embed(texts)
+    finally:
+        await embedder.aclose()
+
+
 class CheapVectors:
     """Vectors like those of texts, without reading any: two real ones mixed, and some noise, chosen by a text's hash.
 
@@ -117,9 +125,7 @@ class CheapVectors:
         prose = "\n".join(topics[name] for name in sorted(topics))
         step = len(prose) // REAL_TEXTS
         texts = [prose[start : start + REAL_TEXT_CHARACTERS] for start in range(0, step * REAL_TEXTS, step)]
-        embedder = LocalEmbedder()
-        self._real = embedder.embed_now(texts)
-        anyio.run(embedder.aclose)
+        self._real = anyio.run(_embedded, texts)
         noise = numpy.random.default_rng(seed).normal(size=(NOISES, LocalEmbedder.dimensions)).astype(numpy.float32)
         self._noise = noise / numpy.linalg.norm(noise, axis=1, keepdims=True) * NOISE_LENGTH
 

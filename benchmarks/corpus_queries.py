@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import anyio
 import numpy
 
 from armarium.capabilities.corpus.index import unpacked, vector_file
@@ -21,7 +22,7 @@ from armarium.capabilities.corpus.settings import ChunkingSettings, CorpusSettin
 from armarium.capabilities.corpus.state import META_FILE, state_directory
 from armarium.capabilities.corpus.storage.storage import Storage
 from armarium.providers.local.embedder import LocalEmbedder
-from armarium.retrieval.vectors import VectorIndex
+from armarium.retrieval.search.vector_index import VectorIndex
 from corpus_engine import CheapVectors, index_with
 from corpus_server import CorpusServer
 from prose import Prose, paths
@@ -101,6 +102,14 @@ def asked_of_server(root: Path, questions: list[str]) -> dict[str, Any]:
         }
 
 
+async def query_vectors(questions: list[str]) -> dict[str, Any]:
+    embedder = LocalEmbedder()
+    try:
+        return {question: await embedder.embed_query(question) for question in questions}
+    finally:
+        await embedder.aclose()
+
+
 def compared_with_scan(root: Path, questions: list[str]) -> dict[str, Any]:
     """The index's answers against those of a scan of the very same vectors; its graph alone, too, whatever its size."""
     state_dir = state_directory(root, None)
@@ -109,8 +118,7 @@ def compared_with_scan(root: Path, questions: list[str]) -> dict[str, Any]:
     ids = numpy.array([chunk_id for chunk_id, _ in stored], numpy.int64)
     matrix = unpacked([vector for _, vector in stored])
     storage.close()
-    embedder = LocalEmbedder()
-    asked = {question: embedder.embed_query_now(question) for question in questions}
+    asked = anyio.run(query_vectors, questions)
     file = state_dir / vector_file("text")
     as_served = VectorIndex.load(file, LocalEmbedder.dimensions)
     graph = VectorIndex.load(file, LocalEmbedder.dimensions, scan_below=0)

@@ -1,4 +1,4 @@
-"""Measures what a piece of work costs, and writes what a benchmark found."""
+"""Measures CPU and wall time, and writes the results of a benchmark."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ class Cost:
 
 
 def cost_of(work: Callable[[], object], *, children: bool = False) -> Cost:
-    """One run; with `children`, the CPU of child processes that ended and were waited for counts too."""
+    """The cost of one run. `children`: includes the CPU time of finished child processes."""
     cpu, wall = _cpu_s(children), time.perf_counter()
     work()
     return Cost(_cpu_s(children) - cpu, time.perf_counter() - wall)
 
 
 def best_of(runs: int, work: Callable[[], object], *, children: bool = False) -> Cost:
-    """The least CPU and the least wall time of several runs: what is above it is the machine's noise."""
+    """The minimum CPU and wall time of several runs, which excludes most noise of the machine."""
     return best_of_each(runs, {"": work}, children=children)[""]
 
 
 def best_of_each(runs: int, works: Mapping[str, Callable[[], object]], *, children: bool = False) -> dict[str, Cost]:
-    """`best_of` for contenders that take turns, so that a busy minute of the machine hits all of them alike."""
+    """`best_of` for several works in turn, so that load on the machine affects all of them alike."""
     costs: dict[str, list[Cost]] = {name: [] for name in works}
     for _ in range(runs):
         for name, work in works.items():
@@ -49,7 +49,7 @@ def best_of_each(runs: int, works: Mapping[str, Callable[[], object]], *, childr
 
 
 def compared(case: str, ours: Cost, peer: Cost, **more: Any) -> dict[str, Any]:
-    """One row of a report: our cost, the peer's in the same run, and how many times the peer's ours is."""
+    """One row of a report: our cost, the peer's in the same run, and the ratio."""
     return {
         "case": case,
         "ours_cpu_s": _rounded(ours.cpu_s),

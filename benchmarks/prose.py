@@ -1,4 +1,4 @@
-"""Made-up prose of any length: sentences walked through the words of Python's own manual, with names of nobody's."""
+"""Generates prose: sentences from a Markov chain over Python's documentation, with invented rare words."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from source_tree import SourceWriter
 SENTENCES = 30_000
 FILES_PER_DIRECTORY = 50
 _NAMED_SHARE = 0.04
-"""Words that stand in few sentences, as every text has them."""
+"""The share of invented words, which occur in few sentences."""
 
 
 class Prose:
-    """Writes sentences, paragraphs and documents; the same for the same seed."""
+    """Generates sentences, paragraphs and documents, reproducibly for a seed."""
 
     def __init__(self, seed: int) -> None:
         self._writer = SourceWriter(seed)
@@ -29,7 +29,7 @@ class Prose:
         self._sentences = [self._sentence() for _ in range(SENTENCES)]
 
     def paragraph(self, characters: int) -> str:
-        """Sentences of at most so many characters together, and one at least."""
+        """At least one sentence, and at most this many characters."""
         sentences: list[str] = []
         room = characters
         while (sentence := self.random.choice(self._sentences)) and (len(sentence) < room or not sentences):
@@ -38,7 +38,7 @@ class Prose:
         return " ".join(sentences)
 
     def document(self, characters: int, *, headings: bool) -> str:
-        """Paragraphs of about so many characters together, below headings where wanted."""
+        """Paragraphs of about this many characters in total, optionally with headings."""
         parts: list[str] = []
         size = 0
         while size < characters:
@@ -49,7 +49,7 @@ class Prose:
         return "\n\n".join(parts) + "\n"
 
     def question(self, words: int) -> str:
-        """Some words that follow each other in a sentence."""
+        """Consecutive words of a sentence."""
         sentence = self.random.choice(self._sentences).lower().rstrip(".").split()
         start = self.random.randint(0, max(0, len(sentence) - words))
         return " ".join(sentence[start : start + words])
@@ -66,7 +66,7 @@ class Prose:
 
 
 def paths(top: Path, files: int, suffixes: tuple[str, ...] = ("md", "txt")) -> Iterator[Path]:
-    """Where to write so many files: fifty to a directory, which is made, in two levels."""
+    """The paths of this many files, fifty per directory. Creates the directories."""
     for number in range(files):
         folder = number // FILES_PER_DIRECTORY
         directory = top / f"part_{folder % 10}" / f"chapter_{folder:04}"
@@ -76,7 +76,7 @@ def paths(top: Path, files: int, suffixes: tuple[str, ...] = ("md", "txt")) -> I
 
 
 def write_documents(top: Path, prose: Prose, files: int, characters: int) -> int:
-    """Fill a directory with documents, half of them with headings; how many bytes."""
+    """Fill a directory with documents, half of them with headings. Returns the number of bytes."""
     return sum(
         path.write_bytes(prose.document(characters, headings=path.suffix == ".md").encode())
         for path in paths(top, files)

@@ -1,7 +1,7 @@
-"""How well does the search find what people judged relevant, against words and vectors alone?
+"""How good is hybrid search compared with lexical and with vector search alone, on judged sets?
 
-The peers are the two parts of our own search, on the same indexes and questions. The judged
-sets are read from `../shared/data/retrieval`; a set that is not there is skipped.
+The peers are the two parts of our own search, on the same indexes and queries. The judged sets are read from
+`../shared/data/retrieval`; missing sets are skipped.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from measure import report
 
 SETS = Path(__file__).parent.parent.parent / "shared" / "data" / "retrieval"
 WANTED = {"cranfield": 0.44, "cisi": 0.47, "cosqa-dev": 0.63, "xquad-en": 0.98, "xquad-es": None}
-"""The nDCG@10 to reach. None: no less than words alone, since the model was not taught the language."""
+"""The nDCG@10 to reach. None: not below lexical search, because the model was not trained on the language."""
 TOLERANCE = 0.002
-"""Below this, two nDCG are the same."""
+"""Smaller differences of nDCG are ignored."""
 
 
 def main() -> None:

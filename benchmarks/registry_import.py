@@ -16,7 +16,8 @@ from typing import Any
 import anyio
 import orjson
 
-from armarium.capabilities.registry.chores import RegistryChores
+from armarium.capabilities.registry.commands.project import RegistryProject
+from armarium.surfaces.cli.host import Host
 from measure import Cost, cost_of
 from registry_content import PEER, NotInstalled, findings, installed_peer
 from trial import report, scaled
@@ -65,9 +66,14 @@ def imported(count: int) -> dict[str, Any]:
 
 
 def taken_in(directory: Path, data: bytes) -> tuple[Cost, dict[str, Any]]:
-    chores = RegistryChores(directory)
+    registry = RegistryProject(Host(), directory)
+    command = {"file": "-", "format": "auto"}
     answers: list[Any] = []
-    cost = cost_of(lambda: answers.extend(anyio.run(lambda: chores.import_reports(data, "auto"))))
+
+    async def import_report() -> list[Any]:
+        return (await registry.import_report(data, command, lambda done, total: None))["scans"]
+
+    cost = cost_of(lambda: answers.extend(anyio.run(import_report)))
     return cost, answers[0]
 
 

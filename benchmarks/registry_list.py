@@ -21,11 +21,11 @@ from typing import Any
 import anyio
 import orjson
 
-from armarium.capabilities.registry.model import Reported, ScanReport
-from armarium.capabilities.registry.opening import open_registry
-from armarium.capabilities.registry.tools import registry_tools
+from armarium.capabilities.registry.lifespan import open_registry
+from armarium.capabilities.registry.model import ReportEntry, ScanReport
+from armarium.capabilities.registry.tools import TOOLS
 from armarium.foundation.identity import LOCAL
-from armarium.foundation.tools import Call, ToolSpec
+from armarium.foundation.tools import Call, ToolSpec, bind_tools
 from registry_content import PEER, NotInstalled, by_source, installed_peer
 from trial import report, scaled
 
@@ -102,8 +102,8 @@ async def filled(directory: Path, files: int, count: int) -> AsyncGenerator[Tool
     """The listing of a registry with so much in it."""
     async with open_registry(directory) as registry:
         for source, told in by_source(files, count, SEED).items():
-            await registry.scan(ScanReport(source, (Reported(**each) for each in told)), "benchmark")
-        yield next(tool for tool in registry_tools(registry) if tool.name == "list_files")
+            await registry.scan(ScanReport(source, (ReportEntry(**each) for each in told)), "benchmark")
+        yield next(tool for tool in bind_tools(TOOLS, registry) if tool.name == "list_files")
 
 
 async def page_cost(list_files: ToolSpec, question: dict[str, Any]) -> dict[str, Any]:

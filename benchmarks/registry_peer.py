@@ -23,13 +23,13 @@ def main() -> None:
         database.initialize()
         imports_s: dict[str, list[float]] = {}
         for source, findings in job["scans"].items():
-            imports_s[source] = [cpu_s(lambda: take_in(database, source, findings)) for _ in range(job["imports"])]  # noqa: B023
+            imports_s[source] = [cpu_s(lambda: apply_report(database, source, findings)) for _ in range(job["imports"])]  # noqa: B023
         pages_s = [page_s(database, question, job["runs"]) for question in job["questions"]]
         database.close()
     json.dump({"imports_s": imports_s, "pages_s": pages_s}, sys.stdout)
 
 
-def take_in(database: Any, source: str, findings: list[dict[str, Any]]) -> None:
+def apply_report(database: Any, source: str, findings: list[dict[str, Any]]) -> None:
     database.process_scan_results(scan_source=source, findings=findings, mark_unseen=True)
 
 

@@ -1,4 +1,4 @@
-"""Makes directory trees to search in: the same from the same seed, with words, lines and sizes like source code's."""
+"""Generates directory trees of source code, reproducibly for a seed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NEEDLE = b"    raise SystemPanic('zebra_quota_exceeded', code=7431)\n"
 
 
 class SourceWriter:
-    """Writes lines that look like code, out of made-up words that are as unevenly frequent as real ones."""
+    """Generates lines of code from invented words with a realistic frequency distribution."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -77,7 +77,7 @@ class SourceWriter:
 
 
 def make_source_tree(top: Path, total_bytes: int, seed: int) -> int:
-    """Fill a directory with files of 1 to 200 KB, some of them binary; returns how many."""
+    """Fill a directory with files of 1 to 200 KB, some of them binary; returns their number."""
     writer = SourceWriter(seed)
     choose = writer.random
     blocks = [writer.block() for _ in range(BLOCKS)]
@@ -105,7 +105,7 @@ def make_source_tree(top: Path, total_bytes: int, seed: int) -> int:
 
 
 def make_name_tree(top: Path) -> int:
-    """Fill a directory with 200,000 empty files in 2,000 directories; returns how many files."""
+    """Fill a directory with 200,000 empty files in 2,000 directories; returns their number."""
     files = 0
     for package in range(20):
         for module in range(20):

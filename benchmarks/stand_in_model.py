@@ -1,7 +1,7 @@
-"""A model that costs what all-MiniLM-L6-v2 costs and knows nothing: its shape, random weights, words of our own prose.
+"""A stand-in for all-MiniLM-L6-v2: the same architecture with random weights and a vocabulary from generated prose.
 
-It stands in where a peer would download that model and there is no network: how long embedding takes does not depend on
-the weights, only what is found does.
+It replaces a model that a peer would download. The time of embedding does not depend on the weights, only the quality
+of results does.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _wrapped_in_marks(tokenizer: BertWordPieceTokenizer) -> TemplateProcessing:
 
 
 class _Graph:
-    """Collects nodes and weights while the layers are written down."""
+    """Collects the nodes and weights of the graph."""
 
     def __init__(self, seed: int, vocabulary: int) -> None:
         self._random = numpy.random.default_rng(seed)
@@ -79,7 +79,7 @@ class _Graph:
         return self._normed(self._node("Add", self._node("Add", words, types), places))
 
     def _mask(self) -> str:
-        """Nought where there is a word, far below where there is none."""
+        """0 for tokens, a large negative number for padding."""
         there = self._node("Cast", "attention_mask", to=TensorProto.FLOAT)
         apart = self._node("Unsqueeze", there, self._given(numpy.array([1, 2])))
         missing = self._node("Sub", apart, self._given(numpy.float32(1)))
@@ -89,7 +89,7 @@ class _Graph:
         attended = self._linear(self._attention(hidden, mask), WIDTH, WIDTH)
         hidden = self._normed(self._node("Add", hidden, attended))
         inner = self._linear(hidden, WIDTH, INNER)
-        # The Gaussian unit by its definition, which runtimes recognise.
+        # GELU by its definition, which runtimes recognise and fuse.
         scaled = self._node("Erf", self._node("Mul", inner, self._given(numpy.float32(0.5**0.5))))
         share = self._node(
             "Mul", self._node("Add", scaled, self._given(numpy.float32(1))), self._given(numpy.float32(0.5))

@@ -89,7 +89,7 @@ async def main(cheap: CheapVectors) -> None:
         bench = Bench(database, embedder, models, Prose(SEED))
         one = await one_project(bench)
         many = await many_tenants(bench)
-    goal = f"5,000 passages: p95 of {GOAL_MS:g} ms, recall 1.0; 50 tenants: no row of another tenant looked at"
+    goal = f"5,000 chunks: p95 of {GOAL_MS:g} ms, recall 1.0; 50 tenants: no row of another tenant looked at"
     met = one["p95_ms"] <= GOAL_MS and one["recall_10"] == 1.0 and many["foreign_rows_read"] == 0
     report("store_search", [one, many], goal, met)
 

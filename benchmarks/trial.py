@@ -1,4 +1,4 @@
-"""`--quick`: a benchmark on a twentieth of its size, to see that it runs. Such a run leaves no result behind."""
+"""`--quick`: runs a benchmark at a twentieth of its size, to test the benchmark itself, without storing results."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ SHARE = 20
 
 
 def scaled(size: int) -> int:
-    """The size, or what a quick run takes of it."""
+    """The size, reduced in a quick run."""
     return size // SHARE if QUICK else size
 
 
 def report(name: str, rows: Sequence[Mapping[str, Any]], goal: str, met: bool) -> None:
-    """What `measure.report` does, without a file after a quick run."""
+    """`measure.report`, but a quick run writes no file."""
     if not QUICK:
         measure.report(name, rows, goal, met)
         return
     with tempfile.TemporaryDirectory() as nowhere:
         measure.RESULTS = Path(nowhere)
         measure.report(name, rows, goal, met)
-    print("a quick run: its figures are of too small a size to say anything about the goal")
+    print("quick run: the size is too small to judge the goal")

@@ -1,4 +1,4 @@
-"""Holds the repository's own promises: lock files, menu, container files, and a test for every case of the contract."""
+"""Checks the repository itself: lock files, make targets, container files, a test for every case of the contract."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ CONFIGS = ("config/mcp-filesystem.yaml", "config/mcp-filesystem.container.yaml")
 
 # Brackets keep a pattern from finding itself in this file.
 REGISTRY_HOSTS = re.compile(r"pypi[.]org|pythonhosted[.]org|npmjs[.](org|com)|(index[-_]url|find[-_]links)\s*=")
-# Examples in the documentation may speak of /home/me/ and /home/you/.
+# Examples in the documentation may use /home/me/ and /home/you/.
 MACHINE_PATHS = re.compile(r"(?<![\w.~:/})])/(?:root|work|home(?!/(?:me|you)/))/[\w.]")
 
 
 @cache
 def tracked_text() -> dict[str, str]:
-    """Every text file that is in the repository or about to be."""
+    """Every text file that is tracked, or untracked and not ignored."""
     listed = subprocess.run(
         # The checkout may belong to another user, as it does in most build containers.
         ["git", "-c", "safe.directory=*", "ls-files", "--cached", "--others", "--exclude-standard", "-z"],
@@ -71,7 +71,7 @@ def locked_versions(lock: str) -> dict[str, Version]:
 
 
 def make(*arguments: str) -> subprocess.CompletedProcess[str]:
-    # `make test` hands its own flags down to every make below it.
+    # `make test` passes its own flags to nested calls of make.
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
     return subprocess.run(["make", *arguments], cwd=REPOSITORY, env=environment, capture_output=True, text=True)
 
@@ -82,11 +82,11 @@ def makefile_targets() -> list[str]:
     return phony[1].split()
 
 
-def test_no_tracked_file_names_a_registry_or_its_options() -> None:
+def test_no_tracked_file_names_a_package_index_or_its_options() -> None:
     assert offending_lines(REGISTRY_HOSTS) == []
 
 
-def test_no_tracked_file_names_a_path_of_somebodys_machine() -> None:
+def test_no_tracked_file_contains_a_machine_path() -> None:
     assert offending_lines(MACHINE_PATHS) == []
 
 
@@ -129,13 +129,13 @@ def test_make_alone_prints_a_menu_with_every_target() -> None:
 
 def test_make_up_is_read_only_unless_asked_and_takes_a_directory_and_a_port() -> None:
     assert make("--dry-run", "up").stdout.splitlines()[-1].split() == [".venv/bin/armarium", "up", '"example"']
-    spoken = make("--dry-run", "up", "DIR=my notes", "WRITE=1", "PORT=9000").stdout.splitlines()[-1]
-    assert spoken == '.venv/bin/armarium up "my notes" --write --port 9000'
+    command = make("--dry-run", "up", "DIR=my notes", "WRITE=1", "PORT=9000").stdout.splitlines()[-1]
+    assert command == '.venv/bin/armarium up "my notes" --write --port 9000'
 
 
 def test_make_run_starts_the_file_server_with_the_shipped_configuration() -> None:
-    spoken = make("--dry-run", "run", "CMD=mcp-filesystem").stdout.splitlines()[-1]
-    assert spoken == ".venv/bin/mcp-filesystem --config config/mcp-filesystem.yaml"
+    command = make("--dry-run", "run", "CMD=mcp-filesystem").stdout.splitlines()[-1]
+    assert command == ".venv/bin/mcp-filesystem --config config/mcp-filesystem.yaml"
 
 
 def test_scripts_can_be_executed() -> None:
@@ -179,7 +179,7 @@ def dockerfile_instructions() -> list[tuple[str, str]]:
 
 
 def instruction(name: str) -> str:
-    """The last instruction of that name, which is the one that counts."""
+    """The last instruction of that name, which overrides earlier ones."""
     return [rest for found, rest in dockerfile_instructions() if found == name][-1]
 
 
@@ -204,6 +204,17 @@ def test_the_image_copies_files_that_exist_and_reach_the_build_context() -> None
         assert source.split("/")[0] in admitted
 
 
+def test_the_image_installs_the_required_dependencies_in_locked_versions_and_no_extra() -> None:
+    installs = [rest for name, rest in dockerfile_instructions() if name == "RUN" and "bin/pip install" in rest]
+    assert len(installs) == 2
+    with_dependencies, without = installs
+    assert "--requirement requirements.txt --constraint requirements.lock" in with_dependencies
+    assert "--no-deps" in without
+    command = with_dependencies.partition(" > requirements.txt")[0].replace("python", sys.executable, 1)
+    done = subprocess.run(["sh", "-c", command], cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == pyproject()["project"]["dependencies"]
+
+
 def test_the_image_starts_a_command_of_the_package_with_the_configuration_it_carries() -> None:
     command, flag, config = json.loads(instruction("CMD"))
     assert command in pyproject()["project"]["scripts"]
@@ -218,7 +229,7 @@ def test_the_image_runs_without_root_and_owns_the_directories_it_serves() -> Non
         assert root["path"] in prepared.split()
 
 
-def test_image_composition_and_configuration_speak_of_one_port() -> None:
+def test_image_composition_and_configuration_use_one_port() -> None:
     port = yaml.safe_load((REPOSITORY / CONFIGS[1]).read_text())["port"]
     service = compose_service()
     assert instruction("EXPOSE") == str(port)
@@ -231,7 +242,7 @@ def compose_service() -> dict[str, Any]:
     return yaml.safe_load((REPOSITORY / "compose.yaml").read_text())["services"]["mcp-filesystem"]
 
 
-def test_the_composition_takes_away_what_the_server_does_not_need() -> None:
+def test_the_composition_drops_the_privileges_that_the_server_does_not_need() -> None:
     service = compose_service()
     assert service["read_only"] is True
     assert service["cap_drop"] == ["ALL"]

@@ -1,17 +1,15 @@
-"""The interface between the server and a capability: what a capability declares, may use, and offers while open."""
+"""What the server provides to a capability, and what a capability offers while it is open."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from armarium.foundation.events import Events
 from armarium.foundation.routes import Route
-from armarium.foundation.settings import Section
 from armarium.foundation.telemetry import Metrics
 from armarium.foundation.tools import ToolProvider, ToolSpec
 from armarium.retrieval.sources import Sources
@@ -66,30 +64,5 @@ class CheckResult:
     hint: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Manifest:
-    """Declares everything that a capability has. The assembly needs nothing else to serve it.
-
-    Its functions import what they need when they are called, so that a server does not load what it does not open.
-    """
-
-    name: str
-    settings: type[Section]
-    """The model of its section of the settings file. The capability is served if that section is present."""
-    open: Callable[[Any, Facilities], AbstractAsyncContextManager[Capability]]
-    """Opens the capability with its section, and closes it at the end of the block."""
-    check: Callable[[Any, Facilities], Iterable[CheckResult]] = lambda section, facilities: ()
-    """The checks of `armarium doctor` for this capability. The section may be None. Checks must not change anything."""
-    packages: Sequence[str] = ()
-    """Modules of the extra with the capability's name, all required to open it."""
-    state_paths: Callable[[Any], Sequence[Path]] = lambda section: ()
-    """Files and directories where the capability keeps its own state. No capability may show them to a caller."""
-    declared_tools: Callable[[], Sequence[ToolSpec]] = lambda: ()
-    """The tools as they are declared, without a service behind them, for the reference pages."""
-    is_enabled: Callable[[Any], bool] = lambda section: True
-    """Whether neither its section nor the environment disables it."""
-
-    @property
-    def is_installed(self) -> bool:
-        """Whether its packages are installed."""
-        return all(find_spec(package) is not None for package in self.packages)
+OpenCapability = Callable[[Facilities], AbstractAsyncContextManager[Capability]]
+"""Opens a capability, and closes it at the end of the block."""

@@ -1,4 +1,4 @@
-"""Vendors that cost money or leave the machine, as servers on this one: `with MistralEmulator() as mistral: …`."""
+"""Emulators of providers, as local HTTP servers: `with MistralEmulator() as mistral: …`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from emulators.faults import (
 )
 from emulators.mistral import MistralEmulator
 from emulators.openai import OpenAIEmulator
-from emulators.serving import Emulator, Recorded
+from emulators.server import Emulator, Recorded
 
 __all__ = [
     "CohereEmulator",

@@ -1,10 +1,10 @@
-"""Cohere's reranking, checked against its published OpenAPI."""
+"""Emulator of Cohere's reranking endpoint, validated against its published OpenAPI."""
 
 from __future__ import annotations
 
 from emulators import schemas
-from emulators.meaning import relevance
-from emulators.serving import Emulator, Json, Stream, VendorRefusal, Whole
+from emulators.model_output import relevance
+from emulators.server import Emulator, Json, Stream, VendorRefusal, Whole
 
 _request = schemas.published_operation("cohere", "/v2/rerank", "request", schemas.RERANK_REQUEST)
 _answer = schemas.published_operation("cohere", "/v2/rerank", "200", schemas.RERANK_ANSWER)

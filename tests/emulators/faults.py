@@ -1,4 +1,4 @@
-"""What can go wrong at a vendor, appended to an emulator's `faults`: each befalls one request, in order."""
+"""Faults of providers. A fault appended to an emulator's `faults` applies to one request, in order."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """Befalls the next request, or the next one whose path ends in `on`."""
+    """Applies to the next request, or to the next one whose path ends in `on`."""
 
     on: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refused(Fault):
-    """An error status, with a body of the emulator's vendor unless one is given."""
+    """An error status, with the error body of the provider by default."""
 
     status: int = 400
     body: Json | str | None = None
@@ -28,7 +28,7 @@ class Refused(Fault):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RateLimited(Fault):
-    """Status 429. Vendors write it in several ways: with a type, as a bare message, as a detail."""
+    """Status 429, in one of the forms that providers use."""
 
     retry_after: float | str | None = None
     shape: Literal["typed", "message", "detail"] = "typed"
@@ -36,7 +36,7 @@ class RateLimited(Fault):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerError(Fault):
-    """Status 5xx with a proxy's page."""
+    """Status 5xx with the page of a proxy."""
 
     status: int = 503
     retry_after: float | str | None = None
@@ -44,28 +44,28 @@ class ServerError(Fault):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Redirected(Fault):
-    """A redirect, which would carry the key elsewhere."""
+    """A redirect. Following it would send the key to another host."""
 
     location: str = "/elsewhere"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Silent(Fault):
-    """No answer until the client leaves."""
+    """No response until the client disconnects."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stalled(Fault):
-    """A stream that goes quiet after so many events, until the client leaves."""
+    """A stream that stalls after some events, until the client disconnects."""
 
     after_events: int = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Truncated(Fault):
-    """An answer that is cut off: a stream after so many events, anything else in the middle of its body.
+    """A truncated response: a stream ends after some events, any other response in the middle of its body.
 
-    `cleanly`: the stream ends as if it were complete, without its last event.
+    `cleanly`: the chunked encoding is terminated, but the last event is missing.
     """
 
     after_events: int = 2
@@ -74,23 +74,23 @@ class Truncated(Fault):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Malformed(Fault):
-    """Status 200 with a body that is not what it claims to be."""
+    """Status 200 with an invalid body."""
 
     body: bytes = b'{"data": [{"embedding": [0.1, '
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overlong(Fault):
-    """A well-formed answer that is much longer than any that was asked for."""
+    """A well-formed response that is far too long."""
 
     bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unusable(Fault):
-    """An answer that was changed before it is sent: wrong dimensions, missing rows, whatever the function makes of it.
+    """A response that a function changed: wrong dimensions, missing rows and so on.
 
-    It is not checked against the vendor's schema. In a stream it changes each event.
+    It is not validated against the schema. In a stream, each event is changed.
     """
 
     change: Callable[[Json], object]
@@ -98,6 +98,6 @@ class Unusable(Fault):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Together(Fault):
-    """The request is answered once as many as the barrier wants are there at the same time."""
+    """The response is sent when enough requests for the barrier are in progress."""
 
     barrier: threading.Barrier

@@ -1,12 +1,12 @@
-"""Mistral: embeddings and chat, checked against its published OpenAPI."""
+"""Emulator of Mistral's embeddings and chat endpoints, validated against its published OpenAPI."""
 
 from __future__ import annotations
 
 from typing import ClassVar
 
 from emulators import schemas
-from emulators.chatting import ChattingEmulator
-from emulators.serving import Json
+from emulators.openai_compatible import OpenAICompatibleEmulator
+from emulators.server import Json
 
 
 class _Checks:
@@ -21,7 +21,7 @@ class _Checks:
     chat_event = staticmethod(schemas.published_component("mistral", "CompletionChunk", schemas.CHAT_EVENT))
 
 
-class MistralEmulator(ChattingEmulator):
+class MistralEmulator(OpenAICompatibleEmulator):
     """Mistral with two embedding models and one chat model."""
 
     version = "v1"

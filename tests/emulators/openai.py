@@ -1,12 +1,12 @@
-"""An endpoint that speaks as OpenAI's does, such as Ollama, vLLM or llama.cpp."""
+"""Emulator of an OpenAI-compatible endpoint, such as Ollama, vLLM or llama.cpp."""
 
 from __future__ import annotations
 
 from typing import ClassVar
 
 from emulators import schemas
-from emulators.chatting import ChattingEmulator
-from emulators.serving import Json
+from emulators.openai_compatible import OpenAICompatibleEmulator
+from emulators.server import Json
 
 
 class _Checks:
@@ -17,7 +17,7 @@ class _Checks:
     chat_event = staticmethod(schemas.check(schemas.CHAT_EVENT))
 
 
-class OpenAIEmulator(ChattingEmulator):
+class OpenAIEmulator(OpenAICompatibleEmulator):
     """An OpenAI-compatible endpoint, without a key unless it is given one."""
 
     version = "v1"

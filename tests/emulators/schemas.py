@@ -1,4 +1,4 @@
-"""Checks bodies against the vendors' published OpenAPI, or where that is not at hand, against the fields we use."""
+"""Validates bodies against the published OpenAPI of providers or, if it is absent, against the fields in use."""
 
 from __future__ import annotations
 

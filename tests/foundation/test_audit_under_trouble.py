@@ -80,9 +80,8 @@ def test_a_lock_on_the_day_of_forgetting_does_not_end_the_record_of_new_calls(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told = Told(monkeypatch)
-    monkeypatch.setattr(audit_module, "_PATIENCE_S", 0.01)
     with locked(file):
-        audit = AuditLog(file, retention_days=7)
+        audit = AuditLog(file, retention_days=7, busy_timeout_s=0.01)
         assert told.news.wait(DEADLINE_S)
     audit.append(RECORD)
     audit.close()
@@ -94,10 +93,9 @@ def test_while_nothing_can_be_written_the_oldest_records_make_room_and_that_is_t
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told = Told(monkeypatch)
-    monkeypatch.setattr(audit_module, "_MOST_PENDING", 100)
-    # The lock is met while forgetting, so that the thread waits there and what comes in meanwhile piles up.
+    # The thread waits for the lock to delete old records, so new ones stay pending.
     with locked(file):
-        audit = AuditLog(file, retention_days=7)
+        audit = AuditLog(file, retention_days=7, max_pending=100)
         for number in range(250):
             audit.append(replace(RECORD, call_id=f"c{number}"))
     audit.close()

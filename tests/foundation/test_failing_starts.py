@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from armarium.assembly import Settings
+from armarium.capabilities.sandbox import commands as filesystem
 from armarium.foundation.audit import AuditLog
 from armarium.foundation.errors import ConfigError
 from armarium.foundation.identity import ensure_token, read_token
 from armarium.foundation.settings import load_settings
 from armarium.foundation.telemetry import export_traces
-from armarium.surfaces.cli import filesystem
+from armarium.settings import Settings
 from support.server import installed_command
 
 

@@ -6,14 +6,14 @@ from collections.abc import AsyncGenerator, Callable, Generator
 from typing import Any
 
 import pytest
-from clockwork import Clockwork
 
+from armarium.providers.client import ProviderClient
 from armarium.providers.cohere import CohereReranker, cohere_client
 from armarium.providers.errors import ProviderAuth, ProviderFailed, ProviderRateLimited
-from armarium.providers.http import ProviderClient
 from armarium.providers.interfaces import Reranker
 from armarium.providers.vendors import COHERE
 from emulators import CohereEmulator, RateLimited, Unusable
+from support.manual_clock import ManualClock
 
 TEXTS = ["the sea rises", "rain falls in spring", "rain", "nothing of it"]
 
@@ -26,7 +26,7 @@ def cohere() -> Generator[CohereEmulator]:
 
 @pytest.fixture
 async def reranker(cohere: CohereEmulator) -> AsyncGenerator[Reranker]:
-    reranker = CohereReranker(ProviderClient(COHERE, cohere.key, base_url=cohere.url, timing=Clockwork().timing))
+    reranker = CohereReranker(ProviderClient(COHERE, cohere.key, base_url=cohere.url, clock=ManualClock().clock))
     yield reranker
     await reranker.aclose()
 

@@ -1,4 +1,4 @@
-"""Streamed answers from Mistral and from OpenAI-compatible endpoints."""
+"""Streamed responses from Mistral and from OpenAI-compatible endpoints."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from contextlib import aclosing
 from typing import Any
 
 import pytest
-from clockwork import Clockwork
 
+from armarium.providers.client import ProviderClient
 from armarium.providers.errors import ProviderUnavailable
-from armarium.providers.http import ProviderClient
 from armarium.providers.interfaces import Chat, Message
 from armarium.providers.mistral import MistralChat
 from armarium.providers.openai import OpenAIChat, openai_client
 from armarium.providers.vendors import MISTRAL, OPENAI
 from emulators import MistralEmulator, OpenAIEmulator, RateLimited, ServerError, Truncated, Unusable
-from emulators.meaning import INVENTED_CITATION
+from emulators.model_output import INVENTED_CITATION
+from support.manual_clock import ManualClock
 
 PROMPT = "[notes/rain.md:L3-L9]\nRain falls in spring.\n\n[sea.pdf#p=4]\nThe sea rises.\n\nWhen does it rain?"
 CONVERSATION = [Message("system", "Cite your sources."), Message("user", PROMPT)]
@@ -35,7 +35,7 @@ def mistral() -> Generator[MistralEmulator]:
 
 @pytest.fixture
 async def chat(mistral: MistralEmulator) -> AsyncGenerator[Chat]:
-    chat = MistralChat(ProviderClient(MISTRAL, mistral.key or "", base_url=mistral.url, timing=Clockwork().timing))
+    chat = MistralChat(ProviderClient(MISTRAL, mistral.key or "", base_url=mistral.url, clock=ManualClock().clock))
     yield chat
     await chat.aclose()
 

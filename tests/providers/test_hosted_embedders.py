@@ -10,18 +10,18 @@ from typing import Any
 import anyio
 import numpy
 import pytest
-from clockwork import Clockwork
 from hypothesis import given
 from hypothesis import strategies as st
 
+from armarium.providers.client import ProviderClient
 from armarium.providers.errors import ProviderAuth, ProviderFailed
-from armarium.providers.http import ProviderClient
 from armarium.providers.interfaces import Embedder
-from armarium.providers.mistral import MistralEmbedder, mistral_client
+from armarium.providers.mistral import MistralEmbedder
 from armarium.providers.openai import OpenAIEmbedder
 from armarium.providers.vendors import MISTRAL, OPENAI
 from emulators import MistralEmulator, OpenAIEmulator, RateLimited, Refused, ServerError, Together, Unusable
-from emulators.meaning import embedding
+from emulators.model_output import embedding
+from support.manual_clock import ManualClock
 
 TEXTS = ["The rain falls on the plain.", "def parse(line): return line.split()", "Ein Satz über Äpfel.", "雨が降る"]
 
@@ -33,18 +33,18 @@ def mistral() -> Generator[MistralEmulator]:
 
 
 @pytest.fixture
-def clock() -> Clockwork:
-    return Clockwork()
+def clock() -> ManualClock:
+    return ManualClock()
 
 
-def embedder_of(mistral: MistralEmulator, clock: Clockwork, model: str = "mistral-embed", **options: Any) -> Embedder:
-    client = ProviderClient(MISTRAL, mistral.key or "", base_url=mistral.url, timing=clock.timing, concurrency=3)
+def embedder_of(mistral: MistralEmulator, clock: ManualClock, model: str = "mistral-embed", **options: Any) -> Embedder:
+    client = ProviderClient(MISTRAL, mistral.key or "", base_url=mistral.url, clock=clock.clock, concurrency=3)
     return MistralEmbedder(client, model, **options)
 
 
 @pytest.mark.parametrize(("model", "dimensions"), [("mistral-embed", 1024), ("codestral-embed", 1536)])
 async def test_mistrals_models_give_vectors_of_length_one_in_the_order_of_the_texts(
-    mistral: MistralEmulator, clock: Clockwork, model: str, dimensions: int
+    mistral: MistralEmulator, clock: ManualClock, model: str, dimensions: int
 ) -> None:
     embedder = embedder_of(mistral, clock, model)
     assert (embedder.model, embedder.dimensions) == (model, dimensions)
@@ -57,22 +57,22 @@ async def test_mistrals_models_give_vectors_of_length_one_in_the_order_of_the_te
     numpy.testing.assert_allclose(numpy.linalg.norm(vectors, axis=1), 1.0, atol=1e-6)
 
 
-async def test_a_question_gets_the_vector_of_its_words(mistral: MistralEmulator, clock: Clockwork) -> None:
+async def test_a_question_gets_the_vector_of_its_words(mistral: MistralEmulator, clock: ManualClock) -> None:
     embedder = embedder_of(mistral, clock)
-    passages = await embedder.embed(TEXTS)
+    chunks = await embedder.embed(TEXTS)
     query = await embedder.embed_query("falls rain")
     await embedder.aclose()
     assert query.shape == (1024,)
-    assert int(numpy.argmax(passages @ query)) == 0
+    assert int(numpy.argmax(chunks @ query)) == 0
 
 
-async def test_no_texts_need_no_request(mistral: MistralEmulator, clock: Clockwork) -> None:
+async def test_no_texts_need_no_request(mistral: MistralEmulator, clock: ManualClock) -> None:
     assert (await embedder_of(mistral, clock).embed([])).shape == (0, 1024)
     assert mistral.requests == []
 
 
 async def test_many_texts_go_out_in_batches_side_by_side_and_come_back_in_order(
-    mistral: MistralEmulator, clock: Clockwork
+    mistral: MistralEmulator, clock: ManualClock
 ) -> None:
     mistral.faults.extend([Together(barrier=threading.Barrier(3))] * 3)
     texts = [f"number {number}" for number in range(128 * 3 + 5)]
@@ -85,7 +85,7 @@ async def test_many_texts_go_out_in_batches_side_by_side_and_come_back_in_order(
     numpy.testing.assert_allclose(vectors, expected, atol=1e-5)
 
 
-async def test_batches_are_also_cut_by_length(mistral: MistralEmulator, clock: Clockwork) -> None:
+async def test_batches_are_also_cut_by_length(mistral: MistralEmulator, clock: ManualClock) -> None:
     texts = ["word " * 2400] * 10  # about 4,000 tokens each by our estimate
     embedder = embedder_of(mistral, clock)
     await embedder.embed(texts)
@@ -95,7 +95,7 @@ async def test_batches_are_also_cut_by_length(mistral: MistralEmulator, clock: C
     assert max(sizes) <= 16_000 * 3
 
 
-async def test_a_batch_that_was_estimated_too_small_is_halved(mistral: MistralEmulator, clock: Clockwork) -> None:
+async def test_a_batch_that_was_estimated_too_small_is_halved(mistral: MistralEmulator, clock: ManualClock) -> None:
     mistral.longest_request_tokens = 40
     texts = [f"some words of text number {number}" for number in range(10)]
     embedder = embedder_of(mistral, clock)
@@ -106,7 +106,7 @@ async def test_a_batch_that_was_estimated_too_small_is_halved(mistral: MistralEm
 
 
 async def test_a_text_that_is_too_long_is_cut_and_an_empty_one_does_no_harm(
-    mistral: MistralEmulator, clock: Clockwork
+    mistral: MistralEmulator, clock: ManualClock
 ) -> None:
     embedder = embedder_of(mistral, clock)
     vectors = await embedder.embed(["日" * 100_000, "", "half \ud800 surrogate"])
@@ -117,7 +117,7 @@ async def test_a_text_that_is_too_long_is_cut_and_an_empty_one_does_no_harm(
     assert " " in inputs
 
 
-async def test_a_shorter_vector_can_be_asked_for(mistral: MistralEmulator, clock: Clockwork) -> None:
+async def test_a_shorter_vector_can_be_asked_for(mistral: MistralEmulator, clock: ManualClock) -> None:
     embedder = embedder_of(mistral, clock, "codestral-embed", output_dimension=256)
     vectors = await embedder.embed(TEXTS)
     await embedder.aclose()
@@ -126,7 +126,7 @@ async def test_a_shorter_vector_can_be_asked_for(mistral: MistralEmulator, clock
 
 
 async def test_limits_and_failures_of_single_batches_do_not_fail_the_whole(
-    mistral: MistralEmulator, clock: Clockwork
+    mistral: MistralEmulator, clock: ManualClock
 ) -> None:
     mistral.faults.extend([RateLimited(retry_after=2), ServerError(), RateLimited(shape="message")])
     texts = [f"number {number}" for number in range(300)]
@@ -137,7 +137,7 @@ async def test_limits_and_failures_of_single_batches_do_not_fail_the_whole(
 
 
 async def test_the_first_batch_that_cannot_be_embedded_ends_the_rest(
-    mistral: MistralEmulator, clock: Clockwork
+    mistral: MistralEmulator, clock: ManualClock
 ) -> None:
     embedder = embedder_of(mistral, clock, "no-such-model")
     with pytest.raises(ProviderFailed) as raised:
@@ -148,7 +148,7 @@ async def test_the_first_batch_that_cannot_be_embedded_ends_the_rest(
 
 
 async def test_a_wrong_key_is_told_as_such(mistral: MistralEmulator) -> None:
-    embedder = MistralEmbedder(mistral_client("wrong", base_url=mistral.url))
+    embedder = MistralEmbedder(ProviderClient(MISTRAL, "wrong", base_url=mistral.url))
     with pytest.raises(ProviderAuth) as raised:
         await embedder.embed(["text"])
     await embedder.aclose()
@@ -198,7 +198,7 @@ def data_with(change: Callable[[list[Any]], object]) -> Callable[[dict[str, Any]
     ],
 )
 async def test_a_server_that_lies_is_not_believed(
-    mistral: MistralEmulator, clock: Clockwork, change: Callable[[dict[str, Any]], object]
+    mistral: MistralEmulator, clock: ManualClock, change: Callable[[dict[str, Any]], object]
 ) -> None:
     mistral.faults.append(Unusable(change=change))
     embedder = embedder_of(mistral, clock)
@@ -210,7 +210,7 @@ async def test_a_server_that_lies_is_not_believed(
 
 
 async def test_rows_without_a_number_are_taken_in_their_order_and_vectors_need_not_have_length_one(
-    mistral: MistralEmulator, clock: Clockwork
+    mistral: MistralEmulator, clock: ManualClock
 ) -> None:
     def change(answer: dict[str, Any]) -> object:
         rows = sorted(answer["data"], key=lambda row: row["index"])
@@ -223,17 +223,17 @@ async def test_rows_without_a_number_are_taken_in_their_order_and_vectors_need_n
     numpy.testing.assert_allclose(vectors, [embedding(text, 1024) for text in TEXTS], atol=1e-5)
 
 
-async def test_a_vector_of_zeros_stays_one(mistral: MistralEmulator, clock: Clockwork) -> None:
+async def test_a_vector_of_zeros_stays_one(mistral: MistralEmulator, clock: ManualClock) -> None:
     mistral.faults.append(Unusable(change=data_with(lambda rows: [row | {"embedding": [0.0] * 1024} for row in rows])))
     embedder = embedder_of(mistral, clock)
     assert not (await embedder.embed(["text"])).any()
     await embedder.aclose()
 
 
-async def test_an_openai_compatible_endpoint_tells_its_dimensions_with_the_first_answer(clock: Clockwork) -> None:
+async def test_an_openai_compatible_endpoint_tells_its_dimensions_with_the_first_answer(clock: ManualClock) -> None:
     with OpenAIEmulator() as emulator:
         embedder: Embedder = OpenAIEmbedder(
-            ProviderClient(OPENAI, base_url=emulator.url, timing=clock.timing), "nomic-embed-text"
+            ProviderClient(OPENAI, base_url=emulator.url, clock=clock.clock), "nomic-embed-text"
         )
         assert embedder.dimensions is None
         vectors = await embedder.embed(TEXTS)
@@ -248,13 +248,13 @@ async def test_an_openai_compatible_endpoint_tells_its_dimensions_with_the_first
     assert raised.value.code == "OPENAI_FAILED"
 
 
-async def test_models_that_want_prefixes_get_them(clock: Clockwork) -> None:
+async def test_models_that_want_prefixes_get_them(clock: ManualClock) -> None:
     with OpenAIEmulator("key") as emulator:
         embedder = OpenAIEmbedder(
-            ProviderClient(OPENAI, "key", base_url=emulator.url, timing=clock.timing),
+            ProviderClient(OPENAI, "key", base_url=emulator.url, clock=clock.clock),
             "nomic-embed-text",
             output_dimension=256,
-            passage_prefix="search_document: ",
+            chunk_prefix="search_document: ",
             query_prefix="search_query: ",
         )
         await embedder.embed(["rain"])
@@ -267,11 +267,11 @@ async def test_models_that_want_prefixes_get_them(clock: Clockwork) -> None:
         assert emulator.bodies("/embeddings")[0]["dimensions"] == 256
 
 
-async def test_an_openai_compatible_endpoint_has_errors_of_its_own(clock: Clockwork) -> None:
+async def test_an_openai_compatible_endpoint_has_errors_of_its_own(clock: ManualClock) -> None:
     with OpenAIEmulator("key") as emulator:
         emulator.faults.append(Refused(status=404))
         embedder = OpenAIEmbedder(
-            ProviderClient(OPENAI, "key", base_url=emulator.url, timing=clock.timing), "nomic-embed-text"
+            ProviderClient(OPENAI, "key", base_url=emulator.url, clock=clock.clock), "nomic-embed-text"
         )
         with pytest.raises(ProviderFailed) as raised:
             await embedder.embed_query("rain")

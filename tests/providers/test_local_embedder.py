@@ -1,4 +1,4 @@
-"""The local embedder as its callers see it: vectors, priorities, closing. The model itself is real."""
+"""The local embedder: vectors, priorities and closing, with the real model."""
 
 from __future__ import annotations
 
@@ -17,16 +17,15 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from armarium.foundation.errors import ArmariumError
-from armarium.providers.interfaces import Embedder
+from armarium.providers.errors import EmbedderClosed
+from armarium.providers.interfaces import Embedder, embedding_input
 from armarium.providers.local import embedder as embedder_module
-from armarium.providers.local.compact import compact
 from armarium.providers.local.embedder import LocalEmbedder
 from armarium.providers.local.encoder import Encoder
-from armarium.providers.local.errors import EmbedderClosed
 
 DEADLINE_S = 60
 
-PASSAGES = [
+CHUNKS = [
     "The heart pumps blood through the arteries to every organ of the body.",
     "def area(radius):\n    return math.pi * radius ** 2",
     "Bread rises because yeast turns sugar into carbon dioxide.",
@@ -84,12 +83,12 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watched]:
     watched.gate.set()
 
 
-async def test_passages_get_vectors_of_length_one_in_their_order(embedder: LocalEmbedder, encoder: Encoder) -> None:
-    vectors = await embedder.embed(PASSAGES)
+async def test_chunks_get_vectors_of_length_one_in_their_order(embedder: LocalEmbedder, encoder: Encoder) -> None:
+    vectors = await embedder.embed(CHUNKS)
     assert vectors.shape == (4, embedder.dimensions)
     assert vectors.dtype == np.float32
     assert np.allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
-    assert all(np.array_equal(row, encoder.vector(text)) for row, text in zip(vectors, PASSAGES, strict=True))
+    assert all(np.array_equal(row, encoder.vector(text)) for row, text in zip(vectors, CHUNKS, strict=True))
 
 
 @pytest.mark.parametrize(
@@ -101,21 +100,21 @@ async def test_passages_get_vectors_of_length_one_in_their_order(embedder: Local
         ("which peace agreement changed the frontier", 3),
     ],
 )
-async def test_a_question_is_nearest_to_the_passage_that_answers_it(
+async def test_a_question_is_nearest_to_the_chunk_that_answers_it(
     embedder: LocalEmbedder, question: str, nearest: int
 ) -> None:
-    passages, query = await embedder.embed(PASSAGES), await embedder.embed_query(question)
-    assert int(np.argmax(passages @ query)) == nearest
+    chunks, query = await embedder.embed(CHUNKS), await embedder.embed_query(question)
+    assert int(np.argmax(chunks @ query)) == nearest
 
 
 async def test_a_text_has_the_same_vector_whatever_comes_with_it(embedder: LocalEmbedder) -> None:
-    alone = await embedder.embed(PASSAGES[:1])
-    among = await embedder.embed([*PASSAGES[1:], "x" * 5000, PASSAGES[0]])
+    alone = await embedder.embed(CHUNKS[:1])
+    among = await embedder.embed([*CHUNKS[1:], "x" * 5000, CHUNKS[0]])
     assert np.array_equal(among[-1], alone[0])
-    assert np.array_equal(await embedder.embed_query(PASSAGES[0]), alone[0])
+    assert np.array_equal(await embedder.embed_query(CHUNKS[0]), alone[0])
 
 
-async def test_no_passages_are_no_vectors(embedder: LocalEmbedder) -> None:
+async def test_no_chunks_are_no_vectors(embedder: LocalEmbedder) -> None:
     assert (await embedder.embed([])).shape == (0, embedder.dimensions)
 
 
@@ -156,7 +155,7 @@ def test_fertility_is_never_negative(encoder: Encoder, text: str) -> None:
     ],
 )
 async def test_english_and_code_are_known(embedder: LocalEmbedder, text: str) -> None:
-    assert await embedder.knows(text) >= 0.9
+    assert await embedder.confidence(text) >= 0.9
 
 
 @pytest.mark.parametrize(
@@ -170,11 +169,23 @@ async def test_english_and_code_are_known(embedder: LocalEmbedder, text: str) ->
     ],
 )
 async def test_other_languages_are_hardly_known(embedder: LocalEmbedder, text: str, at_most: float) -> None:
-    assert await embedder.knows(text) <= at_most
+    assert await embedder.confidence(text) <= at_most
 
 
-def test_compact_code_keeps_its_words_and_loses_its_shape() -> None:
-    assert compact("\tdef f(a):\r\n\n        return  a\n") == "def f(a): return a"
+CODE = "\tdef f(a):\r\n\n        return  a\n"
+
+
+@pytest.mark.parametrize(
+    ("context", "is_code", "expected"),
+    [
+        ("class Store", True, "class Store\ndef f(a): return a"),
+        ("", True, "def f(a): return a"),
+        ("Chapter 1", False, f"Chapter 1\n{CODE}"),
+        ("", False, CODE),
+    ],
+)
+def test_the_local_model_reads_code_without_its_whitespace(context: str, is_code: bool, expected: str) -> None:
+    assert embedding_input(LocalEmbedder(), context, CODE, is_code=is_code) == expected
 
 
 async def test_the_model_is_loaded_once_and_not_on_the_event_loop(watched: Watched) -> None:
@@ -182,7 +193,7 @@ async def test_the_model_is_loaded_once_and_not_on_the_event_loop(watched: Watch
     embedder: Embedder = LocalEmbedder(bulk_threads=2)
     async with anyio.create_task_group() as group:
         for _ in range(4):
-            group.start_soon(embedder.embed, ["a passage"])
+            group.start_soon(embedder.embed, ["a chunk"])
             group.start_soon(embedder.embed_query, "a question")
     await embedder.aclose()
     assert len(watched.loaded_by) == 1
@@ -190,20 +201,20 @@ async def test_the_model_is_loaded_once_and_not_on_the_event_loop(watched: Watch
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="threads have priorities of their own on Linux only")
-async def test_passages_give_way_to_everything_else_and_questions_do_not(watched: Watched) -> None:
+async def test_chunks_give_way_to_everything_else_and_questions_do_not(watched: Watched) -> None:
     watched.gate.set()
     own = os.getpriority(os.PRIO_PROCESS, 0)
     embedder = LocalEmbedder(bulk_threads=1)
-    await embedder.embed(["a passage"])
+    await embedder.embed(["a chunk"])
     await embedder.embed_query("a question")
     await embedder.aclose()
     assert watched.niceness == [min(own + 10, 19), own]
 
 
-async def test_a_question_is_answered_while_passages_are_worked_on(watched: Watched) -> None:
+async def test_a_question_is_answered_while_chunks_are_worked_on(watched: Watched) -> None:
     embedder = LocalEmbedder(bulk_threads=1)
     async with anyio.create_task_group() as group:
-        group.start_soon(embedder.embed, ["a passage"])
+        group.start_soon(embedder.embed, ["a chunk"])
         assert await anyio.to_thread.run_sync(watched.begun.wait, DEADLINE_S)
         group.start_soon(embedder.embed_query, "a question")
         with anyio.fail_after(DEADLINE_S):
@@ -213,7 +224,7 @@ async def test_a_question_is_answered_while_passages_are_worked_on(watched: Watc
     await embedder.aclose()
 
 
-async def test_long_passages_come_first_so_that_threads_finish_together(watched: Watched) -> None:
+async def test_long_chunks_come_first_so_that_threads_finish_together(watched: Watched) -> None:
     watched.gate.set()
     embedder = LocalEmbedder(bulk_threads=1)
     await embedder.embed(["22", "333", "1"])
@@ -266,7 +277,7 @@ async def test_a_closed_embedder_says_so(loaded_once: None) -> None:
     await embedder.aclose()
     await embedder.aclose()
     with pytest.raises(EmbedderClosed):
-        await embedder.embed(["a passage"])
+        await embedder.embed(["a chunk"])
     with pytest.raises(EmbedderClosed):
         await embedder.embed_query("a question")
 

@@ -1,4 +1,4 @@
-"""The local model: its pack, the graph we run it with, and how close that stays to the model in floats."""
+"""The local model: its pack, its graph, and how close its vectors are to those of the float model."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ def test_rows_are_what_the_whole_matrix_has_there(pack: Pack) -> None:
     assert np.array_equal(matrix.rows([3, 1, 3]), matrix.dequantised()[[3, 1, 3]])
 
 
-def test_the_pack_is_read_again_after_its_pages_were_forgotten(pack: Pack) -> None:
+def test_the_pack_is_read_again_after_its_pages_were_released(pack: Pack) -> None:
     before = pack.grouped["word_emb"].rows([5, 50_000])
-    pack.forget_pages()
+    pack.release_pages()
     assert np.array_equal(pack.grouped["word_emb"].rows([5, 50_000]), before)
 
 

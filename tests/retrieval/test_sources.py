@@ -1,4 +1,4 @@
-"""What can be searched in a server is registered by whoever keeps it, for as long as it is open."""
+"""Capabilities register search sources for as long as they are open."""
 
 from __future__ import annotations
 

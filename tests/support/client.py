@@ -1,4 +1,4 @@
-"""The official MCP client, reduced to what tests ask of it: this tool answers so, that call fails so."""
+"""The official MCP client for tests: calls that must succeed, and calls that must fail."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SNAKE_CASE = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
 
 
 class ToolClient:
-    """Calls tools, and checks on the way what must hold for every answer."""
+    """Calls tools, and checks what must hold for every answer."""
 
     def __init__(self, client: mcp.Client, never_said: Sequence[str]) -> None:
         self.mcp = client
@@ -46,7 +46,7 @@ class ToolClient:
         return error
 
     async def result(self, tool: str, arguments: dict[str, Any]) -> types.CallToolResult:
-        """Whatever the server answers to the call."""
+        """The result of a call, successful or not."""
         result = await self.mcp.call_tool(tool, arguments, read_timeout_seconds=CALL_DEADLINE_S)
         assert isinstance(result.structured_content, dict), "every answer is structured"
         require_snake_case(result.structured_content)
@@ -64,7 +64,7 @@ def texts_of(result: types.CallToolResult) -> list[str]:
 
 
 def require_the_same_as_text(result: types.CallToolResult) -> None:
-    """A client that reads only text learns the same: JSON, after the content as it is where there is one."""
+    """The text content equals the structured content: JSON, preceded by the plain file content if there is one."""
     *content, facts = texts_of(result)
     told = json.loads(facts)
     if isinstance(told, list):  # list_roots: an array, which structured content cannot be
@@ -85,10 +85,10 @@ def require_snake_case(value: object) -> None:
             require_snake_case(inner)
 
 
-def require_silence_about(secrets: Sequence[str], said: str) -> None:
-    """None of the texts that must never reach a caller is in what was said."""
+def require_silence_about(secrets: Sequence[str], text: str) -> None:
+    """None of the secrets is in the text."""
     for secret in ("Traceback", *secrets):
-        assert secret not in said, f"an answer contains {secret!r}"
+        assert secret not in text, f"an answer contains {secret!r}"
 
 
 @asynccontextmanager
@@ -105,7 +105,7 @@ async def connected(
 
 
 class RawSession:
-    """An MCP session spoken by hand, for requests that no well-behaved client would send."""
+    """An MCP session over plain HTTP, for requests that no official client sends."""
 
     def __init__(self, http: httpx.Client, session_id: str) -> None:
         self._http = http
@@ -135,7 +135,7 @@ class RawSession:
             yield session
 
     def post(self, body: bytes) -> httpx.Response:
-        """Send these very bytes."""
+        """Send exactly these bytes."""
         return self._http.post("/mcp", content=body, headers=self._headers)
 
     def call(self, tool: str, arguments_json: str) -> httpx.Response:

@@ -1,4 +1,4 @@
-"""A server as its operator runs it: the installed command in a process of its own."""
+"""A server process: the installed command, as an operator runs it."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from typing import Any, Self
 
 import httpx
 import yaml
+
+from support.waiting import wait_until
 
 START_DEADLINE_S = 60.0
 STOP_DEADLINE_S = 30.0
@@ -44,7 +46,7 @@ class ServerProcess:
         self.log: list[LogLine] = []
         self.other_output: list[str] = []
         """Lines on standard error that are not JSON."""
-        self._news = threading.Condition()
+        self._log_changed = threading.Condition()
         self._ended = False
         self._process = subprocess.Popen(
             self.command,
@@ -106,14 +108,14 @@ class ServerProcess:
 
     def said(self) -> str:
         """Everything on standard error so far."""
-        with self._news:
+        with self._log_changed:
             return "\n".join([*(json.dumps(line) for line in self.log), *self.other_output])
 
     def wait_for_log(self, wanted: Callable[[LogLine], bool], *, deadline_s: float = 60.0) -> LogLine:
         """The first log line that is wanted, now or as soon as it is written."""
         until = time.monotonic() + deadline_s
         seen = 0
-        with self._news:
+        with self._log_changed:
             while True:
                 for line in self.log[seen:]:
                     if wanted(line):
@@ -123,7 +125,7 @@ class ServerProcess:
                 if left <= 0 or self._ended:
                     output = "\n".join(self.other_output)
                     raise AssertionError(f"no such log line; {seen} lines, other output: {output[-2000:]}")
-                self._news.wait(left)
+                self._log_changed.wait(left)
 
     def _wait_until_ready(self) -> None:
         address: str = self.wait_for_log(_is_listening, deadline_s=START_DEADLINE_S)["address"]
@@ -132,8 +134,8 @@ class ServerProcess:
 
     @contextmanager
     def peak_memory(self) -> Generator[Growth]:
-        """How far the server's memory rose above where it stood, at its highest moment within the block."""
-        # Writing 5 forgets the peak of earlier work.
+        """Measure the peak of the server's memory inside the block, above its value at the start."""
+        # Writing 5 resets the peak.
         Path(f"/proc/{self.pid}/clear_refs").write_text("5")
         before = self._memory("VmRSS")
         growth = Growth()
@@ -141,34 +143,31 @@ class ServerProcess:
         growth.bytes = max(0, self._memory("VmHWM") - before)
 
     def memory(self) -> int:
-        """How much of the server is in memory now."""
+        """The resident memory of the server."""
         return self._memory("VmRSS")
 
     def wait_for_memory(self, most_bytes: float, *, deadline_s: float) -> None:
-        """Wait until the server has no more than this in memory."""
-        until = time.monotonic() + deadline_s
-        while (held := self.memory()) > most_bytes:
-            assert time.monotonic() < until, f"{held} bytes are still in memory, which is more than {most_bytes:.0f}"
-            time.sleep(0.1)
+        """Wait until the resident memory of the server is at most this."""
+        wait_until(lambda: self.memory() <= most_bytes, what=f"at most {most_bytes:.0f} bytes", deadline_s=deadline_s)
 
     def _memory(self, field: str) -> int:
         for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
             if line.startswith(f"{field}:"):
                 return int(line.split()[1]) * 1024
-        raise AssertionError(f"the kernel does not tell {field}")
+        raise AssertionError(f"the kernel does not report {field}")
 
     def _read_log(self) -> None:
         assert self._process.stderr is not None
         for text in self._process.stderr:
-            with self._news:
+            with self._log_changed:
                 try:
                     self.log.append(json.loads(text))
                 except json.JSONDecodeError:
                     self.other_output.append(text.rstrip("\n"))
-                self._news.notify_all()
-        with self._news:
+                self._log_changed.notify_all()
+        with self._log_changed:
             self._ended = True
-            self._news.notify_all()
+            self._log_changed.notify_all()
 
 
 def write_config(directory: Path, config: Mapping[str, Any] | str) -> Path:
@@ -179,7 +178,7 @@ def write_config(directory: Path, config: Mapping[str, Any] | str) -> Path:
 
 
 def failed_start(directory: Path, config: Mapping[str, Any] | str, *options: str) -> subprocess.CompletedProcess[str]:
-    """Start `mcp-filesystem` where it must refuse to; it has to end by itself."""
+    """Start `mcp-filesystem` with a configuration that it must reject; it must exit by itself."""
     file = write_config(directory, config)
     command = [installed_command("mcp-filesystem"), "--config", str(file), *options]
     return subprocess.run(command, capture_output=True, text=True, timeout=START_DEADLINE_S, check=False)

@@ -177,7 +177,7 @@ def cheap_models() -> Iterator[Any]:
     """Patches under which indexing costs next to nothing."""
     yield patch.object(LocalEmbedder, "embed", _embed)
     yield patch.object(LocalEmbedder, "embed_query", _embed_query)
-    yield patch.object(LocalEmbedder, "knows", _knows)
+    yield patch.object(LocalEmbedder, "confidence", _knows)
     yield patch.object(indexing, "Preparers", PreparersHere)
 
 

@@ -1,4 +1,4 @@
-"""Tries everything that the description of an API allows, and things it does not, and holds the answers against it."""
+"""Sends valid and invalid requests generated from an OpenAPI document, and checks the responses against it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def operations_of(described: Any) -> list[Any]:
 
 
 def never_fails(context: Any, response: Any, case: Any) -> None:
-    """No status that says the server is at fault."""
+    """The status is not a server error."""
     assert response.status_code < 500, f"{response.status_code}: {response.text[:1000]}"
 
 
@@ -36,7 +36,7 @@ def try_operation(
     also: Sequence[Any] = (),
     **request: Any,
 ) -> None:
-    """Send requests made from the description, right ones or wrong ones; `prepare` may change each before."""
+    """Send generated requests, valid or invalid ones; `prepare` may change each of them."""
 
     @settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck))
     @given(operation.as_strategy(generation_mode=mode))

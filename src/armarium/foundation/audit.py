@@ -1,5 +1,5 @@
-"""The audit trail: a row for each call, and for each of several places it went to, in a SQLite file that outlives the
-server and can be read while it runs."""
+"""The audit trail: one row per call, and per target of a call with several, in a SQLite file that other processes can
+read while the server runs."""
 
 from __future__ import annotations
 
@@ -16,15 +16,17 @@ from typing import Any
 
 from armarium.foundation.errors import ConfigError
 from armarium.foundation.files.private import make_private_directory
+from armarium.foundation.sqlite import connect, create_file, schema_version, transaction, use_write_ahead_log
 
 _log = logging.getLogger(__name__)
 
-_MOMENT_S = 0.05
-_PATIENCE_S = 10.0
-_MOST_PENDING = 100_000
+_BATCH_S = 0.05
+"""How long records are collected before they are written in one transaction."""
+_BUSY_TIMEOUT_S = 10.0
+_MAX_PENDING = 100_000
 
 _VERSION = 1
-"""`PRAGMA user_version` of the files this program writes; those of the first release have 0, and the same tables."""
+"""`PRAGMA user_version` of the files this program writes. Those of the first release have 0 and the same tables."""
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS calls (
@@ -55,7 +57,7 @@ CREATE INDEX IF NOT EXISTS calls_by_tool ON calls (tool, id);
 
 @dataclass(frozen=True, slots=True)
 class CallRecord:
-    """What happened in one call. No field holds file content or a key."""
+    """The record of one call. No field contains file content or a key."""
 
     at: str
     call_id: str
@@ -83,49 +85,56 @@ _INSERT = f"INSERT INTO calls ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * l
 
 
 def files_of_audit(file: Path) -> list[Path]:
-    """The trail and what SQLite keeps beside it; no caller may see or change them."""
+    """The audit trail and the files that SQLite creates beside it. No caller may see or change them."""
     return [file.with_name(file.name + ending) for ending in ("", "-wal", "-shm", "-journal")]
 
 
 class AuditLog:
-    """Appends records from a thread of its own, a transaction for all that came within a moment."""
+    """Appends records in its own thread, in batches of one transaction each."""
 
-    def __init__(self, file: Path, *, retention_days: int | None = None) -> None:
-        self._file = file
+    def __init__(
+        self,
+        file: Path,
+        *,
+        retention_days: int | None = None,
+        busy_timeout_s: float = _BUSY_TIMEOUT_S,
+        max_pending: int = _MAX_PENDING,
+    ) -> None:
+        """If the file stays locked, the oldest records beyond `max_pending` are dropped: memory stays bounded."""
         self._retention_days = retention_days
-        # While the file is locked records pile up; beyond this the oldest make room, so that memory does not run out.
-        self._pending: deque[CallRecord] = deque(maxlen=_MOST_PENDING)
-        self._dropped = self._dropped_told = 0
-        self._news = threading.Event()
+        self._max_pending = max_pending
+        self._pending: deque[CallRecord] = deque(maxlen=max_pending)
+        self._dropped = self._dropped_logged = 0
+        self._wake_up = threading.Event()
         self._closing = threading.Event()
-        self._connection = _open_for_writing(file)
+        self._connection = _open_for_writing(file, busy_timeout_s)
         self._thread = threading.Thread(target=self._write_until_closed, name="audit", daemon=True)
         self._thread.start()
 
     def append(self, record: CallRecord) -> None:
-        """Write the record within a moment; costs the call next to nothing."""
-        if len(self._pending) == _MOST_PENDING:
+        """Queue the record; it is written shortly after."""
+        if len(self._pending) == self._max_pending:
             self._dropped += 1
         self._pending.append(record)
-        # Waking a thread for every record would cost more than everything else a short call does.
-        if not self._news.is_set():
-            self._news.set()
+        # Waking the thread for every record would cost more than all the rest of a short call.
+        if not self._wake_up.is_set():
+            self._wake_up.set()
 
     def close(self) -> None:
-        """Write what is left and close the file."""
+        """Write the pending records and close the file."""
         self._closing.set()
-        self._news.set()
+        self._wake_up.set()
         self._thread.join()
         self._connection.close()
 
     def _write_until_closed(self) -> None:
-        self._forget_old_records()
+        self._delete_old_records()
         while not self._closing.is_set():
-            self._news.wait()
-            self._closing.wait(_MOMENT_S)
-            self._news.clear()
+            self._wake_up.wait()
+            self._closing.wait(_BATCH_S)
+            self._wake_up.clear()
             self._write_pending()
-        # What came between the last writing and the closing.
+        # Records that arrived between the last write and closing.
         self._write_pending()
 
     def _write_pending(self) -> None:
@@ -133,37 +142,37 @@ class AuditLog:
         while self._pending:
             record = self._pending.popleft()
             rows.append(tuple(getattr(record, name) for name in _COLUMNS))
-        if (dropped := self._dropped - self._dropped_told) > 0:
-            self._dropped_told += dropped
+        if (dropped := self._dropped - self._dropped_logged) > 0:
+            self._dropped_logged += dropped
             _log.error(
                 "audit records were dropped: calls came faster than they could be written", extra={"records": dropped}
             )
         if not rows:
             return
         try:
-            with self._connection:
+            with transaction(self._connection):
                 self._connection.executemany(_INSERT, rows)
         except sqlite3.Error:
-            # The calls are in the structured log as well; a full disk must not take the server down.
+            # The structured log has the calls as well. A full disk must not stop the server.
             _log.exception("audit records could not be written", extra={"records": len(rows)})
 
-    def _forget_old_records(self) -> None:
+    def _delete_old_records(self) -> None:
         if self._retention_days is None:
             return
         try:
-            with self._connection:
+            with transaction(self._connection):
                 self._connection.execute(
                     "DELETE FROM calls WHERE at < strftime('%Y-%m-%dT%H:%M:%fZ', 'now', ?)",
                     (f"-{self._retention_days} days",),
                 )
         except sqlite3.Error:
-            # Old records can wait for the next start; new ones must not be lost over them.
+            # Old records can wait for the next start.
             _log.exception("old audit records could not be removed")
 
 
 @dataclass(frozen=True, slots=True)
 class AuditFilter:
-    """Which records a reader wants; None means any."""
+    """Selects records; None means any."""
 
     tool: str | None = None
     capability: str | None = None
@@ -194,11 +203,11 @@ class AuditFilter:
 
 
 def read_records(file: Path, wanted: AuditFilter, *, last: int) -> list[tuple[int, CallRecord]]:
-    """The newest `last` records that fit, oldest first, each with its row number."""
+    """The newest `last` matching records, oldest first, each with its row number."""
     condition, values = wanted.where()
     with closing(_open_for_reading(file)) as connection:
         rows = connection.execute(
-            f"SELECT {_chosen(connection)} FROM calls WHERE {condition} ORDER BY id DESC LIMIT ?",  # noqa: S608 our own names
+            f"SELECT {_columns_of(connection)} FROM calls WHERE {condition} ORDER BY id DESC LIMIT ?",  # noqa: S608 our own names
             (*values, last),
         ).fetchall()
     return [_numbered(row) for row in reversed(rows)]
@@ -207,12 +216,12 @@ def read_records(file: Path, wanted: AuditFilter, *, last: int) -> list[tuple[in
 def follow_records(
     file: Path, wanted: AuditFilter, *, after: int, poll_s: float = 0.2
 ) -> Iterator[tuple[int, CallRecord]]:
-    """Records as they are written, for ever; start behind row `after`."""
+    """Yield matching records after row `after` as they are written, without end."""
     condition, values = wanted.where()
     with closing(_open_for_reading(file)) as connection:
         while True:
             for row in connection.execute(
-                f"SELECT {_chosen(connection)} FROM calls WHERE id > ? AND {condition} ORDER BY id",  # noqa: S608 our own names
+                f"SELECT {_columns_of(connection)} FROM calls WHERE id > ? AND {condition} ORDER BY id",  # noqa: S608 our own names
                 (after, *values),
             ).fetchall():
                 after, record = _numbered(row)
@@ -220,8 +229,8 @@ def follow_records(
             time.sleep(poll_s)
 
 
-def _chosen(connection: sqlite3.Connection) -> str:
-    """The columns of a record; a trail that an older server wrote has no costs."""
+def _columns_of(connection: sqlite3.Connection) -> str:
+    """The columns of a record; the file of an older server has no costs."""
     return ", ".join(("id", *_COLUMNS[: _COLUMNS.index("cost")], "cost" if _has_costs(connection) else "0.0"))
 
 
@@ -233,21 +242,18 @@ def _has_costs(connection: sqlite3.Connection) -> bool:
     return any(column[1] == "cost" for column in connection.execute("PRAGMA table_info(calls)"))
 
 
-def _open_for_writing(file: Path) -> sqlite3.Connection:
+def _open_for_writing(file: Path, busy_timeout_s: float) -> sqlite3.Connection:
     try:
         make_private_directory(file.parent)
-        file.touch(mode=0o600, exist_ok=True)
+        create_file(file)
         with ExitStack() as undo:
-            connection = undo.enter_context(
-                closing(sqlite3.connect(file, check_same_thread=False, timeout=_PATIENCE_S))
-            )
+            connection = undo.enter_context(closing(connect(file, busy_timeout_s=busy_timeout_s)))
             found = _check_version(connection, file)
-            connection.execute("PRAGMA journal_mode = WAL")
-            connection.execute("PRAGMA synchronous = NORMAL")
+            use_write_ahead_log(connection, synchronous="NORMAL")
             connection.executescript(_SCHEMA)
             if not _has_costs(connection):
                 connection.execute("ALTER TABLE calls ADD COLUMN cost REAL NOT NULL DEFAULT 0")
-            if found != _VERSION:  # not for nothing: it waits for whoever writes
+            if found != _VERSION:  # setting it again would wait for other writers
                 connection.execute(f"PRAGMA user_version = {_VERSION}")
             undo.pop_all()
             return connection
@@ -261,15 +267,14 @@ def _open_for_writing(file: Path) -> sqlite3.Connection:
 
 def _open_for_reading(file: Path) -> sqlite3.Connection:
     with ExitStack() as undo:
-        address = f"{file.absolute().as_uri()}?mode=ro"
-        connection = undo.enter_context(closing(sqlite3.connect(address, uri=True, timeout=_PATIENCE_S)))
+        connection = undo.enter_context(closing(connect(file, "ro", busy_timeout_s=_BUSY_TIMEOUT_S)))
         _check_version(connection, file)
         undo.pop_all()
         return connection
 
 
 def _check_version(connection: sqlite3.Connection, file: Path) -> int:
-    [found] = connection.execute("PRAGMA user_version").fetchone()
+    found = schema_version(connection)
     if found > _VERSION:
         raise ConfigError(
             f"the audit trail {file} has version {found}, this program reads up to {_VERSION}",

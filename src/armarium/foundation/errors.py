@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 
 class ArmariumError(Exception):
@@ -27,6 +27,13 @@ class ArmariumError(Exception):
         self.hint = hint
         self.details = details
         self.private = private or {}
+
+    def with_context(self, *, hint: str) -> Self:
+        """A copy with another hint."""
+        copy = type(self).__new__(type(self), *self.args)
+        copy.__dict__.update(self.__dict__)
+        copy.hint = hint
+        return copy
 
 
 class Internal(ArmariumError):

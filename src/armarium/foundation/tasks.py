@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, cast
 
 import anyio
 from anyio.abc import TaskGroup
+
+Group = BaseExceptionGroup[BaseException]
 
 
 @asynccontextmanager
@@ -34,9 +36,9 @@ async def background(work: Callable[[], Coroutine[Any, Any, object]]) -> AsyncGe
             tasks.cancel_scope.cancel()
 
 
-def _only_member(group: BaseExceptionGroup[BaseException]) -> BaseException:
+def _only_member(group: Group) -> BaseException:
     """The only exception in a group, through any nesting, or the group itself."""
     if len(group.exceptions) != 1:
         return group
     member = group.exceptions[0]
-    return _only_member(member) if isinstance(member, BaseExceptionGroup) else member
+    return _only_member(cast(Group, member)) if isinstance(member, BaseExceptionGroup) else member

@@ -1,4 +1,4 @@
-"""Cuts texts into the requests that an embedding endpoint takes: so many at once, so long altogether."""
+"""Splits texts into batches within the limits of an embedding endpoint."""
 
 from __future__ import annotations
 
@@ -6,35 +6,35 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 
 _BYTES_PER_TOKEN = 3
-"""Of UTF-8. Prose has four or five and source code about three; a Chinese character is three bytes and often a token.
-A request that is estimated too small is refused, one estimated too large only goes out less full."""
+"""In UTF-8. Prose has four or five bytes per token and source code about three; a Chinese character has three bytes and
+is often one token. The estimate is high on purpose: the endpoint rejects a batch that is too large."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchLimits:
-    """What one request may hold."""
+    """The limits of one request."""
 
     texts: int
     tokens: int
     """For all texts together."""
     tokens_per_text: int
-    """What is beyond them is cut off: the model would not read it."""
+    """Longer texts are truncated: the model would ignore the rest."""
 
 
-def sendable(text: str, tokens: int) -> str:
-    """The text as an endpoint accepts it: valid Unicode, not empty, and not longer than about so many tokens."""
+def prepare_input(text: str, tokens: int) -> str:
+    """The text as an endpoint accepts it: valid Unicode, not empty, and truncated to about `tokens`."""
     encoded = text.encode("utf-8", "replace")[: tokens * _BYTES_PER_TOKEN]
-    # Endpoints refuse an empty input, and one such passage must not fail its whole batch.
+    # Endpoints reject empty inputs, and one of them would fail the whole batch.
     return encoded.decode("utf-8", "ignore") or " "
 
 
 def estimated_tokens(text: str) -> int:
-    """About how many tokens the text has."""
+    """The approximate number of tokens in the text."""
     return len(text.encode("utf-8", "replace")) // _BYTES_PER_TOKEN + 1
 
 
-def batches(texts: Sequence[str], limits: BatchLimits) -> Generator[range]:
-    """The positions of the texts that go into each request, in order and without a gap."""
+def split_batches(texts: Sequence[str], limits: BatchLimits) -> Generator[range]:
+    """The positions of the texts in each batch, in order and without gaps."""
     start = tokens = 0
     for position, text in enumerate(texts):
         own = estimated_tokens(text)

@@ -1,4 +1,4 @@
-"""What can go wrong with a hosted model, each with the vendor's stable code."""
+"""Errors of hosted and local models, each with a stable code."""
 
 from __future__ import annotations
 
@@ -10,97 +10,115 @@ class ProviderError(ArmariumError):
 
     @property
     def retry_after_s(self) -> float | None:
-        """How long the vendor asked to be left alone, where it said so."""
+        """The delay that the provider asked for, if any."""
         return self.details.get("retry_after_s")
 
 
 class ProviderAuth(ProviderError):
-    """The key is missing, wrong or not allowed to use the model."""
+    """The API key is missing, invalid or not permitted to use the model."""
 
 
 class ProviderRateLimited(ProviderError):
-    """Asked too often."""
+    """The provider's rate limit is exceeded."""
 
     retryable = True
 
 
 class ProviderFailed(ProviderError):
-    """The request was refused, or its answer cannot be used. The same request would fail again."""
+    """The provider rejected the request, or its response is invalid. The same request would fail again."""
 
 
 class ProviderUnavailable(ProviderFailed):
-    """The vendor could not be reached, failed, or broke off. The same request may work later."""
+    """The provider is unreachable, failed, or closed the connection. The same request may succeed later."""
 
     retryable = True
 
 
 class MistralAuth(ProviderAuth):
-    """Mistral does not accept the key."""
+    """Mistral rejected the API key."""
 
     code = "MISTRAL_AUTH"
 
 
 class MistralRateLimited(ProviderRateLimited):
-    """Mistral wants fewer requests, and waiting for it took too long."""
+    """Mistral's rate limit did not clear before the deadline."""
 
     code = "MISTRAL_RATE_LIMIT"
 
 
 class MistralFailed(ProviderFailed):
-    """Mistral refused the request, failed, or gave an answer that cannot be used; `retryable` tells which."""
+    """Mistral rejected the request, failed, or sent an invalid response; see `retryable`."""
 
     code = "MISTRAL_FAILED"
 
 
 class MistralUnavailable(MistralFailed, ProviderUnavailable):
-    """Mistral could not be reached, failed, or broke off."""
+    """Mistral is unreachable, failed, or closed the connection."""
 
     retryable = True
 
 
 class OpenAIAuth(ProviderAuth):
-    """The OpenAI-compatible endpoint does not accept the key."""
+    """The OpenAI-compatible endpoint rejected the API key."""
 
     code = "OPENAI_AUTH"
 
 
 class OpenAIRateLimited(ProviderRateLimited):
-    """The OpenAI-compatible endpoint wants fewer requests, and waiting for it took too long."""
+    """The rate limit of the OpenAI-compatible endpoint did not clear before the deadline."""
 
     code = "OPENAI_RATE_LIMIT"
 
 
 class OpenAIFailed(ProviderFailed):
-    """The OpenAI-compatible endpoint refused, failed, or gave an unusable answer; `retryable` tells which."""
+    """The OpenAI-compatible endpoint rejected the request, failed, or sent an invalid response; see `retryable`."""
 
     code = "OPENAI_FAILED"
 
 
 class OpenAIUnavailable(OpenAIFailed, ProviderUnavailable):
-    """The OpenAI-compatible endpoint could not be reached, failed, or broke off."""
+    """The OpenAI-compatible endpoint is unreachable, failed, or closed the connection."""
 
     retryable = True
 
 
 class CohereAuth(ProviderAuth):
-    """The Cohere-compatible endpoint does not accept the key."""
+    """The Cohere-compatible endpoint rejected the API key."""
 
     code = "COHERE_AUTH"
 
 
 class CohereRateLimited(ProviderRateLimited):
-    """The Cohere-compatible endpoint wants fewer requests, and waiting for it took too long."""
+    """The rate limit of the Cohere-compatible endpoint did not clear before the deadline."""
 
     code = "COHERE_RATE_LIMIT"
 
 
 class CohereFailed(ProviderFailed):
-    """The Cohere-compatible endpoint refused, failed, or gave an unusable answer; `retryable` tells which."""
+    """The Cohere-compatible endpoint rejected the request, failed, or sent an invalid response; see `retryable`."""
 
     code = "COHERE_FAILED"
 
 
 class CohereUnavailable(CohereFailed, ProviderUnavailable):
-    """The Cohere-compatible endpoint could not be reached, failed, or broke off."""
+    """The Cohere-compatible endpoint is unreachable, failed, or closed the connection."""
 
     retryable = True
+
+
+class LocalModelMissing(ProviderError):
+    """The libraries or the weights of the local model are not installed."""
+
+    code = "LOCAL_MODEL_MISSING"
+
+
+class LocalModelCorrupt(ProviderError):
+    """The installed weights are not the ones this release was built for."""
+
+    code = "LOCAL_MODEL_CORRUPT"
+
+
+class EmbedderClosed(ProviderError):
+    """The embedder was closed before it embedded the text."""
+
+    code = "EMBEDDER_CLOSED"

@@ -1,82 +1,97 @@
-"""What the rest of Armarium asks of a model, whoever runs it."""
+"""The interfaces of embedders, chat models and rerankers."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     import numpy
     from numpy.typing import NDArray
 
     Vectors = NDArray[numpy.float32]
-    """One row a text, or the single row of a query; each row has length 1."""
+    """One row per text, or the single row of a query; each row has length 1."""
 
 
 class Embedder(Protocol):
-    """Turns texts into vectors whose inner product says how near their meanings are."""
+    """Turns texts into vectors whose inner product is their semantic similarity."""
 
     @property
     def model(self) -> str:
-        """The name that vectors are kept under; vectors of different models never meet."""
+        """The name that vectors are stored under. Vectors of different models are never compared."""
         ...
 
     @property
     def dimensions(self) -> int | None:
-        """How many numbers a vector has. None: known after the first answer."""
+        """The length of a vector. None: not known before the first response."""
         ...
 
     async def embed(self, texts: Sequence[str]) -> Vectors:
-        """The vectors of passages, one row each, in their order."""
+        """The vectors of chunks, one row each, in the order of the texts."""
         ...
 
     async def embed_query(self, text: str) -> Vectors:
-        """The vector of a question; somebody waits for it."""
+        """The vector of a query. Runs ahead of chunks, because a caller waits for it."""
         ...
 
     async def aclose(self) -> None:
-        """Let go of connections and memory."""
+        """Release connections and memory."""
         ...
+
+
+@runtime_checkable
+class CodeCompactor(Protocol):
+    """An embedder that needs source code without its indentation and line breaks."""
+
+    def compact_code(self, code: str) -> str:
+        """The code as the model reads it."""
+        ...
+
+
+def embedding_input(embedder: Embedder, context: str, text: str, *, is_code: bool) -> str:
+    """The text to embed for a chunk: its context, if any, on the first line, then its text as this model reads it."""
+    body = embedder.compact_code(text) if is_code and isinstance(embedder, CodeCompactor) else text
+    return f"{context}\n{body}" if context else body
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One turn of a conversation."""
+    """One message of a conversation."""
 
     role: Literal["system", "user", "assistant"]
     content: str
 
 
 class Chat(Protocol):
-    """Answers in words, as they come."""
+    """A chat model that streams its response."""
 
     @property
     def model(self) -> str:
-        """The model that answers."""
+        """The name of the model."""
         ...
 
     def stream(
         self, messages: Sequence[Message], *, max_tokens: int | None = None, temperature: float | None = None
     ) -> AsyncGenerator[str]:
-        """The answer piece by piece. Close the iterator (`contextlib.aclosing`) when leaving it early.
+        """The response, piece by piece. Close the iterator (`contextlib.aclosing`) when leaving it early.
 
-        Raises a retryable `ProviderFailed` when the answer breaks off: what came before is not a whole answer.
+        Raises a retryable `ProviderFailed` when the response ends early: the pieces so far are incomplete.
         """
         ...
 
     async def aclose(self) -> None:
-        """Let go of connections."""
+        """Close the connections."""
         ...
 
 
 class Reranker(Protocol):
-    """Reads query and passages together, which orders few passages better than vectors can."""
+    """Scores each text together with the query, which ranks a few texts better than vectors do."""
 
     async def rerank(self, query: str, texts: Sequence[str], top_n: int) -> list[tuple[int, float]]:
         """The `top_n` best as (position in `texts`, relevance), best first."""
         ...
 
     async def aclose(self) -> None:
-        """Let go of connections."""
+        """Close the connections."""
         ...

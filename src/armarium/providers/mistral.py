@@ -1,21 +1,15 @@
-"""Mistral's models: `mistral-embed` and `codestral-embed` for vectors, its chat models for answers."""
+"""Mistral's embedding models (`mistral-embed`, `codestral-embed`) and chat models."""
 
 from __future__ import annotations
 
 from armarium.providers.batches import BatchLimits
-from armarium.providers.completions import HostedChat
-from armarium.providers.embeddings import HostedEmbedder
-from armarium.providers.http import ProviderClient
-from armarium.providers.vendors import MISTRAL
+from armarium.providers.client import ProviderClient
+from armarium.providers.hosted_chat import HostedChat
+from armarium.providers.hosted_embedder import HostedEmbedder
 
 _DIMENSIONS = {"mistral-embed": 1024, "codestral-embed": 1536}
 _LIMITS = BatchLimits(texts=128, tokens=16_000, tokens_per_text=8_000)
-"""The endpoint refuses more than 16,384 tokens in a request, and the models read 8,192 of a text."""
-
-
-def mistral_client(key: str, *, base_url: str | None = None) -> ProviderClient:
-    """The connection that all of Mistral's models share, and with it the account's rate."""
-    return ProviderClient(MISTRAL, key, base_url=base_url)
+"""The endpoint accepts 16,384 tokens per request; the models read 8,192 tokens of a text."""
 
 
 class MistralEmbedder(HostedEmbedder):
@@ -34,7 +28,7 @@ class MistralEmbedder(HostedEmbedder):
 
 
 class MistralChat(HostedChat):
-    """A chat model of Mistral's."""
+    """A chat model by Mistral."""
 
     def __init__(self, client: ProviderClient, model: str = "mistral-small-2506") -> None:
         super().__init__(client, model)

@@ -1,29 +1,29 @@
-"""Any endpoint that speaks as OpenAI's does: OpenAI itself, Ollama, vLLM, llama.cpp."""
+"""Embedding and chat models behind an OpenAI-compatible endpoint, such as OpenAI, Ollama, vLLM or llama.cpp."""
 
 from __future__ import annotations
 
 from armarium.providers.batches import BatchLimits
-from armarium.providers.completions import HostedChat
-from armarium.providers.embeddings import HostedEmbedder
-from armarium.providers.http import ProviderClient
-from armarium.providers.pacing import Patience
+from armarium.providers.client import ProviderClient
+from armarium.providers.hosted_chat import HostedChat
+from armarium.providers.hosted_embedder import HostedEmbedder
+from armarium.providers.retry import RetryPolicy
 from armarium.providers.vendors import OPENAI
 
 _TOKENS_PER_TEXT = 8_000
 _TEXTS = 64
 _TOKENS = 32_000
-"""Far below what OpenAI takes: a model on the operator's own machine answers a smaller batch before the deadline."""
+"""Far below OpenAI's limit, so that a model on the operator's own machine finishes a batch before the deadline."""
 
 
 def openai_client(
-    base_url: str | None = None, key: str | None = None, *, patience: Patience | None = None
+    base_url: str | None = None, key: str | None = None, *, retry_policy: RetryPolicy | None = None
 ) -> ProviderClient:
-    """The connection that all models of one endpoint share; one on the operator's own machine needs no key."""
-    return ProviderClient(OPENAI, key, base_url=base_url, patience=patience)
+    """A client for the endpoint. An endpoint on the operator's own machine needs no key."""
+    return ProviderClient(OPENAI, key, base_url=base_url, retry_policy=retry_policy)
 
 
 class OpenAIEmbedder(HostedEmbedder):
-    """An embedding model of the endpoint. Several open models want a prefix before passages, queries or both."""
+    """An embedding model. Several open models need a prefix before chunks, queries or both."""
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class OpenAIEmbedder(HostedEmbedder):
         *,
         output_dimension: int | None = None,
         tokens_per_text: int = _TOKENS_PER_TEXT,
-        passage_prefix: str = "",
+        chunk_prefix: str = "",
         query_prefix: str = "",
     ) -> None:
         super().__init__(
@@ -41,15 +41,15 @@ class OpenAIEmbedder(HostedEmbedder):
             BatchLimits(texts=_TEXTS, tokens=_TOKENS, tokens_per_text=tokens_per_text),
             dimensions=output_dimension,
             extra={"dimensions": output_dimension} if output_dimension else None,
-            passage_prefix=passage_prefix,
+            chunk_prefix=chunk_prefix,
             query_prefix=query_prefix,
         )
 
 
 class OpenAIChat(HostedChat):
-    """A chat model of the endpoint."""
+    """A chat model."""
 
     def __init__(self, client: ProviderClient, model: str) -> None:
-        # OpenAI's newer models refuse the name that every other server knows.
+        # OpenAI's newer models reject the field name that all other servers accept.
         hosted_by_openai = client.host == "api.openai.com"
         super().__init__(client, model, max_tokens_field="max_completion_tokens" if hosted_by_openai else "max_tokens")

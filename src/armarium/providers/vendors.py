@@ -1,4 +1,4 @@
-"""The vendors we know: where each is reached, with which key, and what each way of failing is called there."""
+"""The supported providers: default base URL and error classes of each."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from armarium.providers import errors
 
 @dataclass(frozen=True, slots=True)
 class Vendor:
-    """Whoever answers: a company, or anybody who speaks as it does."""
+    """A provider, or any endpoint with a compatible API."""
 
     name: str
     url: str
-    """Where requests go unless another base URL is configured."""
+    """The default base URL."""
     auth: type[errors.ProviderAuth]
     rate_limited: type[errors.ProviderRateLimited]
     failed: type[errors.ProviderFailed]
     unavailable: type[errors.ProviderUnavailable]
 
     def unusable(self, reason: str, **private: Any) -> errors.ProviderFailed:
-        """The error for an answer that came, but cannot be what was asked for."""
+        """The error for an invalid response."""
         return self.failed(
-            f"{self.name} gave an answer that cannot be used: {reason}",
-            hint="check that the base URL and the model belong together",
+            f"{self.name} sent an invalid response: {reason}",
+            hint="check that the endpoint serves the configured model",
             private=private,
         )
 
     def base_url(self, configured: str | None) -> str:
-        """The base URL as requests need it: one without a path gets the version that the vendor's paths begin with."""
+        """The base URL of requests. A configured URL without a path gets the path of the default one, such as `/v1`."""
         if configured is None:
             return self.url
         parts = urlsplit(configured)
@@ -41,17 +41,17 @@ class Vendor:
                 hint=f"for example {self.url}",
             )
         if parts.username is not None or parts.password is not None:
-            raise ConfigError("a provider's base URL must not hold a password", hint="give the key as the key")
+            raise ConfigError("a provider's base URL must not contain a password", hint="configure the API key instead")
         if parts.path.strip("/"):
             return configured.rstrip("/")
         return f"{parts.scheme}://{parts.netloc}{urlsplit(self.url).path}"
 
     def key(self, configured: str | None) -> str | None:
-        """The key as it is sent; None when there is none."""
+        """The API key without surrounding whitespace; None when there is none."""
         key = (configured or "").strip()
         if not (key.isascii() and key.isprintable()):
-            # Said here, because the HTTP library would say it with the key in the message.
-            raise self.auth("the API key holds characters that no key has", hint="check where the key is configured")
+            # Checked here, because the error message of the HTTP library would contain the key.
+            raise self.auth("the API key contains invalid characters", hint="check where the key is configured")
         return key or None
 
 

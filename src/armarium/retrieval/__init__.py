@@ -1,1 +1,1 @@
-"""From files to cited passages: extract, chunk, embed, find by words and by meaning, put the two together."""
+"""Retrieval: extracts text from files, splits it into chunks, and finds them by hybrid search."""

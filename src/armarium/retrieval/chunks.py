@@ -1,4 +1,4 @@
-"""What extraction hands to chunking, and what chunking hands on: a document's text, and the passages cut from it."""
+"""The text of a document, the chunks it is split into, and the limits of their size."""
 
 from __future__ import annotations
 
@@ -11,33 +11,46 @@ from armarium.retrieval.spans import Span
 IndexKind = Literal["text", "code"]
 RepType = Literal["raw_text", "ocr_markdown", "transcript", "annotation_json", "annotation_text"]
 Structure = Literal["plain", "markdown", "code", "rows"]
-"""How a text is cut: at paragraphs, at headings, at definitions, at lines that each stand for themselves."""
+"""Where a text is split: at paragraphs, at headings, at definitions, or at lines that are independent records."""
 
 
 @dataclass(frozen=True, slots=True)
-class Extracted:
-    """The text of a document, and what is known about its structure."""
+class ExtractedText:
+    """The text of a document and its structure."""
 
     text: str
-    """Line ends are `\\n`; no NUL and no half surrogates, so that it can be stored and sent anywhere."""
+    """Lines end with `\\n`. Contains no NUL and no unpaired surrogates, so that it can be stored and sent anywhere."""
     structure: Structure = "plain"
     language: str | None = None
-    """For `code`: the name of its grammar, as `retrieval.documents` knows it; None when there is none."""
+    """For `code`: the name of its grammar in `retrieval.document_types`; None when there is none."""
     title: str | None = None
-    """The document's own title, where the format has one."""
+    """The title in the document's metadata, if any."""
     page_starts: Sequence[int] | None = None
-    """Where in `text` each page or slide begins, the first at 0. None: the document has no pages."""
+    """The offset in `text` of each page or slide, the first at 0. None: the document has no pages."""
     source_lines: Sequence[tuple[int, int]] | None = None
-    """For each line of `text`, the first and last line of the file it came from. None: the lines are the file's own, or
-    the file has none and lines of `text` are what a citation counts."""
+    """For each line of `text`, the first and last line of the file that it comes from. None: citations count the lines
+    of `text` itself."""
     is_file: bool = False
-    """Whether the lines of `text` are the lines of the file itself."""
+    """Whether the lines of `text` are the lines of the file."""
     rep_type: RepType = "raw_text"
+
+
+def join_pages(pages: Sequence[str]) -> tuple[str, list[int]]:
+    """The text of all pages, and the offset at which each page starts. A page without text has no length."""
+    starts: list[int] = []
+    pieces: list[str] = []
+    length = 0
+    for page in pages:
+        starts.append(length)
+        if text := page.strip("\n"):
+            pieces.append(text + "\n")
+            length += len(text) + 1
+    return "".join(pieces), starts
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A passage: what is embedded, found and cited."""
+    """A piece of a document that is embedded, found and cited."""
 
     text: str
     """Exactly `extracted.text[start:end]`."""
@@ -45,5 +58,30 @@ class Chunk:
     end: int
     span: Span
     context: str
-    """What stands above it: the path of headings, or the definitions it is inside of. Found with it, not cited."""
+    """The path of headings above it, or of the definitions around it. Indexed with the text, but not cited."""
     index_kind: IndexKind
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkLimits:
+    """The limits of the size of a chunk."""
+
+    max_chars: int = 2500
+    overlap_chars: int = 250
+    """How much of a chunk the next one repeats when the split is inside a paragraph or statement."""
+    min_chars: int = 200
+    """Smaller neighbours are merged if they are under the same heading or definition."""
+    code_max_lines: int = 200
+    code_overlap_lines: int = 30
+    """How many lines neighbouring windows over code share, within `overlap_chars`."""
+
+    def __post_init__(self) -> None:
+        if self.max_chars < 1 or self.code_max_lines < 1:
+            raise ValueError("a chunk has at least one character and one line")
+        if min(self.overlap_chars, self.min_chars, self.code_overlap_lines) < 0:
+            raise ValueError("overlaps and minimum sizes must not be negative")
+
+    @property
+    def min_size(self) -> int:
+        """`min_chars`, but at most half of `max_chars`, so that two chunks of this size always fit into one."""
+        return min(self.min_chars, self.max_chars // 2)

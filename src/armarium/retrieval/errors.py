@@ -1,12 +1,18 @@
-"""What can be wrong with an index."""
+"""Errors of extraction and of the search indexes."""
 
 from __future__ import annotations
 
 from armarium.foundation.errors import ArmariumError
 
 
-class TornIndex(ArmariumError):
-    """The index on disk is damaged, or of another version; what it was built from is still there."""
+class ExtractFailed(ArmariumError):
+    """No text can be extracted from the document: it is damaged, encrypted, or hostile."""
+
+    code = "EXTRACT_FAILED"
+
+
+class DamagedIndex(ArmariumError):
+    """The index on disk is damaged or has another format version. It can be rebuilt from the stored chunks."""
 
     code = "STORE_CORRUPT"
 

@@ -1,6 +1,6 @@
-"""Measures how well words, vectors and both together find what people judged relevant.
+"""Measures the quality of lexical, vector and hybrid search on a judged set (nDCG, recall, MRR).
 
-A document of a set is one passage of one index: how files are cut and how two indexes are merged is not measured here.
+Each document of a set is one chunk of one index: neither the chunker nor the fusion of two indexes is measured.
 """
 
 from __future__ import annotations
@@ -16,29 +16,28 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import anyio.to_thread
 
 from armarium.foundation.errors import ArmariumError
-from armarium.providers.interfaces import Embedder
+from armarium.providers.interfaces import Embedder, embedding_input
 from armarium.retrieval.chunks import IndexKind
-from armarium.retrieval.embedding import embedded_text
-from armarium.retrieval.fusion import CANDIDATES
-from armarium.retrieval.hybrid import question, search
-from armarium.retrieval.index_choice import looks_like_code
-from armarium.retrieval.lexical import WordIndex, WordPassage
-from armarium.retrieval.vectors import VectorIndex
+from armarium.retrieval.search.fusion import CANDIDATES
+from armarium.retrieval.search.hybrid import embed_query, hybrid_search
+from armarium.retrieval.search.index_choice import looks_like_code
+from armarium.retrieval.search.lexical_index import LexicalChunk, LexicalIndex
+from armarium.retrieval.search.vector_index import VectorIndex
 
 if TYPE_CHECKING:
     import numpy
     from numpy.typing import NDArray
 
-_EMBEDDED_AT_ONCE: Final = 64
+_EMBED_BATCH: Final = 64
 _SAMPLED_DOCUMENTS: Final = 100
 
 Means = Literal["words", "vectors", "hybrid"]
 Progress = Callable[[str, int, int], None]
-"""Told what is being done, how much of it is done, and how much there is."""
+"""Called with the stage, the number of items done, and their total."""
 
 
 class UnreadableSet(ArmariumError):
-    """A directory that is not a judged set."""
+    """The directory does not contain a valid judged set."""
 
     code = "EVAL_SET_UNREADABLE"
 
@@ -54,28 +53,28 @@ class JudgedDocument:
 
 @dataclass(frozen=True, slots=True)
 class JudgedSet:
-    """Documents, questions, and how relevant people found a document to a question."""
+    """Documents, queries, and human relevance grades."""
 
     name: str
     documents: Sequence[JudgedDocument]
     queries: Sequence[tuple[str, str]]
-    """Id and text of each question for which something is relevant."""
+    """Id and text of each query with at least one relevant document."""
     grades: Mapping[str, Mapping[str, int]]
-    """For each question, the documents that were judged, with 0 for what is not relevant."""
+    """The judged documents of each query; 0 is not relevant."""
 
     @property
     def kind(self) -> IndexKind:
-        """The index that such documents belong to, by what most of them look like."""
+        """The index for these documents: `code` if most of them look like code."""
         sample = self.documents[:_SAMPLED_DOCUMENTS]
         return "code" if sum(looks_like_code(each.text) for each in sample) * 2 > len(sample) else "text"
 
 
 @dataclass(frozen=True, slots=True)
 class Measures:
-    """How good rankings are, on average over the questions, 0 to 1."""
+    """The quality of rankings, averaged over the queries, 0 to 1."""
 
     ndcg_10: float
-    """What the first ten are worth, discounted by rank, of what the best ten would be; a grade is its own gain."""
+    """Normalised discounted cumulative gain; the gain of a document is its grade."""
     recall_10: float
     recall_100: float
     mrr_10: float
@@ -83,7 +82,7 @@ class Measures:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """What was measured on a set."""
+    """The results for a set."""
 
     name: str
     index: IndexKind
@@ -113,29 +112,29 @@ def read_judged_set(directory: Path, *, limit: int | None = None) -> JudgedSet:
         raise UnreadableSet(f"{directory.name} cannot be read: {error}") from error
     judged = [(name, text) for name, text in queries if any(grade > 0 for grade in grades.get(name, {}).values())]
     if not documents or not judged:
-        raise UnreadableSet(f"{directory.name} has no question for which a document was judged relevant")
+        raise UnreadableSet(f"{directory.name} has no query with a relevant document")
     return JudgedSet(directory.resolve().name, documents, judged[:limit], grades)
 
 
 async def evaluate(
     judged: JudgedSet, embedder: Embedder, *, kind: IndexKind | None = None, progress: Progress | None = None
 ) -> Evaluation:
-    """Index the set with the product's own parts and ask every question by words, by vectors and by both."""
+    """Index the set and run every query as lexical, vector and hybrid search."""
     kind = kind or judged.kind
     vectors = await _vectors(judged, kind, embedder, progress)
     with tempfile.TemporaryDirectory(prefix="armarium-eval-") as directory:
-        words = await anyio.to_thread.run_sync(_word_index, judged, kind, Path(directory) / "words")
+        lexical = await anyio.to_thread.run_sync(_lexical_index, judged, kind, Path(directory) / "words")
         try:
-            rankings = await _rankings(judged, kind, words, vectors, embedder, progress)
+            rankings = await _rankings(judged, kind, lexical, vectors, embedder, progress)
         finally:
-            words.close()
+            lexical.close()
     grades = [judged.grades[name] for name, _ in judged.queries]
     measures: dict[Means, Measures] = {means: measured(ranked, grades) for means, ranked in rankings.items()}
     return Evaluation(judged.name, kind, len(judged.documents), len(judged.queries), measures)
 
 
 def measured(rankings: Sequence[Sequence[str]], grades: Sequence[Mapping[str, int]]) -> Measures:
-    """The measures of rankings, each of document ids and best first, against the grades of their questions."""
+    """The measures of rankings (document ids, best first) against the grades of their queries."""
     each = [_of_one(ranking, judged) for ranking, judged in zip(rankings, grades, strict=True)]
     return Measures(*(sum(column) / len(each) for column in zip(*each, strict=True)))
 
@@ -159,23 +158,24 @@ def _discounted(gains: Sequence[int]) -> float:
 async def _vectors(judged: JudgedSet, kind: IndexKind, embedder: Embedder, progress: Progress | None) -> VectorIndex:
     import numpy
 
-    texts = [embedded_text(kind, document.title, document.text) for document in judged.documents]
+    is_code = kind == "code"
+    texts = [embedding_input(embedder, each.title, each.text, is_code=is_code) for each in judged.documents]
     index: VectorIndex | None = None
-    for start in range(0, len(texts), _EMBEDDED_AT_ONCE):
-        rows = await embedder.embed(texts[start : start + _EMBEDDED_AT_ONCE])
+    for start in range(0, len(texts), _EMBED_BATCH):
+        rows = await embedder.embed(texts[start : start + _EMBED_BATCH])
         index = index or VectorIndex(rows.shape[1])
         ids = numpy.arange(start, start + len(rows), dtype=numpy.int64)
         await anyio.to_thread.run_sync(index.add, ids, rows)
         if progress:
             progress("documents", start + len(rows), len(texts))
-    assert index is not None  # A set has documents.
+    assert index is not None  # A set always has documents.
     return index
 
 
-def _word_index(judged: JudgedSet, kind: IndexKind, directory: Path) -> WordIndex:
-    index = WordIndex.open(directory)
+def _lexical_index(judged: JudgedSet, kind: IndexKind, directory: Path) -> LexicalIndex:
+    index = LexicalIndex.open(directory)
     index.add(
-        WordPassage(number, number, kind, document.title, "", document.text)
+        LexicalChunk(number, number, kind, document.title, "", document.text)
         for number, document in enumerate(judged.documents)
     )
     index.commit()
@@ -185,7 +185,7 @@ def _word_index(judged: JudgedSet, kind: IndexKind, directory: Path) -> WordInde
 async def _rankings(
     judged: JudgedSet,
     kind: IndexKind,
-    words: WordIndex,
+    lexical: LexicalIndex,
     vectors: VectorIndex,
     embedder: Embedder,
     progress: Progress | None,
@@ -196,10 +196,10 @@ async def _rankings(
         return [judged.documents[int(place)].id for place in places[:100]]
 
     for number, (_, text) in enumerate(judged.queries, 1):
-        asked = await question(text, (kind,), {kind: embedder})
-        rankings["words"].append(named(words.search(text, CANDIDATES, kind=kind).ids))
-        rankings["vectors"].append(named(vectors.search(asked.vectors[kind], CANDIDATES).ids))
-        rankings["hybrid"].append(named(search(words, {kind: vectors}, asked).ids))
+        query = await embed_query(text, (kind,), {kind: embedder})
+        rankings["words"].append(named(lexical.search(text, CANDIDATES, kind=kind).ids))
+        rankings["vectors"].append(named(vectors.search(query.vectors[kind], CANDIDATES).ids))
+        rankings["hybrid"].append(named(hybrid_search(lexical, {kind: vectors}, query).ids))
         if progress:
             progress("questions", number, len(judged.queries))
     return rankings
@@ -210,5 +210,5 @@ def _json_lines(path: Path) -> list[dict[str, Any]]:
 
 
 def _lines(path: Path) -> list[str]:
-    """The lines of a file that have something on them. Only a new line ends one: JSON may hold U+2028 as it is."""
+    """The non-empty lines of a file. Only `\\n` ends a line: JSON strings may contain U+2028."""
     return [line for line in path.read_text(encoding="utf-8").split("\n") if line.strip()]

@@ -1,4 +1,4 @@
-"""What can be searched in this server, whichever capability keeps it: each registers here, and anybody may ask all."""
+"""Search sources: each capability registers what it can search, and any of them can query all."""
 
 from __future__ import annotations
 
@@ -11,62 +11,62 @@ from armarium.foundation.tools import Call
 
 @dataclass(frozen=True, slots=True)
 class Collection:
-    """One thing that can be searched by itself, as one caller sees it."""
+    """A separately searchable set of documents, as one caller sees it."""
 
     id: str
     """Unique in this server, such as `corpus` or `store:notes`."""
     name: str
     documents: int | None = None
-    passages: int | None = None
+    chunks: int | None = None
     last_indexed: str | None = None
     """ISO 8601."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourceHit:
-    """A passage that was found, with where it stands."""
+    """A chunk that was found, with its location."""
 
     id: str
     collection: str
     score: float
-    """Only comparable with others of the same search."""
+    """Comparable within one search only."""
     text: str
     snippet: str
     title: str
     uri: str
     citation: str
-    """How an answer names the place, in square brackets."""
+    """The citation for answers, in square brackets."""
     is_code: bool = False
     provenance: dict[str, Any] = field(default_factory=dict[str, Any])
 
 
 class SearchSource(Protocol):
-    """What a capability offers to be searched: one collection for everybody, or other ones for every caller."""
+    """Searches the data of one capability. Its collections may differ between callers."""
 
     @property
     def kind(self) -> str:
-        """What sort of source it is; the ids of its collections are this word, or begin with it and a colon."""
+        """The kind of the source. The id of a collection is this word, or starts with it and a colon."""
         ...
 
     async def collections(self, call: Call) -> Sequence[Collection]:
-        """What this caller may search, in the order it is shown."""
+        """The collections that the caller may search, in display order."""
         ...
 
     async def search(self, call: Call, collection: str, query: str, most: int) -> Sequence[SourceHit]:
-        """The best passages of one of the caller's collections, best first."""
+        """The best chunks of one of the caller's collections, best first."""
         ...
 
 
 class Sources:
-    """The sources that are open now."""
+    """The registered sources."""
 
     def __init__(self) -> None:
         self._by_kind: dict[str, SearchSource] = {}
 
     def register(self, source: SearchSource) -> Callable[[], None]:
-        """Offer a source until the returned function is called."""
+        """Register a source. The returned function unregisters it."""
         if source.kind in self._by_kind:
-            raise ValueError(f"there is a source of the kind {source.kind} already")
+            raise ValueError(f"a source of the kind {source.kind} is already registered")
         self._by_kind[source.kind] = source
 
         def unregister() -> None:
@@ -76,9 +76,9 @@ class Sources:
 
     @property
     def all(self) -> Sequence[SearchSource]:
-        """Every source, in the order they were registered."""
+        """All sources in the order of registration."""
         return tuple(self._by_kind.values())
 
     def of(self, collection: str) -> SearchSource | None:
-        """The source that a collection's id belongs to, whether or not there is such a collection."""
+        """The source for the id of a collection, whether or not the collection exists."""
         return self._by_kind.get(collection.partition(":")[0])

@@ -1,4 +1,4 @@
-"""How many values a message may carry and how deep they may be nested, found out before anything validates them."""
+"""Limits how many values a message carries and how deeply they nest, before they are validated."""
 
 from __future__ import annotations
 
@@ -9,76 +9,76 @@ from typing import Any, cast
 
 from armarium.foundation.errors import InvalidArgument
 from armarium.surfaces.caller_limits import CallLimits
-from armarium.surfaces.json_text import decoded
-from armarium.surfaces.json_threads import in_json_thread
+from armarium.surfaces.json_text import decode
+from armarium.surfaces.json_threads import run_in_json_thread
 
-MOST_ARGUMENTS = 256
-"""Arguments of one call; no tool has nearly as many."""
-MOST_MEMBERS = 5000
-"""Members of any object within them: an error about unknown members costs a thousand times what they do."""
+MAX_ARGUMENTS = 256
+"""The most arguments of one call. Every tool has far fewer."""
+MAX_MEMBERS = 5000
+"""The most members of an object in the arguments. A validation error about unknown members costs a thousand times
+what they cost themselves."""
 
-_MOST_BESIDE = 5000
-"""Values of a message besides the arguments of a call; the SDK looks at all of them on the event loop."""
-_LONGEST_BESIDE = 256 * 1024
-"""Characters of the same."""
-_SHOWN = 80
-"""Characters of an argument's name in a message."""
-_FEW_VALUES = 512
-_SHORT_TEXTS = 512 * 1024
-_SHORT_BODY = 256 * 1024
+_MAX_ENVELOPE_VALUES = 5000
+"""The most values of a message without the arguments of its call. The SDK validates them on the event loop."""
+_MAX_ENVELOPE_CHARACTERS = 256 * 1024
+_MAX_NAME_SHOWN = 80
+"""How many characters of an argument's name an error message shows."""
+_SMALL_VALUES = 512
+_SMALL_CHARACTERS = 512 * 1024
+_SMALL_BODY_BYTES = 256 * 1024
 _WINDOW = 1024 * 1024
-"""How much of a text is looked at before other threads may run."""
+"""How many bytes are scanned before other threads get the interpreter lock."""
 _IN_STRING = re.compile(rb'[^"\\]*(?:\\.[^"\\]*)*', re.DOTALL)
 
 
 class TooManyValues(Exception):
-    """A body has more values than a message may have."""
+    """A body has more values than the limit."""
 
 
 @dataclass(frozen=True, slots=True)
-class Extent:
-    """How much the arguments of a call are."""
+class ArgumentSize:
+    """The size of the arguments of a call."""
 
     values: int
     characters: int
-    """Of all texts together, names too."""
+    """In all strings and names together."""
 
     @property
     def is_small(self) -> bool:
-        """Whether looking at all of it takes no time worth mentioning."""
-        return self.values <= _FEW_VALUES and self.characters <= _SHORT_TEXTS
+        """Whether the arguments can be validated on the event loop."""
+        return self.values <= _SMALL_VALUES and self.characters <= _SMALL_CHARACTERS
 
 
-async def extent_of(arguments: Mapping[str, Any], limits: CallLimits) -> Extent:
-    """How much the arguments are; raises `InvalidArgument` when that is more than a call may carry."""
-    if len(arguments) > MOST_ARGUMENTS:
-        raise InvalidArgument(f"there are {len(arguments)} arguments; no tool takes more than {MOST_ARGUMENTS}")
+async def measure_arguments(arguments: Mapping[str, Any], limits: CallLimits) -> ArgumentSize:
+    """Measure the arguments; raises `InvalidArgument` if they exceed the limits of a call."""
+    if len(arguments) > MAX_ARGUMENTS:
+        raise InvalidArgument(f"there are {len(arguments)} arguments; no tool takes more than {MAX_ARGUMENTS}")
     deepest = limits.max_argument_depth
     try:
-        return _extent(arguments, min(_FEW_VALUES, limits.max_argument_values), deepest)
+        return _measure(arguments, min(_SMALL_VALUES, limits.max_argument_values), deepest)
     except TooManyValues:
         pass
     try:
-        return await in_json_thread(_extent, arguments, limits.max_argument_values, deepest)
+        return await run_in_json_thread(_measure, arguments, limits.max_argument_values, deepest)
     except TooManyValues:
         raise InvalidArgument(
             f"the arguments have more than {limits.max_argument_values} values", hint="send them in several calls"
         ) from None
 
 
-def is_short_beside_arguments(message: Mapping[str, Any], deepest: int) -> bool:
-    """Whether all that a message says, but for the arguments of a call, is as little as it always is."""
+def is_envelope_small(message: Mapping[str, Any], deepest: int) -> bool:
+    """Whether a message, without the arguments of its call, is as small as messages normally are."""
     params = message.get("params")
     if isinstance(params, dict):
-        beside = {name: value for name, value in cast(dict[str, object], params).items() if name != "arguments"}
-        message = {**message, "params": beside}
+        envelope = {name: value for name, value in cast(dict[str, object], params).items() if name != "arguments"}
+        message = {**message, "params": envelope}
     try:
-        return _extent(message, _MOST_BESIDE, deepest).characters <= _LONGEST_BESIDE
+        return _measure(message, _MAX_ENVELOPE_VALUES, deepest).characters <= _MAX_ENVELOPE_CHARACTERS
     except (TooManyValues, InvalidArgument):
         return False
 
 
-def _extent(arguments: Mapping[str, Any], most_values: int, deepest: int) -> Extent:
+def _measure(arguments: Mapping[str, Any], most_values: int, deepest: int) -> ArgumentSize:
     values = characters = depth = 0
     level: list[object] = [arguments]
     while level:
@@ -87,8 +87,8 @@ def _extent(arguments: Mapping[str, Any], most_values: int, deepest: int) -> Ext
         for holder in level:
             if isinstance(holder, Mapping):
                 members = cast(Mapping[str, object], holder)
-                if len(members) > MOST_MEMBERS:
-                    raise InvalidArgument(f"an object within the arguments has more than {MOST_MEMBERS} members")
+                if len(members) > MAX_MEMBERS:
+                    raise InvalidArgument(f"an object within the arguments has more than {MAX_MEMBERS} members")
                 characters += sum(map(len, members))
                 inner = members.values()
             else:
@@ -103,13 +103,13 @@ def _extent(arguments: Mapping[str, Any], most_values: int, deepest: int) -> Ext
                     below.append(value)  # pyright: ignore[reportUnknownArgumentType] any JSON
         if below and depth >= deepest:
             deep = next(name for name, value in arguments.items() if _is_deeper(value, deepest - 1))
-            raise InvalidArgument(f"`{deep[:_SHOWN]}` is nested more than {deepest} deep")
+            raise InvalidArgument(f"`{deep[:_MAX_NAME_SHOWN]}` is nested more than {deepest} levels deep")
         level = below
-    return Extent(values, characters)
+    return ArgumentSize(values, characters)
 
 
 def _is_deeper(value: object, levels: int) -> bool:
-    """Whether a value has more levels of objects and lists than that."""
+    """Whether a value has more than that many levels of objects and lists."""
     level = [value]
     for _ in range(levels + 1):
         holders = [
@@ -121,27 +121,27 @@ def _is_deeper(value: object, levels: int) -> bool:
     return True
 
 
-async def decoded_body(body: bytes, most_values: int) -> Any:
-    """The value of a body; raises `NotJson`, or `TooManyValues` before a large one is parsed."""
-    if len(body) <= _SHORT_BODY:
-        return decoded(body)
-    return await in_json_thread(_decoded_if_few, body, most_values)
+async def decode_body(body: bytes, most_values: int) -> Any:
+    """Decode a request body. Raises `NotJson`, and `TooManyValues` before a large body is parsed."""
+    if len(body) <= _SMALL_BODY_BYTES:
+        return decode(body)
+    return await run_in_json_thread(_decode_bounded, body, most_values)
 
 
-async def decoded_line(line: bytes) -> Any:
-    """The value of a message whose sender is alone with the server, whatever it carries; raises `NotJson`."""
-    return decoded(line) if len(line) <= _SHORT_BODY else await in_json_thread(decoded, line)
+async def decode_line(line: bytes) -> Any:
+    """Decode a line from stdio, whose sender is the only client: its values are not limited. Raises `NotJson`."""
+    return decode(line) if len(line) <= _SMALL_BODY_BYTES else await run_in_json_thread(decode, line)
 
 
-def _decoded_if_few(body: bytes, most_values: int) -> Any:
-    if not has_few_values(body, most_values):
+def _decode_bounded(body: bytes, most_values: int) -> Any:
+    if not has_at_most_values(body, most_values):
         raise TooManyValues
-    return decoded(body)
+    return decode(body)
 
 
-def has_few_values(text: bytes, most: int) -> bool:
-    """Whether a JSON text has at most so many values, give or take its outermost ones. Any text has an answer."""
-    # Every value but the first of a list or an object has a comma before it, and that one a bracket.
+def has_at_most_values(text: bytes, most: int) -> bool:
+    """Whether a text has at most about so many JSON values. It need not be valid JSON."""
+    # The first value of a list or an object follows a bracket, every other value a comma.
     if _marks(text, 0, len(text), most) <= most:
         return True
     position = marks = 0
@@ -156,7 +156,7 @@ def has_few_values(text: bytes, most: int) -> bool:
 
 
 def _marks(text: bytes, start: int, end: int, most: int) -> int:
-    """How many commas and opening brackets there are, or some number above `most`."""
+    """The number of commas and opening brackets, or any number above `most`."""
     marks = 0
     for begin in range(start, end, _WINDOW):
         marks += sum(text.count(mark, begin, min(begin + _WINDOW, end)) for mark in (b",", b"[", b"{"))
@@ -166,7 +166,7 @@ def _marks(text: bytes, start: int, end: int, most: int) -> int:
 
 
 def _end_of_string(text: bytes, position: int) -> int:
-    """The place behind the quote that ends a string."""
+    """The position behind the quote that ends a string."""
     while position < len(text):
         match = _IN_STRING.match(text, position, position + _WINDOW)
         position = match.end() if match else position

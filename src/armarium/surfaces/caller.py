@@ -1,4 +1,4 @@
-"""Who calls, and through what; the same for every surface."""
+"""Identifies who makes a call, and through which surface."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from armarium.foundation.identity import ANYONE, Principal
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who calls, and through what."""
+    """The verified principal of a call, and the surface, session and address it comes through."""
 
     principal: Principal
     surface: str
     session: str | None = None
     credential: str | None = field(default=None, repr=False)
     address: str | None = None
-    """Where the connection comes from."""
+    """The network address of the client."""
 
     @property
     def id(self) -> str:
-        """Identifies the caller for limits: by the key; without keys by the session or, before there is one, by the
-        address. A process that speaks over stdio is one caller."""
+        """The key for limits: the caller's API key. Without keys it is the session or, before there is one, the
+        address. A process that connects over stdio is one caller."""
         if self.principal is not ANYONE:
             return self.principal.apikey_hash
         return f"session {self.session}" if self.session is not None else f"address {self.address}"

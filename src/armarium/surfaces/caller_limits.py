@@ -1,4 +1,4 @@
-"""What one caller may have in flight, so that no caller starves another; the same for every surface."""
+"""Limits what each caller has in flight, on every surface, so that no caller starves another."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MAX_VALUES = 200_000
 
 @dataclass(frozen=True, slots=True)
 class CallLimits:
-    """How much a call may carry, and how much of it a caller may have in flight. `limits` in the settings."""
+    """How large a call may be, and how many calls a caller may have in flight: `limits` in the settings."""
 
     calls_in_flight: int = 256
     searches_in_flight: int = 16
@@ -38,7 +38,7 @@ class CallLimits:
 
 @dataclass(frozen=True, slots=True)
 class RequestLimits:
-    """How fast a caller may send requests over HTTP, and how much of them. `limits` in the settings, too."""
+    """The rate and the size of a caller's HTTP requests: also `limits` in the settings."""
 
     requests_per_second: float | None = 500.0
     request_burst: int = 2000
@@ -48,19 +48,19 @@ class RequestLimits:
 
 
 class CallsInFlight:
-    """Counts the calls of each caller. Too many are refused; searches above their own limit wait for a turn."""
+    """Counts the calls of each caller. Calls above the limit are rejected; searches above theirs wait."""
 
     def __init__(self, limits: CallLimits) -> None:
-        self._most_calls = limits.calls_in_flight
-        self._most_searches = limits.searches_in_flight
+        self._max_calls = limits.calls_in_flight
+        self._max_searches = limits.searches_in_flight
         self._calls: Counter[str] = Counter()
-        self._searches: dict[str, _Turns] = {}
+        self._searches: dict[str, _SearchSlots] = {}
 
     def enter(self, caller: str) -> None:
-        """One call more; raises `TooManyCalls`. Every call that enters must leave."""
-        if self._calls[caller] >= self._most_calls:
+        """Count a call; raises `TooManyCalls`. Every call that enters must leave."""
+        if self._calls[caller] >= self._max_calls:
             raise TooManyCalls(
-                f"there are {self._most_calls} calls of yours in flight already",
+                f"you already have {self._max_calls} calls in flight",
                 hint="wait for one of them to end",
                 limit="calls_in_flight",
                 retry_after_ms=_RETRY_AFTER_MS,
@@ -68,99 +68,104 @@ class CallsInFlight:
         self._calls[caller] += 1
 
     def leave(self, caller: str) -> None:
-        """The call has ended."""
+        """Stop counting a call that has ended."""
         self._calls[caller] -= 1
         if not self._calls[caller]:
             del self._calls[caller]
 
     @asynccontextmanager
-    async def search_turn(self, caller: str) -> AsyncGenerator[None]:
-        """While inside, one of the caller's searches runs; those of other callers are not waited for."""
-        turns = self._searches.setdefault(caller, _Turns(self._most_searches))
-        turns.users += 1
+    async def search_slot(self, caller: str) -> AsyncGenerator[None]:
+        """Run a search of the caller inside the block. It waits only for searches of the same caller."""
+        slots = self._searches.setdefault(caller, _SearchSlots(self._max_searches))
+        slots.users += 1
         try:
-            async with turns.running:
+            async with slots.running:
                 yield
         finally:
-            turns.users -= 1
-            if not turns.users:
+            slots.users -= 1
+            if not slots.users:
                 del self._searches[caller]
 
 
-class _Turns:
-    def __init__(self, most: int) -> None:
-        self.running = anyio.Semaphore(most, fast_acquire=True)
+class _SearchSlots:
+    def __init__(self, limit: int) -> None:
+        self.running = anyio.Semaphore(limit, fast_acquire=True)
         self.users = 0
-        """Searches that run or wait; without any, nothing needs to be remembered."""
+        """Searches that run or wait. The object is dropped when there are none."""
 
 
 class BytesInFlight:
-    """Bytes in memory, for each caller and for all of them. What does not fit waits for its turn.
+    """Limits the bytes in memory, per caller and in total. Messages that exceed a limit wait.
 
-    What is larger than a limit still fits when nothing else counts against that limit: it must not be impossible.
+    A message larger than a limit is admitted when nothing else counts against that limit.
     """
 
     def __init__(
         self,
         setting: str,
-        most_of_one: int,
-        most_of_all: int,
+        max_per_caller: int,
+        max_total: int,
         *,
-        most_waiting: tuple[float, float] = (math.inf, math.inf),
+        max_waiting: tuple[float, float] = (math.inf, math.inf),
     ) -> None:
         self._setting = setting
-        self._most_of_one = most_of_one
-        self._most_of_all = most_of_all
-        self._most_waiting_of_one, self._most_waiting_of_all = most_waiting
+        self._max_per_caller = max_per_caller
+        self._max_total = max_total
+        self._max_waiting_per_caller, self._max_waiting_total = max_waiting
         self._held: Counter[str] = Counter()
         self._total = 0
-        self._waiting: deque[_Waiting] = deque()
+        self._waiting: deque[_Waiter] = deque()
         self._trim_timer: asyncio.TimerHandle | None = None
 
     @property
     def total(self) -> int:
-        """What is in memory now."""
+        """The bytes reserved now."""
         return self._total
 
-    async def acquire(self, caller: str, size: int) -> Held:
-        """Wait until so many bytes more fit; raises `TooManyCalls` when more wait than may."""
+    @property
+    def waiting(self) -> int:
+        """How many messages wait."""
+        return len(self._waiting)
+
+    async def acquire(self, caller: str, size: int) -> Reservation:
+        """Wait until `size` more bytes fit; raises `TooManyCalls` if too much waits already."""
         of_caller = [each.size for each in self._waiting if each.caller == caller]
         of_all = sum(each.size for each in self._waiting)
-        too_many = sum(of_caller) + size > self._most_waiting_of_one or of_all + size > self._most_waiting_of_all
+        too_many = sum(of_caller) + size > self._max_waiting_per_caller or of_all + size > self._max_waiting_total
         if of_caller and too_many:
-            raise too_many_bytes(self._setting)
+            raise self._too_many_bytes()
         if not of_caller and self._fits(caller, size):
             self._take(caller, size)
-            return Held(self, caller, size)
-        waiting = _Waiting(caller, size, anyio.Event())
+            return Reservation(self, caller, size)
+        waiting = _Waiter(caller, size, anyio.Event())
         self._waiting.append(waiting)
         try:
             await waiting.admitted.wait()
         except BaseException:
             if waiting.admitted.is_set():
-                self._put_back(caller, size)
+                self._release(caller, size)
             else:
                 self._waiting.remove(waiting)
             raise
-        return Held(self, caller, size)
+        return Reservation(self, caller, size)
 
     def change(self, caller: str, difference: int) -> None:
-        """The bytes turned out to be more, or fewer, than was thought."""
+        """Correct the reserved bytes by a difference."""
         if difference > 0:
             self._take(caller, difference)
         elif difference < 0:
-            self._put_back(caller, -difference)
+            self._release(caller, -difference)
 
     def _fits(self, caller: str, size: int) -> bool:
         held = self._held[caller]
-        fits_caller = not held or held + size <= self._most_of_one
-        return fits_caller and (not self._total or self._total + size <= self._most_of_all)
+        fits_caller = not held or held + size <= self._max_per_caller
+        return fits_caller and (not self._total or self._total + size <= self._max_total)
 
     def _take(self, caller: str, size: int) -> None:
         self._held[caller] += size
         self._total += size
 
-    def _put_back(self, caller: str, size: int) -> None:
+    def _release(self, caller: str, size: int) -> None:
         self._held[caller] -= size
         if not self._held[caller]:
             del self._held[caller]
@@ -169,38 +174,36 @@ class BytesInFlight:
         if not self._total and self._trim_timer is None:
             self._trim_timer = asyncio.get_running_loop().call_later(_TRIM_AFTER_S, self._trim)
 
+    def _too_many_bytes(self) -> TooManyCalls:
+        return TooManyCalls(
+            "too many of your bytes are in flight",
+            hint="read the answers before you ask for more, or ask for smaller parts",
+            limit=self._setting,
+            retry_after_ms=_RETRY_AFTER_MS,
+        )
+
     def _trim(self) -> None:
-        """Large messages leave the C library with much free memory. Nobody needs it soon, unless another one comes."""
+        """Return freed memory to the system, unless another large message has arrived."""
         self._trim_timer = None
         if not self._total:
             asyncio.get_running_loop().run_in_executor(None, _collect)
 
     def _admit_waiting(self) -> None:
-        """Admit those that fit, in the order they came; one that does not fit holds up only its own caller."""
-        held_up = set[str]()
+        """Admit waiting messages that fit, in order of arrival. One that does not fit blocks only its own caller."""
+        blocked = set[str]()
         for waiting in list(self._waiting):
-            if waiting.caller in held_up:
+            if waiting.caller in blocked:
                 continue
             if self._fits(waiting.caller, waiting.size):
                 self._waiting.remove(waiting)
                 self._take(waiting.caller, waiting.size)
                 waiting.admitted.set()
             else:
-                held_up.add(waiting.caller)
+                blocked.add(waiting.caller)
 
 
-def too_many_bytes(setting: str) -> TooManyCalls:
-    """The refusal of what would have to wait for too long, or with too much in memory."""
-    return TooManyCalls(
-        "too much of yours is on its way",
-        hint="read the answers before you ask for more, or ask for smaller parts",
-        limit=setting,
-        retry_after_ms=_RETRY_AFTER_MS,
-    )
-
-
-class _Waiting:
-    """Bytes that did not fit when they came."""
+class _Waiter:
+    """A message that waits for its bytes."""
 
     def __init__(self, caller: str, size: int, admitted: anyio.Event) -> None:
         self.caller = caller
@@ -208,8 +211,8 @@ class _Waiting:
         self.admitted = admitted
 
 
-class Held:
-    """A caller's share of the bytes in flight, until it is released."""
+class Reservation:
+    """Bytes reserved for one message of a caller, until they are released."""
 
     def __init__(self, budget: BytesInFlight, caller: str, size: int) -> None:
         self._budget = budget
@@ -217,23 +220,23 @@ class Held:
         self._size = size
 
     def resize(self, size: int) -> None:
-        """The size as it turned out."""
+        """Set the actual size."""
         difference, self._size = size - self._size, size
         self._budget.change(self._caller, difference)
 
     def release(self) -> None:
-        """Nothing of it is in memory any more. A second time changes nothing."""
+        """Release all bytes. Idempotent."""
         self.resize(0)
 
     def release_with(self, holders: Sequence[object]) -> None:
-        """Release when the last of the objects that hold the bytes is gone: sent, or given up."""
+        """Release when the last of the objects that hold the bytes has been garbage-collected."""
         loop, remaining = asyncio.get_running_loop(), len(holders)
 
         def gone() -> None:
             nonlocal remaining
             remaining -= 1
             if not remaining:
-                # The last reference may go in any thread, also after the loop.
+                # The last reference may be dropped in any thread, even after the loop is closed.
                 with suppress(RuntimeError):
                     loop.call_soon_threadsafe(self.release)
 
@@ -242,7 +245,6 @@ class Held:
 
 
 def _collect() -> None:
-    # Calls that waited or failed leave reference cycles that hold whole messages until the collector runs by itself,
-    # which takes as long.
+    # Calls that waited or failed leave reference cycles that hold whole messages until the next collection.
     gc.collect()
     give_memory_back()

@@ -1,4 +1,4 @@
-"""One call, one record: bound, validate, run within a deadline, map the error, redact, audit."""
+"""Runs tool calls: limits, validation, deadline, error mapping."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import logging
 import time
 import traceback
 from collections.abc import Collection, Generator, Iterable, Mapping
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -28,20 +29,21 @@ from armarium.foundation.identity import Principal
 from armarium.foundation.schema import Json
 from armarium.foundation.telemetry import Metrics
 from armarium.foundation.tools import Call, Relayed, ToolProvider, ToolSpec
-from armarium.surfaces.argument_bounds import extent_of
+from armarium.surfaces.argument_bounds import measure_arguments
+from armarium.surfaces.call_record import CallRecorder, Outcome, PendingCall
 from armarium.surfaces.caller import Caller
-from armarium.surfaces.caller_limits import CallLimits, CallsInFlight
-from armarium.surfaces.json_threads import in_json_thread
-from armarium.surfaces.prepared_tool import PreparedTool, half_a_character, is_suspect, only_counted
-from armarium.surfaces.recording import CallRecorder, CallUnderWay, Outcome
-from armarium.surfaces.responses import Form, Responses
-from armarium.surfaces.tool_providers import MadeOnce, ToolProviders
+from armarium.surfaces.caller_limits import BytesInFlight, CallLimits, CallsInFlight
+from armarium.surfaces.json_text import SurrogateObject
+from armarium.surfaces.json_threads import run_in_json_thread
+from armarium.surfaces.prepared_tool import PreparedTool, count_arguments, surrogate_error
+from armarium.surfaces.tool_providers import PerToolCache, ToolProviders
+from armarium.surfaces.tool_results import ResultForm, ToolResults
 
 _log = logging.getLogger("armarium.calls")
 
 
 class Dispatcher:
-    """Runs tools for callers. Every way in ends here, so every call is checked and recorded alike."""
+    """Runs tools for callers. All surfaces use it, so every call passes the same checks and is recorded."""
 
     def __init__(
         self,
@@ -56,19 +58,24 @@ class Dispatcher:
     ) -> None:
         self._tools = {tool.name: PreparedTool(capability, tool, metrics, check_answers) for capability, tool in tools}
         self.tool_providers = ToolProviders([*tool_providers], self._tools)
-        """Where tools come and go."""
-        self._provided: dict[str, MadeOnce[PreparedTool]] = {}
+        """The providers of tools that change while the server runs."""
+        self._provided: dict[str, PerToolCache[PreparedTool]] = {}
         self._metrics = metrics
         self._recorder = CallRecorder(metrics, audit)
         self._default_deadline_s = default_deadline_s
         self._limits = limits or CallLimits()
         self._in_flight = CallsInFlight(self._limits)
-        self._responses = Responses(self._limits)
+        self._results = ToolResults(self._limits)
 
     @property
     def tools(self) -> list[tuple[str, ToolSpec]]:
-        """Every tool with the capability it belongs to."""
+        """Every fixed tool, with its capability."""
         return [(prepared.capability, prepared.tool) for prepared in self._tools.values()]
+
+    @property
+    def response_bytes(self) -> BytesInFlight:
+        """The bytes of large results that have not been sent."""
+        return self._results.in_flight
 
     async def call(
         self,
@@ -79,10 +86,12 @@ class Dispatcher:
         *,
         served: Collection[str] | None = None,
         tool_providers: ToolProviders | None = None,
-        form: Form = "plain",
+        form: ResultForm = "plain",
     ) -> Json:
-        """Run a tool and return its MCP result. One that is neither among those `served` (all fixed ones when None) nor
-        for this caller on the `tool_providers` is unknown and raises; everything else is told in the result.
+        """Run a tool and return its MCP result; errors of the tool are results too.
+
+        Raises `UnknownTool` unless the tool is one of the fixed tools in `served` (None: all of them) or one that
+        `tool_providers` offer to this caller.
         """
         return (
             await self.outcome(caller, name, arguments, report, served=served, tool_providers=tool_providers, form=form)
@@ -97,14 +106,14 @@ class Dispatcher:
         *,
         served: Collection[str] | None = None,
         tool_providers: ToolProviders | None = None,
-        form: Form = "plain",
+        form: ResultForm = "plain",
     ) -> Outcome:
-        """The same for surfaces that do not speak MCP."""
+        """Run a tool like `call`, for surfaces that need the error besides the MCP result."""
         started = time.perf_counter()
         prepared = self._tools.get(name) if served is None or name in served else None
         if prepared is None and tool_providers:
             prepared = self._from_tool_provider(tool_providers, caller.principal, name)
-        work = CallUnderWay(caller, name, arguments, prepared)
+        work = PendingCall(caller, name, arguments, prepared)
         if prepared is None:
             error = UnknownTool(f"unknown tool: {name[:80]}", hint="list the tools to see what is served here")
             self._recorder.record(work, Outcome({}, error), time.perf_counter() - started)
@@ -116,23 +125,23 @@ class Dispatcher:
         try:
             outcome = await self._admitted(work, prepared, work.call, form)
         except BaseException as cut_short:
-            # Whoever keeps the exception would keep the frames it went through, and the answer that one of them had.
+            # The exception references its frames, and one of them may hold a large answer.
             traceback.clear_frames(cut_short.__traceback__)
             raise
         finally:
-            # Also when the caller hung up: what a worker still does stops at its next beat, and is on record.
+            # Also if the caller disconnected: worker threads stop at their next checkpoint, and the call is recorded.
             cancellation.cancel()
             self._metrics.in_flight.dec()
-            # Behind the answer, not before it: nobody needs to wait while it is written down.
+            # After the response, so that the caller does not wait for the record.
             seconds = time.perf_counter() - started
             asyncio.get_running_loop().call_soon(self._recorder.record, work, outcome, seconds)
         return outcome
 
-    def refuse(self, caller: Caller, name: str, arguments: Mapping[str, Any], error: ArmariumError) -> Outcome:
-        """The outcome of a call that its surface cannot make arguments of: told and recorded like every other."""
+    def reject(self, caller: Caller, name: str, arguments: Mapping[str, Any], error: ArmariumError) -> Outcome:
+        """Record and return the failure of a call that its surface rejects before it runs."""
         prepared = self._tools[name]
         outcome = _failure(prepared.tool, error)
-        self._recorder.record(CallUnderWay(caller, name, arguments, prepared), outcome, 0.0)
+        self._recorder.record(PendingCall(caller, name, arguments, prepared), outcome, 0.0)
         return outcome
 
     def _from_tool_provider(
@@ -142,92 +151,98 @@ class Dispatcher:
         if found is None:
             return None
         capability, tool = found
-        known = self._provided.get(capability)
-        if known is None:
-            known = MadeOnce[PreparedTool](lambda each: PreparedTool(capability, each, self._metrics, is_provided=True))
-            self._provided[capability] = known
-        return known.of(tool)
+        cache = self._provided.get(capability)
+        if cache is None:
+            cache = PerToolCache[PreparedTool](
+                lambda each: PreparedTool(capability, each, self._metrics, is_provided=True)
+            )
+            self._provided[capability] = cache
+        return cache.get(tool)
 
-    async def _admitted(self, work: CallUnderWay, prepared: PreparedTool, call: Call, form: Form) -> Outcome:
-        """The outcome of a call, which counts as one of its caller's while it is worked on."""
+    async def _admitted(self, work: PendingCall, prepared: PreparedTool, call: Call, form: ResultForm) -> Outcome:
+        """Run the call and count it as in flight for its caller."""
         try:
             self._in_flight.enter(call.caller)
         except ArmariumError as error:
-            work.described = only_counted(work.arguments)
+            work.recorded = count_arguments(work.arguments)
             return _failure(prepared.tool, error)
         try:
             return await self._run(work, prepared, call, form)
         finally:
             self._in_flight.leave(call.caller)
 
-    async def _run(self, work: CallUnderWay, prepared: PreparedTool, call: Call, form: Form) -> Outcome:
+    async def _run(self, work: PendingCall, prepared: PreparedTool, call: Call, form: ResultForm) -> Outcome:
         tool, arguments = prepared.tool, work.arguments
         try:
             given = await self._checked(work, prepared, call)
             with _deadline(tool.deadline_s(given) or self._default_deadline_s):
                 if tool.is_search:
-                    async with self._in_flight.search_turn(call.caller):
+                    async with self._in_flight.search_slot(call.caller):
                         answer = await tool.run(call, given)
                 else:
                     answer = await tool.run(call, given)
                 if isinstance(answer, Relayed):
-                    result, size = await self._responses.relayed(call.caller, answer, form)
+                    result, size = await self._results.from_relayed(call.caller, answer, form)
                     return Outcome(result, _failure_of(answer), size)
                 prepared.check_answer(answer)
-                result, size = await self._responses.answered(call.caller, tool, answer, form)
+                result, size = await self._results.from_answer(call.caller, tool, answer, form)
                 return Outcome(result, None, size)
         except ArmariumError as error:
             return _failure(tool, error)
         except Stopped:
             return _failure(tool, Cancelled("the call was cancelled"))
-        except Exception:  # noqa: BLE001 the edge of the surface: whatever it was, the caller must not see it
-            # The schema, too, fails over half a character; and not everybody who brings arguments suspects them.
-            if (refusal := half_a_character(arguments)) is not None:
-                return _failure(tool, refusal)
+        except Exception:  # noqa: BLE001 the edge of the surface: the caller must not see internal details
+            # The schema check fails on unpaired surrogates too, and not every surface detects them.
+            if (surrogate := surrogate_error(arguments)) is not None:
+                return _failure(tool, surrogate)
             incident = uuid4().hex
             _log.exception("a tool failed unexpectedly", extra={"tool": tool.name, "incident": incident})
-            hint = "this is a fault of the server; tell its operator the incident id"
+            hint = "this is a bug in the server; report the incident id to its operator"
             return _failure(tool, Internal(f"internal error (incident {incident})", hint=hint, incident=incident))
 
-    async def _checked(self, work: CallUnderWay, prepared: PreparedTool, call: Call) -> Mapping[str, Any]:
-        """The arguments as the tool takes them; raises `InvalidArgument`. Large ones are looked at in a thread."""
+    async def _checked(self, work: PendingCall, prepared: PreparedTool, call: Call) -> Mapping[str, Any]:
+        """The arguments as the tool takes them; raises `InvalidArgument`. Large ones are validated in a thread."""
         try:
-            extent = await extent_of(work.arguments, self._limits)
+            size = await measure_arguments(work.arguments, self._limits)
         except InvalidArgument:
-            work.described = only_counted(work.arguments)
+            work.recorded = count_arguments(work.arguments)
             raise
         tool, given = prepared.tool, work.arguments
         if tool.null_is_absent:
             given = {name: value for name, value in given.items() if value is not None}
         given = tool.completed(call, given)
-        suspect = is_suspect(work.arguments)
-        if extent.is_small:
-            prepared.check_arguments(given, suspect=suspect)
+        check = partial(
+            prepared.check_arguments, given, may_have_surrogates=isinstance(work.arguments, SurrogateObject)
+        )
+        if size.is_small:
+            check()
         else:
-            work.described = await in_json_thread(prepared.described_at_length, work.arguments)
-            await in_json_thread(lambda: prepared.check_arguments(given, suspect=suspect))
+            work.recorded = await run_in_json_thread(prepared.describe_large, work.arguments)
+            await run_in_json_thread(check)
         return given
 
 
 @contextlib.contextmanager
 def _deadline(seconds: float | None) -> Generator[None]:
-    # Not `fail_after`: a TimeoutError of the tool's own, from a network disk say, is not this deadline.
-    with anyio.move_on_after(seconds) as patience:
+    # Not `fail_after`: a TimeoutError raised by the tool itself is not this deadline.
+    with anyio.move_on_after(seconds) as timeout:
         yield
-    if patience.cancelled_caught:
+    if timeout.cancelled_caught:
         raise DeadlineExceeded(
             f"the call took longer than {seconds:g} seconds and was stopped", hint="ask for less at once"
         )
 
 
 def _failure_of(relayed: Relayed) -> ToolFailed | None:
-    return ToolFailed("the tool says that it failed") if relayed.is_error else None
+    return ToolFailed("the tool reported a failure") if relayed.is_error else None
 
 
 def _failure(tool: ToolSpec, error: ArmariumError) -> Outcome:
-    told = tool.errors.translate(error)
-    # The frames it went through hold what the call had in memory, and each other.
-    for each in (error, told):
+    translated = tool.errors.translate(error)
+    # Their frames reference the data of the call, in cycles.
+    for each in (error, translated):
         each.__traceback__ = each.__context__ = each.__cause__ = None
-    content = [{"type": "text", "text": tool.errors.text(told)}]
-    return Outcome({"content": content, "structuredContent": tool.errors.render(told), "isError": True}, told)
+    content = [{"type": "text", "text": tool.errors.text(translated)}]
+    return Outcome(
+        {"content": content, "structuredContent": tool.errors.render(translated), "isError": True}, translated
+    )

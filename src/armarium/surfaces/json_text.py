@@ -1,4 +1,4 @@
-"""Messages as JSON: read and written quickly, and by the slower way when there are half characters in them."""
+"""Decodes and encodes messages as JSON, with a slower path for unpaired surrogates."""
 
 from __future__ import annotations
 
@@ -12,82 +12,77 @@ import orjson
 from mcp_types import INTERNAL_ERROR
 
 from armarium.foundation.schema import Json
+from armarium.foundation.surrogates import replace_unpaired_surrogates
 
 _log = logging.getLogger(__name__)
 
-_HALF_CHARACTER = re.compile(rb"\\u[dD][89a-fA-F]")
+_SURROGATE_ESCAPE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 class NotJson(Exception):
-    """What came is not JSON."""
+    """The text is not valid JSON."""
 
 
-class Suspect(dict[str, Any]):
-    """An object of a text with half a character somewhere in it."""
+class SurrogateObject(dict[str, Any]):
+    """An object decoded from a text that may contain unpaired surrogates."""
 
 
-def decoded(text: bytes) -> Any:
-    """The value that a text stands for.
+def decode(text: bytes) -> Any:
+    """Decode a JSON text; raises `NotJson`.
 
-    JSON can spell half of a character that takes two escapes; orjson refuses it. Such a text is read all the same, so
-    that the request keeps its id and the tool can say which of its arguments is wrong; its objects are `Suspect`.
+    JSON can escape an unpaired surrogate, and orjson rejects such a text. It is decoded here nevertheless: the request
+    keeps its id, and the error can name the argument. The objects of such a text are `SurrogateObject`.
     """
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError as error:
-        if _HALF_CHARACTER.search(text):
-            return _with_half_characters(text)
+        if _SURROGATE_ESCAPE.search(text):
+            return _decode_with_surrogates(text)
         raise NotJson from error
 
 
-def encoded(message: Json, *, newline: bool = False) -> bytes:
-    """The message as JSON, with "?" for half characters, which many clients cannot read. One that JSON cannot carry
-    becomes an error: the client must not wait in vain."""
+def encode(message: Json, *, newline: bool = False) -> bytes:
+    """Encode a JSON-RPC message, with "?" for unpaired surrogates, which many clients cannot read.
+
+    A message that JSON cannot represent becomes an internal error, so that the client gets a response.
+    """
     option = orjson.OPT_APPEND_NEWLINE if newline else 0
     try:
         return orjson.dumps(message, option=option)
     except TypeError:
-        whole = without_half_characters(message)
+        encodable = replace_surrogates(message)
     try:
-        return orjson.dumps(whole, option=option)
+        return orjson.dumps(encodable, option=option)
     except TypeError:
-        _log.exception("a message could not be written as JSON", extra={"id": whole.get("id")})
+        _log.exception("a message could not be encoded as JSON", extra={"id": encodable.get("id")})
         error = {"code": INTERNAL_ERROR, "message": "Internal error"}
-        return orjson.dumps({"jsonrpc": "2.0", "id": whole.get("id"), "error": error}, option=option)
+        return orjson.dumps({"jsonrpc": "2.0", "id": encodable.get("id"), "error": error}, option=option)
 
 
-def is_whole(text: str) -> bool:
-    """Whether there is no half of a character in a text."""
-    return text.isascii() or _whole(text) == text
+def replace_surrogates(value: Any) -> Any:
+    """The value with "?" for every unpaired surrogate in its strings and names."""
+    if isinstance(value, str):
+        return replace_unpaired_surrogates(value)
+    if isinstance(value, list):
+        return [replace_surrogates(inner) for inner in cast(list[Any], value)]
+    if isinstance(value, dict):
+        return {replace_surrogates(name): replace_surrogates(inner) for name, inner in cast(Json, value).items()}
+    return value
 
 
-def _with_half_characters(text: bytes) -> Any:
+def _decode_with_surrogates(text: bytes) -> Any:
     try:
-        return json.loads(text.decode(), object_hook=Suspect, parse_constant=_refuse, parse_float=_finite)
+        return json.loads(
+            text.decode(), object_hook=SurrogateObject, parse_constant=_reject_constant, parse_float=_finite
+        )
     except (ValueError, RecursionError) as error:
         raise NotJson from error
 
 
-def _refuse(constant: str) -> NoReturn:
+def _reject_constant(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is not JSON")
 
 
 def _finite(number: str) -> float:
     value = float(number)
-    return value if math.isfinite(value) else _refuse(number)
-
-
-def without_half_characters(value: Any) -> Any:
-    """The value with "?" for half characters."""
-    if isinstance(value, str):
-        return _whole(value)
-    if isinstance(value, list):
-        return [without_half_characters(inner) for inner in cast(list[Any], value)]
-    if isinstance(value, dict):
-        items = cast(Json, value).items()
-        return {without_half_characters(name): without_half_characters(inner) for name, inner in items}
-    return value
-
-
-def _whole(text: str) -> str:
-    return text.encode("utf-8", "replace").decode()
+    return value if math.isfinite(value) else _reject_constant(number)

@@ -1,4 +1,4 @@
-"""Where JSON is read and written that would hold the event loop up. Callers take turns."""
+"""Runs long JSON work in threads, fairly between callers, so that it does not block the event loop."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ ResultT = TypeVar("ResultT")
 ArgumentsT = TypeVarTuple("ArgumentsT")
 
 _THREADS = 2
-"""More would only wait for the interpreter's lock, with more in memory."""
+"""More threads would only wait for the interpreter lock, and hold more in memory."""
 
 _caller: ContextVar[str] = ContextVar("json_caller", default="")
 _shared = RunVar["_Threads"]("json_threads")
 
 
 class _Threads:
-    """Of each caller one job at a time queues for a thread, so that nobody waits behind many of another caller's."""
+    """The threads. Each caller queues one job at a time, so that no caller waits behind many jobs of another."""
 
     def __init__(self) -> None:
         self.limiter = anyio.CapacityLimiter(_THREADS)
@@ -41,13 +41,13 @@ class _Threads:
                 del self._queues[caller]
 
 
-def work_for(caller: str) -> None:
-    """Say whose request this task, and what it starts from now on, works on."""
+def set_json_caller(caller: str) -> None:
+    """Set the caller that the JSON work of this task, and of tasks it starts later, counts for."""
     _caller.set(caller)
 
 
-async def in_json_thread(work: Callable[[Unpack[ArgumentsT]], ResultT], *arguments: *ArgumentsT) -> ResultT:
-    """Do the work in a thread."""
+async def run_in_json_thread(work: Callable[[Unpack[ArgumentsT]], ResultT], *arguments: *ArgumentsT) -> ResultT:
+    """Run `work(*arguments)` in a thread."""
     try:
         threads = _shared.get()
     except LookupError:

@@ -1,4 +1,4 @@
-"""Which browser pages may call, and which names are this machine's own."""
+"""Decides which browser origins may call, and which host names are loopback addresses."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from urllib.parse import urlsplit
 
 
 class AllowedOrigins:
-    """Origins of browser pages that may call. `http://localhost:*` stands for every port, any other for itself."""
+    """The origins of browser pages that may call. `http://localhost:*` matches every port; others match exactly."""
 
     def __init__(self, origins: Iterable[str]) -> None:
         listed = [origin.rstrip("/").lower() for origin in origins]
         self.exact = frozenset(origin for origin in listed if not origin.endswith(":*"))
         bases = [re.escape(origin.removesuffix(":*")) for origin in listed if origin.endswith(":*")]
         self.pattern = rf"({'|'.join(bases)})(:[0-9]{{1,5}})?" if bases else None
-        """What those of every port look like; None if there are none."""
+        """A regular expression for the origins with any port; None if there are none."""
 
     def __bool__(self) -> bool:
         return bool(self.exact) or self.pattern is not None

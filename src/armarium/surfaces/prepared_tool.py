@@ -1,4 +1,4 @@
-"""A tool made ready to be called: schemas compiled, counters at hand, and what of its arguments may be written down."""
+"""Prepares a tool for calls: compiled schemas, labelled metrics, and redacted arguments for the record."""
 
 from __future__ import annotations
 
@@ -14,37 +14,37 @@ import orjson
 from armarium.foundation.errors import ArmariumError, InvalidArgument
 from armarium.foundation.redaction import HIDDEN, UNKNOWN, redacted
 from armarium.foundation.schema import Json, SchemaCheck
+from armarium.foundation.surrogates import has_unpaired_surrogate
 from armarium.foundation.telemetry import Metrics
 from armarium.foundation.tools import ToolSpec
-from armarium.surfaces.argument_bounds import MOST_ARGUMENTS
-from armarium.surfaces.json_text import Suspect, is_whole
+from armarium.surfaces.argument_bounds import MAX_ARGUMENTS
 
 _log = logging.getLogger("armarium.calls")
 
 _DYNAMIC = "dynamic"
-"""What metrics call every tool from a tool_provider: their names are without number, and may be anybody's."""
+"""The metrics label of all tools of tool providers. Their names are unlimited in number and come from others."""
 
 
 @dataclass(frozen=True, slots=True)
-class Described:
-    """The arguments of a call as the log and the audit trail have them."""
+class RecordedArguments:
+    """The arguments of a call as the log and the audit record show them."""
 
     arguments: str
-    """JSON, without content, secrets and what nobody knows."""
+    """JSON, without content, secrets and unknown arguments."""
     request_bytes: int
     hidden: frozenset[str] = frozenset()
-    """Which of them nobody is to read later."""
+    """The names of the arguments that are hidden."""
     arguments_if_failed: str | None = None
-    """The same for a call that fails, where that is another text: a secret may have been in the wrong place."""
+    """What to record instead if the call fails: a secret may be in the wrong argument."""
 
 
-def only_counted(arguments: Mapping[str, Any]) -> Described:
-    """Arguments that nobody looked at."""
-    return Described(_written({UNKNOWN: len(arguments)} if arguments else {}), size_of(arguments))
+def count_arguments(arguments: Mapping[str, Any]) -> RecordedArguments:
+    """Record only the number and the size of arguments that were not validated."""
+    return RecordedArguments(_as_text({UNKNOWN: len(arguments)} if arguments else {}), text_size(arguments))
 
 
 class PreparedTool:
-    """A tool with its schemas compiled and its counters at hand."""
+    """A tool with its schemas compiled and its metrics labelled."""
 
     def __init__(
         self,
@@ -60,87 +60,89 @@ class PreparedTool:
         label = _DYNAMIC if is_provided else tool.name
         self.calls = {end: metrics.calls.labels(capability, label, end) for end in ("success", "error")}
         self.duration = metrics.duration.labels(capability, label)
-        self._arguments, self._known = _checked(tool, any_schema=is_provided)
+        self._arguments, self._known = _compile_schema(tool, ignore_invalid=is_provided)
         self._answers = SchemaCheck(tool.output_schema) if check_answers and tool.output_schema else None
 
-    def check_arguments(self, arguments: Mapping[str, Any], *, suspect: bool) -> None:
-        """Raise `InvalidArgument` if they do not fit, or if one of suspect ones has half a character in it."""
+    def check_arguments(self, arguments: Mapping[str, Any], *, may_have_surrogates: bool) -> None:
+        """Raise `InvalidArgument` if the arguments do not fit the schema or contain an unpaired surrogate."""
         self._arguments.check(arguments)
-        if suspect and (refusal := half_a_character(arguments)) is not None:
-            raise refusal
+        if may_have_surrogates and (error := surrogate_error(arguments)) is not None:
+            raise error
 
-    def described(self, arguments: Mapping[str, Any], *, failed: bool) -> Described:
-        """The arguments for the log and the audit trail, when there are not many."""
+    def describe(self, arguments: Mapping[str, Any], *, failed: bool) -> RecordedArguments:
+        """Redact small arguments for the record."""
         hidden = self.tool.secret_fields
         if hidden and failed:
             hidden |= self._arguments.misfits(arguments)
-        return Described(self._written_down(arguments, hidden), size_of(arguments), hidden)
+        return RecordedArguments(self._redacted(arguments, hidden), text_size(arguments), hidden)
 
-    def described_at_length(self, arguments: Mapping[str, Any]) -> Described:
-        """The same for many, before anybody knows whether the call fails. Then nothing of them is shown where some
-        may be a secret: to find out which costs too much."""
+    def describe_large(self, arguments: Mapping[str, Any]) -> RecordedArguments:
+        """Redact large arguments before the outcome is known.
+
+        If the call fails and the tool takes secrets, all arguments are hidden: finding the misplaced ones costs too
+        much.
+        """
         secret = self.tool.secret_fields
-        all_hidden = _written(dict.fromkeys(arguments.keys() & self._known, HIDDEN)) if secret else None
-        return Described(self._written_down(arguments, secret), size_of(arguments), secret, all_hidden)
+        all_hidden = _as_text(dict.fromkeys(arguments.keys() & self._known, HIDDEN)) if secret else None
+        return RecordedArguments(self._redacted(arguments, secret), text_size(arguments), secret, all_hidden)
 
     def check_answer(self, answer: Json) -> None:
-        """In tests: an answer that breaks its own schema is a fault of ours."""
+        """In tests: fail if an answer does not fit the tool's output schema."""
         if self._answers is not None:
             try:
                 self._answers.check(answer)
             except ArmariumError as error:
                 raise AssertionError(f"{self.tool.name} answered against its schema: {error.message}") from error
 
-    def _written_down(self, arguments: Mapping[str, Any], hidden: frozenset[str]) -> str:
-        return _written(redacted(arguments, self._known, self.tool.content_fields, hidden))
+    def _redacted(self, arguments: Mapping[str, Any], hidden: frozenset[str]) -> str:
+        return _as_text(redacted(arguments, self._known, self.tool.content_fields, hidden))
 
 
-def half_a_character(arguments: Mapping[str, Any]) -> InvalidArgument | None:
-    """What is wrong with arguments that have half a character in them; None if they have not."""
+def surrogate_error(arguments: Mapping[str, Any]) -> InvalidArgument | None:
+    """The error for arguments that contain an unpaired surrogate; None if they do not."""
     for name, value in arguments.items():
-        if not is_whole(name):
-            return InvalidArgument("the name of an argument has half a character in it")
-        # Lists and the like are written out as they are: their own escapes cannot hide half a character.
-        if not is_whole(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=repr)):
-            return InvalidArgument(f"`{name[:80]}` has half a character in it, which is no text", field=name)
+        if has_unpaired_surrogate(name):
+            return InvalidArgument("the name of an argument contains an unpaired surrogate")
+        # Written without escapes, so that a surrogate inside a list or an object stays visible.
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=repr)
+        if has_unpaired_surrogate(text):
+            message = f"`{name[:80]}` contains an unpaired surrogate, which UTF-8 cannot encode"
+            return InvalidArgument(message, field=name)
     return None
 
 
-def is_suspect(arguments: Mapping[str, Any]) -> bool:
-    """Whether the text the arguments come from has half a character somewhere."""
-    return isinstance(arguments, Suspect)
-
-
-def writable(text: str) -> str:
-    """Half characters, as host paths that are no UTF-8 have, would keep the record out of the log and the trail."""
+def escape_surrogates(text: str) -> str:
+    """The text with escapes for surrogates. Host paths that are not UTF-8 have them, and no log can contain them."""
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
-def bytes_of(text: str) -> int:
-    """How long a text is in UTF-8."""
+def utf8_length(text: str) -> int:
+    """The length of a text in UTF-8."""
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
-def size_of(arguments: Mapping[str, Any]) -> int:
-    """The bytes of the texts among the arguments, as far as a call may have so many."""
-    return sum(bytes_of(value) for value in islice(arguments.values(), MOST_ARGUMENTS) if isinstance(value, str))
+def text_size(arguments: Mapping[str, Any]) -> int:
+    """The bytes of the strings among the arguments, up to the allowed number of arguments."""
+    return sum(utf8_length(value) for value in islice(arguments.values(), MAX_ARGUMENTS) if isinstance(value, str))
 
 
-def _written(arguments: Json) -> str:
+def _as_text(arguments: Json) -> str:
     try:
         return orjson.dumps(arguments).decode()
     except TypeError:
-        # Numbers and half characters that only the standard library writes must not keep a call off the record.
+        # orjson rejects large integers and surrogates; the call must be recorded all the same.
         return json.dumps(arguments, default=repr)
 
 
-def _checked(tool: ToolSpec, *, any_schema: bool) -> tuple[SchemaCheck, frozenset[str]]:
-    """What arguments must fit, and the names it knows. With `any_schema`, one that is none is as if there were none:
-    whoever runs the tool has yet to look at its arguments, too."""
+def _compile_schema(tool: ToolSpec, *, ignore_invalid: bool) -> tuple[SchemaCheck, frozenset[str]]:
+    """The compiled input schema, and the names of its arguments.
+
+    With `ignore_invalid`, an invalid schema is ignored: the server behind the tool validates the arguments.
+    """
     try:
         return SchemaCheck(tool.input_schema), frozenset(tool.input_schema.get("properties", ()))
     except ValueError:
-        if not any_schema:
+        if not ignore_invalid:
             raise
-        _log.warning("a tool has a schema that cannot be used", extra={"tool": writable(tool.name)})
+        _log.warning("the input schema of a tool is invalid and ignored", extra={"tool": escape_surrogates(tool.name)})
         return SchemaCheck({"type": "object"}), frozenset()

@@ -9,37 +9,37 @@ from typing import Generic, TypeVar
 from armarium.foundation.identity import Principal
 from armarium.foundation.tools import ToolProvider, ToolSpec
 
-_MOST_REMEMBERED = 2048
+_MAX_CACHED_TOOLS = 2048
 
-MadeT = TypeVar("MadeT")
+ValueT = TypeVar("ValueT")
 
 
 class ToolProviders:
-    """The tools of all providers. A fixed tool hides provided ones of its name, and an earlier provider later ones."""
+    """The tools of all providers. Fixed tools hide provided tools of the same name, earlier providers hide later."""
 
-    def __init__(self, by_capability: Sequence[tuple[str, ToolProvider]] = (), taken: Container[str] = ()) -> None:
+    def __init__(self, by_capability: Sequence[tuple[str, ToolProvider]] = (), reserved: Container[str] = ()) -> None:
         self._by_capability = tuple(by_capability)
-        self._taken = taken
+        self._reserved = reserved
 
     def __bool__(self) -> bool:
         return bool(self._by_capability)
 
     def of(self, capability: str) -> ToolProviders:
         """The providers of one capability."""
-        return ToolProviders([each for each in self._by_capability if each[0] == capability], self._taken)
+        return ToolProviders([each for each in self._by_capability if each[0] == capability], self._reserved)
 
     def tools_for(self, principal: Principal) -> list[ToolSpec]:
-        """What the caller may see and call now."""
+        """The tools that the caller may see and call now."""
         found: dict[str, ToolSpec] = {}
         for _, tool_provider in self._by_capability:
             for tool in tool_provider.tools_for(principal):
-                if tool.name not in self._taken:
+                if tool.name not in self._reserved:
                     found.setdefault(tool.name, tool)
         return list(found.values())
 
     def find(self, principal: Principal, name: str) -> tuple[str, ToolSpec] | None:
-        """The tool of that name, with its capability; None as well when it is not for this caller."""
-        if name in self._taken:
+        """The caller's tool of that name, with its capability; None if the caller has no such tool."""
+        if name in self._reserved:
             return None
         for capability, tool_provider in self._by_capability:
             for tool in tool_provider.tools_for(principal):
@@ -48,32 +48,32 @@ class ToolProviders:
         return None
 
     def on_change(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call `callback` whenever somebody's tools may have changed, until the returned function is called."""
-        endings = [tool_provider.on_change(callback) for _, tool_provider in self._by_capability]
+        """Call `callback` whenever the tools of any caller may have changed. The returned function unsubscribes it."""
+        subscriptions = [tool_provider.on_change(callback) for _, tool_provider in self._by_capability]
 
         def unsubscribe() -> None:
-            for end in endings:
+            for end in subscriptions:
                 end()
 
         return unsubscribe
 
 
-class MadeOnce(Generic[MadeT]):
-    """What is made of a tool, kept for the very same object; the least used are made again when there are too many."""
+class PerToolCache(Generic[ValueT]):
+    """Caches one value per tool object. The least recently used values are dropped."""
 
-    def __init__(self, make: Callable[[ToolSpec], MadeT]) -> None:
-        self._make = make
-        # The tool is kept as well: while it is, no other object can have its identity.
-        self._made: OrderedDict[int, tuple[ToolSpec, MadeT]] = OrderedDict()
+    def __init__(self, create: Callable[[ToolSpec], ValueT]) -> None:
+        self._create = create
+        # The tool is stored too: while it is, no other object can have the same id().
+        self._values: OrderedDict[int, tuple[ToolSpec, ValueT]] = OrderedDict()
 
-    def of(self, tool: ToolSpec) -> MadeT:
-        """The tool's own, made now if it was not before."""
-        known = self._made.get(id(tool))
-        if known is not None:
-            self._made.move_to_end(id(tool))
-            return known[1]
-        made = self._make(tool)
-        self._made[id(tool)] = tool, made
-        if len(self._made) > _MOST_REMEMBERED:
-            self._made.popitem(last=False)
-        return made
+    def get(self, tool: ToolSpec) -> ValueT:
+        """The value for this tool, created on first use."""
+        cached = self._values.get(id(tool))
+        if cached is not None:
+            self._values.move_to_end(id(tool))
+            return cached[1]
+        value = self._create(tool)
+        self._values[id(tool)] = tool, value
+        if len(self._values) > _MAX_CACHED_TOOLS:
+            self._values.popitem(last=False)
+        return value

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 from corpus_calls import (
+    LAMP,
     WITHOUT_WATCHING,
     Json,
     answer,
@@ -36,7 +37,7 @@ from emulators import (
     Silent,
     Truncated,
 )
-from emulators.meaning import INVENTED_CITATION, citations
+from emulators.model_output import INVENTED_CITATION, citations
 from support.client import ToolClient, connected
 from support.corpus import CorpusProcess
 
@@ -117,6 +118,19 @@ def test_prose_and_code_are_embedded_by_their_own_models_into_their_own_indexes(
     )
     assert set(embedded) == {"text mistral-embed 2053", "code codestral-embed 3077"}, "f16, and five bytes of checksum"
     assert sum(embedded.values()) == rows(server.state_dir, "SELECT count(*) FROM chunks WHERE deleted = 0")[0][0]
+
+
+def test_a_hosted_model_receives_code_with_its_line_breaks(tmp_path: Path) -> None:
+    with MistralEmulator(KEY) as vendor, serving(configured(tmp_path / "root", mistral=mistral_at(vendor))):
+        inputs = [
+            text
+            for body in vendor.bodies("/embeddings")
+            if body["model"] == "codestral-embed"
+            for text in body["input"]
+        ]
+    assert inputs
+    assert all(line in LAMP.splitlines() for text in inputs for line in text.splitlines() if line.startswith("    "))
+    assert any("\n    " in text for text in inputs)
 
 
 async def test_search_embeds_the_query_with_the_model_of_the_index(

@@ -11,7 +11,7 @@ from corpus_calls import rows, write_lighthouse
 
 from armarium.capabilities.corpus.ingest.embedding import Embedding
 from armarium.capabilities.corpus.settings import ChunkingSettings, IngestSettings
-from armarium.retrieval.vectors import VectorIndex
+from armarium.retrieval.search.vector_index import VectorIndex
 from support.open_corpus import OpenCorpus, found
 
 

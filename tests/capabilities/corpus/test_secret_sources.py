@@ -12,7 +12,7 @@ from keyring.backend import KeyringBackend
 from keyring.backends import null
 from keyring.errors import KeyringLocked
 
-from armarium.capabilities.corpus.secrets import (
+from armarium.capabilities.corpus.commands.secret_store import (
     KeychainEntry,
     Provider,
     SecretSources,

@@ -8,8 +8,9 @@ from typing import Any
 import anyio
 from corpus_calls import write_lighthouse
 
-from armarium.assembly import Settings, open_armarium
 from armarium.foundation.identity import LOCAL
+from armarium.server import open_server
+from armarium.settings import Settings
 from armarium.surfaces.dispatch import Caller
 
 DEADLINE_S = 60.0
@@ -29,7 +30,7 @@ async def test_what_the_server_keeps_for_itself_in_the_root_is_no_document(tmp_p
         }
     )
     with anyio.fail_after(DEADLINE_S):
-        async with open_armarium(settings) as server:
+        async with open_server(settings) as server:
 
             async def call(tool: str, **arguments: str) -> dict[str, Any]:
                 return await server.dispatcher.call(Caller(LOCAL, "test"), f"dir2mcp.{tool}", arguments)

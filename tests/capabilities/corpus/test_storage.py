@@ -19,7 +19,7 @@ from armarium.capabilities.corpus.ingest.prepared import Prepared, PreparedChunk
 from armarium.capabilities.corpus.storage.database import SQL
 from armarium.capabilities.corpus.storage.storage import Storage
 from armarium.foundation.sql import queries
-from armarium.retrieval.spans import Lines
+from armarium.retrieval.spans import LineSpan
 
 
 @pytest.fixture
@@ -64,9 +64,9 @@ def test_a_passage_that_stays_keeps_its_id_and_moves_to_its_new_line(storage: St
     assert [(chunk_id, chunk.text) for chunk_id, chunk in second.added] == [(3, "new")]
     assert second.buried == []
     assert {each.text: each.span for each in storage.passages.by_id([1, 2, 3]).values()} == {
-        "new": Lines(1, 1),
-        "one": Lines(2, 2),
-        "two": Lines(3, 3),
+        "new": LineSpan(1, 1),
+        "one": LineSpan(2, 2),
+        "two": LineSpan(3, 3),
     }
 
 
@@ -241,7 +241,7 @@ def test_whatever_versions_a_document_goes_through_its_last_one_is_what_is_found
             found = storage.passages.by_id(list(seen)).values()
             assert sorted(each.text for each in found) == sorted(texts)
             assert {(each.text, each.span) for each in found} == {
-                (text, Lines(line, line)) for line, text in enumerate(texts, 1)
+                (text, LineSpan(line, line)) for line, text in enumerate(texts, 1)
             }
     finally:
         storage.close()

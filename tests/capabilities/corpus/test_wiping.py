@@ -12,7 +12,7 @@ from corpus_calls import everything_in, rows
 
 from armarium.capabilities.corpus.files.exclusion import DEFAULT_PATH_EXCLUDES
 from armarium.capabilities.corpus.words_directory import WORDS_DIRECTORY
-from armarium.retrieval.lexical import WordIndex
+from armarium.retrieval.search.lexical_index import LexicalIndex
 from support.open_corpus import OpenCorpus, found
 
 CANARY = "zanzibarian"
@@ -30,7 +30,7 @@ def corpus(tmp_path: Path) -> OpenCorpus:
 
 def holds(corpus: OpenCorpus) -> bool:
     """Whether the canary is anywhere in the state, or among the words of the index, which are not kept as text."""
-    words = WordIndex.open(corpus.state_dir / WORDS_DIRECTORY)
+    words = LexicalIndex.open(corpus.state_dir / WORDS_DIRECTORY)
     known = words._searcher.terms_with_prefix("body", CANARY[:6])  # deleted passages' words too, unlike in a search
     return bool(known) or CANARY.encode() in everything_in(corpus.state_dir)
 

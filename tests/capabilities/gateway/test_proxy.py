@@ -114,7 +114,7 @@ def test_half_a_character_in_a_question_is_refused_and_the_server_asked_keeps_it
         for _ in range(4):
             status, refusal = asked("\\ud800")
             assert status == 400
-            assert "`query` has half a character in it" in refusal
+            assert "`query` contains an unpaired surrogate" in refusal
         assert asked("horn") == (200, first), "the hits name the process that found them"
 
 

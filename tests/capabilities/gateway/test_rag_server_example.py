@@ -11,11 +11,12 @@ from typing import Any
 import jwt
 import pytest
 
-from armarium.assembly import Settings, open_armarium
 from armarium.capabilities.gateway.config.files import parse_entries
 from armarium.capabilities.gateway.contract import DISCOVER, RAW_RESULTS, SYNTHESIZED
 from armarium.capabilities.gateway.tokens.capability_tokens import CapabilityTokens, server_key
 from armarium.foundation.identity import LOCAL
+from armarium.server import open_server
+from armarium.settings import Settings
 from armarium.surfaces.dispatch import Caller
 
 PAGE = (Path(__file__).parents[3] / "docs/how-to/write-a-rag-server.md").read_text()
@@ -38,7 +39,7 @@ async def test_the_server_of_the_page_is_discovered_searched_and_answered_from(t
             "gateway": {"config_dir": str(tmp_path / "config")},
         }
     )
-    async with open_armarium(settings, check_answers=True) as armarium:
+    async with open_server(settings, check_answers=True) as armarium:
         caller = Caller(LOCAL, "test")
         told = await armarium.dispatcher.call(caller, DISCOVER, {})
         assert [each["id"] for each in told["structuredContent"]["results"]["resources"]] == ["mine:notes"]

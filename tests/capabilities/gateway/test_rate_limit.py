@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from armarium.assembly import Settings, open_armarium
 from armarium.capabilities.gateway.contract import DISCOVER
 from armarium.foundation.identity import Principal, key_hash
+from armarium.server import open_server
+from armarium.settings import Settings
 from armarium.surfaces.dispatch import Caller
 from support.client import connected
 from support.gateway_server import HOSTILE, started
@@ -27,7 +28,7 @@ async def test_a_caller_who_asks_too_often_is_told_when_to_come_back_and_others_
             "gateway": {"config_dir": str(tmp_path), "limits": {"rate_per_minute": 2}},
         }
     )
-    async with open_armarium(settings) as armarium:
+    async with open_server(settings) as armarium:
         for _ in range(2):
             assert "isError" not in await armarium.dispatcher.call(ANNA, DISCOVER, {})
         refused = await armarium.dispatcher.call(ANNA, DISCOVER, {})
@@ -81,7 +82,7 @@ async def opened_with(tmp_path: Path, rate_per_minute: int | None, calls: int) -
             "gateway": {"config_dir": str(tmp_path), "limits": {"rate_per_minute": rate_per_minute}},
         }
     )
-    async with open_armarium(settings) as armarium:
+    async with open_server(settings) as armarium:
         return ["isError" not in await armarium.dispatcher.call(ANNA, DISCOVER, {}) for _ in range(calls)]
 
 

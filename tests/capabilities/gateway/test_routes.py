@@ -16,7 +16,7 @@ from armarium.capabilities.gateway.admin.service import Administration
 from armarium.capabilities.gateway.admin.tools import administration_routes
 from armarium.capabilities.gateway.config.entries import DataSource, ServerEntry
 from armarium.capabilities.gateway.tools import SESSION_TOOLS, TOOLS, gateway_routes
-from armarium.surfaces.web.openapi import described
+from armarium.surfaces.web.openapi import openapi_document
 from support.gateway_server import HOSTILE, GatewayServer, headers_of, rag_entry, started
 from support.tried_routes import operations_of, try_operation
 
@@ -43,7 +43,7 @@ def description() -> Json:
     """The gateway's API, without anything behind it."""
     tools = [tool.spec for tool in (*TOOLS, *SESSION_TOOLS)]
     routes = [*gateway_routes(tools), *administration_routes(cast(Administration, None), admin_group="admin")]
-    return described([("gateway", route) for route in routes])
+    return openapi_document([("gateway", route) for route in routes])
 
 
 def tempting() -> Json:

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from armarium.assembly import Settings, open_armarium
 from armarium.capabilities.gateway.contract import DISCOVER, RAW_RESULTS, SYNTHESIZED
 from armarium.capabilities.gateway.secret_parameters import SECRET_PARAMETERS, scrub
 from armarium.capabilities.gateway.tokens.capability_tokens import CapabilityVerifier, server_key
@@ -20,6 +19,8 @@ from armarium.foundation.audit import AuditFilter, read_records
 from armarium.foundation.errors import InvalidArgument
 from armarium.foundation.identity import Principal, key_hash
 from armarium.foundation.telemetry import log_as_json
+from armarium.server import open_server
+from armarium.settings import Settings
 from armarium.surfaces.dispatch import Caller
 from support.rag_fakes import ANNA, LEX, FakeSource, FakeUpstream, Rig, hit, resource, rig
 
@@ -355,7 +356,7 @@ async def test_a_reload_forgets_what_was_lent_for_a_name_that_another_program_ha
     settings = {"state_dir": str(tmp_path / "state"), "audit": {"enabled": False}, "gateway": gateway}
     kept = {"one": {"command": "unused"}, "two": {"command": "unused"}}
     file.write_text(json.dumps(kept))
-    async with open_armarium(Settings.model_validate(settings)) as armarium:
+    async with open_server(Settings.model_validate(settings)) as armarium:
 
         async def asked(tool: str, **arguments: Any) -> Json:
             admin = Caller(Principal("root", ("admin",), key_hash("root")), "test")

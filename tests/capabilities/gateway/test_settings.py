@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from armarium.assembly import Settings, open_armarium
 from armarium.capabilities.gateway.contract import DISCOVER, RAW_RESULTS, SYNTHESIZED
 from armarium.capabilities.gateway.manifest import MANIFEST
 from armarium.capabilities.gateway.settings import FEATURE_VARIABLE, GatewaySettings, is_enabled
@@ -18,6 +17,8 @@ from armarium.foundation.errors import ArmariumError
 from armarium.foundation.events import Events
 from armarium.foundation.identity import LOCAL
 from armarium.foundation.settings import CoreSettings
+from armarium.server import open_server
+from armarium.settings import Settings
 from armarium.surfaces.dispatch import Caller
 
 
@@ -40,7 +41,7 @@ def test_the_environment_can_switch_the_gateway_off(said: str, enabled: bool) ->
 
 
 async def test_without_any_file_of_servers_the_three_tools_are_there(tmp_path: Path) -> None:
-    async with open_armarium(_settings(tmp_path)) as armarium:
+    async with open_server(_settings(tmp_path)) as armarium:
         (gateway,) = armarium.capabilities
         assert [tool.name for tool in gateway.tools] == [DISCOVER, RAW_RESULTS, SYNTHESIZED]
         assert {route.path_of("gateway") for route in gateway.routes} >= {"/config", "/rag/search", "/rag/synthesize"}
@@ -52,7 +53,7 @@ async def test_switched_off_it_offers_nothing_and_reads_nothing(
     (tmp_path / "config/overrides").mkdir(parents=True)
     (tmp_path / "config/overrides/rag-mcp.json").write_text("not json")
     monkeypatch.setenv(FEATURE_VARIABLE, "false")
-    async with open_armarium(_settings(tmp_path)) as armarium:
+    async with open_server(_settings(tmp_path)) as armarium:
         (gateway,) = armarium.capabilities
         assert (list(gateway.tools), list(gateway.routes)) == ([], [])
 
@@ -61,7 +62,7 @@ async def test_a_server_is_not_started_before_somebody_asks_for_it(tmp_path: Pat
     (tmp_path / "config/defaults").mkdir(parents=True)
     entry = {"command": "no-such-program-anywhere"}
     (tmp_path / "config/defaults/rag-mcp.json").write_text(json.dumps({"late": entry}))
-    async with open_armarium(_settings(tmp_path)) as armarium:
+    async with open_server(_settings(tmp_path)) as armarium:
         assert armarium.capabilities[0].name == "gateway"
 
 
@@ -69,7 +70,7 @@ async def test_a_broken_file_of_servers_is_told_at_the_start(tmp_path: Path) -> 
     (tmp_path / "config/overrides").mkdir(parents=True)
     (tmp_path / "config/overrides/rag-mcp.json").write_text('{"docs": {"comand": "x"}}')
     with pytest.raises(ArmariumError) as caught:
-        async with open_armarium(_settings(tmp_path)):
+        async with open_server(_settings(tmp_path)):
             pass
     assert caught.value.code == "CONFIG_INVALID"
     assert "docs.comand" in caught.value.message
@@ -97,7 +98,7 @@ async def test_nobody_can_have_a_program_started_by_writing_a_file_of_servers_in
         }
     )
     entry = json.dumps({"evil": {"command": "evil"}})
-    async with open_armarium(settings) as armarium:
+    async with open_server(settings) as armarium:
         for folder in ("overrides", "defaults"):
             wanted = {"root": "all", "path": f"config/{folder}/rag-mcp.json", "content": entry, "mode": "overwrite"}
             outcome = await armarium.dispatcher.outcome(Caller(LOCAL, "test"), "write_file", wanted)
@@ -145,7 +146,7 @@ async def test_a_directory_without_folders_for_files_of_servers_is_named_in_the_
     for made in (False, True):
         if made:
             (tmp_path / "config/overrides").mkdir(parents=True)
-        async with open_armarium(_settings(tmp_path)):
+        async with open_server(_settings(tmp_path)):
             warned = [record for record in caplog.records if "no server configuration" in record.getMessage()]
         assert len(warned) == 1
         assert vars(warned[0])["config_dir"] == str(tmp_path / "config")

@@ -6,11 +6,11 @@ from collections.abc import AsyncGenerator, Generator
 from pathlib import Path
 
 import pytest
-from registry_calls import Calls, ServedProject
 
-from armarium.capabilities.registry.opening import open_registry
+from armarium.capabilities.registry.lifespan import open_registry
 from armarium.capabilities.registry.service import Registry
 from support.client import connected
+from support.registry_calls import Calls, ServedProject
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ import asyncpg
 import pytest
 
 from armarium.capabilities.store.bell import LISTENER
-from armarium.capabilities.store.chores import StoreChores
+from armarium.capabilities.store.commands.reindex import Reindex
 from armarium.capabilities.store.connections import connect
 from armarium.capabilities.store.errors import DatabaseUnavailable
 from armarium.capabilities.store.life import open_store
@@ -75,13 +75,13 @@ def no_progress(done: int, of: int) -> None:
 
 async def test_a_database_without_a_store_is_left_so(empty_dsn: str, tmp_path: Path) -> None:
     with pytest.raises(DatabaseUnavailable):
-        await StoreChores(settings_for(empty_dsn), tmp_path).plan_reindex()
+        await Reindex(settings_for(empty_dsn), tmp_path).plan()
     assert await value(empty_dsn, "SELECT to_regclass('mcp_files')") is None
 
 
 async def test_looking_at_what_there_is_to_do_changes_nothing(empty_dsn: str, tmp_path: Path) -> None:
     await with_indexed_files(empty_dsn, tmp_path)
-    plan = await StoreChores(settings_for(empty_dsn, **OTHER_MODEL), tmp_path).plan_reindex()
+    plan = await Reindex(settings_for(empty_dsn, **OTHER_MODEL), tmp_path).plan()
     assert (plan.files, plan.callers, plan.running) == (2, 1, 0)
     assert (plan.dimensions, plan.wanted_dimensions) == (LOCAL_DIMENSIONS, 8)
     assert await value(empty_dsn, "SELECT count(*) FROM mcp_file_chunk_embeddings") == 2
@@ -91,10 +91,10 @@ async def test_every_file_gets_new_vectors_and_progress_ends_with_all(empty_dsn:
     await with_indexed_files(empty_dsn, tmp_path)
     await value(empty_dsn, "UPDATE mcp_file_chunk_embeddings SET embedding = embedding + embedding")
     told: list[tuple[int, int]] = []
-    done = await StoreChores(settings_for(empty_dsn), tmp_path).reindex(
+    done = await Reindex(settings_for(empty_dsn), tmp_path).run(
         wait=True, on_progress=lambda made, of: told.append((made, of))
     )
-    assert (done.queued, done.failed, done.complete) == (2, 0, True)
+    assert (done["queued"], done["failed"], done["complete"]) == (2, 0, True)
     assert told[-1] == (2, 2)
     assert await value(empty_dsn, "SELECT count(*) FROM mcp_file_chunk_embeddings") == 2
     assert await value(empty_dsn, "SELECT max(vector_norm(embedding)) FROM mcp_file_chunk_embeddings") < 1.5
@@ -102,8 +102,8 @@ async def test_every_file_gets_new_vectors_and_progress_ends_with_all(empty_dsn:
 
 async def test_without_waiting_the_jobs_are_left_to_others(empty_dsn: str, tmp_path: Path) -> None:
     await with_indexed_files(empty_dsn, tmp_path)
-    done = await StoreChores(settings_for(empty_dsn), tmp_path).reindex(wait=False, on_progress=no_progress)
-    assert (done.queued, done.complete) == (2, False)
+    done = await Reindex(settings_for(empty_dsn), tmp_path).run(wait=False, on_progress=no_progress)
+    assert (done["queued"], done["complete"]) == (2, False)
     queued = "SELECT string_agg(operation || file_path, ' ' ORDER BY id) FROM mcp_file_index_jobs WHERE status = "
     assert await value(empty_dsn, f"{queued} 'pending'") == "UPSERT/a.md UPSERT/b.md"
 
@@ -114,12 +114,12 @@ async def test_vectors_of_another_length_get_room_and_words_are_found_meanwhile(
     with pytest.raises(DatabaseUnavailable):
         async with open_store(other, tmp_path, Metrics().registry):
             pass
-    done = await StoreChores(other, tmp_path).reindex(wait=True, on_progress=no_progress)
-    assert (done.queued, done.complete) == (0, True)
+    done = await Reindex(other, tmp_path).run(wait=True, on_progress=no_progress)
+    assert (done["queued"], done["complete"]) == (0, True)
     async with open_store(other, tmp_path, Metrics().registry) as store:
         [found] = (await store.search(CALL, "p", "harbour", "", 5)).passages
         assert found.file_path == "/a.md"
-    await StoreChores(settings_for(empty_dsn), tmp_path).reindex(wait=True, on_progress=no_progress)
+    await Reindex(settings_for(empty_dsn), tmp_path).run(wait=True, on_progress=no_progress)
     length = "SELECT DISTINCT vector_dims(embedding) FROM mcp_file_chunk_embeddings"
     assert await value(empty_dsn, length) == LOCAL_DIMENSIONS
     pool = await connect(empty_dsn, size=2)
@@ -157,7 +157,7 @@ async def test_another_model_of_the_same_length_is_told_at_every_start_until_the
     for _ in range(2):
         [warning] = await warnings()
         assert "armarium store reindex" in vars(warning)["hint"]
-    await StoreChores(other, tmp_path).reindex(wait=False, on_progress=no_progress)
+    await Reindex(other, tmp_path).run(wait=False, on_progress=no_progress)
     assert await warnings() == []
 
 
@@ -173,7 +173,7 @@ async def test_a_reranker_that_is_described_and_not_switched_on_is_told_at_the_s
 
 async def test_who_would_make_vectors_of_the_old_length_must_stop_first(empty_dsn: str, tmp_path: Path) -> None:
     await with_indexed_files(empty_dsn, tmp_path)
-    other = StoreChores(settings_for(empty_dsn, **OTHER_MODEL), tmp_path)
+    other = Reindex(settings_for(empty_dsn, **OTHER_MODEL), tmp_path)
     async with open_store(settings_for(empty_dsn), tmp_path, Metrics().registry):
         listening = f"SELECT count(*) FROM pg_stat_activity WHERE application_name = '{LISTENER}'"
 
@@ -182,9 +182,9 @@ async def test_who_would_make_vectors_of_the_old_length_must_stop_first(empty_ds
 
         await until(somebody_listens)
         with pytest.raises(DatabaseUnavailable) as refused:
-            await other.reindex(wait=False, on_progress=no_progress)
+            await other.run(wait=False, on_progress=no_progress)
         assert "stop them" in str(refused.value.hint)
         assert await value(empty_dsn, "SELECT count(*) FROM mcp_file_chunk_embeddings") == 2
         with anyio.fail_after(20):
-            done = await StoreChores(settings_for(empty_dsn), tmp_path).reindex(wait=True, on_progress=no_progress)
-        assert (done.queued, done.failed) == (2, 0)
+            done = await Reindex(settings_for(empty_dsn), tmp_path).run(wait=True, on_progress=no_progress)
+        assert (done["queued"], done["failed"]) == (2, 0)

@@ -24,7 +24,7 @@ from armarium.foundation.telemetry import Metrics
 from armarium.surfaces.dispatch import Dispatcher
 from armarium.surfaces.gate import Gate
 from armarium.surfaces.web.app import JsonApi
-from armarium.surfaces.web.status import status_of
+from armarium.surfaces.web.endpoint import status_of
 from support.client import connected
 from support.store_server import StoreUser, start_store
 

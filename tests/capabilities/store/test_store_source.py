@@ -37,7 +37,7 @@ async def test_a_caller_has_the_projects_in_which_something_can_be_found_and_no_
     await StoredFiles(database, Scope(files.tenant, "drafts")).write("/later.md", "Not indexed yet.")
     source = StoreSource(files.store)
     (notes,) = await source.collections(anna)
-    assert (notes.id, notes.name, notes.documents, notes.passages) == ("store:notes", "notes", 2, 2)
+    assert (notes.id, notes.name, notes.documents, notes.chunks) == ("store:notes", "notes", 2, 2)
     assert notes.last_indexed is not None
     assert await source.collections(lex) == []
 

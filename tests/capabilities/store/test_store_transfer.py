@@ -14,7 +14,7 @@ import pytest
 from pydantic import SecretStr
 from store_calls import Files
 
-from armarium.capabilities.store.chores import StoreChores
+from armarium.capabilities.store.commands.archives import read_archive, write_archive
 from armarium.capabilities.store.database import Database
 from armarium.capabilities.store.errors import InvalidPath, NotFound
 from armarium.capabilities.store.settings import StoreSettings
@@ -279,8 +279,8 @@ async def test_a_file_of_any_allowed_size_comes_in_at_once_however_small_payload
     archive = io.BytesIO(tar(("p/a.md", b"x" * 500), ("p/b.md", b"x" * 501)))
     skipped: list[Skipped] = []
     call = Call(Principal("someone", (), mine.tenant))
-    chores = StoreChores(settings, tmp_path)
-    done = await chores.import_files(call, archive, project=None, overwrite=False, on_skipped=skipped.append)
+    into = {"project": None, "overwrite": False}
+    done = await read_archive(settings, tmp_path, call, archive, on_skipped=skipped.append, **into)
     assert (done.written, codes(skipped)) == (1, {"p/b.md": "PAYLOAD_TOO_LARGE"})
     out = io.BytesIO()
-    assert (await chores.export_files(mine.tenant, "p", out)).bytes == 500
+    assert (await write_archive(settings, tmp_path, mine.tenant, "p", out)).bytes == 500

@@ -1,34 +1,5 @@
-"""The `armarium` command as a user has it: installed, in a process of its own, with a home that is the test's."""
+"""The `armarium` command for these tests."""
 
-from __future__ import annotations
+from support.armarium_command import armarium, as_the_user, environ, home, project, quick, start
 
-from collections.abc import Callable, Generator
-from contextlib import ExitStack
-from pathlib import Path
-
-import pytest
-
-from armarium.surfaces.cli.main import run
-from support.command_fixtures import as_the_user, environ, home, project
-from support.command_line import Command, CommandLine, InThisProcess
-
-__all__ = ["as_the_user", "environ", "home", "project"]
-
-
-@pytest.fixture
-def armarium(project: Path, environ: dict[str, str]) -> CommandLine:
-    """Runs `armarium …` to its end."""
-    return CommandLine("armarium", project, environ)
-
-
-@pytest.fixture
-def quick(as_the_user: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> InThisProcess:
-    """Runs `armarium …` here, in the same directory and environment."""
-    return InThisProcess(run, capsys, as_the_user)
-
-
-@pytest.fixture
-def start(armarium: CommandLine) -> Generator[Callable[..., Command]]:
-    """Starts `armarium …` and leaves it running; what still runs at the end of the test is stopped."""
-    with ExitStack() as running:
-        yield lambda *arguments: running.enter_context(armarium.start(*arguments))
+__all__ = ["armarium", "as_the_user", "environ", "home", "project", "quick", "start"]

@@ -1,4 +1,4 @@
-"""A served application, for tests that need nothing special of it."""
+"""Fixtures: a served application with the default settings, and clients of it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from collections.abc import AsyncGenerator
 
 import httpx
 import pytest
-from fixture_capability import Rig, build
-from speaking import http_client, open_session, serving
+
+from support.mcp_messages import http_client, open_session, serving
+from support.mcp_test_server import Rig, build
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""`security.auth`: who may call in each of its modes, and where a mode is refused."""
+"""`security.auth`: who may call in each mode, and where a mode is rejected."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fixture_capability import build
-from speaking import calling, http_client, open_session, opening, serving
 
-from armarium.assembly import is_loopback, open_authenticator, token_path
+from armarium.foundation.authentication import is_loopback, open_authenticator, token_path
 from armarium.foundation.errors import ConfigError
 from armarium.foundation.identity import ANYONE, key_hash
 from armarium.foundation.settings import CoreSettings, load_settings
+from support.mcp_messages import calling, http_client, open_session, opening, serving
+from support.mcp_test_server import build
 
 
 def settings(state: Path, auth: str = "auto", *, host: str = "127.0.0.1", **security: Any) -> CoreSettings:

@@ -1,4 +1,4 @@
-"""What one caller may have in flight: calls, searches, requests, bytes. Other callers must not notice."""
+"""The limits of one caller: calls, searches, requests and bytes in flight. Other callers are not affected."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ import anyio
 import anyio.lowlevel
 import httpx
 import pytest
-from fixture_capability import ALICE, ALICE_KEY, BOB, BOB_KEY, Rig, build
-from speaking import calling, http_client, open_session, serving, until
 
 from armarium.foundation.errors import TooManyCalls
 from armarium.foundation.identity import ANYONE, LOCAL, Authenticator
 from armarium.surfaces.caller import Caller
-from armarium.surfaces.caller_limits import BytesInFlight, CallLimits, Held, RequestLimits
-from armarium.surfaces.json_threads import in_json_thread, work_for
+from armarium.surfaces.caller_limits import BytesInFlight, CallLimits, RequestLimits, Reservation
+from armarium.surfaces.json_threads import run_in_json_thread, set_json_caller
+from support.mcp_messages import calling, http_client, open_session, serving
+from support.mcp_test_server import ALICE, ALICE_KEY, BOB, BOB_KEY, Rig, build
+from support.waiting import eventually
 
 MIB = 1024 * 1024
 AS_ALICE = Caller(ALICE, "http", "session-1", ALICE_KEY)
@@ -162,12 +163,12 @@ class Acquiring:
     """Bytes on their way into a budget."""
 
     def __init__(self) -> None:
-        self.held: list[Held] = []
+        self.held: list[Reservation] = []
 
     async def acquire(self, bytes_in_flight: BytesInFlight, caller: str, size: int) -> None:
         self.held.append(await bytes_in_flight.acquire(caller, size))
 
-    async def settled(self) -> int:
+    async def count_after_scheduling(self) -> int:
         for _ in range(10):
             await anyio.lowlevel.checkpoint()
         return len(self.held)
@@ -178,12 +179,14 @@ async def test_bytes_that_do_not_fit_wait_until_others_of_their_caller_are_gone(
     async with anyio.create_task_group() as tasks:
         for size in (60, 60, 30):
             tasks.start_soon(alice.acquire, bytes_in_flight, "alice", size)
-        assert await alice.settled() == 1, "the third would fit, and must not overtake the second"
+        assert await alice.count_after_scheduling() == 1, "the third would fit, and must not overtake the second"
         bob = await bytes_in_flight.acquire("bob", 80)
         alice.held[0].release()
-        assert await alice.settled() == 2, "the second fits now, and with bob's there is no room for the third"
+        assert await alice.count_after_scheduling() == 2, (
+            "the second fits now, and with bob's there is no room for the third"
+        )
         bob.release()
-        assert await alice.settled() == 3
+        assert await alice.count_after_scheduling() == 3
 
 
 async def test_what_is_larger_than_the_limit_fits_alone() -> None:
@@ -195,11 +198,11 @@ async def test_what_is_larger_than_the_limit_fits_alone() -> None:
 
 
 async def test_too_many_waiting_bytes_of_a_caller_are_refused() -> None:
-    bytes_in_flight, alice = budget(most_waiting=(100, 1000)), Acquiring()
+    bytes_in_flight, alice = budget(max_waiting=(100, 1000)), Acquiring()
     async with anyio.create_task_group() as tasks:
         for size in (80, 80):
             tasks.start_soon(alice.acquire, bytes_in_flight, "alice", size)
-        assert await alice.settled() == 1
+        assert await alice.count_after_scheduling() == 1
         with pytest.raises(TooManyCalls) as refused:
             await bytes_in_flight.acquire("alice", 80)
         assert refused.value.details["limit"] == "bytes"
@@ -213,7 +216,7 @@ async def test_a_cancelled_wait_leaves_nothing_behind() -> None:
     held = await bytes_in_flight.acquire("alice", 90)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(alice.acquire, bytes_in_flight, "alice", 20)
-        assert await alice.settled() == 0
+        assert await alice.count_after_scheduling() == 0
         tasks.cancel_scope.cancel()
     held.release()
     assert bytes_in_flight.total == 0
@@ -237,11 +240,11 @@ async def test_large_answers_of_one_caller_are_made_one_after_the_other_and_all_
 
 async def test_bytes_of_an_answer_count_until_it_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     rig = build()
-    responses: BytesInFlight = rig.dispatcher._responses._in_flight
-    result = await rig.dispatcher.call(AS_ALICE, "fill", {"size": MIB}, form="packed")
+    responses: BytesInFlight = rig.dispatcher.response_bytes
+    result = await rig.dispatcher.call(AS_ALICE, "fill", {"size": MIB}, form="encoded")
     assert responses.total >= 2 * MIB
     del result
-    await until(lambda: responses.total == 0)
+    await eventually(lambda: responses.total == 0)
 
 
 @pytest.mark.parametrize("length", ["declared", "unknown"])
@@ -265,16 +268,16 @@ async def test_a_large_body_waits_until_others_of_its_caller_are_gone(length: st
             answers.append((await http.post("/mcp", json=body, headers=session)).status_code)
 
         tasks.start_soon(send, slow)
-        bodies: BytesInFlight = rig.app._endpoints[0][1]._gate._bodies
-        await until(lambda: bodies.total > 0)
+        bodies: BytesInFlight = rig.gate.request_bytes
+        await eventually(lambda: bodies.total > 0)
         tasks.start_soon(keep if length == "declared" else lambda: send(_whole(body)))
         async with http_client(url, BOB_KEY) as bob:
             await post(bob, await open_session(bob))
         assert answers == []
         goes_on.set()
-        await until(lambda: len(answers) == 2)
+        await eventually(lambda: len(answers) == 2)
         assert sorted(answers) == [200, 400]
-        await until(lambda: bodies.total == 0)
+        await eventually(lambda: bodies.total == 0)
 
 
 async def test_without_keys_a_body_that_one_session_never_finishes_holds_up_no_other_session() -> None:
@@ -295,8 +298,8 @@ async def test_without_keys_a_body_that_one_session_never_finishes_holds_up_no_o
             await http.post("/mcp", content=never_ending(), headers=attacker)
 
         tasks.start_soon(attack)
-        bodies: BytesInFlight = rig.app._endpoints[0][1]._gate._bodies
-        await until(lambda: bodies.total > 0)
+        bodies: BytesInFlight = rig.gate.request_bytes
+        await eventually(lambda: bodies.total > 0)
         assert (await http.post("/mcp", json=body, headers=other)).status_code == 200
         tasks.cancel_scope.cancel()
 
@@ -311,13 +314,13 @@ async def test_large_messages_of_one_caller_are_not_in_the_way_of_anothers() -> 
         done.append(caller)
 
     async def one(caller: str) -> None:
-        work_for(caller)
-        await in_json_thread(work, caller)
+        set_json_caller(caller)
+        await run_in_json_thread(work, caller)
 
     async with anyio.create_task_group() as tasks:
         for _ in range(10):
             tasks.start_soon(one, "alice")
-        await until(first_runs.is_set)
+        await eventually(first_runs.is_set)
         await one("bob")
         assert done == ["bob"]
         goes_on.set()

@@ -1,4 +1,4 @@
-"""The official conformance suite, run against our transport with the fixtures it asks for."""
+"""The official conformance suite, run against our transport."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
+from support.mcp_messages import program_command
 from support.server import ServerProcess
 
 ROOT = Path(__file__).parents[3]
 SUITE = ROOT / "tests/node/node_modules/@modelcontextprotocol/conformance/dist/index.js"
 NODE = Path(sys.executable).with_name("node")
-PROFILE = Path(__file__).with_name("conformance_profile.py")
 
 ACTIVE_SCENARIOS = (
     "completion-complete",
@@ -69,7 +69,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Checks]:
     """Every check the suite made, by scenario."""
     assert SUITE.exists(), "the clients of tests/node are not installed; `make test` does that"
     output = tmp_path_factory.mktemp("conformance")
-    with ServerProcess([sys.executable, str(PROFILE)]) as server:
+    with ServerProcess(program_command("support.conformance_server")) as server:
         run_suite(server.url, output, "--suite", "active")
         for scenario in BEYOND_ACTIVE:
             run_suite(server.url, output, "--scenario", scenario)

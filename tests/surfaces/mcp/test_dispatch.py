@@ -1,4 +1,4 @@
-"""One call: arguments checked, deadlines kept, errors mapped, nothing leaked, everything on record."""
+"""One call: validated arguments, deadlines, mapped errors, no leaks, a record."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ import anyio
 import anyio.lowlevel
 import httpx
 import pytest
-from fixture_capability import ALICE, ALICE_KEY, CRASH_PATH, CRASH_SECRET, Rig, build
-from speaking import calling, gauge, open_session, until
 
 from armarium.foundation.audit import AuditFilter, AuditLog, CallRecord, read_records
 from armarium.foundation.errors import UnknownTool
 from armarium.foundation.telemetry import JsonLines
 from armarium.surfaces.dispatch import Caller
+from support.mcp_messages import calling, gauge, open_session
+from support.mcp_test_server import ALICE, ALICE_KEY, CRASH_PATH, CRASH_SECRET, Rig, build
+from support.waiting import eventually
 
 CALLER = Caller(ALICE, "http", "session-7", ALICE_KEY)
 
@@ -53,7 +54,7 @@ async def audited(tmp_path: Path) -> AsyncGenerator[tuple[Rig, Path]]:
 
 async def recorded(file: Path, count: int = 1) -> list[CallRecord]:
     """The trail, as soon as it has so many records."""
-    await until(lambda: len(read_records(file, AuditFilter(), last=100)) >= count)
+    await eventually(lambda: len(read_records(file, AuditFilter(), last=100)) >= count)
     records = [record for _, record in read_records(file, AuditFilter(), last=100)]
     assert len(records) == count
     return records
@@ -225,7 +226,7 @@ async def test_a_cancelled_call_is_on_record_and_no_longer_in_flight(audited: tu
 
 @pytest.mark.parametrize(
     "text",
-    [pytest.param(10**30, id="a number beyond 64 bits"), pytest.param("half \ud83d", id="half a character")],
+    [pytest.param(10**30, id="a number beyond 64 bits"), pytest.param("half \ud83d", id="an unpaired surrogate")],
 )
 async def test_no_argument_keeps_a_call_off_the_record(
     rig: Rig, caplog: pytest.LogCaptureFixture, text: object

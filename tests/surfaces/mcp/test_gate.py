@@ -1,4 +1,4 @@
-"""Who may speak over HTTP: hosts, origins, keys, the size and the form of a request, payment."""
+"""Which HTTP requests are admitted: hosts, origins, keys, the size and the form of a request."""
 
 from __future__ import annotations
 
@@ -12,14 +12,10 @@ import anyio
 import anyio.abc
 import httpx
 import pytest
-from fixture_capability import ALICE_KEY, BOB_KEY, build
-from speaking import calling, http_client, open_session, opening, server_command, serving
 
 from armarium.foundation.identity import ANYONE, Authenticator, Principal, key_hash
-from armarium.surfaces import gate as gate_module
-from armarium.surfaces.caller import Caller
-from armarium.surfaces.mcp import serving as serving_module
-from armarium.surfaces.refusals import Refused
+from support.mcp_messages import calling, http_client, open_session, opening, server_command, serving
+from support.mcp_test_server import ALICE_KEY, BOB_KEY, build
 from support.server import ServerProcess
 
 ALLOWED = "https://console.example.com"
@@ -52,7 +48,7 @@ async def handshake(url: str, key: str | None = ALICE_KEY, **headers: str) -> ht
         return await client.post("/mcp", json=opening(), headers=headers)
 
 
-def in_json_rpc(answer: httpx.Response) -> dict[str, Any]:
+def json_rpc_error(answer: httpx.Response) -> dict[str, Any]:
     """The error of a refusal, which has the form of a JSON-RPC error without an id."""
     body = answer.json()
     assert (body["jsonrpc"], body["id"]) == ("2.0", None)
@@ -65,7 +61,7 @@ def in_json_rpc(answer: httpx.Response) -> dict[str, Any]:
 async def test_an_origin_that_is_not_allowed_is_refused_with_403(guarded: str, origin: str) -> None:
     answer = await handshake(guarded, origin=origin)
     assert answer.status_code == 403
-    assert "origin" in in_json_rpc(answer)["message"]
+    assert "origin" in json_rpc_error(answer)["message"]
 
 
 @pytest.mark.parametrize("origin", [ALLOWED, ALLOWED.upper(), ALLOWED + "/"])
@@ -124,7 +120,7 @@ async def test_a_request_without_a_key_is_refused_with_401_and_told_how_to_come_
     answer = await handshake(guarded, key=None)
     assert answer.status_code == 401
     assert answer.headers["www-authenticate"] == 'Bearer realm="armarium"'
-    in_json_rpc(answer)
+    json_rpc_error(answer)
 
 
 @pytest.mark.parametrize("offered", ["Bearer wrong", f"Bearer {ALICE_KEY}x", f"Bearer {key_hash(ALICE_KEY)}"])
@@ -212,7 +208,7 @@ async def test_a_body_that_grows_too_large_on_the_way_is_refused_with_413(alice:
 
     answer = await alice.post("/mcp", content=pieces())
     assert answer.status_code == 413
-    assert str(MAX_BODY_BYTES) in in_json_rpc(answer)["message"]
+    assert str(MAX_BODY_BYTES) in json_rpc_error(answer)["message"]
 
 
 async def test_a_body_of_exactly_the_limit_is_read(alice: httpx.AsyncClient) -> None:
@@ -221,41 +217,43 @@ async def test_a_body_of_exactly_the_limit_is_read(alice: httpx.AsyncClient) -> 
     assert (await alice.post("/mcp", content=body + b" ")).status_code == 413
 
 
-async def test_a_body_that_stops_arriving_is_given_up(guarded: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gate_module, "_BODY_SILENCE_S", 0.05)
-    host, port = guarded.removeprefix("http://").split(":")
-    head = (
-        f"POST /mcp HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {ALICE_KEY}\r\n"
-        "Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
-    )
-    async with await anyio.connect_tcp(host, int(port)) as stream:
-        await stream.send(head.encode())
-        with anyio.fail_after(10):
-            answer = await stream.receive()
-    assert answer.startswith(b"HTTP/1.1 408 ")
+async def test_a_body_that_stops_arriving_is_given_up() -> None:
+    rig = build(body_timeout_s=0.05, max_body_bytes=MAX_BODY_BYTES)
+    async with serving(rig.app) as url:
+        host, port = url.removeprefix("http://").split(":")
+        head = (
+            f"POST /mcp HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {ALICE_KEY}\r\n"
+            "Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
+        )
+        async with await anyio.connect_tcp(host, int(port)) as stream:
+            await stream.send(head.encode())
+            with anyio.fail_after(10):
+                answer = await stream.receive()
+        assert answer.startswith(b"HTTP/1.1 408 ")
 
 
-async def test_a_body_that_trickles_is_given_up(guarded: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gate_module, "_BODY_SILENCE_S", 0.5)
-    host, port = guarded.removeprefix("http://").split(":")
-    head = (
-        f"POST /mcp HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {ALICE_KEY}\r\n"
-        f"Content-Type: application/json\r\nContent-Length: {MAX_BODY_BYTES}\r\n\r\n"
-    )
+async def test_a_body_that_trickles_is_given_up() -> None:
+    rig = build(body_timeout_s=0.5, max_body_bytes=MAX_BODY_BYTES)
+    async with serving(rig.app) as url:
+        host, port = url.removeprefix("http://").split(":")
+        head = (
+            f"POST /mcp HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {ALICE_KEY}\r\n"
+            f"Content-Type: application/json\r\nContent-Length: {MAX_BODY_BYTES}\r\n\r\n"
+        )
 
-    async def trickle(stream: anyio.abc.SocketStream) -> None:
-        with contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
-            while True:
-                await stream.send(b" ")
-                await anyio.sleep(0.01)
+        async def trickle(stream: anyio.abc.SocketStream) -> None:
+            with contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+                while True:
+                    await stream.send(b" ")
+                    await anyio.sleep(0.01)
 
-    async with await anyio.connect_tcp(host, int(port)) as stream, anyio.create_task_group() as tasks:
-        await stream.send(head.encode())
-        tasks.start_soon(trickle, stream)
-        with anyio.fail_after(60):
-            answer = await stream.receive()
-        tasks.cancel_scope.cancel()
-    assert answer.startswith(b"HTTP/1.1 408 ")
+        async with await anyio.connect_tcp(host, int(port)) as stream, anyio.create_task_group() as tasks:
+            await stream.send(head.encode())
+            tasks.start_soon(trickle, stream)
+            with anyio.fail_after(60):
+                answer = await stream.receive()
+            tasks.cancel_scope.cancel()
+        assert answer.startswith(b"HTTP/1.1 408 ")
 
 
 @pytest.mark.parametrize("body", [b"{", b"\xff\xfe", b'{"jsonrpc": NaN}', b'"\\ud8', b"[" * 100_000])
@@ -264,7 +262,7 @@ async def test_a_body_that_is_not_json_is_refused_with_400_as_a_parse_error(
 ) -> None:
     answer = await alice.post("/mcp", content=body)
     assert answer.status_code == 400
-    assert in_json_rpc(answer)["code"] == -32700
+    assert json_rpc_error(answer)["code"] == -32700
 
 
 @pytest.mark.parametrize(
@@ -290,7 +288,7 @@ async def test_a_body_that_is_not_json_is_refused_with_400_as_a_parse_error(
 async def test_what_is_no_single_json_rpc_message_is_refused_with_400(alice: httpx.AsyncClient, body: Any) -> None:
     answer = await alice.post("/mcp", content=json.dumps(body).encode())
     assert answer.status_code == 400
-    assert in_json_rpc(answer)["code"] == -32600
+    assert json_rpc_error(answer)["code"] == -32600
 
 
 async def test_an_empty_body_is_refused_with_400(alice: httpx.AsyncClient) -> None:
@@ -365,13 +363,13 @@ def test_a_head_without_end_is_cut_off_before_it_fills_the_memory(measured: Serv
     assert growth.bytes < 8 * 1024 * 1024
 
 
-async def test_a_head_that_does_not_arrive_is_not_waited_for(guarded: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serving_module, "_HEAD_PATIENCE_S", 0.05)
-    host, port = guarded.removeprefix("http://").split(":")
-    for half in (b"", b"POST /mcp HTTP/1.1\r\nHost: "):
+@pytest.mark.parametrize("sent", [b"", b"POST /mcp HTTP/1.1\r\nHost: "])
+async def test_a_head_that_does_not_arrive_is_not_waited_for(sent: bytes) -> None:
+    async with serving(build().app, head_timeout_s=0.05) as url:
+        host, port = url.removeprefix("http://").split(":")
         async with await anyio.connect_tcp(host, int(port)) as stream:
-            if half:
-                await stream.send(half)
+            if sent:
+                await stream.send(sent)
             with anyio.fail_after(10):
                 assert (await stream.receive()).startswith(b"HTTP/1.1 400 ")
 
@@ -387,26 +385,9 @@ async def test_refusals_are_counted_by_status() -> None:
     assert 'armarium_requests_refused_total{status="403"} 1.0' in exposed
 
 
-async def test_the_gate_has_a_place_for_a_payment_check_that_sees_who_calls_what() -> None:
-    seen: list[tuple[str, str]] = []
-
-    async def check(caller: Caller, message: dict[str, Any]) -> None:
-        seen.append((caller.principal.username, message["method"]))
-        if message["method"] == "tools/call":
-            raise Refused(402, "this tool has its price", {"x-payment-required": "1"})
-
-    async with serving(build(payment=check).app) as url, http_client(url) as client:
-        session = await open_session(client)
-        answer = await client.post("/mcp", json=calling("echo", text="hi"), headers=session)
-        stranger = await handshake(url, key="wrong")
-    assert (answer.status_code, answer.headers["x-payment-required"]) == (402, "1")
-    assert stranger.status_code == 401, "nobody is asked to pay before they said who they are"
-    assert seen == [("alice", "initialize"), ("alice", "notifications/initialized"), ("alice", "tools/call")]
-
-
 @pytest.mark.parametrize("name", ["authorization", "host", "origin"])
 @pytest.mark.parametrize("path", ["/mcp", "/mcp/", "/metrics"])
-async def test_a_header_that_decides_who_calls_is_refused_when_it_is_there_twice(
+async def test_a_header_that_decides_who_calls_is_refused_when_it_is_repeated(
     guarded: str, name: str, path: str
 ) -> None:
     place = guarded.removeprefix("http://")
@@ -421,7 +402,7 @@ async def test_a_header_that_decides_who_calls_is_refused_when_it_is_there_twice
             with anyio.fail_after(10):
                 answer = b"".join([part async for part in stream])
         assert answer.startswith(b"HTTP/1.1 400 ")
-        assert f"the header {name} is there twice".encode() in answer
+        assert f"the header {name} is repeated".encode() in answer
 
 
 async def test_a_path_with_a_slash_behind_it_leads_to_the_path_and_names_no_host(guarded: str) -> None:

@@ -1,4 +1,4 @@
-"""Streamable HTTP: the form of answers, streams, progress, cancellation, questions to the client, versions."""
+"""Streamable HTTP: response forms, streams, progress, cancellation, requests to the client, versions."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ import httpx
 import mcp
 import mcp_types as types
 import pytest
-from fixture_capability import ALICE_KEY, Rig
 from mcp.shared.exceptions import MCPError
-from speaking import (
+
+from armarium.foundation import cancellation as limits
+from support.mcp_messages import (
     DEADLINE_S,
     calling,
     events,
@@ -23,11 +24,10 @@ from speaking import (
     open_session,
     opening,
     request,
-    until,
+    serving,
 )
-
-from armarium.foundation import cancellation as limits
-from armarium.surfaces.mcp import http as http_module
+from support.mcp_test_server import ALICE_KEY, Rig, build
+from support.waiting import eventually
 
 NOTICE = {"jsonrpc": "2.0", "method": "notifications/initialized"}
 MODERN = "2026-07-28"
@@ -273,13 +273,12 @@ async def test_a_listener_that_takes_no_stream_is_refused_with_406(
     assert (await http.get("/mcp", headers=session | {"accept": "application/json"})).status_code == 406
 
 
-async def test_a_quiet_stream_is_kept_alive(
-    http: httpx.AsyncClient, session: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(http_module, "_KEEP_ALIVE_S", 0.02)
-    async with http.stream("GET", "/mcp", headers=session) as stream:
-        lines = stream.aiter_lines()
-        comments = [line async for line in _first(lines, 4) if line]
+async def test_a_quiet_stream_is_kept_alive() -> None:
+    async with serving(build(keep_alive_s=0.02).app) as url, http_client(url) as http:
+        session = await open_session(http)
+        async with http.stream("GET", "/mcp", headers=session) as stream:
+            lines = stream.aiter_lines()
+            comments = [line async for line in _first(lines, 4) if line]
     assert comments == [": keep-alive", ": keep-alive"]
 
 
@@ -291,7 +290,7 @@ async def _first(lines: Any, count: int) -> Any:
 async def test_what_the_server_says_on_its_own_reaches_the_listener_in_order(rig: Rig, address: str) -> None:
     async with http_client(address) as http:
         session = await open_session(http)
-        ours = rig.sessions._open[session["mcp-session-id"]]
+        ours = rig.sessions.open_sessions[session["mcp-session-id"]]
         await ours.connection.send_tool_list_changed()  # nobody listens yet: dropped
         async with http.stream("GET", "/mcp", headers=session) as stream:
             for number in range(3):
@@ -457,7 +456,7 @@ async def test_without_a_session_progress_streams_and_leaving_cancels(
     async with official_client(f"{address}/mcp", mode=MODERN) as client, anyio.create_task_group() as tasks:
         tasks.start_soon(work, client)
         await rig.stage.happens("never begun")
-        await until(lambda: len(told) >= 3)
+        await eventually(lambda: len(told) >= 3)
         tasks.cancel_scope.cancel()
     await rig.stage.happens("never stopped")
     assert told == sorted(told)
@@ -485,4 +484,4 @@ async def test_a_caller_who_hangs_up_costs_the_server_nothing_but_the_call(rig: 
         assert gauge(rig.metrics.exposition().decode(), "armarium_calls_in_flight") == 1, "leaving is not cancelling"
         rig.stage["noon"].set()
         assert (await http.post("/mcp", json=calling("echo", text="hi"), headers=session)).status_code == 200
-        await until(lambda: gauge(rig.metrics.exposition().decode(), "armarium_calls_in_flight") == 0)
+        await eventually(lambda: gauge(rig.metrics.exposition().decode(), "armarium_calls_in_flight") == 0)

@@ -1,4 +1,4 @@
-"""Messages of any size: what is too much is refused before it costs anything, what is large arrives as it is."""
+"""Large messages: above a limit they are rejected before they cost anything, below it they arrive complete."""
 
 from __future__ import annotations
 
@@ -13,20 +13,21 @@ import anyio.lowlevel
 import httpx
 import orjson
 import pytest
-from fixture_capability import ALICE, ALICE_KEY, Rig, build
 from hypothesis import given
 from hypothesis import strategies as st
-from speaking import calling, http_client, open_session, request, serving, until
 
 from armarium.foundation.audit import AuditFilter, AuditLog, read_records
 from armarium.foundation.errors import ResponseTooLarge, UnknownTool
-from armarium.surfaces import packing
-from armarium.surfaces.argument_bounds import MOST_ARGUMENTS, MOST_MEMBERS, has_few_values
+from armarium.surfaces import response_encoder
+from armarium.surfaces.argument_bounds import MAX_ARGUMENTS, MAX_MEMBERS, has_at_most_values
 from armarium.surfaces.caller import Caller
 from armarium.surfaces.caller_limits import CallLimits, RequestLimits
-from armarium.surfaces.json_text import without_half_characters
-from armarium.surfaces.mcp.set_aside import SetAside
-from armarium.surfaces.packing import Packed, packed_answer, packed_value, pieces_of, rough_size
+from armarium.surfaces.json_text import replace_surrogates
+from armarium.surfaces.mcp.deferred_parts import DeferredParts
+from armarium.surfaces.response_encoder import EncodedJson, encode_answer, encode_message, encode_value, estimate_size
+from support.mcp_messages import calling, http_client, open_session, request, serving
+from support.mcp_test_server import ALICE, ALICE_KEY, Rig, build
+from support.waiting import eventually
 
 MIB = 1024 * 1024
 MODERN = "2026-07-28"
@@ -53,10 +54,10 @@ def nested(depth: int) -> Any:
 
 
 TOO_MUCH = {
-    "many arguments": {f"k{number}": 1 for number in range(MOST_ARGUMENTS + 1)},
+    "many arguments": {f"k{number}": 1 for number in range(MAX_ARGUMENTS + 1)},
     "many values": {"text": "a", "more": [1] * 2000},
     "many values at every depth": {"text": "a", "more": [[1] * 20] * 100},
-    "many members": {"text": "a", "more": {f"k{number}": 1 for number in range(MOST_MEMBERS + 1)}},
+    "many members": {"text": "a", "more": {f"k{number}": 1 for number in range(MAX_MEMBERS + 1)}},
     "deep lists": {"text": nested(1000)},
     "just too deep": {"text": nested(64)},
 }
@@ -124,13 +125,13 @@ def test_counting_the_values_of_a_text_agrees_with_parsing_it(value: dict[str, A
         return 0 if inner is None else max(1, len(inner)) + sum(map(marks, inner))
 
     for text in (json.dumps(value), json.dumps(value, ensure_ascii=False), json.dumps(value, indent=1)):
-        assert has_few_values(text.encode("utf-8", "replace"), most) is (marks(value) <= most)
+        assert has_at_most_values(text.encode("utf-8", "replace"), most) is (marks(value) <= most)
 
 
 @given(st.binary(max_size=300))
 def test_counting_ends_for_any_bytes(text: bytes) -> None:
-    has_few_values(b'{"' + text, 1)
-    has_few_values(b"[,,,,,,,,,," + text, 2)
+    has_at_most_values(b'{"' + text, 1)
+    has_at_most_values(b"[,,,,,,,,,," + text, 2)
 
 
 async def test_a_body_with_too_many_values_is_refused_before_it_is_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,7 +145,7 @@ async def test_a_body_with_too_many_values_is_refused_before_it_is_parsed(monkey
             parsed = parsed or len(text) > MIB
             return orjson.loads(text)
 
-        monkeypatch.setattr("armarium.surfaces.argument_bounds.decoded", parse)
+        monkeypatch.setattr("armarium.surfaces.argument_bounds.decode", parse)
         attack = calling("echo", **{f"k{number}": number for number in range(300_000)})
         refused = await http.post("/mcp", json=attack, headers=session)
         assert refused.status_code == 413
@@ -158,58 +159,58 @@ async def test_a_body_with_too_many_values_is_refused_before_it_is_parsed(monkey
 
 
 @given(json_objects)
-def test_a_packed_answer_is_the_same_json(answer: dict[str, Any]) -> None:
-    expected = without_half_characters(answer)
+def test_an_encoded_answer_is_the_same_json(answer: dict[str, Any]) -> None:
+    expected = replace_surrogates(answer)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(packing, "_PIECE_BYTES", 7)
+        patched.setattr(response_encoder, "PIECE_BYTES", 7)
         texts = [text for text in answer.values() if isinstance(text, str)]
         for given_texts in (None, texts):
-            result = packed_answer(answer, given_texts, 10 * MIB)
+            result = encode_answer(answer, given_texts, 10 * MIB)
             message = {"jsonrpc": "2.0", "id": "ü", "result": {**result, "isError": False}}
-            told = json.loads(b"".join(pieces_of(message)))["result"]
+            told = json.loads(b"".join(encode_message(message)))["result"]
             assert told["structuredContent"] == expected
             if given_texts is None:
                 assert json.loads(told["content"][0]["text"]) == expected
             else:
-                assert [block["text"] for block in told["content"]] == without_half_characters(texts)
+                assert [block["text"] for block in told["content"]] == replace_surrogates(texts)
 
 
 def test_a_text_that_an_answer_repeats_is_in_memory_once() -> None:
     content = "\x01" * MIB
-    result = packed_answer({"content": content, "size": 1}, [content, "facts"], 100 * MIB)
+    result = encode_answer({"content": content, "size": 1}, [content, "facts"], 100 * MIB)
     pieces = {id(piece): len(piece) for part in result.values() for piece in part.pieces}
     assert sum(part.size for part in result.values()) > 12 * MIB
     assert sum(pieces.values()) < 6.5 * MIB
 
 
 @given(json_objects)
-def test_the_rough_size_of_a_value_is_about_its_size(value: dict[str, Any]) -> None:
+def test_the_estimated_size_of_a_value_is_about_its_size(value: dict[str, Any]) -> None:
     size = len(json.dumps(value, ensure_ascii=False))
-    assert rough_size(value) <= 12 * size
-    assert size <= 60 + 12 * rough_size(value)
+    assert estimate_size(value) <= 12 * size
+    assert size <= 60 + 12 * estimate_size(value)
 
 
-def test_the_rough_size_of_long_lists_is_about_their_size() -> None:
+def test_the_estimated_size_of_long_lists_is_about_their_size() -> None:
     entries = [{"name": f"file_{number}", "size": number, "type": "file"} for number in range(10_000)]
-    assert 0.3 < rough_size({"entries": entries}) / len(orjson.dumps(entries)) < 3
+    assert 0.3 < estimate_size({"entries": entries}) / len(orjson.dumps(entries)) < 3
 
 
 @pytest.mark.parametrize("value", [{"text": "x" * 1000}, {"items": ["x"] * 400}, {"items": [{"a": [1] * 40}] * 10}])
-def test_packing_stops_when_an_answer_is_too_large(value: dict[str, Any]) -> None:
+def test_encoding_stops_when_an_answer_is_too_large(value: dict[str, Any]) -> None:
     with pytest.raises(ResponseTooLarge):
-        packed_value(value, 500)
+        encode_value(value, 500)
     with pytest.raises(ResponseTooLarge):
-        packed_answer(value, None, 500)
+        encode_answer(value, None, 500)
 
 
-@pytest.mark.parametrize("form", ["plain", "packed", "structured"])
+@pytest.mark.parametrize("form", ["plain", "encoded", "structured"])
 async def test_an_answer_that_is_too_large_is_an_error_with_a_hint(form: Any) -> None:
     rig = build(limits=CallLimits(max_response_bytes=MIB))
     result = await rig.dispatcher.call(CALLER, "fill", {"size": 2 * MIB}, form=form)
     error = result["structuredContent"]["error"]
     assert (error["code"], error["retryable"]) == ("RESPONSE_TOO_LARGE", False)
     assert "smaller part" in error["hint"]
-    assert not any(isinstance(value, Packed) for value in result.values())
+    assert not any(isinstance(value, EncodedJson) for value in result.values())
 
 
 @pytest.mark.parametrize("token", [None, "progress"])
@@ -230,8 +231,8 @@ async def test_a_large_answer_arrives_whole_over_http(token: str | None) -> None
 async def test_the_record_of_a_large_answer_has_its_size(tmp_path: Path) -> None:
     audit = AuditLog(tmp_path / "audit.sqlite")
     rig = build(audit=audit)
-    await rig.dispatcher.call(CALLER, "fill", {"size": MIB}, form="packed")
-    await until(lambda: len(read_records(tmp_path / "audit.sqlite", AuditFilter(), last=1)) == 1)
+    await rig.dispatcher.call(CALLER, "fill", {"size": MIB}, form="encoded")
+    await eventually(lambda: len(read_records(tmp_path / "audit.sqlite", AuditFilter(), last=1)) == 1)
     audit.close()
     ((_, record),) = read_records(tmp_path / "audit.sqlite", AuditFilter(), last=1)
     assert 2 * MIB < record.response_bytes < 2.1 * MIB
@@ -267,7 +268,7 @@ async def test_what_is_long_besides_the_arguments_of_a_call_is_refused_before_an
 
 
 async def test_a_client_that_reads_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("armarium.surfaces.refusals._TAKING_S", 0.2)
+    monkeypatch.setattr("armarium.surfaces.http_responses.SEND_TIMEOUT_S", 0.2)
     rig = build()
     async with serving(rig.app) as url, http_client(url) as http:
         session = await open_session(http)
@@ -275,11 +276,11 @@ async def test_a_client_that_reads_nothing_is_given_up(monkeypatch: pytest.Monke
 
 
 async def _take_nothing(rig: Rig, http: httpx.AsyncClient, message: dict[str, Any], headers: dict[str, str]) -> None:
-    in_flight = rig.dispatcher._responses._in_flight
+    in_flight = rig.dispatcher.response_bytes
     async with http.stream("POST", "/mcp", json=message, headers=headers) as answer:
         assert answer.status_code == 200
         assert in_flight.total > 20 * MIB
-        await until(lambda: in_flight.total == 0)
+        await eventually(lambda: in_flight.total == 0)
         with pytest.raises(httpx.RemoteProtocolError):
             await answer.aread()
 
@@ -297,11 +298,11 @@ async def test_without_a_session_large_answers_wait_for_each_other_and_arrive_wh
         async with anyio.create_task_group() as tasks:
             for _ in range(6):
                 tasks.start_soon(fill)
-        await until(lambda: rig.dispatcher._responses._in_flight.total == 0)
+        await eventually(lambda: rig.dispatcher.response_bytes.total == 0)
     assert texts == ["x" * MIB] * 6
 
 
-@pytest.mark.parametrize("form", ["packed", "structured"])
+@pytest.mark.parametrize("form", ["encoded", "structured"])
 async def test_a_call_that_is_cancelled_keeps_nothing_of_its_answer(form: Any) -> None:
     rig = build(limits=CallLimits(response_bytes_in_flight=MIB))
     kept_by: list[BaseException] = []
@@ -314,14 +315,14 @@ async def test_a_call_that_is_cancelled_keeps_nothing_of_its_answer(form: Any) -
             raise
 
     first = await rig.dispatcher.call(CALLER, "fill", {"size": MIB}, form=form)
-    in_flight = rig.dispatcher._responses._in_flight
+    in_flight = rig.dispatcher.response_bytes
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(fill)
-        await until(lambda: len(in_flight._waiting) == 1)
+        await eventually(lambda: in_flight.waiting == 1)
         tasks.cancel_scope.cancel()
     (cut_short,) = kept_by
     frames = [frame.f_locals for frame, _ in traceback.walk_tb(cut_short.__traceback__)]
-    assert not [local for frame in frames for local in frame.values() if rough_size(local) >= MIB]
+    assert not [local for frame in frames for local in frame.values() if estimate_size(local) >= MIB]
     assert first
 
 
@@ -333,7 +334,7 @@ def sessionless(message: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]
     return message | {"params": params | {"_meta": params.get("_meta", {}) | meta}}, headers
 
 
-async def test_a_large_answer_without_a_session_is_packed_and_arrives_whole() -> None:
+async def test_a_large_answer_without_a_session_is_encoded_and_arrives_whole() -> None:
     rig = build(max_body_bytes=4 * MIB)
     text = 'snow ❄ and "quotes" \n \x01' * 60_000
     message, headers = sessionless(calling("echo", id="big", text=text))
@@ -349,31 +350,31 @@ async def test_a_large_answer_without_a_session_is_packed_and_arrives_whole() ->
 async def test_the_bytes_of_a_large_answer_without_a_session_count_until_they_are_sent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("armarium.surfaces.refusals._TAKING_S", 0.2)
+    monkeypatch.setattr("armarium.surfaces.http_responses.SEND_TIMEOUT_S", 0.2)
     rig = build()
     message, headers = sessionless(calling("fill", size=20 * MIB))
     async with serving(rig.app) as url, http_client(url) as http:
         await _take_nothing(rig, http, message, headers)
 
 
-@pytest.mark.parametrize("form", ["plain", "packed"])
+@pytest.mark.parametrize("form", ["plain", "encoded"])
 async def test_what_counts_is_the_size_of_the_answer_as_json(form: Any) -> None:
     rig = build(limits=CallLimits(max_response_bytes=4 * MIB))
     result = await rig.dispatcher.call(CALLER, "echo", {"text": "\x01" * MIB}, form=form)
     assert result["structuredContent"]["error"]["code"] == "RESPONSE_TOO_LARGE"
 
 
-async def test_parts_set_aside_come_back_at_the_end_of_an_event_stream() -> None:
+async def test_deferred_parts_come_back_at_the_end_of_an_event_stream() -> None:
     sent: list[Any] = []
 
     async def send(message: Any) -> None:
         sent.append(message)
 
-    large = SetAside()
-    sending = large.completing(send)
+    large = DeferredParts()
+    sending = large.restore(send)
     await sending({"type": "http.response.start", "status": 200, "headers": []})
     await sending({"type": "http.response.body", "body": b"event: message\r\ndata: {}\r\n\r\n", "more_body": True})
-    small = large.small({"content": Packed([b"[1,", b"2]"]), "structuredContent": {"a": 1}})
+    small = large.take_from({"content": EncodedJson([b"[1,", b"2]"]), "structuredContent": {"a": 1}})
     assert small == {"content": [], "structuredContent": {"a": 1}}
     await sending({"type": "http.response.body", "body": b": ping\r\n\r\n", "more_body": True})
     told = json.dumps({"jsonrpc": "2.0", "id": 1, "result": small}).encode()

@@ -1,4 +1,4 @@
-"""What an operator sees of a running server: log lines, the audit trail, metrics, traces; and what nobody sees."""
+"""Log lines, audit records, metrics and traces of a running server, and the secrets that are in none of them."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import anyio
-from fixture_capability import ALICE_KEY, CRASH_SECRET, build
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
-from speaking import calling, gauge, http_client, official_client, open_session, server_command, serving
 
 from armarium.foundation.audit import AuditFilter, read_records
+from support.mcp_messages import calling, gauge, http_client, official_client, open_session, server_command, serving
+from support.mcp_test_server import ALICE_KEY, CRASH_SECRET, build
 from support.server import ServerProcess
 
 CONTENT_CANARY = "canary-in-the-middle-of-a-file"

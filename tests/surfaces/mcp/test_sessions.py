@@ -1,4 +1,4 @@
-"""Sessions over HTTP: whose they are, how long they last, what happens to those nobody wants any more."""
+"""Sessions over HTTP: ownership, timeouts, eviction, limits."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import gc
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from functools import partial
-from types import SimpleNamespace
 from typing import Any
 
 import anyio
 import httpx
 import pytest
-from fixture_capability import ALICE, ALICE_KEY, BOB, BOB_KEY, Rig, build
 from mcp.shared.exceptions import MCPError
-from speaking import (
+
+from armarium.surfaces.mcp.session import Session
+from support.mcp_messages import (
     calling,
     gauge,
     http_client,
@@ -24,12 +24,10 @@ from speaking import (
     request,
     server_command,
     serving,
-    until,
 )
-
-from armarium.surfaces.mcp import sessions as sessions_module
-from armarium.surfaces.mcp.sessions import Session
+from support.mcp_test_server import ALICE, ALICE_KEY, BOB, BOB_KEY, Rig, build
 from support.server import ServerProcess
+from support.waiting import eventually
 
 EXPIRED = "x-mcp-session-expired"
 
@@ -40,16 +38,14 @@ class Clock:
     def __init__(self) -> None:
         self.now = 1000.0
 
-    def monotonic(self) -> float:
+    def __call__(self) -> float:
         return self.now
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """From now on time stands still unless a test moves it."""
-    clock = Clock()
-    monkeypatch.setattr(sessions_module, "time", SimpleNamespace(monotonic=clock.monotonic))
-    return clock
+def clock() -> Clock:
+    """Time stands still unless a test moves it."""
+    return Clock()
 
 
 async def call_echo(client: httpx.AsyncClient, session: dict[str, str], path: str = "/mcp") -> httpx.Response:
@@ -91,7 +87,7 @@ async def test_a_handshake_that_fails_opens_no_session(rig: Rig, http: httpx.Asy
 
 
 async def test_a_session_nobody_used_for_long_is_404_and_told_why(clock: Clock) -> None:
-    async with serving(build(inactivity_timeout_s=3600).app) as url, http_client(url) as http:
+    async with serving(build(clock=clock, inactivity_timeout_s=3600).app) as url, http_client(url) as http:
         session = await open_session(http)
         clock.now += 3599
         assert (await call_echo(http, session)).status_code == 200, "every use starts the wait again"
@@ -106,7 +102,10 @@ async def test_a_session_nobody_used_for_long_is_404_and_told_why(clock: Clock) 
 
 
 async def test_a_session_that_grew_too_old_is_404_and_told_why_however_busy_it_was(clock: Clock) -> None:
-    async with serving(build(inactivity_timeout_s=None, max_lifetime_s=100).app) as url, http_client(url) as http:
+    async with (
+        serving(build(clock=clock, inactivity_timeout_s=None, max_lifetime_s=100).app) as url,
+        http_client(url) as http,
+    ):
         session = await open_session(http)
         for _ in range(2):
             clock.now += 49
@@ -117,14 +116,14 @@ async def test_a_session_that_grew_too_old_is_404_and_told_why_however_busy_it_w
 
 
 async def test_with_both_timeouts_off_a_session_lasts(clock: Clock) -> None:
-    async with serving(build(inactivity_timeout_s=None).app) as url, http_client(url) as http:
+    async with serving(build(clock=clock, inactivity_timeout_s=None).app) as url, http_client(url) as http:
         session = await open_session(http)
         clock.now += 10**9
         assert (await call_echo(http, session)).status_code == 200
 
 
 async def test_a_session_with_a_call_under_way_is_not_inactive(clock: Clock) -> None:
-    rig = build(inactivity_timeout_s=0.2)
+    rig = build(clock=clock, inactivity_timeout_s=0.2)
     async with serving(rig.app) as url, http_client(url) as http, anyio.create_task_group() as tasks:
         session = await open_session(http)
         answers: list[httpx.Response] = []
@@ -137,14 +136,14 @@ async def test_a_session_with_a_call_under_way_is_not_inactive(clock: Clock) -> 
         clock.now += 1000
         other = await open_session(http)
         clock.now += 1000
-        await until(lambda: gauge(rig.metrics.exposition().decode(), "armarium_sessions") == 1)
+        await eventually(lambda: gauge(rig.metrics.exposition().decode(), "armarium_sessions") == 1)
         assert (await call_echo(http, other)).headers[EXPIRED] == "inactivity", "the sweeper was there"
         rig.stage["noon"].set()
     assert answers[0].json()["result"]["structuredContent"] == {"text": "noon"}
 
 
 async def test_a_listening_stream_keeps_a_session_from_being_inactive_but_not_from_growing_old(clock: Clock) -> None:
-    rig = build(inactivity_timeout_s=0.2, max_lifetime_s=5000)
+    rig = build(clock=clock, inactivity_timeout_s=0.2, max_lifetime_s=5000)
     async with serving(rig.app) as url, http_client(url) as http:
         session = await open_session(http)
         async with http.stream("GET", "/mcp", headers=session) as stream:
@@ -159,7 +158,7 @@ async def test_a_listening_stream_keeps_a_session_from_being_inactive_but_not_fr
 
 
 async def test_a_call_under_way_is_cut_short_when_its_session_grows_too_old(clock: Clock) -> None:
-    rig = build(inactivity_timeout_s=None, max_lifetime_s=0.2)
+    rig = build(clock=clock, inactivity_timeout_s=None, max_lifetime_s=0.2)
     async with serving(rig.app) as url, http_client(url) as http, anyio.create_task_group() as tasks:
         session = await open_session(http)
         answers: list[httpx.Response] = []
@@ -186,7 +185,7 @@ async def test_another_callers_session_looks_like_none(rig: Rig, address: str) -
 
 async def test_why_a_session_ended_is_told_to_its_owner_alone(clock: Clock) -> None:
     async with (
-        serving(build(inactivity_timeout_s=60).app) as url,
+        serving(build(clock=clock, inactivity_timeout_s=60).app) as url,
         http_client(url, ALICE_KEY) as alice,
         http_client(url, BOB_KEY) as bob,
     ):
@@ -222,7 +221,7 @@ async def is_open(http: httpx.AsyncClient, session: dict[str, str]) -> bool:
 
 
 async def test_a_session_above_a_callers_limit_closes_their_longest_idle_one(clock: Clock) -> None:
-    rig = build(max_sessions_per_caller=2)
+    rig = build(clock=clock, max_sessions_per_caller=2)
     async with serving(rig.app) as url, http_client(url) as alice, http_client(url, BOB_KEY) as bob:
         of_bob, first, second = await open_session(bob), await open_session(alice), await open_session(alice)
         clock.now += 10
@@ -236,7 +235,7 @@ async def test_a_session_above_a_callers_limit_closes_their_longest_idle_one(clo
 
 
 async def test_a_session_nobody_finished_to_open_makes_room_before_any_other(clock: Clock) -> None:
-    rig = build(max_sessions_per_caller=3)
+    rig = build(clock=clock, max_sessions_per_caller=3)
     async with serving(rig.app) as url, http_client(url) as http:
         session = await open_session(http)
         clock.now += 1000
@@ -247,7 +246,7 @@ async def test_a_session_nobody_finished_to_open_makes_room_before_any_other(clo
 
 
 async def test_sessions_that_are_opened_at_once_do_not_close_each_other(clock: Clock) -> None:
-    rig = build(max_sessions_per_caller=3)
+    rig = build(clock=clock, max_sessions_per_caller=3)
     async with serving(rig.app) as url, http_client(url) as http:
         old = [await open_session(http) for _ in range(3)]
         clock.now += 1000
@@ -267,7 +266,7 @@ async def test_a_full_server_closes_a_session_of_whoever_has_the_most() -> None:
         assert await is_open(bob, of_bob)
         assert [await is_open(alice, each) for each in of_alice[-3:]] == [True] * 3
         assert await is_open(bob, await open_session(bob))
-        assert len(rig.sessions._open) == 4
+        assert len(rig.sessions.open_sessions) == 4
 
 
 async def test_when_no_session_is_idle_a_new_one_is_refused_until_one_is() -> None:
@@ -331,7 +330,7 @@ async def test_a_question_to_the_client_ends_with_its_session(rig: Rig) -> None:
 
     async def ask() -> None:
         with pytest.raises(MCPError) as failure:
-            await session.ask(unheard, "roots/list", None, None)
+            await session.send_request(unheard, "roots/list", None, None)
         outcomes.append(failure.value.code)
 
     async with anyio.create_task_group() as tasks:
@@ -357,11 +356,11 @@ async def test_a_client_that_answers_a_question_with_nonsense_fails_that_questio
     session = await rig.sessions.start(rig.servers["/mcp"], ALICE, "caller", {})
 
     async def answer_badly(message: dict[str, Any]) -> None:
-        session.take_answer({"jsonrpc": "2.0", "id": "someone else's", "result": {}})
-        session.take_answer({"jsonrpc": "2.0", "id": message["id"], **said})
+        session.receive_response({"jsonrpc": "2.0", "id": "someone else's", "result": {}})
+        session.receive_response({"jsonrpc": "2.0", "id": message["id"], **said})
 
     with pytest.raises(MCPError) as failure:
-        await session.ask(answer_badly, "roots/list", None, None)
+        await session.send_request(answer_badly, "roots/list", None, None)
     assert failure.value.code == code
 
 
@@ -371,12 +370,12 @@ async def test_a_question_that_is_not_answered_in_time_says_so(rig: Rig) -> None
 
     session = await rig.sessions.start(rig.servers["/mcp"], BOB, "caller", {})
     with pytest.raises(MCPError, match="roots/list") as failure:
-        await session.ask(unheard, "roots/list", None, {"timeout": 0.01})
+        await session.send_request(unheard, "roots/list", None, {"timeout": 0.01})
     assert failure.value.code == -32001
 
 
 async def test_two_thousand_abandoned_sessions_are_evicted_and_nothing_of_them_is_kept(clock: Clock) -> None:
-    rig = build(inactivity_timeout_s=0.4)
+    rig = build(clock=clock, inactivity_timeout_s=0.4)
 
     def open_sessions() -> float:
         return gauge(rig.metrics.exposition().decode(), "armarium_sessions")
@@ -386,7 +385,7 @@ async def test_two_thousand_abandoned_sessions_are_evicted_and_nothing_of_them_i
             await rig.sessions.start(rig.servers["/mcp"], ALICE, "caller", {})
         assert open_sessions() == 2000
         clock.now += 1
-        await until(lambda: open_sessions() == 0)
+        await eventually(lambda: open_sessions() == 0)
         gc.collect()
         left = [kept for kept in gc.get_objects() if isinstance(kept, Session)]
         assert len(left) <= 1, "no more than the one the sweeper has just closed"
@@ -427,7 +426,7 @@ async def test_a_handshake_of_any_length_is_answered_and_little_of_it_is_kept(
             params["_meta"] = {"a": long}
     answer = await http.post("/mcp", json=message)
     session = {"mcp-session-id": answer.headers["mcp-session-id"]}
-    kept = rig.sessions._open[session["mcp-session-id"]].connection.client_params
+    kept = rig.sessions.open_sessions[session["mcp-session-id"]].connection.client_params
     assert kept is not None
     assert len(kept.model_dump_json()) < 4096
     assert (await call_echo(http, session)).json()["result"]["structuredContent"] == {"text": "hi"}
@@ -435,7 +434,7 @@ async def test_a_handshake_of_any_length_is_answered_and_little_of_it_is_kept(
 
 async def test_what_a_client_says_of_itself_in_few_words_is_kept(rig: Rig, http: httpx.AsyncClient) -> None:
     answer = await http.post("/mcp", json=opening(sampling={}, experimental={"a": {"b": 1}}))
-    kept = rig.sessions._open[answer.headers["mcp-session-id"]].connection.client_params
+    kept = rig.sessions.open_sessions[answer.headers["mcp-session-id"]].connection.client_params
     assert kept is not None
     assert kept.capabilities.sampling is not None
     assert kept.capabilities.experimental == {"a": {"b": 1}}

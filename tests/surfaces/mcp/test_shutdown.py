@@ -13,12 +13,13 @@ from typing import Any
 import anyio
 import httpx
 import pytest
-from fixture_capability import ALICE_KEY
 from mcp.shared.exceptions import MCPError
-from speaking import calling, http_client, official_client, open_session, server_command
 
 from armarium.foundation.audit import AuditFilter, read_records
+from support.mcp_messages import calling, http_client, official_client, open_session, server_command
+from support.mcp_test_server import ALICE_KEY
 from support.server import ServerProcess
+from support.waiting import eventually
 
 PROMISED_S = 5.0
 
@@ -51,6 +52,14 @@ async def begun(client: httpx.AsyncClient, session: dict[str, str], moment: str)
     """Wait until a call has begun, as it says itself."""
     answer = await client.post("/mcp", json=calling("wait_for", id="b", moment=moment), headers=session)
     assert answer.json()["result"]["structuredContent"] == {"text": moment}
+
+
+def refuses_connections(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=1).close()
+    except ConnectionRefusedError:
+        return True
+    return False
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -142,13 +151,7 @@ async def test_a_second_signal_waits_for_nobody() -> None:
             tasks.start_soon(hang)
             await begun(client, session, "never awaited")
             server.signal(signal.SIGTERM)
-            with anyio.fail_after(10):
-                while True:
-                    try:
-                        socket.create_connection(("127.0.0.1", server.port), timeout=1).close()
-                    except ConnectionRefusedError:
-                        break
-                    await anyio.sleep(0.01)
+            await eventually(lambda: refuses_connections(server.port))
             server.signal(signal.SIGTERM)
             code, took_s = await server.ended()
     assert code == 0

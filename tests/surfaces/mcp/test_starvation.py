@@ -1,4 +1,4 @@
-"""One caller attacks the real server; another one is served all the while, and afterwards the memory is back."""
+"""One caller attacks the real server: another caller is still served, and the memory is freed afterwards."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import Any
 
 import httpx
 import pytest
-from speaking import opening
 
 from support.client import RawSession
+from support.mcp_messages import opening
 from support.server import ServerProcess
 from support.soak import chance
 

@@ -1,4 +1,4 @@
-"""MCP over standard input and output, as a client that starts us sees it."""
+"""MCP over standard input and output, as seen by a client that starts the server."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ import mcp
 import pytest
 from anyio.streams.buffered import BufferedByteReceiveStream
 from mcp.client.stdio import StdioServerParameters
-from speaking import DEADLINE_S, PROGRAM, calling, opening, request, server_command, until
+
+from support.mcp_messages import DEADLINE_S, calling, opening, request, server_command
+from support.waiting import eventually
 
 MAX_BYTES = 300_000
 
@@ -106,7 +108,8 @@ async def own_server(tmp_path: Path) -> AsyncGenerator[Child]:
 
 @pytest.mark.parametrize("mode", ["legacy", "auto", "2026-07-28"])
 async def test_the_official_client_lists_and_calls_tools(mode: str) -> None:
-    started = StdioServerParameters(command=sys.executable, args=[PROGRAM, "stdio"])
+    program, *arguments = server_command("stdio")
+    started = StdioServerParameters(command=program, args=arguments)
     async with mcp.Client(started, mode=mode, read_timeout_seconds=DEADLINE_S) as client:
         assert {"echo", "answer"} <= {tool.name for tool in (await client.list_tools()).tools}
         result = await client.call_tool("whoami", {})
@@ -211,11 +214,11 @@ async def test_a_call_cancelled_while_its_answer_is_on_the_way_leaves_no_half_li
     async with child(tmp_path, handshake=era != "without") as server:
         # Larger than the pipe, and nobody reads yet: the answer is stuck half way when it is cancelled.
         await server.send(worded(calling("fill", id=1, size=3_000_000)))
-        await until(lambda: '"tool":"fill"' in server.log())
+        await eventually(lambda: '"tool":"fill"' in server.log())
         await server.send(worded(calling("linger", id=2, moment="m", seconds=0.3)))
         await server.send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}})
         await server.send(worded(calling("wait_for", id=3, moment="m")))
-        await until(lambda: '"tool":"wait_for"' in server.log())
+        await eventually(lambda: '"tool":"wait_for"' in server.log())
         seen = await server.answers(3)
         assert set(seen) == {1, 2, 3}, "what had begun was sent to its end"
         assert len(seen[1]["result"]["structuredContent"]["text"]) == 3_000_000
@@ -244,7 +247,7 @@ async def test_progress_is_told_over_stdio(server: Child) -> None:
 
 
 async def test_a_client_with_a_session_is_told_that_its_tools_have_changed(tmp_path: Path) -> None:
-    async with child(tmp_path, "--tool_provider") as server:
+    async with child(tmp_path, "--tool-provider") as server:
         await server.send(calling("stock", id=1, name="all.say"))
         told = [await server.receive() for _ in range(2)]
         assert {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"} in told
@@ -254,7 +257,7 @@ async def test_a_client_with_a_session_is_told_that_its_tools_have_changed(tmp_p
 
 
 async def test_nothing_is_told_before_the_end_of_the_handshake(tmp_path: Path) -> None:
-    async with child(tmp_path, "--tool_provider", handshake=False) as server:
+    async with child(tmp_path, "--tool-provider", handshake=False) as server:
         await server.send(opening())
         assert (await server.receive())["result"]["capabilities"]["tools"] == {"listChanged": True}
         await server.send(calling("stock", id=1, name="all.say"))
@@ -264,8 +267,8 @@ async def test_nothing_is_told_before_the_end_of_the_handshake(tmp_path: Path) -
 
 
 async def test_a_client_without_a_session_subscribes_to_changes(tmp_path: Path) -> None:
-    async with child(tmp_path, "--tool_provider", handshake=False) as server:
-        wish = request("subscriptions/listen", {"notifications": {"toolsListChanged": True}}, id="news")
+    async with child(tmp_path, "--tool-provider", handshake=False) as server:
+        wish = request("subscriptions/listen", {"notifications": {"toolsListChanged": True}}, id="listen")
         await server.send(sessionless(wish))
         assert (await server.receive())["method"] == "notifications/subscriptions/acknowledged"
         await server.send(sessionless(calling("stock", id=1, name="all.say")))
@@ -276,7 +279,7 @@ async def test_a_client_without_a_session_subscribes_to_changes(tmp_path: Path) 
         }
         assert await server.leave() == 0
         ending = await server.receive()
-        assert (ending["id"], "result" in ending) == ("news", True), "it was told that it is over"
+        assert (ending["id"], "result" in ending) == ("listen", True), "the subscription has a final response"
 
 
 async def test_when_the_client_leaves_the_server_exits_with_0(own_server: Child) -> None:
@@ -327,7 +330,7 @@ async def test_every_call_over_stdio_is_in_the_log_as_the_local_callers(server: 
     def lines() -> list[str]:
         return [line for line in server.log().splitlines() if '"times":77' in line]
 
-    await until(lambda: len(lines()) == 1)
+    await eventually(lambda: len(lines()) == 1)
     line = json.loads(lines()[0])
     assert (line["msg"], line["surface"], line["principal"], line["tool"]) == ("call", "stdio", "local", "echo")
 

@@ -1,4 +1,4 @@
-"""Events over HTTP: who may listen, what each of them hears, and what becomes of those who do not keep up."""
+"""Events over HTTP: who may subscribe, what each subscriber gets, and how slow ones are dropped."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import anyio
 import anyio.abc
 import httpx
 import pytest
-from demo_notes import BASE, KEY, STAFF_KEY, Demo, caller_of, demo, served
 from wsproto import ConnectionType, WSConnection
 from wsproto.events import (
     AcceptConnection,
@@ -27,10 +26,12 @@ from wsproto.events import (
 )
 
 from armarium.foundation.events import PublicEvent
-from armarium.surfaces.web import events as events_module
+from armarium.surfaces.web.events import StreamLimits
+from support.notes_api import BASE, KEY, STAFF_KEY, Demo, caller_of, demo, served
+from support.waiting import eventually
 
 DEADLINE_S = 10.0
-NEWS = PublicEvent("notes_changed", {"count": 1, "text": "line\nbreak ü"})
+CHANGE = PublicEvent("notes_changed", {"count": 1, "text": "line\nbreak ü"})
 FOR_STAFF = PublicEvent("key_changed", {"by": "carol"}, frozenset({"staff"}))
 
 
@@ -52,13 +53,6 @@ def heard_by(server: Demo) -> bool:
     return server.events.is_heard(PublicEvent)
 
 
-async def until_nobody_listens(server: Demo) -> None:
-    """Wait for those who left, but not for ever."""
-    with anyio.fail_after(DEADLINE_S):
-        while heard_by(server):
-            await anyio.sleep(0.005)
-
-
 class Stream:
     """An event stream as a browser reads it."""
 
@@ -78,7 +72,7 @@ class Stream:
         raise AssertionError("the stream has ended")
 
     async def comment(self) -> str:
-        """The next sign of life."""
+        """The next comment."""
         with anyio.fail_after(DEADLINE_S):
             async for line in self._lines:
                 if line.startswith(":"):
@@ -129,7 +123,7 @@ class Socket:
         with anyio.fail_after(DEADLINE_S):
             return await anext(self._events)
 
-    async def news(self) -> Any:
+    async def event(self) -> Any:
         """The next event."""
         event = await self.next()
         assert isinstance(event, TextMessage)
@@ -156,9 +150,9 @@ async def test_events_come_as_they_happen(server: Demo, address: str) -> None:
         assert stream.answer.headers["cache-control"] == "no-store"
         await stream.comment()
         for _ in range(2):
-            await server.events.publish(NEWS)
-            assert await stream.next() == (NEWS.name, NEWS.data)
-    await until_nobody_listens(server)
+            await server.events.publish(CHANGE)
+            assert await stream.next() == (CHANGE.name, CHANGE.data)
+    await eventually(lambda: not heard_by(server))
 
 
 async def test_events_for_a_group_reach_its_members_alone(server: Demo, address: str) -> None:
@@ -169,24 +163,24 @@ async def test_events_for_a_group_reach_its_members_alone(server: Demo, address:
     ):
         assert isinstance(await carols_socket.next(), AcceptConnection)
         await server.events.publish(FOR_STAFF)
-        await server.events.publish(NEWS)
+        await server.events.publish(CHANGE)
         assert await staff.next() == (FOR_STAFF.name, FOR_STAFF.data)
-        assert await staff.next() == (NEWS.name, NEWS.data)
-        assert await carol.next() == (NEWS.name, NEWS.data)
-        assert await carols_socket.news() == {"event": NEWS.name, "data": NEWS.data}
+        assert await staff.next() == (CHANGE.name, CHANGE.data)
+        assert await carol.next() == (CHANGE.name, CHANGE.data)
+        assert await carols_socket.event() == {"event": CHANGE.name, "data": CHANGE.data}
 
 
-async def test_a_stream_shows_now_and_then_that_it_is_alive(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(events_module, "_KEEP_ALIVE_S", 0.01)
-    async with listening(address) as stream:
+async def test_a_stream_shows_now_and_then_that_it_is_alive() -> None:
+    server = demo(stream_limits=StreamLimits(keep_alive_s=0.01))
+    async with served(server.app) as address, listening(address) as stream:
         assert [await stream.comment() for _ in range(3)] == [": keep-alive"] * 3
 
 
 async def test_an_event_that_is_no_json_is_the_publishers_trouble(server: Demo, address: str) -> None:
     async with listening(address) as stream:
         await server.events.publish(PublicEvent("odd", {"what": object()}))
-        await server.events.publish(NEWS)
-        assert await stream.next() == (NEWS.name, NEWS.data)
+        await server.events.publish(CHANGE)
+        assert await stream.next() == (CHANGE.name, CHANGE.data)
 
 
 @pytest.mark.parametrize("method", ["POST", "HEAD", "DELETE"])
@@ -231,8 +225,8 @@ async def test_a_page_brings_its_key_as_a_subprotocol(
         accepted = await client.next()
         assert isinstance(accepted, AcceptConnection)
         assert accepted.subprotocol == chosen
-        await server.events.publish(NEWS)
-        assert await client.news() == {"event": NEWS.name, "data": NEWS.data}
+        await server.events.publish(CHANGE)
+        assert await client.event() == {"event": CHANGE.name, "data": CHANGE.data}
 
 
 async def test_a_socket_hears_events_whatever_it_says(server: Demo, address: str) -> None:
@@ -240,10 +234,10 @@ async def test_a_socket_hears_events_whatever_it_says(server: Demo, address: str
         assert isinstance(await client.next(), AcceptConnection)
         await client.send(Message("hello?"))
         await client.send(Message(b"\0\xff"))
-        await server.events.publish(NEWS)
-        assert await client.news() == {"event": NEWS.name, "data": NEWS.data}
+        await server.events.publish(CHANGE)
+        assert await client.event() == {"event": CHANGE.name, "data": CHANGE.data}
         await client.send(CloseConnection(1000))
-        await until_nobody_listens(server)
+        await eventually(lambda: not heard_by(server))
 
 
 async def test_a_socket_that_says_too_much_is_closed(server: Demo, address: str) -> None:
@@ -253,14 +247,12 @@ async def test_a_socket_that_says_too_much_is_closed(server: Demo, address: str)
         closed = await client.next()
         assert isinstance(closed, CloseConnection)
         assert closed.code == 1009
-    await until_nobody_listens(server)
+    await eventually(lambda: not heard_by(server))
 
 
-async def test_there_are_no_more_listeners_than_may_be(
-    server: Demo, address: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(events_module, "_MOST_LISTENERS", 1)
-    async with listening(address), socket_to(address, **BEARER) as client:
+async def test_there_are_no_more_listeners_than_may_be() -> None:
+    server = demo(stream_limits=StreamLimits(max_streams=1))
+    async with served(server.app) as address, listening(address), socket_to(address, **BEARER) as client:
         refusal = await client.next()
         assert isinstance(refusal, RejectConnection)
         assert refusal.status_code == 503
@@ -269,11 +261,14 @@ async def test_there_are_no_more_listeners_than_may_be(
         assert (answer.status_code, answer.json()["code"], answer.headers["retry-after"]) == (503, "UNAVAILABLE", "30")
 
 
-async def test_one_caller_does_not_take_the_places_of_the_others(
-    server: Demo, address: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(events_module, "_MOST_OF_ONE", 1)
-    async with listening(address), listening(address, STAFF_KEY), caller_of(server.app) as client:
+async def test_one_caller_does_not_take_the_places_of_the_others() -> None:
+    server = demo(stream_limits=StreamLimits(max_streams_per_caller=1))
+    async with (
+        served(server.app) as address,
+        listening(address),
+        listening(address, STAFF_KEY),
+        caller_of(server.app) as client,
+    ):
         answer = await client.get("/api/events")
     assert (answer.status_code, answer.json()["code"]) == (429, "TOO_MANY_CALLS")
 
@@ -295,17 +290,15 @@ async def test_who_does_not_keep_up_is_dropped_and_nobody_waits_for_them(
     with lazy:
         await anyio.to_thread.run_sync(lazy.connect, (host, int(port)))
         await anyio.to_thread.run_sync(lazy.sendall, wish.encode())
-        with anyio.fail_after(DEADLINE_S):
-            while not heard_by(server):
-                await anyio.sleep(0.005)
+        await eventually(lambda: heard_by(server))
         async with listening(address) as brisk:
             with anyio.fail_after(DEADLINE_S):
-                while "too slow" not in caplog.text:
+                while "slow event subscriber" not in caplog.text:
                     await server.events.publish(large)
                     assert (await brisk.next())[0] == "large"
-            await server.events.publish(NEWS)
-            assert await brisk.next() == (NEWS.name, NEWS.data)
-        await until_nobody_listens(server)
+            await server.events.publish(CHANGE)
+            assert await brisk.next() == (CHANGE.name, CHANGE.data)
+        await eventually(lambda: not heard_by(server))
 
 
 @pytest.mark.parametrize("way", ["a stream", "a socket"])

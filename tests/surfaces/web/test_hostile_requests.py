@@ -1,4 +1,4 @@
-"""Requests of every kind: whatever comes, the answer is JSON with a code, and never a fault of ours."""
+"""Arbitrary requests: the response is always JSON with a code, never a server error."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import Any
 
 import anyio
 import httpx
-from demo_notes import caller_of, demo
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from support.notes_api import caller_of, demo
 
 JSON_VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),

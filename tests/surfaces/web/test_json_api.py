@@ -1,8 +1,8 @@
-"""The JSON API as a program meets it: arguments, answers, errors, and that a call is a call whatever the way in."""
+"""The JSON API: arguments, answers, errors, and the same checks and records as over MCP."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,12 +10,12 @@ from typing import Any
 import anyio
 import httpx
 import pytest
-from demo_notes import BASE, KEY, STAFF_KEY, Demo, caller_of, demo
 
 from armarium.foundation.audit import AuditFilter, AuditLog, CallRecord, read_records
-from armarium.surfaces.dispatch import Caller
-from armarium.surfaces.mcp.serving import listen, serve_http
-from armarium.surfaces.refusals import Refused
+from armarium.foundation.sockets import listen
+from armarium.surfaces.mcp.http_server import serve_http
+from support.notes_api import BASE, KEY, STAFF_KEY, Demo, caller_of, demo
+from support.waiting import eventually
 
 ORIGIN = "https://console.example.com"
 UNREADABLE = "the query is not percent-encoded UTF-8, or has too many fields"
@@ -32,13 +32,6 @@ async def carol(server: Demo) -> AsyncGenerator[httpx.AsyncClient]:
     """A caller of it."""
     async with caller_of(server.app) as client:
         yield client
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait for what happens behind an answer, but not for ever."""
-    with anyio.fail_after(10):
-        while not condition():
-            await anyio.sleep(0.005)
 
 
 def error_of(answer: httpx.Response) -> dict[str, Any]:
@@ -123,7 +116,7 @@ async def test_a_note_goes_through_its_whole_life(carol: httpx.AsyncClient) -> N
 @pytest.mark.parametrize(
     ("method", "path", "body", "message"),
     [
-        ("PUT", "/notes/1?title=t", {"number": 2}, "`number` stands in the path already"),
+        ("PUT", "/notes/1?title=t", {"number": 2}, "`number` is already in the path"),
         ("PUT", "/notes/1?title=t", {"mode": "add"}, "`mode` cannot be chosen here"),
         ("PUT", "/notes/1?title=t&mode=add", {}, "`mode` cannot be chosen here"),
         ("PUT", "/notes/1?title=t&text=x", {}, "`text` belongs in the body"),
@@ -134,7 +127,7 @@ async def test_a_note_goes_through_its_whole_life(carol: httpx.AsyncClient) -> N
         ("PUT", "/notes/1?title=t", [], "the body must be a JSON object of arguments"),
         ("PUT", "/notes/1?title=t", "x", "the body must be a JSON object of arguments"),
         ("PATCH", "/notes/first", {"title": "t"}, "`number` must be an integer, not a string"),
-        ("GET", "/notes/1?number=1", None, "`number` stands in the path already"),
+        ("GET", "/notes/1?number=1", None, "`number` is already in the path"),
         ("DELETE", "/notes/1", {"number": 1}, "DELETE takes no body; its arguments belong in the query"),
         ("GET", "/notes", {"limit": 1}, "GET takes no body; its arguments belong in the query"),
     ],
@@ -298,7 +291,7 @@ async def audited(tmp_path: Path) -> AsyncGenerator[tuple[httpx.AsyncClient, Pat
 
 
 async def recorded(file: Path, count: int) -> list[CallRecord]:
-    await until(lambda: len(read_records(file, AuditFilter(), last=100)) >= count)
+    await eventually(lambda: len(read_records(file, AuditFilter(), last=100)) >= count)
     records = [record for _, record in read_records(file, AuditFilter(), last=100)]
     assert len(records) == count
     return records
@@ -332,19 +325,6 @@ async def test_calls_and_refusals_are_counted(server: Demo, carol: httpx.AsyncCl
     assert 'armarium_calls_total{capability="demo",outcome="error",tool="read_note"} 1.0' in page
     assert 'armarium_errors_total{capability="demo",code="NOTE_MISSING"} 1.0' in page
     assert 'armarium_requests_refused_total{status="404"} 1.0' in page
-
-
-async def test_what_has_its_price_over_mcp_has_it_here() -> None:
-    asked: list[tuple[str, dict[str, Any]]] = []
-
-    async def charge(caller: Caller, message: dict[str, Any]) -> None:
-        asked.append((message["method"], message["params"]))
-        raise Refused(402, "that costs something")
-
-    async with caller_of(demo(payment=charge).app) as carol:
-        answer = await carol.get("/api/demo/notes", params={"limit": 2})
-    assert (answer.status_code, refusal_of(answer)) == (402, "PAYMENT_REQUIRED")
-    assert asked == [("tools/call", {"name": "find_notes", "arguments": {"limit": 2}})]
 
 
 async def test_a_tool_that_only_a_route_names_is_not_offered_over_mcp(server: Demo) -> None:
@@ -453,10 +433,10 @@ def test_no_route_takes_the_place_of_the_apis_own(path: str) -> None:
         ("/api/demo/reports?source=s", b'"\\ud800"', "report"),
     ],
 )
-async def test_half_a_character_is_refused_wherever_in_a_body_it_stands(
+async def test_an_unpaired_surrogate_is_refused_anywhere_in_a_body(
     server: Demo, carol: httpx.AsyncClient, target: str, body: bytes, field: str
 ) -> None:
     answer = await carol.post(target, content=body, headers={"content-type": "application/json"})
     assert (answer.status_code, error_of(answer)["code"]) == (400, "INVALID_ARGUMENT")
-    assert error_of(answer)["message"] == f"`{field}` has half a character in it, which is no text"
+    assert error_of(answer)["message"] == f"`{field}` contains an unpaired surrogate, which UTF-8 cannot encode"
     assert (await carol.get("/api/overview")).json() == {"count": 0}, "nothing was kept"

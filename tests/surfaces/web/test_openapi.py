@@ -1,4 +1,4 @@
-"""The description of the JSON API: valid, complete, and true when somebody tries everything it allows."""
+"""The OpenAPI document of the JSON API: valid, complete, and consistent with the responses."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import schemathesis
-from demo_notes import KEY, caller_of, demo
 from openapi_spec_validator import OpenAPIV31SpecValidator
 from pydantic import BaseModel
 from schemathesis import GenerationMode
@@ -16,7 +15,8 @@ from armarium.capabilities.store.manifest import described_tools
 from armarium.capabilities.store.routes import store_routes
 from armarium.foundation.routes import Route
 from armarium.foundation.tools import Args, Call, ErrorStyle, local_tool
-from armarium.surfaces.web.openapi import described
+from armarium.surfaces.web.openapi import openapi_document
+from support.notes_api import KEY, caller_of, demo
 from support.tried_routes import MODES, operations_of, try_operation
 
 HEADERS = {"authorization": f"Bearer {KEY}", "host": "127.0.0.1"}
@@ -70,7 +70,7 @@ async def test_the_description_is_valid_openapi() -> None:
 
 
 def test_the_description_of_the_store_is_valid_openapi() -> None:
-    document = described([("store", route) for route in store_routes(described_tools())])
+    document = openapi_document([("store", route) for route in store_routes(described_tools())])
     OpenAPIV31SpecValidator(document).validate()
     assert set(document["components"]["schemas"]) >= {"Refusal", "store.Error"}
     assert document["paths"]["/api/store/{project}/file"].keys() == {"get", "put", "patch", "delete"}
@@ -116,7 +116,7 @@ async def test_the_names_of_operations_are_unique_and_those_of_their_tools_where
 
 
 def test_definitions_become_components_and_references_follow_them() -> None:
-    document = described([("garden", Route("POST", "/{garden}", local_tool("plant", plant), "Plant"))])
+    document = openapi_document([("garden", Route("POST", "/{garden}", local_tool("plant", plant), "Plant"))])
     OpenAPIV31SpecValidator(document).validate()
     body = document["paths"]["/api/garden/{garden}"]["post"]["requestBody"]["content"]["application/json"]["schema"]
     assert body["properties"]["tree"] == {"$ref": "#/components/schemas/plant.arguments.Tree"}
@@ -129,7 +129,7 @@ def test_definitions_become_components_and_references_follow_them() -> None:
 def test_a_tool_with_an_envelope_of_its_own_is_described_with_it() -> None:
     style = ErrorStyle(lambda error: {"oops": error.code}, {"type": "object", "required": ["oops"]})
     tools = [local_tool("plant", plant), local_tool("uproot", plant, errors=style)]
-    document = described([("garden", Route("POST", f"/{tool.name}", tool, "Do")) for tool in tools])
+    document = openapi_document([("garden", Route("POST", f"/{tool.name}", tool, "Do")) for tool in tools])
     uproot = document["paths"]["/api/garden/uproot"]["post"]["responses"]["400"]["content"]["application/json"]
     assert uproot["schema"] == {"$ref": "#/components/schemas/uproot.Error"}
     assert document["components"]["schemas"]["uproot.Error"]["required"] == ["oops"]

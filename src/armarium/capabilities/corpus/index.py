@@ -27,9 +27,9 @@ from armarium.capabilities.corpus.words_directory import (
     replaced,
 )
 from armarium.retrieval.chunks import IndexKind
-from armarium.retrieval.errors import TornIndex
-from armarium.retrieval.lexical import WordIndex, WordPassage
-from armarium.retrieval.vectors import VectorIndex
+from armarium.retrieval.errors import DamagedIndex
+from armarium.retrieval.search.lexical_index import LexicalChunk, LexicalIndex
+from armarium.retrieval.search.vector_index import VectorIndex
 
 if TYPE_CHECKING:
     import numpy
@@ -110,23 +110,23 @@ class CorpusIndex:
 
     # Words
 
-    def _open_words(self) -> WordIndex:
+    def _open_words(self) -> LexicalIndex:
         if not self._writing:
             return self._open_words_of_another()
         directory = self._state_dir / WORDS_DIRECTORY
         clear_leftovers(self._state_dir)
         if words_fit(self._storage, directory):
             try:
-                return WordIndex.open(directory)
-            except TornIndex as error:
+                return LexicalIndex.open(directory)
+            except DamagedIndex as error:
                 self._warn("words", f"{error.message}; it is built anew")
         elif is_made(self._state_dir) or words_sealed(self._storage):
             self._warn("words", "the words index is not the one that belongs to meta.sqlite; it is built anew")
         remove(self._state_dir)
         self._storage.notes.put("words_up_to", "0")
-        return WordIndex.open(directory)
+        return LexicalIndex.open(directory)
 
-    def _open_words_of_another(self) -> WordIndex:
+    def _open_words_of_another(self) -> LexicalIndex:
         for pause_s in _SEAL_PAUSES_S:
             try:
                 if not self._storage.checked and is_made(self._state_dir):
@@ -134,7 +134,7 @@ class CorpusIndex:
                     return open_fixed(self._state_dir)
                 if words_fit(self._storage, self._state_dir / WORDS_DIRECTORY):
                     return open_fixed(self._state_dir)
-            except TornIndex as error:
+            except DamagedIndex as error:
                 raise _being_built() from error
             # The other process may have committed just now, and be about to note it.
             time.sleep(pause_s)
@@ -179,7 +179,7 @@ class CorpusIndex:
         if wiped:
             self._storage.note_wiped()
 
-    def _fill(self, words: WordIndex) -> None:
+    def _fill(self, words: LexicalIndex) -> None:
         up_to = 0
         while passages := self._storage.passages.after(up_to, _PASSAGES_AT_ONCE):
             up_to = passages[-1].chunk_id
@@ -194,7 +194,7 @@ class CorpusIndex:
         for pause_s in (0.0,) if self._writing else _SEAL_PAUSES_S:
             try:
                 index = VectorIndex.load(file, dimensions, is_sound=seal.fits)
-            except TornIndex as error:
+            except DamagedIndex as error:
                 reason = error.message
             else:
                 if len(index) or not seal.exists:
@@ -295,10 +295,10 @@ def _passage(chunk_id: int, doc_id: int, rel_path: str, title: str | None, chunk
     return Passage(chunk_id, doc_id, chunk.index_kind, rel_path, title, chunk.context, chunk.text)
 
 
-def _word_passage(passage: Passage) -> WordPassage:
+def _word_passage(passage: Passage) -> LexicalChunk:
     path_words = _PATH_SEPARATORS.sub(" ", passage.rel_path)
     title = f"{path_words} {passage.title}" if passage.title else path_words
-    return WordPassage(passage.chunk_id, passage.doc_id, passage.kind, title, passage.context, passage.text)
+    return LexicalChunk(passage.chunk_id, passage.doc_id, passage.kind, title, passage.context, passage.text)
 
 
 def packed(vectors: Vectors) -> list[bytes]:

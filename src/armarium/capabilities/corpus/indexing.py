@@ -30,7 +30,7 @@ from armarium.capabilities.corpus.troubles import damaged
 from armarium.foundation.events import FileChanged, FileScanned
 from armarium.foundation.memory import give_memory_back
 from armarium.foundation.process_isolation import available_isolation
-from armarium.retrieval.errors import TornIndex
+from armarium.retrieval.errors import DamagedIndex
 
 _WORKERS = 4
 """Also on one core: fewer than this many files, however slow, stop none of the others."""
@@ -105,7 +105,7 @@ class Upkeep:
 
     # Damage
 
-    def _found_damage(self, error: StoreCorrupt | TornIndex) -> None:
+    def _found_damage(self, error: StoreCorrupt | DamagedIndex) -> None:
         """The database or the words index is damaged as a whole: end, so that it can be built anew. In any thread."""
 
         def end() -> None:

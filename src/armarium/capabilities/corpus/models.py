@@ -12,8 +12,8 @@ from pydantic import SecretStr
 from armarium.capabilities.corpus.errors import IndexVersionMismatch
 from armarium.capabilities.corpus.settings import CorpusSettings
 from armarium.foundation.errors import ConfigError
+from armarium.providers.client import ProviderClient
 from armarium.providers.cohere import CohereReranker, cohere_client
-from armarium.providers.http import ProviderClient
 from armarium.providers.interfaces import Chat, Embedder, Reranker
 from armarium.providers.local.embedder import LocalEmbedder
 from armarium.providers.mistral import MistralChat, MistralEmbedder

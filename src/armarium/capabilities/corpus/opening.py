@@ -25,9 +25,9 @@ from armarium.foundation.files.confine import ConfinedRoot, normalise
 from armarium.foundation.files.errors import FileError, IsADirectory, PathEscapesRoot
 from armarium.foundation.files.ignore import GitIgnores
 from armarium.foundation.files.names import escape_name
-from armarium.retrieval.documents import HEAD_BYTES, Format, classify
-from armarium.retrieval.spans import Lines, Page, Span
-from armarium.retrieval.text import decode
+from armarium.retrieval.document_types import HEAD_BYTES, DocumentFormat, classify
+from armarium.retrieval.encodings import decode
+from armarium.retrieval.spans import LineSpan, PageSpan, Span
 
 _WITHOUT_TEXT = frozenset({"image", "audio", "archive"})
 _OWN_LINES = frozenset({"code", "text", "md", "data", "html"})
@@ -102,9 +102,9 @@ class Opening:
         if wanted.start_line is not None or wanted.end_line is not None or wanted.page is not None:
             return wanted
         match passage.span:
-            case Lines(start, end):
+            case LineSpan(start, end):
                 return replace(wanted, start_line=start, end_line=end)
-            case Page(number):
+            case PageSpan(number):
                 return replace(wanted, page=number)
             case _:
                 return wanted
@@ -140,7 +140,7 @@ class Opening:
             for step in (path[:end] for end in ends)
         )
 
-    def _read_unless_member(self, path: str) -> tuple[Format | None, bytes]:
+    def _read_unless_member(self, path: str) -> tuple[DocumentFormat | None, bytes]:
         try:
             return self._read(path)
         except FileNotFound:
@@ -149,7 +149,7 @@ class Opening:
                 return None, b""
             raise
 
-    def _read(self, path: str) -> tuple[Format, bytes]:
+    def _read(self, path: str) -> tuple[DocumentFormat, bytes]:
         shown = escape_name(path)
         try:
             with self._root.opened_regular(path) as (fd, status), open(fd, "rb", closefd=False) as file:
@@ -185,7 +185,7 @@ class Opening:
             raise Forbidden(f"{path} holds what looks like a credential ({secrets[0].rule})")
         return text
 
-    def _extracted(self, path: str, found: Format | None, wanted: Slice, max_chars: int) -> Opened:
+    def _extracted(self, path: str, found: DocumentFormat | None, wanted: Slice, max_chars: int) -> Opened:
         state = self._storage.documents.state(path)
         stored = self._storage.documents.text(path)
         doc_type = found.doc_type if found is not None else (state[0] if state else "")
@@ -201,7 +201,7 @@ class Opening:
         return self._lines(path, doc_type, text, wanted, max_chars)
 
     def _why_there_is_no_text(
-        self, path: str, state: tuple[str, str, str | None] | None, found: Format | None, wanted: Slice
+        self, path: str, state: tuple[str, str, str | None] | None, found: DocumentFormat | None, wanted: Slice
     ) -> CorpusError:
         if state is None and found is None:
             return FileNotFound(f"{path} not found", hint="list_files shows what there is")
@@ -233,10 +233,10 @@ class Opening:
         first += whole.count("\n", 0, start)
         shown = first + content.count("\n")
         more = len(content) < len(whole) or (wanted.end_line is None and shown < len(lines))
-        return Opened(path, doc_type, Lines(first, shown), content, more)
+        return Opened(path, doc_type, LineSpan(first, shown), content, more)
 
 
-def _shows_itself(found: Format) -> bool:
+def _shows_itself(found: DocumentFormat) -> bool:
     """Whether the file's own lines are what citations count; a notebook's are not."""
     return found.doc_type in _OWN_LINES and found.name != "ipynb"
 
@@ -248,4 +248,4 @@ def _page(path: str, doc_type: str, text: str, starts: list[int], wanted: Slice,
     end = starts[number] if number < len(starts) else len(text)
     whole = text[starts[number - 1] : end].rstrip("\n")
     _, content = shown_part(whole, wanted.beginning_with, max_chars)
-    return Opened(path, doc_type, Page(number), content, len(content) < len(whole))
+    return Opened(path, doc_type, PageSpan(number), content, len(content) < len(whole))

@@ -22,11 +22,11 @@ from armarium.foundation.files.errors import InvalidPattern
 from armarium.providers.errors import ProviderError
 from armarium.providers.interfaces import Embedder
 from armarium.retrieval.chunks import IndexKind
-from armarium.retrieval.duplicates import distinct
-from armarium.retrieval.fusion import Ranking
-from armarium.retrieval.hybrid import Question, Restriction, by_words, question, search
-from armarium.retrieval.index_choice import IndexChoice, indexes_for
-from armarium.retrieval.rerank import reorder
+from armarium.retrieval.search.duplicates import distinct
+from armarium.retrieval.search.hybrid import EmbeddedQuery, SearchFilter, embed_query, hybrid_search, lexical_search
+from armarium.retrieval.search.index_choice import IndexChoice, indexes_for
+from armarium.retrieval.search.ranking import Ranking
+from armarium.retrieval.search.rerank import reorder
 
 _log = logging.getLogger(__name__)
 
@@ -72,7 +72,7 @@ class Results:
 class _Scope:
     """Where a query looks."""
 
-    only: Restriction | None
+    only: SearchFilter | None
     kinds: tuple[IndexKind, ...]
     worded: Mapping[IndexKind, Ranking]
     """What its words found there."""
@@ -117,18 +117,18 @@ class Searching:
         catalogue = self._index.catalogue
         kinds = indexes_for(choice, catalogue.kinds_of(only.chunks) if only else catalogue.kinds())
         words, alive = self._index.words, catalogue.alive
-        return _Scope(only, kinds, {kind: by_words(words, query, kind, only=only, alive=alive) for kind in kinds})
+        return _Scope(only, kinds, {kind: lexical_search(words, query, kind, only=only, alive=alive) for kind in kinds})
 
-    def _restriction(self, filters: Filters) -> Restriction | None:
+    def _restriction(self, filters: Filters) -> SearchFilter | None:
         try:
             documents = self._index.catalogue.documents(filters.path_prefix, filters.file_glob, filters.doc_types)
         except InvalidPattern as error:
             raise InvalidField(error.message, hint=error.hint) from error
         if documents is None:
             return None
-        return Restriction(documents, self._index.catalogue.chunks_of(documents))
+        return SearchFilter(documents, self._index.catalogue.chunks_of(documents))
 
-    async def _question(self, query: str, kinds: tuple[IndexKind, ...]) -> tuple[Question, str | None]:
+    async def _question(self, query: str, kinds: tuple[IndexKind, ...]) -> tuple[EmbeddedQuery, str | None]:
         """The query with its vectors; when nobody can embed it now, without them and with the reason."""
         vectors = self._index.vectors
         embedders: dict[IndexKind, Embedder] = {
@@ -137,17 +137,17 @@ class Searching:
         guards = self._guards
         with guards.embedder.attempt() as attempt:
             if not attempt.admitted:
-                return Question(query, kinds, {}), f"{guards.last_failure} (it is left alone for a while)"
+                return EmbeddedQuery(query, kinds, {}), f"{guards.last_failure} (it is left alone for a while)"
             try:
-                return await question(query, kinds, embedders), None
+                return await embed_query(query, kinds, embedders), None
             except ProviderError as error:
                 # What cannot be helped by waiting is told at once, and may be about this query alone.
                 attempt.failed = error.retryable
                 guards.last_failure = f"{error.code}: {error.message}"
                 _log.warning("searching by words alone", extra={"code": error.code, "reason": error.message})
-                return Question(query, kinds, {}), guards.last_failure
+                return EmbeddedQuery(query, kinds, {}), guards.last_failure
 
-    def _hits(self, asked: Question, scope: _Scope, k: int) -> list[Hit]:
+    def _hits(self, asked: EmbeddedQuery, scope: _Scope, k: int) -> list[Hit]:
         """The best passages without duplicates; more are read only where there are many of those."""
         ranking = self._ranking(asked, scope)
         for most in (k + k // 2 + 5, _READ):
@@ -157,15 +157,15 @@ class Searching:
                 break
         return hits
 
-    def _ranking(self, asked: Question, scope: _Scope) -> Ranking:
-        return search(
+    def _ranking(self, asked: EmbeddedQuery, scope: _Scope) -> Ranking:
+        return hybrid_search(
             self._index.words,
             self._index.vectors,
             asked,
             only=scope.only,
             alive=self._index.catalogue.alive,
             oversampling=self._oversampling,
-            worded=scope.worded,
+            lexical=scope.worded,
         )
 
     def _read(self, ranking: Ranking, most: int) -> tuple[list[StoredChunk], list[float]]:

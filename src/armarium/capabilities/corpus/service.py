@@ -25,7 +25,7 @@ from armarium.capabilities.corpus.storage.passages import StoredChunk
 from armarium.foundation.files.errors import InvalidPattern
 from armarium.foundation.files.glob_patterns import path_matcher
 from armarium.providers.errors import ProviderError
-from armarium.retrieval.index_choice import IndexChoice
+from armarium.retrieval.search.index_choice import IndexChoice
 
 _log = logging.getLogger(__name__)
 

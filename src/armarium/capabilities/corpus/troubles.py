@@ -8,14 +8,11 @@ import sqlite3
 from collections.abc import Iterator
 
 from armarium.capabilities.corpus.errors import CorpusError, RootInaccessible, StateUnwritable, StoreCorrupt
-from armarium.retrieval.errors import TornIndex
+from armarium.foundation.sqlite import Fault, fault_of
+from armarium.retrieval.errors import DamagedIndex
 
 _UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO}
 _FULL = {errno.ENOSPC, errno.EDQUOT}
-_SQLITE_UNWRITABLE = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM}
-_SQLITE_UNREADABLE = {sqlite3.SQLITE_IOERR_READ, sqlite3.SQLITE_IOERR_SHORT_READ, sqlite3.SQLITE_IOERR_CORRUPTFS}
-_SQLITE_DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
-_PRIMARY_CODE = 0xFF
 
 
 def unwritable(reason: str) -> StateUnwritable:
@@ -34,18 +31,19 @@ def damaged(part: str) -> StoreCorrupt:
 
 
 def of_sqlite(error: sqlite3.Error) -> CorpusError | None:
-    """What SQLite's error means for the corpus; None for one that is nobody's fault but ours."""
-    # Some errors come from Python's own side of it, and have no code: a text that is not UTF-8 any more is one.
-    code: int = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_OK)
-    if code == sqlite3.SQLITE_OK and "decode" in str(error):
-        return corrupt()
-    primary = code & _PRIMARY_CODE
-    if primary in _SQLITE_UNWRITABLE or (primary == sqlite3.SQLITE_IOERR and code not in _SQLITE_UNREADABLE):
-        return unwritable("the disk is full" if primary == sqlite3.SQLITE_FULL else "the database file refuses")
-    return corrupt() if primary in _SQLITE_DAMAGED or primary == sqlite3.SQLITE_IOERR else None
+    """The corpus's own error for one of SQLite; None for a mistake in our own use of it."""
+    match fault_of(error):
+        case Fault.FULL:
+            return unwritable("the disk is full")
+        case Fault.REFUSED | Fault.WRITE_FAILED:
+            return unwritable("the database file refuses")
+        case Fault.DAMAGED | Fault.READ_FAILED | Fault.NOT_TEXT:
+            return corrupt()
+        case Fault.BUSY | None:
+            return None
 
 
-def of_torn(error: TornIndex) -> CorpusError:
+def of_torn(error: DamagedIndex) -> CorpusError:
     """What is wrong with words that could not be read or written: the library tells a full disk only in its text."""
     told = str(error.private.get("error", ""))
     if any(f"os error {number}" in told or os.strerror(number) in told for number in _FULL):
@@ -65,7 +63,7 @@ def what_ended_it(error: BaseException, root_fd: int) -> CorpusError | None:
 def storage_damage(error: BaseException) -> StoreCorrupt | None:
     """The damage of `meta.sqlite` that is all that is wrong, if it is."""
     leaves = list(_leaves(error))
-    reasons = [None if isinstance(leaf, TornIndex) else _reason(leaf) for leaf in leaves]
+    reasons = [None if isinstance(leaf, DamagedIndex) else _reason(leaf) for leaf in leaves]
     found = [reason for reason in reasons if isinstance(reason, StoreCorrupt)]
     return found[0] if found and len(found) == len(leaves) else None
 
@@ -73,7 +71,7 @@ def storage_damage(error: BaseException) -> StoreCorrupt | None:
 def words_damage(error: BaseException) -> StoreCorrupt | None:
     """The damage of the words index that is all that is wrong, if it is."""
     leaves = list(_leaves(error))
-    reasons = [of_torn(leaf) for leaf in leaves if isinstance(leaf, TornIndex)]
+    reasons = [of_torn(leaf) for leaf in leaves if isinstance(leaf, DamagedIndex)]
     found = [reason for reason in reasons if isinstance(reason, StoreCorrupt)]
     return found[0] if found and len(found) == len(leaves) else None
 
@@ -89,7 +87,7 @@ def _reason(error: BaseException) -> CorpusError | None:
     match error:
         case CorpusError():
             return error
-        case TornIndex():
+        case DamagedIndex():
             return of_torn(error)
         case sqlite3.Error():
             return of_sqlite(error)

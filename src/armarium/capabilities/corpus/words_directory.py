@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Callable
 from pathlib import Path
 
-from armarium.retrieval.lexical import WordIndex
+from armarium.retrieval.search.lexical_index import LexicalIndex
 
 WORDS_DIRECTORY = "words"
 
@@ -38,10 +38,10 @@ def remove(state_dir: Path) -> None:
         directory.unlink(missing_ok=True)
 
 
-def replaced(state_dir: Path, words: WordIndex, fill: Callable[[WordIndex], None]) -> WordIndex:
+def replaced(state_dir: Path, words: LexicalIndex, fill: Callable[[LexicalIndex], None]) -> LexicalIndex:
     """Words made anew, in the place of `words`, which can be searched until then and by those who still do."""
     clear_leftovers(state_dir)
-    fresh = WordIndex.open(state_dir / _NEW)
+    fresh = LexicalIndex.open(state_dir / _NEW)
     fill(fresh)
     fresh.commit()
     fresh.close()
@@ -50,20 +50,20 @@ def replaced(state_dir: Path, words: WordIndex, fill: Callable[[WordIndex], None
     (state_dir / WORDS_DIRECTORY).rename(state_dir / _OLD)
     (state_dir / _NEW).rename(state_dir / WORDS_DIRECTORY)
     shutil.rmtree(state_dir / _OLD)
-    return WordIndex.open(state_dir / WORDS_DIRECTORY)
+    return LexicalIndex.open(state_dir / WORDS_DIRECTORY)
 
 
-def open_fixed(state_dir: Path) -> WordIndex:
+def open_fixed(state_dir: Path) -> LexicalIndex:
     """The words for a process that may not write there. The library wants to, if only to lock it while it opens."""
     directory = state_dir / WORDS_DIRECTORY
     if os.access(directory, os.W_OK):
-        return WordIndex.open(directory)
+        return LexicalIndex.open(directory)
     stand_in = Path(tempfile.mkdtemp(prefix="words-"))
     try:
         for file in directory.iterdir():
             if not file.name.endswith(_LOCKS):
                 (stand_in / file.name).symlink_to(file)
-        words = WordIndex.open(stand_in)
+        words = LexicalIndex.open(stand_in)
     except BaseException:
         shutil.rmtree(stand_in, ignore_errors=True)
         raise

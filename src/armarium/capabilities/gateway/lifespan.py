@@ -139,11 +139,13 @@ def _writer(settings: GatewaySettings) -> AnswerWriter | None:
     if answers.model is None:
         return None
     from armarium.providers.openai import OpenAIChat, openai_client
-    from armarium.providers.pacing import Patience
+    from armarium.providers.retry import RetryPolicy
 
     # Few retries: a caller waits, and the extractive answer is a good fallback.
-    patience = Patience(tries=2, deadline_s=answers.timeout_s)
-    chat = OpenAIChat(openai_client(answers.base_url, _value(answers.api_key), patience=patience), answers.model)
+    retry_policy = RetryPolicy(max_attempts=2, deadline_s=answers.timeout_s)
+    chat = OpenAIChat(
+        openai_client(answers.base_url, _value(answers.api_key), retry_policy=retry_policy), answers.model
+    )
     return AnswerWriter(chat, answers.timeout_s, answers.max_context_chars)
 
 

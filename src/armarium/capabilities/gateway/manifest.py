@@ -1,14 +1,20 @@
-"""The way into the gateway. What it is made of is imported when it is opened: other servers do not wait for it."""
+"""The manifest of the gateway."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import asynccontextmanager
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-from armarium.capabilities.gateway.settings import GatewaySettings, config_directory, is_enabled
-from armarium.capability import Capability, CheckResult, Facilities, Manifest
-from armarium.foundation.tools import ToolSpec
+from armarium.manifest import Manifest
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Iterable, Sequence
+    from pathlib import Path
+
+    from armarium.capabilities.gateway.settings import GatewaySettings
+    from armarium.capability import Capability, CheckResult, Facilities
+    from armarium.command_line.host import CommandGroups
+    from armarium.foundation.tools import ToolSpec
 
 _INSTRUCTIONS = (
     "The gateway searches sources of many servers at once. rag_discover_resources lists the sources you may use, "
@@ -17,9 +23,19 @@ _INSTRUCTIONS = (
 )
 
 
+def settings_model() -> type[GatewaySettings]:
+    """The model of its section."""
+    from armarium.capabilities.gateway.settings import GatewaySettings
+
+    return GatewaySettings
+
+
 @asynccontextmanager
 async def open_capability(settings: GatewaySettings, facilities: Facilities) -> AsyncGenerator[Capability]:
     """The capability, for as long as the block runs; without tools while it is switched off."""
+    from armarium.capabilities.gateway.settings import is_enabled
+    from armarium.capability import Capability
+
     if not is_enabled(settings):
         yield Capability("gateway", [], "")
         return
@@ -52,16 +68,35 @@ def check_gateway(section: GatewaySettings | None, facilities: Facilities) -> It
 
 def gateway_state_paths(section: GatewaySettings) -> list[Path]:
     """The folders with the files of servers: whoever could write there could have any program started."""
+    from armarium.capabilities.gateway.settings import config_directory
+
     config_dir = config_directory(section)
     return [config_dir / "overrides", config_dir / "defaults"]
 
 
+def gateway_is_enabled(section: GatewaySettings) -> bool:
+    """Whether neither the settings nor the environment disable it."""
+    from armarium.capabilities.gateway.settings import is_enabled
+
+    return is_enabled(section)
+
+
+def add_commands(groups: CommandGroups) -> None:
+    """`armarium gateway`, `armarium rag-server` and `armarium config servers-schema`."""
+    from armarium.capabilities.gateway.commands.app import app, print_servers_schema, rag_server
+
+    groups.armarium.add_typer(app, name="gateway")
+    groups.armarium.command("rag-server")(rag_server)
+    groups.config.command("servers-schema")(print_servers_schema)
+
+
 MANIFEST = Manifest(
     "gateway",
-    GatewaySettings,
+    settings_model,
     open_capability,
     check=check_gateway,
     state_paths=gateway_state_paths,
     declared_tools=described_tools,
-    is_enabled=is_enabled,
+    add_commands=add_commands,
+    is_enabled=gateway_is_enabled,
 )

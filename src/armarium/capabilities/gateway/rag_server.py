@@ -52,7 +52,7 @@ class DirectoryRagServer:
         """The one resource, if it matches the filters. It has no tags."""
         started = time.perf_counter()
         (collection,) = await self._source().collections(call)
-        counts = {"docs": collection.documents, "chunks": collection.passages}
+        counts = {"docs": collection.documents, "chunks": collection.chunks}
         resource: Json = {
             "id": SOURCE_ID,
             "name": collection.name,

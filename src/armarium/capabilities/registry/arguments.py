@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
-from armarium.capabilities.registry.limits import LAST_LINE, LONGEST_NAME, LONGEST_TITLE, MOST_LABELS
+from armarium.capabilities.registry.limits import MAX_LABELS, MAX_LINE, MAX_NAME_CHARS, MAX_TITLE_CHARS
 from armarium.capabilities.registry.model import (
     DEFAULT_PRIORITY,
     LOWEST_PRIORITY,
@@ -33,7 +33,7 @@ def _whole(value: Any) -> Any:
 Limit = Annotated[int, Field(ge=1, le=10000), BeforeValidator(_whole)]
 Offset = Annotated[int, Field(ge=0), BeforeValidator(_whole)]
 Priority = Annotated[int, Field(ge=0, le=LOWEST_PRIORITY), BeforeValidator(_whole)]
-Line = Annotated[int, Field(ge=1, le=LAST_LINE), BeforeValidator(_whole)]
+Line = Annotated[int, Field(ge=1, le=MAX_LINE), BeforeValidator(_whole)]
 
 Metadata = Annotated[dict[str, Any], WithJsonSchema({"type": "object"})]
 
@@ -138,7 +138,7 @@ class ReportedFinding(Args):
 class ReportArgs(Args):
     """What a scanner found."""
 
-    scan_source: str = Field(min_length=1, max_length=LONGEST_NAME)
+    scan_source: str = Field(min_length=1, max_length=MAX_NAME_CHARS)
     """Name of the scanner, or of whoever looked: always the same, as findings are compared with its earlier ones."""
     findings: tuple[ReportedFinding, ...]
     """All that was found; what was found earlier and is not among them closes as fixed."""
@@ -153,7 +153,7 @@ class ImportArgs(Args):
     """SARIF 2.1.0, the JSON of gitleaks, or the arguments of report_findings."""
     format: ReportFormat = "auto"
     """Which of them it is; `auto` finds out."""
-    scan_source: Annotated[str, Field(min_length=1, max_length=LONGEST_NAME)] | None = None
+    scan_source: Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARS)] | None = None
     """Name of the scanner, before the one in the report."""
     paths: tuple[str, ...] | None = None
     """Files and directories that were looked at, before those in the report."""
@@ -190,7 +190,7 @@ class IssueFields(Args):
 
     body: str | None = None
     """All the rest, in Markdown."""
-    labels: tuple[str, ...] | None = Field(default=None, max_length=MOST_LABELS)
+    labels: tuple[str, ...] | None = Field(default=None, max_length=MAX_LABELS)
     """Words to find it by."""
     external_ref: str | None = None
     """The same issue in another tracker, such as github:owner/repo#12 or PROJ-7."""
@@ -199,7 +199,7 @@ class IssueFields(Args):
 class CreateIssueArgs(IssueFields):
     """A new issue."""
 
-    title: str = Field(min_length=1, max_length=LONGEST_TITLE)
+    title: str = Field(min_length=1, max_length=MAX_TITLE_CHARS)
     """What is to be done, in one line."""
     priority: Priority = DEFAULT_PRIORITY
     """0 is the most urgent, 4 the least."""
@@ -210,7 +210,7 @@ class UpdateIssueArgs(IssueFields):
 
     issue_id: str
     """Id of the issue."""
-    title: Annotated[str, Field(min_length=1, max_length=LONGEST_TITLE)] | None = None
+    title: Annotated[str, Field(min_length=1, max_length=MAX_TITLE_CHARS)] | None = None
     """What is to be done, in one line."""
     status: IssueStatus | None = None
     """Where it stands."""
@@ -236,7 +236,7 @@ class PromoteArgs(IssueFields):
 
     finding_id: str
     """Id of the finding, as list_findings and get_file give it."""
-    title: Annotated[str, Field(min_length=1, max_length=LONGEST_TITLE)] | None = None
+    title: Annotated[str, Field(min_length=1, max_length=MAX_TITLE_CHARS)] | None = None
     """What is to be done, in one line."""
     priority: Priority | None = None
     """0 is the most urgent, 4 the least; left out, as severe as the finding."""

@@ -9,9 +9,10 @@ from pathlib import Path
 
 from armarium.capabilities.registry.errors import RegistryUnusable
 from armarium.capabilities.registry.settings import RegistrySettings, project_directory, registry_file
-from armarium.capabilities.registry.storage.database import SCHEMA_VERSION, check_version, schema_version
-from armarium.capabilities.registry.storage.place import connected_to_read, is_writable
+from armarium.capabilities.registry.storage.database import SCHEMA_VERSION, check_version
+from armarium.capabilities.registry.storage.file import connect_to_read, is_writable
 from armarium.capability import CheckResult, Facilities
+from armarium.foundation.sqlite import is_empty, is_intact, schema_version
 
 _BEGIN_AGAIN = "restore the file, or move it away to begin again"
 
@@ -29,8 +30,8 @@ def check(section: RegistrySettings | None, facilities: Facilities) -> Iterator[
     if is_writable(file):
         yield CheckResult("registry project", "ok", str(project))
     elif file.exists():
-        told = f"{file} cannot be written, so the registry is open for reading only"
-        yield CheckResult("registry project", "warn", told, "let this user write there")
+        message = f"{file} cannot be written, so the registry is open for reading only"
+        yield CheckResult("registry project", "warn", message, "let this user write there")
     else:
         yield CheckResult("registry project", "fail", f"{project} cannot be written", "let this user write there")
         return
@@ -38,14 +39,21 @@ def check(section: RegistrySettings | None, facilities: Facilities) -> Iterator[
         yield problem_of(file, thorough=True) or CheckResult("registry database", "ok", f"version {SCHEMA_VERSION}")
 
 
+def file_problem(file: Path) -> CheckResult | None:
+    """Why the registry's file cannot be used; None if it can, or does not exist yet."""
+    if file.is_symlink() or file.parent.is_symlink():
+        return CheckResult("registry", "fail", f"{file} is a link", "remove it; the registry makes its own files")
+    return problem_of(file) if file.exists() else None
+
+
 def problem_of(file: Path, *, thorough: bool = False) -> CheckResult | None:
     """Why a registry's file cannot be used, if it cannot; thoroughly is by reading all of it."""
     try:
-        with closing(connected_to_read(file)) as connection:
+        with closing(connect_to_read(file)) as connection:
             version = schema_version(connection)
-            if version or connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+            if version or not is_empty(connection):
                 check_version(version)
-            if thorough and connection.execute("PRAGMA quick_check(1)").fetchone()[0] != "ok":
+            if thorough and not is_intact(connection):
                 return CheckResult("registry database", "fail", f"{file} is damaged", _BEGIN_AGAIN)
     except RegistryUnusable as error:
         return CheckResult("registry database", "fail", f"{file}: {error.message}", error.hint)

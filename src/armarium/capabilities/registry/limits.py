@@ -7,31 +7,31 @@ from collections.abc import Mapping
 from typing import Any
 
 from armarium.capabilities.registry.errors import ValidationError
-from armarium.capabilities.registry.storage.columns import written
+from armarium.capabilities.registry.storage.columns import to_json
 
-LONGEST_NAME = 200
+MAX_NAME_CHARS = 200
 """Characters of a language, a file type, a label, a rule, or the name of a scanner."""
-LONGEST_TITLE = 500
-LONGEST_REFERENCE = 500
-LONGEST_TEXT = 10_000
+MAX_TITLE_CHARS = 500
+MAX_REFERENCE_CHARS = 500
+MAX_TEXT_CHARS = 10_000
 """Characters of what a scanner says about a finding; the rest is cut off, as nobody would read it."""
-MOST_BYTES = 64 * 1024
+MAX_BYTES = 64 * 1024
 """Of an issue's body, and of metadata as JSON."""
-MOST_LABELS = 50
-LAST_LINE = 2**31 - 1
+MAX_LABELS = 50
+MAX_LINE = 2**31 - 1
 
 _UNSEEN = ("Cc", "Cs", "Zl", "Zp")
 """Control characters, halves of characters, and what ends a line."""
 
 
-def one_line(text: str, name: str, longest: int = LONGEST_NAME) -> str:
+def one_line(text: str, name: str, longest: int = MAX_NAME_CHARS) -> str:
     """The text, which must be short and on one line."""
-    if len(text) > longest or has_unseen(text):
+    if len(text) > longest or has_unprintable(text):
         raise ValidationError(f"`{name}` is a text of at most {longest} characters, on one line")
     return text
 
 
-def named(text: str, name: str) -> str:
+def required_name(text: str, name: str) -> str:
     """A name that somebody must have given."""
     required(text, name)
     return one_line(text, name)
@@ -45,26 +45,24 @@ def required(value: str, name: str) -> None:
 
 def body_text(text: str) -> str:
     """The body of an issue: any number of lines, within reason."""
-    if len(text.encode("utf-8", "replace")) > MOST_BYTES:
-        raise ValidationError(f"`body` has at most {MOST_BYTES} bytes", hint="link what is longer")
+    if len(text.encode("utf-8", "replace")) > MAX_BYTES:
+        raise ValidationError(f"`body` has at most {MAX_BYTES} bytes", hint="link what is longer")
     return text
 
 
 def metadata_json(metadata: Mapping[str, Any]) -> str:
-    """Metadata as it is kept."""
-    text = written(dict(metadata))
-    if len(text.encode()) > MOST_BYTES:
-        raise ValidationError(
-            f"`metadata` has at most {MOST_BYTES} bytes of JSON", hint="keep what is longer in a file"
-        )
+    """Metadata as it is stored."""
+    text = to_json(dict(metadata))
+    if len(text.encode()) > MAX_BYTES:
+        raise ValidationError(f"`metadata` has at most {MAX_BYTES} bytes of JSON", hint="keep what is longer in a file")
     return text
 
 
-def has_unseen(text: str) -> bool:
+def has_unprintable(text: str) -> bool:
     """Whether there is anything in it that no one-line text has."""
     return not text.isprintable() and any(unicodedata.category(char) in _UNSEEN for char in text)
 
 
-def shown(text: str) -> str:
+def printable(text: str) -> str:
     """The text on one line, with a blank for what cannot be seen."""
-    return "".join(" " if has_unseen(char) else char for char in text) if has_unseen(text) else text
+    return "".join(" " if has_unprintable(char) else char for char in text) if has_unprintable(text) else text

@@ -157,7 +157,7 @@ class FileFilter:
 
 
 @dataclass(frozen=True, slots=True)
-class Reported:
+class ReportEntry:
     """A finding as a report states it. The path is relative to the project, or absolute and inside it."""
 
     path: str
@@ -179,7 +179,7 @@ class ScanReport:
     """What one scanner said in one run."""
 
     source: str
-    findings: Iterable[Reported]
+    findings: Iterable[ReportEntry]
     """Read once, in the transaction of the scan, so it may be a generator; what it raises undoes the scan."""
     covered: tuple[str, ...] | None = None
     """Files and directories that were looked at ("" or "." is the project); None: the files that findings name."""

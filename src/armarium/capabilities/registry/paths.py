@@ -42,7 +42,7 @@ class ProjectPaths:
         self._known: dict[str, tuple[str, bool] | None] | None = None
         """Where directories are, while that is remembered."""
 
-    def remembering(self) -> ProjectPaths:
+    def with_cache(self) -> ProjectPaths:
         """The same for many paths at one moment: what stands in one directory asks for it once."""
         paths = ProjectPaths(self._root, self._named)
         paths._known = {}

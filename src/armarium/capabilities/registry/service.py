@@ -9,10 +9,13 @@ from typing import Any, TypeVar
 import anyio
 from anyio import to_thread
 
-from armarium.capabilities.registry import records, scans, tracking
+from armarium.capabilities.registry.changes import file_records, scans
+from armarium.capabilities.registry.changes import issues as issue_changes
+from armarium.capabilities.registry.changes.ids import Ids
+from armarium.capabilities.registry.changes.issues import IssueChange
+from armarium.capabilities.registry.changes.scans import OnProgress
 from armarium.capabilities.registry.errors import InvalidPath, ValidationError
-from armarium.capabilities.registry.ids import Ids
-from armarium.capabilities.registry.limits import metadata_json, named, one_line, required
+from armarium.capabilities.registry.limits import metadata_json, one_line, required, required_name
 from armarium.capabilities.registry.model import (
     Association,
     AssocType,
@@ -33,11 +36,9 @@ from armarium.capabilities.registry.model import (
     TimelineEvent,
 )
 from armarium.capabilities.registry.paths import ProjectPaths
-from armarium.capabilities.registry.scans import OnProgress
 from armarium.capabilities.registry.storage import files, findings, issues, timeline
-from armarium.capabilities.registry.storage.database import Database, Reader, Writer
-from armarium.capabilities.registry.storage.files import KeptFile
-from armarium.capabilities.registry.tracking import IssueChange
+from armarium.capabilities.registry.storage.database import Reader, RegistryDatabase, Writer
+from armarium.capabilities.registry.storage.files import StoredFile
 
 RECENT_FINDINGS = 10
 _READING_THREADS = 4
@@ -48,7 +49,7 @@ ResultT = TypeVar("ResultT")
 class Registry:
     """What is known about the files of one project. `actor` is whoever wants a change, as the timeline tells it."""
 
-    def __init__(self, database: Database, paths: ProjectPaths, ids: Ids) -> None:
+    def __init__(self, database: RegistryDatabase, paths: ProjectPaths, ids: Ids) -> None:
         self._database = database
         self._paths = paths
         self._ids = ids
@@ -74,7 +75,7 @@ class Registry:
     ) -> Page[FileRecord]:
         """A page of the files; without a direction, as one reads that order: names from A, times from now."""
         if wanted.scan_source is not None:
-            named(wanted.scan_source, "scan_source")
+            required_name(wanted.scan_source, "scan_source")
         towards = direction or files.DEFAULT_DIRECTIONS[sort]
         return await self._read(lambda reader: files.page(reader, wanted, sort, towards, limit, offset))
 
@@ -83,11 +84,11 @@ class Registry:
         required(file_id, "file_id")
 
         def look(reader: Reader) -> FileDetail:
-            kept = files.by_id(reader, file_id)
-            if kept is None:
-                raise tracking.no_file()
-            recent = findings.recent(reader, kept.no, RECENT_FINDINGS)
-            return FileDetail(kept.record, issues.of_file(reader, kept.no), recent)
+            stored = files.by_id(reader, file_id)
+            if stored is None:
+                raise issue_changes.no_file()
+            recent = findings.recent(reader, stored.no, RECENT_FINDINGS)
+            return FileDetail(stored.record, issues.of_file(reader, stored.no), recent)
 
         return await self._read(look)
 
@@ -97,13 +98,13 @@ class Registry:
         required(name, "file")
 
         def look(reader: Reader) -> FileRecord:
-            kept: KeptFile | None = None
+            stored: StoredFile | None = None
             with suppress(InvalidPath, ValidationError):
-                kept = files.at(reader, self._paths.canonical(self._paths.relative(name)))
-            kept = kept or files.by_id(reader, name)
-            if kept is None:
-                raise tracking.no_file()
-            return kept.record
+                stored = files.at(reader, self._paths.canonical(self._paths.relative(name)))
+            stored = stored or files.by_id(reader, name)
+            if stored is None:
+                raise issue_changes.no_file()
+            return stored.record
 
         return await self._read(look)
 
@@ -114,10 +115,10 @@ class Registry:
         required(file_id, "file_id")
 
         def look(reader: Reader) -> Page[TimelineEvent]:
-            kept = files.by_id(reader, file_id)
-            if kept is None:
-                raise tracking.no_file()
-            return timeline.page(reader, kept.no, kind, limit, offset)
+            stored = files.by_id(reader, file_id)
+            if stored is None:
+                raise issue_changes.no_file()
+            return timeline.page(reader, stored.no, kind, limit, offset)
 
         return await self._read(look)
 
@@ -137,40 +138,42 @@ class Registry:
 
         def change(writer: Writer) -> FileRecord:
             canonical = self._paths.canonical(path)
-            no = records.register(
+            no = file_records.register(
                 writer, self._ids, canonical, actor, language=language, file_type=file_type, metadata=metadata
             )
             return files.by_no(writer, no)
 
         return await self._write(change)
 
-    async def note_changed(self, paths: Sequence[str], actor: str) -> None:
+    async def record_changed(self, paths: Sequence[str], actor: str) -> None:
         """Files were written: those not known yet are registered, those that were removed are back. What is no file of
         the project is passed over: it is news, not a request, and the rest of it still holds."""
 
         def change(writer: Writer) -> None:
-            project = self._paths.remembering()
+            project = self._paths.with_cache()
             for path in paths:
                 with suppress(InvalidPath, ValidationError):
-                    records.register(writer, self._ids, project.canonical(path), actor)
+                    file_records.register(writer, self._ids, project.canonical(path), actor)
 
         await self._write(change)
 
-    async def note_removed(self, path: str, actor: str) -> int:
+    async def record_removed(self, path: str, actor: str) -> int:
         """A file, or a directory with all below it, is gone: records and history stay. How many files."""
 
         def change(writer: Writer) -> int:
             gone = files.at_or_below(writer, self._paths.covered(path))
-            for kept in gone:
-                records.remove(writer, kept, actor)
+            for stored in gone:
+                file_records.remove(writer, stored, actor)
             return len(gone)
 
         return await self._write(change)
 
-    async def note_moved(self, old_path: str, new_path: str, actor: str) -> int:
+    async def record_moved(self, old_path: str, new_path: str, actor: str) -> int:
         """A file, or a directory with all below it, has another path now: ids and history move along. How many."""
         return await self._write(
-            lambda writer: records.move(writer, self._paths.covered(old_path), self._paths.covered(new_path), actor)
+            lambda writer: file_records.move(
+                writer, self._paths.covered(old_path), self._paths.covered(new_path), actor
+            )
         )
 
     # Findings
@@ -185,9 +188,9 @@ class Registry:
     ) -> list[ScanOutcome]:
         """Take in what several scanners said, of all of them or of none; progress counts the findings of all."""
         for report in reports:
-            named(report.source, "scan_source")
+            required_name(report.source, "scan_source")
         return await self._write(
-            lambda writer: scans.take_in_all(writer, self._ids, self._paths, reports, actor, on_progress)
+            lambda writer: scans.apply_reports(writer, self._ids, self._paths, reports, actor, on_progress)
         )
 
     async def list_findings(
@@ -205,23 +208,23 @@ class Registry:
         def look(reader: Reader) -> Page[Finding]:
             file_no = None
             if file_id is not None:
-                kept = files.by_id(reader, file_id)
-                if kept is None:
-                    raise tracking.no_file()
-                file_no = kept.no
+                stored = files.by_id(reader, file_id)
+                if stored is None:
+                    raise issue_changes.no_file()
+                file_no = stored.no
             wanted = findings.FindingFilter(file_no, status, severity, scan_source)
             return findings.page(reader, wanted, limit, offset)
 
         if file_id is not None:
             required(file_id, "file_id")
         if scan_source is not None:
-            named(scan_source, "scan_source")
+            required_name(scan_source, "scan_source")
         return await self._read(look)
 
     async def update_finding(self, finding_id: str, status: FindingStatus, actor: str) -> Finding:
         """The finding with the status that somebody gives it."""
         required(finding_id, "finding_id")
-        return await self._write(lambda writer: tracking.judge(writer, finding_id, status, actor))
+        return await self._write(lambda writer: issue_changes.set_finding_status(writer, finding_id, status, actor))
 
     async def promote_finding(
         self, finding_id: str, actor: str, wanted: IssueChange | None = None
@@ -229,23 +232,23 @@ class Registry:
         """The issue that a finding is, and whether it was made now."""
         required(finding_id, "finding_id")
         change = wanted or IssueChange()
-        return await self._write(lambda writer: tracking.promote(writer, self._ids, finding_id, change, actor))
+        return await self._write(lambda writer: issue_changes.promote(writer, self._ids, finding_id, change, actor))
 
     # Issues
 
     async def create_issue(self, wanted: IssueChange) -> Issue:
         """A new issue."""
-        return await self._write(lambda writer: tracking.create(writer, self._ids, wanted).issue)
+        return await self._write(lambda writer: issue_changes.create(writer, self._ids, wanted).issue)
 
     async def get_issue(self, issue_id: str) -> Issue:
         """An issue."""
         required(issue_id, "issue_id")
 
         def look(reader: Reader) -> Issue:
-            kept = issues.by_id(reader, issue_id)
-            if kept is None:
-                raise tracking.no_issue()
-            return kept.issue
+            stored = issues.by_id(reader, issue_id)
+            if stored is None:
+                raise issue_changes.no_issue()
+            return stored.issue
 
         return await self._read(look)
 
@@ -260,17 +263,17 @@ class Registry:
     async def update_issue(self, issue_id: str, wanted: IssueChange) -> Issue:
         """The issue with what is wanted of it."""
         required(issue_id, "issue_id")
-        return await self._write(lambda writer: tracking.update(writer, issue_id, wanted))
+        return await self._write(lambda writer: issue_changes.update(writer, issue_id, wanted))
 
     async def issue_files(self, issue_id: str) -> list[Association]:
         """Which files an issue has to do with."""
         required(issue_id, "issue_id")
 
         def look(reader: Reader) -> list[Association]:
-            kept = issues.by_id(reader, issue_id)
-            if kept is None:
-                raise tracking.no_issue()
-            return issues.of_issue(reader, kept.no)
+            stored = issues.by_id(reader, issue_id)
+            if stored is None:
+                raise issue_changes.no_issue()
+            return issues.of_issue(reader, stored.no)
 
         return await self._read(look)
 
@@ -278,7 +281,7 @@ class Registry:
         """Link a file with an issue; once is as good as twice."""
         required(file_id, "file_id")
         required(issue_id, "issue_id")
-        await self._write(lambda writer: tracking.associate(writer, file_id, issue_id, assoc_type, actor))
+        await self._write(lambda writer: issue_changes.associate(writer, file_id, issue_id, assoc_type, actor))
 
     # Threads
 

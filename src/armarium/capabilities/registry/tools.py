@@ -1,234 +1,218 @@
-"""The registry's tools: arguments in, one service call, answer out. The docstrings are what a model reads."""
+"""The registry's tools and routes. The docstrings of the tools are what a model reads."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, cast
 
 import orjson
 
-from armarium.capabilities.registry import answer_shapes as shapes
-from armarium.capabilities.registry import answers, arguments
-from armarium.capabilities.registry.errors import ValidationError
+from armarium.capabilities.registry import arguments, results
+from armarium.capabilities.registry import result_types as types
+from armarium.capabilities.registry.changes.issues import IssueChange
+from armarium.capabilities.registry.errors import REGISTRY_ERRORS
 from armarium.capabilities.registry.model import Direction, FileFilter
 from armarium.capabilities.registry.reports.armarium_json import reported_scan
-from armarium.capabilities.registry.reports.reading import reports_in
+from armarium.capabilities.registry.reports.formats import reports_in
 from armarium.capabilities.registry.service import Registry
-from armarium.capabilities.registry.tracking import IssueChange
-from armarium.foundation.errors import ArmariumError, InvalidArgument
+from armarium.foundation.routes import Route
 from armarium.foundation.schema import Json
-from armarium.foundation.tools import Call, ErrorStyle, ToolSpec, local_tool
+from armarium.foundation.tools import Call, ToolSpec, declare_tool
+
+# Files
 
 
-def registry_tools(registry: Registry) -> list[ToolSpec]:
-    """All tools over one registry: the contract's six first, then those by which findings and issues come in."""
-    return [*_file_tools(registry), *_finding_tools(registry), *_issue_tools(registry)]
+async def list_files(registry: Registry, call: Call, args: arguments.ListFilesArgs) -> types.FilesPage:
+    """List the project's registered files with their findings: filtered, sorted and by page. `summary` counts the open
+    findings by severity, without those that are fixed or false positives; `total_findings` counts all findings ever
+    reported. By default the files that changed last come first. `has_more` means that there is another page after
+    `offset` + `limit`. Removed files are not listed; get_file still returns them by id. Continue with get_file."""
+    wanted = FileFilter(args.language, args.path_prefix, args.min_findings, args.has_severity, args.scan_source)
+    direction = cast("Direction | None", args.direction and args.direction.lower())
+    page = await registry.list_files(wanted, sort=args.sort, direction=direction, limit=args.limit, offset=args.offset)
+    return results.files_page(page)
 
 
-def _file_tools(registry: Registry) -> list[ToolSpec]:
-    async def list_files(call: Call, args: arguments.ListFilesArgs) -> shapes.Files:
-        """List the project's known files with how many findings each has, filtered, sorted and by page. `summary`
-        counts open findings by severity: those neither fixed nor a false positive; `total_findings` are all there ever
-        were. By default the files about which something changed last come first; `has_more` means there is another
-        page behind `offset` + `limit`. Removed files are left out; get_file still knows them by their id. Go on with
-        get_file."""
-        wanted = FileFilter(args.language, args.path_prefix, args.min_findings, args.has_severity, args.scan_source)
-        direction = cast("Direction | None", args.direction and args.direction.lower())
-        page = await registry.list_files(
-            wanted, sort=args.sort, direction=direction, limit=args.limit, offset=args.offset
-        )
-        return answers.files_answer(page)
-
-    async def get_file(call: Call, args: arguments.FileArgs) -> shapes.FileAnswer:
-        """Tell all about one file: its record, the issues it is linked to, the ten findings that changed last and the
-        counts of all. More findings come from list_findings, what happened to the file from get_file_timeline."""
-        return answers.detail_answer(await registry.get_file(args.file_id))
-
-    async def get_file_timeline(call: Call, args: arguments.TimelineArgs) -> shapes.Timeline:
-        """Tell what happened to a file, newest first: findings created, updated and closed, issues linked, renames and
-        other changes of its record. `source_id` is the finding or issue it is about; ids of events never change."""
-        page = await registry.timeline(args.file_id, kind=args.event_type, limit=args.limit, offset=args.offset)
-        return answers.timeline_answer(page)
-
-    async def get_issue_files(call: Call, args: arguments.IssueArgs) -> shapes.IssueLinks:
-        """List the files that an issue is linked to, oldest link first. The text is a JSON array; structured content
-        has it as `result`."""
-        links = await registry.issue_files(args.issue_id)
-        return {"result": [answers.issue_link_answer(link) for link in links]}
-
-    async def add_file_association(call: Call, args: arguments.AssociationArgs) -> shapes.Associated:
-        """Link a file with an issue. Saying it again changes nothing and answers the same. Get ids from list_files or
-        register_file, and from list_issues or create_issue."""
-        await registry.associate(args.file_id, args.issue_id, args.assoc_type, call.principal.username)
-        return {"status": "created"}
-
-    async def register_file(call: Call, args: arguments.RegisterArgs) -> shapes.RegisteredFile:
-        """Make a file known by its path, also one that does not exist yet, and get its id; of a known file, change
-        what is given. Paths are relative to the project and come back without detours, links followed; absolute paths
-        and ways out of the project are refused. No scanner runs."""
-        return answers.file_answer(
-            await registry.register_file(
-                args.path,
-                call.principal.username,
-                language=args.language,
-                file_type=args.file_type,
-                metadata=args.metadata,
-            )
-        )
-
-    by_file = _EVERY | {"subject": ("file_id", "path")}
-    by_issue = _EVERY | {"subject": ("file_id", "issue_id")}
-    return [
-        local_tool("list_files", list_files, title="List known files", **_READS | {"subject": ("", "path_prefix")}),
-        local_tool("get_file", get_file, title="What is known of a file", **_READS | by_file),
-        local_tool("get_file_timeline", get_file_timeline, title="What happened to a file", **_READS | by_file),
-        local_tool("get_issue_files", get_issue_files, title="Files of an issue", text=_array, **_READS | by_issue),
-        local_tool(
-            "add_file_association", add_file_association, title="Link file and issue", idempotent=True, **by_issue
-        ),
-        local_tool("register_file", register_file, title="Make a file known", idempotent=True, **by_file),
-    ]
+async def get_file(registry: Registry, call: Call, args: arguments.FileArgs) -> types.FileDetailResult:
+    """Get one file: its record, the issues linked to it, the ten findings that changed last and the counts of all. Use
+    list_findings for more findings and get_file_timeline for its history."""
+    return results.file_detail(await registry.get_file(args.file_id))
 
 
-def _finding_tools(registry: Registry) -> list[ToolSpec]:
-    async def report_findings(call: Call, args: arguments.ReportArgs) -> shapes.Scanned:
-        """Put in what a scan found, all of it at once. Findings seen before are recognised (by `fingerprint`, else by
-        rule and line) and seen again; those of the same `scan_source` in the same files or `paths` that are not
-        reported any more close as fixed; those that come back open again. An empty list with `paths` says that all is
-        well there. Findings outside the project, and in files that were removed, are skipped and counted."""
-        outcome = await registry.scan(reported_scan(args), call.principal.username, call.cancellation.checkpoint)
-        return answers.scan_answer(outcome)
-
-    async def list_findings(call: Call, args: arguments.ListFindingsArgs) -> shapes.Findings:
-        """List findings, those that changed last first, by page. Their ids go to update_finding and
-        promote_finding."""
-        page = await registry.list_findings(
-            file_id=args.file_id,
-            status=args.status,
-            severity=args.severity,
-            scan_source=args.scan_source,
-            limit=args.limit,
-            offset=args.offset,
-        )
-        return answers.findings_answer(page)
-
-    async def update_finding(call: Call, args: arguments.UpdateFindingArgs) -> shapes.FoundInFile:
-        """Judge a finding: false_positive (it stays one, whatever later scans say), fixed, or open again."""
-        finding = await registry.update_finding(args.finding_id, args.status, call.principal.username)
-        return answers.finding_answer(finding)
-
-    async def promote_finding(call: Call, args: arguments.PromoteArgs) -> shapes.Promoted:
-        """Make an issue of a finding and link it to the finding's file as bug_in. A finding that is one already gives
-        the same issue again, with `created` false."""
-        wanted = IssueChange(args.title, args.body, None, args.priority, args.labels, args.external_ref)
-        issue, created = await registry.promote_finding(args.finding_id, call.principal.username, wanted)
-        return {"issue": answers.issue_answer(issue), "created": created}
-
-    about = {"subject": ("scan_source", "file_id")}
-    one = {"subject": ("scan_source", "finding_id")}
-    return [
-        local_tool(
-            "report_findings",
-            report_findings,
-            title="Report what a scan found",
-            content_fields=frozenset({"findings"}),
-            **_EVERY | about,
-        ),
-        local_tool("list_findings", list_findings, title="List findings", **_READS | about),
-        local_tool("update_finding", update_finding, title="Judge a finding", idempotent=True, **_EVERY | one),
-        local_tool(
-            "promote_finding",
-            promote_finding,
-            title="Make an issue of a finding",
-            idempotent=True,
-            content_fields=_SAID,
-            **_EVERY | one,
-        ),
-    ]
+async def get_file_timeline(registry: Registry, call: Call, args: arguments.TimelineArgs) -> types.TimelinePage:
+    """List the events of a file, newest first: findings created, updated and closed, issues linked, renames and other
+    changes of its record. `source_id` is the finding, issue or file that the event is about. Ids of events never
+    change."""
+    page = await registry.timeline(args.file_id, kind=args.event_type, limit=args.limit, offset=args.offset)
+    return results.timeline_page(page)
 
 
-def import_tool(registry: Registry) -> ToolSpec:
-    """The tool behind a route alone: scanners write reports that no model should have to repeat."""
-
-    async def import_scan_results(call: Call, args: arguments.ImportArgs) -> shapes.Imported:
-        """Take in a report as a scanner wrote it: all that its scanners say, or nothing."""
-        reports = reports_in(args.report, args.format, source=args.scan_source, covered=args.paths)
-        scans = await registry.scan_all(reports, call.principal.username, call.cancellation.checkpoint)
-        return {"scans": [answers.scan_answer(scan) for scan in scans]}
-
-    content = {"content_fields": frozenset({"report"}), "subject": ("scan_source", "")}
-    return local_tool("import_scan_results", import_scan_results, title="Hand in a report", **_EVERY | content)
+async def get_issue_files(registry: Registry, call: Call, args: arguments.IssueArgs) -> types.IssueFilesResult:
+    """List the files linked to an issue, oldest link first. The text is a JSON array; structured content has it as
+    `result`."""
+    links = await registry.issue_files(args.issue_id)
+    return {"result": [results.issue_link(link) for link in links]}
 
 
-def _issue_tools(registry: Registry) -> list[ToolSpec]:
-    async def create_issue(call: Call, args: arguments.CreateIssueArgs) -> shapes.IssueAnswer:
-        """Note work to be done. Link the files it is about with add_file_association."""
-        wanted = IssueChange(args.title, args.body, None, args.priority, args.labels, args.external_ref)
-        return answers.issue_answer(await registry.create_issue(wanted))
+async def add_file_association(
+    registry: Registry, call: Call, args: arguments.AssociationArgs
+) -> types.AssociationResult:
+    """Link a file to an issue. Idempotent: repeating it changes nothing and returns the same. Get ids from list_files
+    or register_file, and from list_issues or create_issue."""
+    await registry.associate(args.file_id, args.issue_id, args.assoc_type, call.principal.username)
+    return {"status": "created"}
 
-    async def get_issue(call: Call, args: arguments.IssueArgs) -> shapes.IssueAnswer:
-        """Tell all about one issue; its files come from get_issue_files."""
-        return answers.issue_answer(await registry.get_issue(args.issue_id))
 
-    async def list_issues(call: Call, args: arguments.ListIssuesArgs) -> shapes.Issues:
-        """List issues, the most urgent first and among those what changed last, by page."""
-        page = await registry.list_issues(status=args.status, label=args.label, limit=args.limit, offset=args.offset)
-        return answers.issues_answer(page)
+async def register_file(registry: Registry, call: Call, args: arguments.RegisterArgs) -> types.RegisteredFile:
+    """Register a file by path and get its id. The file need not exist yet. If it is registered already, the given
+    fields are changed. Paths are relative to the project and are returned in canonical form, with links resolved.
+    Absolute paths and paths that lead out of the project are refused. No scanner runs."""
+    record = await registry.register_file(
+        args.path, call.principal.username, language=args.language, file_type=args.file_type, metadata=args.metadata
+    )
+    return results.registered_file(record)
 
-    async def update_issue(call: Call, args: arguments.UpdateIssueArgs) -> shapes.IssueAnswer:
-        """Change what is given of an issue: `status` closed ends it, open brings it back. Labels replace those it
-        had."""
-        wanted = IssueChange(args.title, args.body, args.status, args.priority, args.labels, args.external_ref)
-        return answers.issue_answer(await registry.update_issue(args.issue_id, wanted))
 
-    about = {"subject": ("", "issue_id")}
-    return [
-        local_tool("create_issue", create_issue, title="Note an issue", content_fields=_SAID, **_EVERY),
-        local_tool("get_issue", get_issue, title="Read an issue", **_READS | about),
-        local_tool("list_issues", list_issues, title="List issues", **_READS),
-        local_tool(
-            "update_issue",
-            update_issue,
-            title="Change an issue",
-            idempotent=True,
-            content_fields=_SAID,
-            **_EVERY | about,
-        ),
-    ]
+# Findings
+
+
+async def report_findings(registry: Registry, call: Call, args: arguments.ReportArgs) -> types.Scanned:
+    """Report all findings of one scan, atomically. Known findings are recognised by `fingerprint`, otherwise by rule
+    and line, and updated. Earlier findings of the same `scan_source` in the same files or `paths` that are not reported
+    again are closed as fixed; fixed ones that are reported again are reopened. An empty list with `paths` means that
+    nothing was found there. Findings outside the project or in removed files are skipped and counted."""
+    outcome = await registry.scan(reported_scan(args), call.principal.username, call.cancellation.checkpoint)
+    return results.scan_result(outcome)
+
+
+async def list_findings(registry: Registry, call: Call, args: arguments.ListFindingsArgs) -> types.FindingsPage:
+    """List findings by page, those that changed last first. Pass their ids to update_finding and promote_finding."""
+    page = await registry.list_findings(
+        file_id=args.file_id,
+        status=args.status,
+        severity=args.severity,
+        scan_source=args.scan_source,
+        limit=args.limit,
+        offset=args.offset,
+    )
+    return results.findings_page(page)
+
+
+async def update_finding(registry: Registry, call: Call, args: arguments.UpdateFindingArgs) -> types.FoundInFile:
+    """Set the status of a finding: false_positive (later scans do not change it), fixed, or open."""
+    return results.finding(await registry.update_finding(args.finding_id, args.status, call.principal.username))
+
+
+async def promote_finding(registry: Registry, call: Call, args: arguments.PromoteArgs) -> types.PromotionResult:
+    """Create an issue from a finding and link it to the finding's file as bug_in. If the finding already has an issue,
+    that issue is returned, with `created` false."""
+    wanted = IssueChange(args.title, args.body, None, args.priority, args.labels, args.external_ref)
+    issue, created = await registry.promote_finding(args.finding_id, call.principal.username, wanted)
+    return {"issue": results.issue(issue), "created": created}
+
+
+async def import_scan_results(registry: Registry, call: Call, args: arguments.ImportArgs) -> types.ImportResult:
+    """Import a scanner's report, atomically for all scanners in it."""
+    reports = reports_in(args.report, args.format, source=args.scan_source, covered=args.paths)
+    scans = await registry.scan_all(reports, call.principal.username, call.cancellation.checkpoint)
+    return {"scans": [results.scan_result(scan) for scan in scans]}
+
+
+# Issues
+
+
+async def create_issue(registry: Registry, call: Call, args: arguments.CreateIssueArgs) -> types.IssueAnswer:
+    """Create an issue. Link the files it is about with add_file_association."""
+    wanted = IssueChange(args.title, args.body, None, args.priority, args.labels, args.external_ref)
+    return results.issue(await registry.create_issue(wanted))
+
+
+async def get_issue(registry: Registry, call: Call, args: arguments.IssueArgs) -> types.IssueAnswer:
+    """Get one issue. Use get_issue_files for its files."""
+    return results.issue(await registry.get_issue(args.issue_id))
+
+
+async def list_issues(registry: Registry, call: Call, args: arguments.ListIssuesArgs) -> types.IssuesPage:
+    """List issues by page, the most urgent first, and among those the ones that changed last."""
+    page = await registry.list_issues(status=args.status, label=args.label, limit=args.limit, offset=args.offset)
+    return results.issues_page(page)
+
+
+async def update_issue(registry: Registry, call: Call, args: arguments.UpdateIssueArgs) -> types.IssueAnswer:
+    """Change the given fields of an issue. `status` closed closes it, open reopens it. `labels` replace the earlier
+    ones."""
+    wanted = IssueChange(args.title, args.body, args.status, args.priority, args.labels, args.external_ref)
+    return results.issue(await registry.update_issue(args.issue_id, wanted))
 
 
 def _array(answer: Json) -> list[str]:
-    """The contract wants an array, which structured content cannot be."""
+    """The contract requires an array, which structured content cannot be."""
     return [orjson.dumps(answer["result"]).decode()]
 
 
-def _contract_error(error: ArmariumError) -> ArmariumError:
-    """Whatever is wrong with arguments has one code."""
-    return ValidationError(error.message, hint=error.hint) if isinstance(error, InvalidArgument) else error
-
-
-def _render(error: ArmariumError) -> Json:
-    said = f"{error.message} ({error.hint})" if error.hint else error.message
-    return {"error": said, "code": error.code}
-
-
-def _as_text(error: ArmariumError) -> str:
-    return orjson.dumps(_render(error)).decode()
-
-
-REGISTRY_ERRORS = ErrorStyle(
-    _render,
-    {
-        "type": "object",
-        "properties": {
-            "error": {"type": "string", "description": "What happened, and what to do."},
-            "code": {"type": "string", "description": "Stable; branch on this, not on the message."},
-        },
-        "required": ["error", "code"],
-    },
-    text=_as_text,
-    translate=_contract_error,
-)
-
 _EVERY: dict[str, Any] = {"errors": REGISTRY_ERRORS, "subject": ("", "")}
 _READS: dict[str, Any] = _EVERY | {"read_only": True, "idempotent": True}
-_SAID = frozenset({"body"})
+_BY_PREFIX = {"subject": ("", "path_prefix")}
+_BY_FILE = {"subject": ("file_id", "path")}
+_BY_LINK = {"subject": ("file_id", "issue_id")}
+_BY_SOURCE = {"subject": ("scan_source", "file_id")}
+_BY_FINDING = {"subject": ("scan_source", "finding_id")}
+_BY_ISSUE = {"subject": ("", "issue_id")}
+_REPEATABLE = {"idempotent": True}
+_BODY = {"content_fields": frozenset({"body"})}
+_FINDINGS = {"content_fields": frozenset({"findings"})}
+_REPORT = {"content_fields": frozenset({"report"}), "subject": ("scan_source", "")}
+
+TOOLS = (
+    declare_tool("list_files", list_files, title="List files", **_READS | _BY_PREFIX),
+    declare_tool("get_file", get_file, title="Get a file", **_READS | _BY_FILE),
+    declare_tool("get_file_timeline", get_file_timeline, title="Get a file's timeline", **_READS | _BY_FILE),
+    declare_tool("get_issue_files", get_issue_files, title="List an issue's files", text=_array, **_READS | _BY_LINK),
+    declare_tool(
+        "add_file_association", add_file_association, title="Link a file to an issue", **_EVERY | _BY_LINK | _REPEATABLE
+    ),
+    declare_tool("register_file", register_file, title="Register a file", **_EVERY | _BY_FILE | _REPEATABLE),
+    declare_tool("report_findings", report_findings, title="Report findings", **_EVERY | _BY_SOURCE | _FINDINGS),
+    declare_tool("list_findings", list_findings, title="List findings", **_READS | _BY_SOURCE),
+    declare_tool(
+        "update_finding", update_finding, title="Set a finding's status", **_EVERY | _BY_FINDING | _REPEATABLE
+    ),
+    declare_tool(
+        "promote_finding",
+        promote_finding,
+        title="Create an issue from a finding",
+        **_EVERY | _BY_FINDING | _REPEATABLE | _BODY,
+    ),
+    declare_tool("create_issue", create_issue, title="Create an issue", **_EVERY | _BODY),
+    declare_tool("get_issue", get_issue, title="Get an issue", **_READS | _BY_ISSUE),
+    declare_tool("list_issues", list_issues, title="List issues", **_READS),
+    declare_tool("update_issue", update_issue, title="Update an issue", **_EVERY | _BY_ISSUE | _REPEATABLE | _BODY),
+)
+"""The tools offered over MCP: the six of the contract first, then those that add findings and issues."""
+
+IMPORT_TOOL = declare_tool(
+    "import_scan_results", import_scan_results, title="Import a scanner's report", **_EVERY | _REPORT
+)
+"""Available as a route only: no model should have to repeat a report that a scanner wrote."""
+
+
+def registry_routes(tools: Iterable[ToolSpec]) -> list[Route]:
+    """The JSON API: a method and path for every tool, `IMPORT_TOOL` included."""
+    tool = {each.name: each for each in tools}
+    import_tool = tool["import_scan_results"]
+    return [
+        Route("GET", "/files", tool["list_files"], "List files"),
+        Route("POST", "/files", tool["register_file"], "Register a file"),
+        Route("GET", "/files/{file_id}", tool["get_file"], "Get a file"),
+        Route("GET", "/files/{file_id}/timeline", tool["get_file_timeline"], "Get a file's timeline"),
+        Route("POST", "/files/{file_id}/associations", tool["add_file_association"], "Link a file to an issue"),
+        Route("GET", "/findings", tool["list_findings"], "List findings"),
+        Route("PATCH", "/findings/{finding_id}", tool["update_finding"], "Set a finding's status"),
+        Route("POST", "/findings/{finding_id}/issue", tool["promote_finding"], "Create an issue from a finding"),
+        Route("POST", "/scan-results", import_tool, "Import a report: SARIF, gitleaks or ours", whole_body="report"),
+        Route("GET", "/issues", tool["list_issues"], "List issues"),
+        Route("POST", "/issues", tool["create_issue"], "Create an issue", success=201),
+        Route("GET", "/issues/{issue_id}", tool["get_issue"], "Get an issue"),
+        Route("PATCH", "/issues/{issue_id}", tool["update_issue"], "Update an issue"),
+        Route("GET", "/issues/{issue_id}/files", tool["get_issue_files"], "List an issue's files"),
+    ]

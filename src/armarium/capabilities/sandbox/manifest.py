@@ -1,91 +1,59 @@
-"""Opens the sandbox: roots, worker threads, service, tools."""
+"""The manifest of the sandbox."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Any, NoReturn
 
-import anyio
+from armarium.manifest import Manifest, ServedDirectory
 
-from armarium.capabilities.sandbox.checks import check
-from armarium.capabilities.sandbox.reading import ReadLimits
-from armarium.capabilities.sandbox.roots import Root, Roots
-from armarium.capabilities.sandbox.service import Sandbox
-from armarium.capabilities.sandbox.settings import SandboxSettings
-from armarium.capabilities.sandbox.tools import sandbox_tools
-from armarium.capabilities.sandbox.workers import Workers
-from armarium.capability import Capability, Facilities, Manifest
-from armarium.foundation.cancellation import Cancellation, Stopped
-from armarium.foundation.files.confine import READ_DIRECTORY
-from armarium.foundation.files.ignore import lines_hiding
-from armarium.foundation.files.staging import sweep
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from contextlib import AbstractAsyncContextManager
 
-_log = logging.getLogger(__name__)
+    from armarium.capabilities.sandbox.settings import SandboxSettings
+    from armarium.capability import Capability, CheckResult, Facilities
+    from armarium.command_line.host import CommandHost
 
-_INSTRUCTIONS = (
-    "The sandbox lets you work on real files in named roots. Call list_roots first; every tool takes a `root` and a "
-    "path relative to it. Find with glob and grep, read with read_file, change with patch_file (small edits) or "
-    "write_file. Errors carry a stable `code` and a `hint`."
+
+def settings_model() -> type[SandboxSettings]:
+    """The model of its section."""
+    from armarium.capabilities.sandbox.settings import SandboxSettings
+
+    return SandboxSettings
+
+
+def open_capability(section: SandboxSettings, facilities: Facilities) -> AbstractAsyncContextManager[Capability]:
+    """Open the sandbox."""
+    from armarium.capabilities.sandbox.lifespan import open_sandbox
+
+    return open_sandbox(section, facilities)
+
+
+def check_sandbox(section: SandboxSettings | None, facilities: Facilities) -> Iterable[CheckResult]:
+    """Check the kernel and the roots."""
+    from armarium.capabilities.sandbox.checks import check
+
+    return check(section, facilities)
+
+
+def directory_section(directory: ServedDirectory) -> dict[str, Any]:
+    """One root: the directory."""
+    root = {"name": directory.name, "path": str(directory.path), "allowed_tools": ["*"]}
+    return {"roots": [root | {"read_only": not directory.agents_may_write}]}
+
+
+def run_mcp_filesystem(host: CommandHost) -> NoReturn:
+    """Run the `mcp-filesystem` program."""
+    from armarium.capabilities.sandbox.commands import main
+
+    main(host)
+
+
+MANIFEST = Manifest(
+    "sandbox",
+    settings_model,
+    open_capability,
+    check=check_sandbox,
+    programs={"mcp-filesystem": run_mcp_filesystem},
+    directory_section=directory_section,
 )
-
-
-@asynccontextmanager
-async def open_sandbox(settings: SandboxSettings, facilities: Facilities) -> AsyncGenerator[Capability]:
-    """The capability, for as long as the block runs."""
-    roots = Roots(
-        Root(
-            root.name,
-            root.path,
-            allowed_tools=root.allowed_tools,
-            read_only=root.read_only,
-            ignore=[*root.ignore, *lines_hiding(facilities.private_paths, root.path)],
-        )
-        for root in settings.roots
-    )
-    workers = Workers(*roots.granted(), confine=settings.landlock)
-    limits = ReadLimits(settings.max_full_read_size, settings.max_partial_read_size)
-    sandbox = Sandbox(roots, workers, facilities.events, limits, settings.max_search_seconds, settings.max_lock_seconds)
-    try:
-        async with _sweeping(roots, workers):
-            yield Capability("sandbox", sandbox_tools(sandbox), _INSTRUCTIONS)
-    finally:
-        # A descriptor that a thread still uses stays open; its number must not come to mean another file.
-        if workers.close():
-            roots.close()
-
-
-@asynccontextmanager
-async def _sweeping(roots: Roots, workers: Workers) -> AsyncGenerator[None]:
-    """Sweep beside whatever the block does. What the block raises comes out as it is, not in a group."""
-    cancellation = Cancellation()
-    raised: Exception | None = None
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_sweep, roots, workers, cancellation)
-        try:
-            yield
-        except Exception as error:  # noqa: BLE001 raised again below
-            raised = error
-        cancellation.cancel()
-        tasks.cancel_scope.cancel()
-    if raised is not None:
-        raise raised
-
-
-async def _sweep(roots: Roots, workers: Workers, cancellation: Cancellation) -> None:
-    """Remove what a process that was killed has left half done."""
-    for root in roots:
-        if not root.read_only:
-            with suppress(OSError, Stopped):
-                await workers.long("", _sweep_root, root, cancellation)
-
-
-def _sweep_root(root: Root, cancellation: Cancellation) -> None:
-    confined, ignore = root.confined, root.ignore
-    with confined.opened("", READ_DIRECTORY) as fd:
-        removed = sweep(fd, cancellation, lambda path: ignore is not None and ignore.hides(path, True))
-    if removed:
-        _log.info("entries of unfinished changes were removed", extra={"root": root.name, "entries": removed})
-
-
-MANIFEST = Manifest("sandbox", SandboxSettings, open_sandbox, check=check)

@@ -1,18 +1,21 @@
-"""The way into the store. What it is made of is imported when it is opened: other servers do not wait for it."""
+"""The manifest of the store."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from armarium.capabilities.store.settings import StoreSettings
-from armarium.capability import Capability, CheckResult, Facilities, Manifest
-from armarium.foundation.tools import ToolSpec
+from armarium.manifest import Manifest
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Iterable, Sequence
+
     from armarium.capabilities.store.service import Store
+    from armarium.capabilities.store.settings import StoreSettings
+    from armarium.capability import Capability, CheckResult, Facilities
+    from armarium.command_line.host import CommandGroups
+    from armarium.foundation.tools import ToolSpec
 
 _INSTRUCTIONS = (
     "The store keeps text files for you across sessions, in projects; nobody else sees them. file_write keeps, "
@@ -20,6 +23,13 @@ _INSTRUCTIONS = (
     "meaning and by words, a moment after they are written. Paths begin with / and directories make themselves. "
     "Branch on the error's code; file_history and file_restore bring back what was overwritten."
 )
+
+
+def settings_model() -> type[StoreSettings]:
+    """The model of its section."""
+    from armarium.capabilities.store.settings import StoreSettings
+
+    return StoreSettings
 
 
 @asynccontextmanager
@@ -30,6 +40,7 @@ async def open_capability(settings: StoreSettings, facilities: Facilities) -> As
     from armarium.capabilities.store.routes import store_routes
     from armarium.capabilities.store.source import StoreSource
     from armarium.capabilities.store.tools import store_tools
+    from armarium.capability import Capability
 
     heartbeat = Heartbeat()
     async with open_store(settings, facilities.state_dir, facilities.metrics.registry, heartbeat) as store:
@@ -61,12 +72,20 @@ def store_state_paths(section: StoreSettings) -> list[Path]:
     return [Path(section.data_dir).expanduser()] if section.data_dir else []
 
 
+def add_commands(groups: CommandGroups) -> None:
+    """`armarium store`."""
+    from armarium.capabilities.store.commands.app import app
+
+    groups.armarium.add_typer(app, name="store")
+
+
 MANIFEST = Manifest(
     "store",
-    StoreSettings,
+    settings_model,
     open_capability,
     check=check_store,
     packages=("asyncpg", "cryptography", "httpx2", "numpy", "onnxruntime", "tantivy", "tokenizers"),
     state_paths=store_state_paths,
     declared_tools=described_tools,
+    add_commands=add_commands,
 )

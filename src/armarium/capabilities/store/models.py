@@ -16,12 +16,12 @@ from armarium.providers.cohere import CohereReranker, cohere_client
 from armarium.providers.interfaces import Embedder, Reranker
 from armarium.providers.local.embedder import LocalEmbedder
 from armarium.providers.openai import OpenAIEmbedder, openai_client
-from armarium.providers.pacing import Patience
+from armarium.providers.retry import RetryPolicy
 
 CALLERS_REMEMBERED: Final = 32
 _RERANK_PATH = "/rerank"
 # A job is tried again by its queue, and a search does without: nobody gains by trying again here.
-_ONE_TRY: Final = Patience(tries=1, try_s=20.0, deadline_s=30.0)
+_ONE_TRY: Final = RetryPolicy(max_attempts=1, attempt_timeout_s=20.0, deadline_s=30.0)
 
 
 class KeyMissing(SearchBackendError):
@@ -51,7 +51,7 @@ class StoreModels:
         """The name that vectors are kept under."""
         self._embedders = _ByCaller[Embedder](
             lambda key: OpenAIEmbedder(
-                openai_client(embedding.base_url, key, patience=_ONE_TRY),
+                openai_client(embedding.base_url, key, retry_policy=_ONE_TRY),
                 embedding.model,
                 output_dimension=embedding.dimensions,
             )

@@ -21,7 +21,7 @@ from armarium.capabilities.store.service_breakers import ServiceBreakers
 from armarium.capabilities.store.tokens import query_terms
 from armarium.capabilities.store.weighing import fused_scores
 from armarium.providers.errors import ProviderError
-from armarium.retrieval.rerank import reorder
+from armarium.retrieval.search.rerank import reorder
 
 ALL_PROJECTS: Final = "*"
 """As a project: all projects of the caller, and nobody else's."""

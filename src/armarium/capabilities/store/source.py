@@ -29,7 +29,7 @@ class StoreSource:
                 f"{self.kind}:{project.name}",
                 project.name,
                 documents=project.files,
-                passages=project.passages,
+                chunks=project.passages,
                 last_indexed=timestamp(project.indexed_at),
             )
             for project in await self._store.searched_projects(call)

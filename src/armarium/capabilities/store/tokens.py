@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from armarium.retrieval.terms import index_text, is_lone_character, language_of, little_words, word_analyzer
+from armarium.retrieval.search.terms import index_text, is_lone_character, language_of, stop_words_for, term_analyzer
 
 TOKENIZER: Final = "armarium-words-1"
 """Kept with each passage. Raised whenever words are cut, stemmed or kept in another way."""
@@ -44,10 +44,10 @@ def query_terms(query: str, languages: Iterable[str]) -> list[str]:
     A query is too short to tell its language, and passages are stemmed by theirs, so each of these has a say; most
     words have one stem in all of them.
     """
-    words = word_analyzer(None).analyze(index_text(query.encode("utf-8", "replace").decode()))
+    words = term_analyzer(None).analyze(index_text(query.encode("utf-8", "replace").decode()))
     stems: dict[str, None] = {}
     for language in sorted({*languages} | {"english"}):
-        dropped = little_words(query, language)
+        dropped = stop_words_for(query, language)
         kept = list(dict.fromkeys(word for word in words if word not in dropped) or dict.fromkeys(words))
         stems |= dict.fromkeys(_stems(" ".join(kept[:MOST_QUERY_WORDS]), language))
     return list(stems)
@@ -60,5 +60,5 @@ def _is_pair(stem: str) -> bool:
 def _stems(text: str, language: str) -> list[str]:
     # English endings go in every language: names and terms are English in most of them.
     if language != "english":
-        text = " ".join(word_analyzer(language).analyze(text))
-    return word_analyzer("english").analyze(text)
+        text = " ".join(term_analyzer(language).analyze(text))
+    return term_analyzer("english").analyze(text)

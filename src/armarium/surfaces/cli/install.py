@@ -14,10 +14,10 @@ from typing import Any, Never, cast
 
 import typer
 
+from armarium.command_line.output import Misuse, say, show, show_json
 from armarium.foundation.errors import ArmariumError
 from armarium.foundation.identity import read_token
 from armarium.surfaces.cli.clients import CLIENTS, TRANSPORT_KEYS, Client, Entry, RunningServer, Scope, StartedServer
-from armarium.surfaces.cli.output import Misuse, say, show, show_json
 
 _SURROGATES = {code: f"\\u{code:04x}" for code in range(0xD800, 0xE000)}
 

@@ -1,4 +1,4 @@
-"""The `armarium` command: what can be asked for, and nothing of how it is done."""
+"""The `armarium` command: declares the commands and options of the server, and adds those of the capabilities."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Annotated, Literal
 
 import typer
 
-from armarium.surfaces.cli import command
-from armarium.surfaces.cli.gateway import app as gateway_app
-from armarium.surfaces.cli.options import AsJson, ConfigFile, LogLevel
-from armarium.surfaces.cli.output import FAILED, Misuse, report, show, show_json
-from armarium.surfaces.cli.registry import app as registry_app
-from armarium.surfaces.cli.store import app as store_app
+from armarium.assembly import MANIFESTS
+from armarium.command_line import run as command
+from armarium.command_line.host import CommandGroups
+from armarium.command_line.options import CONFIG_FILE, AsJson, ConfigFile, LogLevel
+from armarium.command_line.output import FAILED, Misuse, report, show, show_json
+from armarium.surfaces.cli.host import Host
 
-# Commands import what they need when they run: a server must be up in a second, and most commands need little.
+# Commands import what they need when they run: a server must start within a second, and most commands need little.
 
 app = typer.Typer(
     name="armarium",
@@ -26,11 +26,10 @@ app = typer.Typer(
 )
 config_app = typer.Typer(rich_markup_mode=None)
 app.add_typer(config_app, name="config")
-app.add_typer(store_app, name="store")
-app.add_typer(registry_app, name="registry")
-app.add_typer(gateway_app, name="gateway")
+for _manifest in MANIFESTS:
+    _manifest.add_commands(CommandGroups(app, config_app))
 
-Host = Annotated[str | None, typer.Option(metavar="ADDRESS", help="Address to listen on.")]
+Address = Annotated[str | None, typer.Option(metavar="ADDRESS", help="Address to listen on.")]
 Port = Annotated[int | None, typer.Option(metavar="N", min=0, max=65535, help="Port to listen on; 0 takes a free one.")]
 Index = Annotated[
     bool, typer.Option("--index/--no-index", help="Index the directory, so that agents can search and ask it.")
@@ -71,6 +70,7 @@ def armarium(
 
 @app.command()
 def up(
+    context: typer.Context,
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="Directory to serve.", show_default=False)] = Path(),
     write: Write = False,
     index: Index = True,
@@ -79,7 +79,7 @@ def up(
         int | None,
         typer.Option(metavar="N", min=0, max=65535, help="Port to listen on. [default: 8091, or a free one]"),
     ] = None,
-    host: Host = None,
+    host: Address = None,
     auth: Annotated[
         str | None,
         typer.Option(metavar="MODE", help="auto: a token made once; file:PATH: the token in a file; none: no token."),
@@ -98,19 +98,25 @@ def up(
     armarium up src --write        agents may change files in src
     armarium up --json | jq .url   for programs
     """
-    from armarium.surfaces.cli import starting
+    from armarium.surfaces.cli import start
 
     flags = {"server.port": port, "server.host": host, "security.auth": auth, "telemetry.log_level": log_level}
-    settings = starting.directory_settings(
-        directory, write=write, index=index, registry=registry, name=name, flags=flags
-    )
-    command.until_interrupted(lambda: starting.up(settings, as_json=as_json))
+    without = _without(index=index, registry=registry)
+    settings = start.directory_settings(directory, write=write, without=without, name=name, flags=flags)
+    serve_directory = partial(start.up, context.obj, directory, settings, name=name, write=write, as_json=as_json)
+    command.until_interrupted(serve_directory)
+
+
+def _without(*, index: bool, registry: bool) -> list[str]:
+    """The capabilities that the flags of `up` and `stdio` exclude."""
+    return [name for name, wanted in (("corpus", index), ("registry", registry)) if not wanted]
 
 
 @app.command()
 def serve(
+    context: typer.Context,
     config: ConfigFile = None,
-    host: Host = None,
+    host: Address = None,
     port: Port = None,
     log_level: LogLevel = None,
     as_json: AsJson = False,
@@ -122,16 +128,16 @@ def serve(
     armarium serve --config team.yaml --port 9000
     ARMARIUM_SERVER__PORT=9000 armarium serve
     """
-    from armarium.surfaces.cli import starting
-    from armarium.surfaces.cli.locations import CONFIG_FILE
+    from armarium.surfaces.cli import start
 
     flags = {"server.port": port, "server.host": host, "telemetry.log_level": log_level}
-    settings = starting.file_settings(config, flags)
-    command.until_interrupted(lambda: starting.serve(settings, config or CONFIG_FILE, as_json=as_json))
+    settings = context.obj.load_settings(config, flags)
+    command.until_interrupted(partial(start.serve, context.obj, settings, config or CONFIG_FILE, as_json=as_json))
 
 
 @app.command()
 def stdio(
+    context: typer.Context,
     directory: Annotated[
         Path | None, typer.Argument(metavar="DIR", help="Directory to serve. [default: this one]")
     ] = None,
@@ -145,70 +151,17 @@ def stdio(
 
     Clients start this themselves; `armarium install` tells them to. Standard output speaks MCP, so there is no --json.
     """
-    from armarium.surfaces.cli import starting
+    from armarium.surfaces.cli import start
 
     flags = {"telemetry.log_level": log_level}
     if config is None:
-        settings = starting.directory_settings(
-            directory or Path(), write=write, index=index, registry=registry, flags=flags
-        )
+        without = _without(index=index, registry=registry)
+        settings = start.directory_settings(directory or Path(), write=write, without=without, flags=flags)
     elif directory is not None or write:
         raise Misuse("DIR and --write do not go with --config", hint="name directories in the file's sandbox.roots")
     else:
-        settings = starting.file_settings(config, flags)
-    command.until_interrupted(lambda: starting.stdio(settings))
-
-
-@app.command("rag-server")
-def rag_server(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Directory whose files are found.")],
-    http: Annotated[
-        int | None,
-        typer.Option("--http", metavar="PORT", min=0, max=65535, help="Serve over HTTP on this port, not over stdio."),
-    ] = None,
-    host: Host = None,
-    auth: Annotated[
-        str | None,
-        typer.Option(metavar="MODE", help="With --http: auto, file:PATH or none, as for `armarium up`."),
-    ] = None,
-    name: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="What the gateway calls this server. [default: the name of DIR]"),
-    ] = None,
-    capability_key_file: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Answer only calls with a capability token for NAME; its key is from `armarium gateway token-key`.",
-        ),
-    ] = None,
-    index_dir: Annotated[
-        Path | None, typer.Option(metavar="PATH", help="Where the index is kept. [default: DIR/.dir2mcp]")
-    ] = None,
-    log_level: LogLevel = None,
-    as_json: AsJson = False,
-) -> None:
-    """Serve the three RAG tools over one directory, for a gateway or any MCP client.
-
-    \b
-    armarium rag-server docs               over stdio: a gateway starts it itself
-    armarium rag-server docs --http 8092   over HTTP, behind a token
-    armarium rag-server cases --name lawRag --capability-key-file lawRag.key
-    """
-    from armarium.surfaces.cli import rag_server as serving
-
-    if http is None and (host is not None or auth is not None or as_json):
-        raise Misuse(
-            "--host, --auth and --json go with --http", hint="over stdio only the process that started it calls"
-        )
-    flags = {"server.port": http, "server.host": host, "security.auth": auth, "telemetry.log_level": log_level}
-    settings = serving.rag_settings(directory, index_dir, flags)
-    called = serving.name_at_gateway(directory, name)
-    key = serving.capability_key(capability_key_file, called)
-    if http is None:
-        command.until_interrupted(lambda: serving.serve_over_stdio(settings, called, key))
-    else:
-        command.until_interrupted(lambda: serving.serve_over_http(settings, called, key, as_json=as_json))
+        settings = context.obj.load_settings(config, flags)
+    command.until_interrupted(partial(start.stdio, context.obj, settings))
 
 
 @app.command()
@@ -326,25 +279,10 @@ def config_print(
     armarium config print --dir . > armarium.yaml    begin a file of your own
     armarium config print --config armarium.yaml     check one
     """
-    from armarium.surfaces.cli import effective
+    from armarium.surfaces.cli import settings_in_effect
 
-    settings = effective.settings(config, directory, write=write)
-    show_json(settings) if as_json else show(effective.as_yaml(settings))
-
-
-@config_app.command("servers-schema")
-def config_servers_schema() -> None:
-    """Print the JSON schema of `rag-mcp.json` and `mcp.json`.
-
-    Editors complete the files by it, and mark mistakes, when the files say where it is.
-
-    \b
-    armarium config servers-schema > config/servers.schema.json
-    {"$schema": "../servers.schema.json", "docsRag": {"command": "armarium", "args": ["rag-server", "docs"]}}
-    """
-    from armarium.assembly import servers_schema
-
-    show_json(servers_schema())
+    settings = settings_in_effect.settings(config, directory, write=write)
+    show_json(settings) if as_json else show(settings_in_effect.as_yaml(settings))
 
 
 @app.command()
@@ -409,9 +347,9 @@ def main() -> None:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run one command line; the answer is its exit code."""
+    """Run one command line; return its exit code."""
     reporting = command.Reporting(partial(report, as_json=command.wants_json(arguments)))
-    return command.run_app(app, "armarium", arguments, reporting)
+    return command.run_app(app, "armarium", arguments, reporting, Host())
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The HTTP application: MCP endpoints, health, metrics."""
+"""The HTTP application: MCP endpoints, other surfaces, health and metrics."""
 
 from __future__ import annotations
 
@@ -17,32 +17,33 @@ from starlette.types import Receive, Scope, Send
 
 from armarium.foundation.telemetry import Metrics
 from armarium.surfaces.gate import Gate
-from armarium.surfaces.mcp.http import McpEndpoint
+from armarium.surfaces.http_errors import HttpError
+from armarium.surfaces.http_responses import respond
+from armarium.surfaces.mcp.http_endpoint import McpEndpoint
 from armarium.surfaces.mcp.server import McpServer
 from armarium.surfaces.mcp.sessions import Sessions
 from armarium.surfaces.origins import AllowedOrigins
-from armarium.surfaces.refusals import Refused, respond
 
 
-class Beside(Protocol):
-    """Another surface that is served next to the MCP endpoints."""
+class HttpSurface(Protocol):
+    """Another surface that is served beside the MCP endpoints."""
 
     @property
     def routes(self) -> Sequence[BaseRoute]:
-        """What it answers to."""
+        """The routes of the surface."""
         ...
 
     def close_streams(self) -> None:
-        """Ask those who listen to go."""
+        """End the listening streams."""
         ...
 
     def end_calls(self) -> None:
-        """Cut short what is still under way; the callers are told."""
+        """Cancel the calls in progress; their callers get an error."""
         ...
 
 
 class McpApp:
-    """Everything that answers over HTTP, ready to be served."""
+    """Everything that is served over HTTP."""
 
     def __init__(
         self,
@@ -51,28 +52,31 @@ class McpApp:
         sessions: Sessions,
         metrics: Metrics,
         *,
-        beside: Beside | None = None,
+        beside: HttpSurface | None = None,
         not_ready: Callable[[], Sequence[str]] = lambda: (),
+        keep_alive_s: float = 15.0,
     ) -> None:
         self._sessions = sessions
         self._beside = beside
-        self._endpoints = [(path, McpEndpoint(server, gate, sessions)) for path, server in servers.items()]
+        self._endpoints = [
+            (path, McpEndpoint(server, gate, sessions, keep_alive_s=keep_alive_s)) for path, server in servers.items()
+        ]
         self.asgi = Starlette(
             routes=[
                 Route("/health", _health(not_ready)),
-                Route("/metrics", _Scrape(gate, metrics)),
+                Route("/metrics", _MetricsEndpoint(gate, metrics)),
                 *(Route(path, endpoint) for path, endpoint in self._endpoints),
-                *(Route(f"{path}/", _WithoutSlash(gate)) for path, _ in self._endpoints),
+                *(Route(f"{path}/", _SlashRedirect(gate)) for path, _ in self._endpoints),
                 *(beside.routes if beside is not None else ()),
             ],
-            middleware=_for_browsers(gate.allowed_origins),
+            middleware=_cors_middleware(gate.allowed_origins),
         )
-        # Starlette's own redirects repeat any Host, before it is checked.
+        # Starlette's own redirects repeat the Host header before the gate has checked it.
         self.asgi.router.redirect_slashes = False
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
-        """While inside, requests can be served and sessions time out."""
+        """Serve requests and expire sessions inside the block."""
         async with AsyncExitStack() as endpoints:
             for _, endpoint in self._endpoints:
                 await endpoints.enter_async_context(endpoint.running())
@@ -86,7 +90,7 @@ class McpApp:
                         await self._sessions.end_all()
 
     def close_streams(self) -> None:
-        """Ask listening clients to go, so that a shutdown need not wait for them."""
+        """End the listening streams, so that a shutdown need not wait for them."""
         for _, endpoint in self._endpoints:
             endpoint.close_streams()
         if self._beside is not None:
@@ -94,21 +98,21 @@ class McpApp:
 
     @property
     def takes_sockets(self) -> bool:
-        """Whether there is anything to reach by a WebSocket."""
+        """Whether any route is a WebSocket."""
         return any(isinstance(route, WebSocketRoute) for route in self.asgi.routes)
 
     async def end_calls(self) -> None:
-        """Cut short what is still under way, in any session or beside them; the callers are told."""
+        """Cancel the calls in progress on all surfaces; their callers get an error."""
         if self._beside is not None:
             self._beside.end_calls()
         await self._sessions.end_all()
 
 
-def _for_browsers(allowed_origins: AllowedOrigins) -> list[Middleware]:
-    """What a browser wants to hear before it lets a page of an allowed origin call; the gate decides all the same."""
+def _cors_middleware(allowed_origins: AllowedOrigins) -> list[Middleware]:
+    """CORS headers for the allowed origins. The gate still checks every request."""
     if not allowed_origins:
         return []
-    told = ["Mcp-Session-Id", "X-MCP-Session-Expired", "WWW-Authenticate", "Retry-After", "Allow"]
+    exposed = ["Mcp-Session-Id", "X-MCP-Session-Expired", "WWW-Authenticate", "Retry-After", "Allow"]
     methods = ["GET", "POST", "PUT", "PATCH", "DELETE"]
     return [
         Middleware(
@@ -117,7 +121,7 @@ def _for_browsers(allowed_origins: AllowedOrigins) -> list[Middleware]:
             allow_origin_regex=allowed_origins.pattern,
             allow_methods=methods,
             allow_headers=["*"],
-            expose_headers=told,
+            expose_headers=exposed,
         )
     ]
 
@@ -131,8 +135,8 @@ def _health(not_ready: Callable[[], Sequence[str]]) -> Callable[[Request], Await
     return health
 
 
-class _WithoutSlash:
-    """Sends a client that put a slash behind the path to the path itself."""
+class _SlashRedirect:
+    """Redirects a path with a trailing slash to the path without it."""
 
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
@@ -140,16 +144,16 @@ class _WithoutSlash:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             self._gate.check_address(scope)
-        except Refused as refusal:
-            await self._gate.turn_away(refusal, scope, send)
+        except HttpError as error:
+            await self._gate.send_error(error, scope, send)
             return
         query = scope["query_string"].decode("latin-1")
-        place = scope["path"].rstrip("/") + (f"?{query}" if query else "")
-        await respond(send, 307, headers={"location": place})
+        location = scope["path"].rstrip("/") + (f"?{query}" if query else "")
+        await respond(send, 307, headers={"location": location})
 
 
-class _Scrape:
-    """Metrics tell what callers do, so they are for callers with a key."""
+class _MetricsEndpoint:
+    """Serves the metrics. They show what callers do, so they require a key."""
 
     def __init__(self, gate: Gate, metrics: Metrics) -> None:
         self._gate = gate
@@ -158,8 +162,8 @@ class _Scrape:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             await self._gate.admit_reader(scope)
-        except Refused as refusal:
-            await self._gate.turn_away(refusal, scope, send)
+        except HttpError as error:
+            await self._gate.send_error(error, scope, send)
             return
         response = Response(self._metrics.exposition(), media_type="text/plain; version=0.0.4; charset=utf-8")
         await response(scope, receive, send)

@@ -1,4 +1,4 @@
-"""How a request is answered over HTTP: with JSON, or with an event stream as soon as there is more to say."""
+"""Responds to a POST with JSON, or with an event stream if messages precede the response."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import anyio
 from starlette.types import Message, Send
 
 from armarium.foundation.schema import Json
-from armarium.surfaces.json_text import encoded
-from armarium.surfaces.packing import pieces_of
-from armarium.surfaces.refusals import respond_in_pieces, send_pieces
+from armarium.surfaces.http_responses import respond_in_pieces, send_pieces
+from armarium.surfaces.json_text import encode
+from armarium.surfaces.response_encoder import encode_message
 
 _STREAM_HEADERS = {
     "content-type": "text/event-stream",
@@ -19,8 +19,8 @@ _EVENT_HEAD = b"event: message\ndata: "
 _EVENT_END = b"\n\n"
 
 
-class HttpAnswer:
-    """The response to one POST."""
+class PostResponse:
+    """The HTTP response to one POST."""
 
     def __init__(self, send: Send, session_id: str) -> None:
         self._send = send
@@ -28,32 +28,32 @@ class HttpAnswer:
         self._streaming = False
         self._sending = anyio.Lock()
 
-    async def say(self, message: Json) -> None:
-        """Say something before the answer: from now on the response is an event stream."""
+    async def send_message(self, message: Json) -> None:
+        """Send a message before the response. It turns the HTTP response into an event stream."""
         async with self._sending:
             if not self._streaming:
                 await start_stream(self._send, self._session_id)
                 self._streaming = True
             await self._send(event(message))
 
-    async def finish(self, reply: Json, *, name_session: bool) -> None:
-        """Send the answer itself."""
-        pieces = pieces_of(reply)
+    async def finish(self, reply: Json, *, with_session: bool) -> None:
+        """Send the JSON-RPC response."""
+        pieces = encode_message(reply)
         if self._streaming:
             await send_pieces(self._send, [_EVENT_HEAD, *pieces, _EVENT_END])
         else:
-            headers = {"mcp-session-id": self._session_id} if name_session else None
+            headers = {"mcp-session-id": self._session_id} if with_session else None
             await respond_in_pieces(self._send, 200, pieces, headers)
 
 
 async def start_stream(send: Send, session_id: str) -> None:
-    """Begin an event stream instead of a single answer."""
+    """Send the head of an event stream."""
     headers = _STREAM_HEADERS | {"mcp-session-id": session_id}
-    encoded = [(name.encode(), value.encode()) for name, value in headers.items()]
-    await send({"type": "http.response.start", "status": 200, "headers": encoded})
+    lines = [(name.encode(), value.encode()) for name, value in headers.items()]
+    await send({"type": "http.response.start", "status": 200, "headers": lines})
 
 
 def event(message: Json) -> Message:
-    """One message on an event stream."""
-    body = _EVENT_HEAD + encoded(message) + _EVENT_END
+    """One message as a server-sent event."""
+    body = _EVENT_HEAD + encode(message) + _EVENT_END
     return {"type": "http.response.body", "body": body, "more_body": True}

@@ -1,4 +1,4 @@
-"""One message of a client, and what the SDK's runner says while it works on it; the same for every transport."""
+"""Connects one client message to the SDK's runner, for every transport."""
 
 from __future__ import annotations
 
@@ -18,60 +18,60 @@ from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, RequestId
 from pydantic import ValidationError
 
 from armarium.foundation.schema import Json
+from armarium.foundation.surrogates import has_unpaired_surrogate
 from armarium.surfaces.caller import Caller
-from armarium.surfaces.json_text import is_whole
-from armarium.surfaces.mcp.sessions import Session
+from armarium.surfaces.mcp.session import Session
 
 _log = logging.getLogger(__name__)
 
 _REQUEST_CANCELLED = -32800
 
-Say = Callable[[Json], Awaitable[None]]
-"""Sends the client a message before its request is answered."""
+SendMessage = Callable[[Json], Awaitable[None]]
+"""Sends the client a message before the response to its request."""
 
 
-class NotAMessage(Exception):
-    """What came is not one JSON-RPC 2.0 message; the text says why."""
+class InvalidMessage(Exception):
+    """The value is not a JSON-RPC 2.0 message; the text of the exception says why."""
 
 
-def checked_message(value: object) -> Json:
-    """The value, if it is a request, a notification or a response."""
+def check_message(value: object) -> Json:
+    """The value as a request, a notification or a response; raises `InvalidMessage`."""
     if not isinstance(value, dict):
-        raise NotAMessage("it must be one JSON-RPC 2.0 message")
+        raise InvalidMessage("it must be one JSON-RPC 2.0 message")
     message = cast(Json, value)
     if message.get("jsonrpc") != "2.0":
-        raise NotAMessage("it must be one JSON-RPC 2.0 message")
+        raise InvalidMessage("it must be one JSON-RPC 2.0 message")
     if "method" in message and not isinstance(message["method"], str):
-        raise NotAMessage("`method` must be a string")
+        raise InvalidMessage("`method` must be a string")
     if "id" in message and (isinstance(message["id"], bool) or not isinstance(message["id"], str | int)):
-        raise NotAMessage("`id` must be a string or an integer")
-    if not is_whole(str(message.get("id"))):
-        raise NotAMessage("`id` has half a character in it, and could not be repeated in an answer")
+        raise InvalidMessage("`id` must be a string or an integer")
+    if has_unpaired_surrogate(str(message.get("id"))):
+        raise InvalidMessage("`id` contains an unpaired surrogate, and could not be repeated in the response")
     if "method" not in message and "id" not in message:
-        raise NotAMessage("it is neither a request, a notification nor a response")
+        raise InvalidMessage("it is neither a request, a notification nor a response")
     if not isinstance(message.get("params", {}), dict):
-        raise NotAMessage("`params` must be an object")
+        raise InvalidMessage("`params` must be an object")
     return message
 
 
 class Exchange:
-    """A request on its way to an answer. Without `say`, nothing can be said before that."""
+    """One request and its response. Without `send`, nothing can be sent to the client before the response."""
 
-    def __init__(self, session: Session, message: Json, caller: Caller, say: Say | None) -> None:
+    def __init__(self, session: Session, message: Json, caller: Caller, send: SendMessage | None) -> None:
         self._session = session
         self._message = message
-        self._say = say
-        self.can_send_request = say is not None
+        self._send = send
+        self.can_send_request = send is not None
         self.transport = _transport(caller.surface, self.can_send_request)
         self.request_id = cast(RequestId | None, message.get("id"))
-        # The credential belongs to this call alone, so the caller travels with the message, not with the session.
+        # The credential belongs to this call, so the caller is attached to the message, not to the session.
         self.message_metadata = ServerMessageMetadata(request_context=replace(caller, session=session.id))
         self.cancel_requested = anyio.Event()
         self.cancelled = False
-        """The client took the request back while it was worked on."""
+        """Whether the client cancelled the request."""
 
     async def reply(self) -> Json:
-        """Work on the request; the message that answers it."""
+        """Run the request; returns the response message."""
         request_id = self._message["id"]
         running = self._session.running
         answer: Json = {"error": {"code": _REQUEST_CANCELLED, "message": "Request cancelled"}}
@@ -80,7 +80,7 @@ class Exchange:
             try:
                 answer = await self._outcome()
             finally:
-                if running.get(request_id) is scope:  # a client that used the id again has put its own there
+                if running.get(request_id) is scope:  # the client may have reused the id meanwhile
                     del running[request_id]
         self.cancelled = scope.cancelled_caught
         return {"jsonrpc": "2.0", "id": request_id, **answer}
@@ -92,23 +92,23 @@ class Exchange:
             return {"error": error.error.model_dump(mode="json", exclude_none=True)}
         except ValidationError:
             return {"error": {"code": INVALID_PARAMS, "message": "Invalid request parameters"}}
-        except Exception:  # noqa: BLE001 the edge of the surface: the text of a surprise stays in the log
+        except Exception:  # noqa: BLE001 the edge of the surface: internal details stay in the log
             _log.exception("a request failed unexpectedly", extra={"method": self._message["method"]})
             return {"error": {"code": INTERNAL_ERROR, "message": "Internal error"}}
         if self._message["method"] == "initialize":
-            self._session.keep_little()
+            self._session.trim_client_params()
         return {"result": result}
 
     async def send_raw_request(
         self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
     ) -> dict[str, Any]:
-        if self._say is None:
+        if self._send is None:
             raise NoBackChannelError(method)
-        return await self._session.ask(self._say, method, params, opts)
+        return await self._session.send_request(self._send, method, params, opts)
 
     async def notify(self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None) -> None:
-        if self._say is not None:
-            await self._say({"jsonrpc": "2.0", "method": method, "params": dict(params or {})})
+        if self._send is not None:
+            await self._send({"jsonrpc": "2.0", "method": method, "params": dict(params or {})})
 
     async def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
         params = cast(Json, self._message.get("params") or {})
@@ -125,8 +125,8 @@ def _transport(kind: str, can_send_request: bool) -> TransportContext:
     return TransportContext(kind=kind, can_send_request=can_send_request)
 
 
-async def take_notification(session: Session, message: Json, caller: Caller) -> None:
-    """The client tells something and wants no answer."""
+async def receive_notification(session: Session, message: Json, caller: Caller) -> None:
+    """Handle a notification of the client."""
     params = cast(Json | None, message.get("params"))
     if message["method"] == "notifications/cancelled":
         session.cancel(cancelled_request_id_from_params(params))

@@ -1,4 +1,4 @@
-"""MCP over standard input and output: a client that started us as its child process."""
+"""MCP over standard input and output, for a client that started the server as a child process."""
 
 from __future__ import annotations
 
@@ -20,142 +20,142 @@ from mcp.shared.message import SessionMessage
 from armarium.foundation.identity import LOCAL
 from armarium.foundation.schema import Json
 from armarium.surfaces.caller import Caller
-from armarium.surfaces.mcp.exchange import Exchange, take_notification
+from armarium.surfaces.mcp.exchange import Exchange, receive_notification
+from armarium.surfaces.mcp.line_transport import LineTransport
 from armarium.surfaces.mcp.server import McpServer
-from armarium.surfaces.mcp.sessions import Session
-from armarium.surfaces.mcp.wire import Wire
+from armarium.surfaces.mcp.session import Session
 
-_FINISH_S = 1.5
-"""How long calls may go on after the client closed its end; clients that wait for us to exit wait a little longer."""
+_GRACE_S = 1.5
+"""How long calls may continue after the client closed its end. Clients wait a little longer for us to exit."""
 
 _CALLER = Caller(LOCAL, "stdio")
 
 
 async def serve_stdio(server: McpServer, *, max_message_bytes: int) -> None:
-    """Serve until the client closes our standard input, or a signal asks us to end."""
-    # Whatever prints by mistake must not end up in the protocol.
-    wire_in, wire_out = os.dup(sys.stdin.fileno()), os.dup(sys.stdout.fileno())
+    """Serve until the client closes standard input, or until SIGINT or SIGTERM."""
+    # Print statements of libraries must not end up in the protocol.
+    protocol_in, protocol_out = os.dup(sys.stdin.fileno()), os.dup(sys.stdout.fileno())
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     loop = asyncio.get_running_loop()
     lines = asyncio.StreamReader(limit=max_message_bytes)
-    with os.fdopen(wire_in, "rb") as source, os.fdopen(wire_out, "wb", buffering=0) as sink:
-        hang_up = await _connect(source, lines)
+    with os.fdopen(protocol_in, "rb") as source, os.fdopen(protocol_out, "wb", buffering=0) as sink:
+        disconnect = await _connect(source, lines)
         for number in (signal.SIGINT, signal.SIGTERM):
-            # As if the client had left.
-            loop.add_signal_handler(number, hang_up)
-        wire = Wire(lines, sink.fileno())
+            # As if the client had disconnected.
+            loop.add_signal_handler(number, disconnect)
+        transport = LineTransport(lines, sink.fileno())
         try:
-            await _converse(server, wire)
+            await _serve_client(server, transport)
         finally:
-            hang_up()
-            os.set_blocking(sink.fileno(), True)  # whoever shares the terminal with us expects that
+            disconnect()
+            os.set_blocking(sink.fileno(), True)  # other users of the same terminal expect that
 
 
 async def _connect(source: BinaryIO, lines: asyncio.StreamReader) -> Callable[[], None]:
-    """Let what arrives reach `lines`; returns the function that ends that."""
+    """Feed `lines` from the source; returns the function that stops it."""
     kind = os.fstat(source.fileno()).st_mode
     if stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind) or source.isatty():
         protocol = asyncio.StreamReaderProtocol(lines)
         transport, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, source)
         return transport.close
-    # A file, or the null device: the event loop cannot wait for those, and need not.
+    # A file or the null device: the event loop cannot wait for them, and need not.
     lines.feed_data(source.read())
     lines.feed_eof()
     return lambda: None
 
 
-async def _converse(server: McpServer, wire: Wire) -> None:
-    """The client's first request decides the era of the protocol."""
-    early: list[Json] = []
-    while (message := await wire.read()) is not None:
-        early.append(message)
+async def _serve_client(server: McpServer, transport: LineTransport) -> None:
+    """Serve one client. Its first request decides whether the protocol has sessions."""
+    unhandled: list[Json] = []
+    while (message := await transport.read()) is not None:
+        unhandled.append(message)
         if "id" in message and "method" in message:
             break
-    if early and _is_sessionless(early[-1]):
-        # Not our usual clients: the SDK serves them, and its queues may cost what they cost.
-        streams = _SdkStreams(wire, early, server.changes.close)
+    if unhandled and _is_sessionless(unhandled[-1]):
+        # The SDK serves these clients.
+        streams = _SdkStreams(transport, unhandled, server.changes.close)
         await server.run(streams, streams, server.create_initialization_options())
     else:
-        await _SessionConversation(server, wire).run(early)
+        await _StdioSession(server, transport).run(unhandled)
 
 
 def _is_sessionless(message: Json) -> bool:
-    """Whether the request is of a protocol from 2026-07-28 on, whose requests all say so themselves."""
+    """Whether the request uses a protocol from 2026-07-28 on: each of its requests names the version."""
     params = cast(Json, message.get("params") or {})
     meta = cast(object, params.get("_meta"))
     return message.get("method") != "initialize" and isinstance(meta, dict) and types.PROTOCOL_VERSION_META_KEY in meta
 
 
-class _SessionConversation:
-    """A client of a protocol with a handshake: one session, many requests at once."""
+class _StdioSession:
+    """The session of a client with a handshake. Requests run concurrently."""
 
-    def __init__(self, server: McpServer, wire: Wire) -> None:
-        self._wire = wire
+    def __init__(self, server: McpServer, transport: LineTransport) -> None:
+        self._transport = transport
         self._session = Session(server, LOCAL, lifespan_state={})
-        self._session.stream = wire
+        self._session.stream = transport
 
-    async def run(self, early: list[Json]) -> None:
-        """Take messages until the client has left and, for a moment, until it has its answers."""
+    async def run(self, unhandled: list[Json]) -> None:
+        """Handle messages until the client disconnects, then wait briefly for outstanding responses."""
         try:
-            with self._session.server.changes.heard_by(LOCAL) as changes:
-                await self._take_messages(early, changes)
+            with self._session.server.changes.subscription(LOCAL) as changes:
+                await self._handle_all(unhandled, changes)
         finally:
             await self._session.close()
 
-    async def _take_messages(self, early: list[Json], changes: MemoryObjectReceiveStream[None]) -> None:
+    async def _handle_all(self, unhandled: list[Json], changes: MemoryObjectReceiveStream[None]) -> None:
         async with anyio.create_task_group() as requests:
-            requests.start_soon(self._session.pass_on, changes)
-            for message in early:
-                await self._take(message, requests)
-            while (message := await self._wire.read()) is not None:
-                await self._take(message, requests)
-            with anyio.move_on_after(_FINISH_S):
-                await self._wire.settled()
-            self._wire.give_up()
+            requests.start_soon(self._session.forward_tool_changes, changes)
+            for message in unhandled:
+                await self._receive(message, requests)
+            while (message := await self._transport.read()) is not None:
+                await self._receive(message, requests)
+            with anyio.move_on_after(_GRACE_S):
+                await self._transport.wait_until_answered()
+            self._transport.abandon()
             requests.cancel_scope.cancel()
 
-    async def _take(self, message: Json, requests: anyio.abc.TaskGroup) -> None:
+    async def _receive(self, message: Json, requests: anyio.abc.TaskGroup) -> None:
         if "method" not in message:
-            self._session.take_answer(message)
+            self._session.receive_response(message)
         elif "id" not in message:
-            await take_notification(self._session, message, _CALLER)
+            await receive_notification(self._session, message, _CALLER)
         elif message["method"] == "initialize":
-            # What the client sends right behind it must find the session established.
-            await self._answer(message)
+            # The next message must find the session established.
+            await self._respond(message)
         else:
-            requests.start_soon(self._answer, message)
+            requests.start_soon(self._respond, message)
 
-    async def _answer(self, message: Json) -> None:
-        exchange = Exchange(self._session, message, _CALLER, self._wire.send)
+    async def _respond(self, message: Json) -> None:
+        exchange = Exchange(self._session, message, _CALLER, self._transport.send)
         reply = await exchange.reply()
         if not exchange.cancelled:
-            with suppress(anyio.BrokenResourceError):  # the client has left; the call is on record
-                await self._wire.send(reply)
+            with suppress(anyio.BrokenResourceError):  # the client has disconnected; the call is recorded
+                await self._transport.send(reply)
 
 
 class _SdkStreams:
-    """The wire in the form the SDK reads and writes."""
+    """The transport as the streams that the SDK reads and writes."""
 
-    def __init__(self, wire: Wire, early: list[Json], end_subscriptions: Callable[[], None]) -> None:
-        self._wire = wire
-        self._early = early
+    def __init__(self, transport: LineTransport, unhandled: list[Json], end_subscriptions: Callable[[], None]) -> None:
+        self._transport = transport
+        self._unhandled = unhandled
         self._end_subscriptions = end_subscriptions
 
     async def receive(self) -> SessionMessage | Exception:
-        message = self._early.pop(0) if self._early else await self._wire.read()
+        message = self._unhandled.pop(0) if self._unhandled else await self._transport.read()
         if message is None:
-            self._end_subscriptions()  # the only requests that would never have their answer
-            with anyio.move_on_after(_FINISH_S):
-                await self._wire.settled()
-            self._wire.give_up()
+            self._end_subscriptions()  # these requests would never end by themselves
+            with anyio.move_on_after(_GRACE_S):
+                await self._transport.wait_until_answered()
+            self._transport.abandon()
             raise anyio.EndOfStream
         try:
             return SessionMessage(types.jsonrpc_message_adapter.validate_python(message, by_name=False))
-        except ValueError as error:  # an answer without a result, say; the SDK drops it
+        except ValueError as error:  # for example a response without a result; the SDK drops it
             return error
 
     async def send(self, item: SessionMessage, /) -> None:
-        await self._wire.send(item.message.model_dump(by_alias=True, exclude_unset=True))
+        await self._transport.send(item.message.model_dump(by_alias=True, exclude_unset=True))
 
     def __aiter__(self) -> _SdkStreams:
         return self

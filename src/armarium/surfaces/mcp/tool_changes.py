@@ -1,4 +1,4 @@
-"""Tells the clients that listen when the list of tools they would be given is another than before."""
+"""Notifies each listening client when its own list of tools changes."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from mcp.shared.exceptions import MCPError
 from armarium.foundation.identity import Principal
 from armarium.surfaces.tool_providers import ToolProviders
 
-_MOST_SUBSCRIPTIONS = 1024
+_MAX_SUBSCRIPTIONS = 1024
 
 
 class ToolChanges:
-    """Who listens to one server, and what each of them would be told if they asked for the list now.
+    """The listeners of one server, and the current list of tools of each.
 
-    A client is notified only if its own list of tools changes, so that nobody learns of tools that are not theirs.
+    A client is notified only if its own list changes, so that it learns nothing about tools of other callers.
     """
 
     def __init__(self, tool_providers: ToolProviders, listed: Callable[[Principal], Sequence[types.Tool]]) -> None:
@@ -35,15 +35,15 @@ class ToolChanges:
 
     @property
     def can_happen(self) -> bool:
-        """Whether there is a tool_provider at all."""
+        """Whether the server has a tool provider."""
         return bool(self._tool_providers)
 
-    def subscribe(self, principal: Principal, tell: Callable[[], None]) -> Callable[[], None]:
-        """Call `tell` when the caller's list has changed, until the returned function is called."""
+    def subscribe(self, principal: Principal, notify: Callable[[], None]) -> Callable[[], None]:
+        """Call `notify` when the caller's list has changed. The returned function unsubscribes it."""
         if not self._listeners:
-            self._unsubscribe = self._tool_providers.on_change(self._look_again)
+            self._unsubscribe = self._tool_providers.on_change(self._notify_changed)
         token = object()
-        self._listeners[token] = principal, tell
+        self._listeners[token] = principal, notify
         self._last.setdefault(principal, self._listed(principal))
 
         def end() -> None:
@@ -57,17 +57,17 @@ class ToolChanges:
         return end
 
     @contextmanager
-    def heard_by(self, principal: Principal) -> Generator[MemoryObjectReceiveStream[None]]:
-        """One item for each change; those that come before the last is taken are one."""
-        tell, changed = anyio.create_memory_object_stream[None](1)
+    def subscription(self, principal: Principal) -> Generator[MemoryObjectReceiveStream[None]]:
+        """A stream with one item per change. Changes are merged until the item is received."""
+        send, changed = anyio.create_memory_object_stream[None](1)
 
         def offer() -> None:
-            if not tell.statistics().current_buffer_used:
-                tell.send_nowait(None)
+            if not send.statistics().current_buffer_used:
+                send.send_nowait(None)
 
         end = self.subscribe(principal, offer)
         try:
-            with tell, changed:
+            with send, changed:
                 yield changed
         finally:
             end()
@@ -78,11 +78,11 @@ class ToolChanges:
         context: ServerRequestContext[Any, Any],
         params: types.SubscriptionsListenRequestParams,
     ) -> types.SubscriptionsListenResult:
-        """Answer `subscriptions/listen`, the way of clients without a session, for as long as they listen."""
-        if len(self._subscriptions) >= _MOST_SUBSCRIPTIONS:
+        """Serve `subscriptions/listen`, which clients without a session use, until the client disconnects."""
+        if len(self._subscriptions) >= _MAX_SUBSCRIPTIONS:
             raise MCPError(types.INTERNAL_ERROR, "too many subscriptions; try again later")
-        # One for each caller: what the SDK's own tells, it tells everybody.
-        handler = ListenHandler(_OwnBus(self, principal))
+        # One per caller: the SDK's shared handler would notify every client.
+        handler = ListenHandler(_CallerBus(self, principal))
         self._subscriptions.add(handler)
         try:
             return await handler(context, params)
@@ -90,32 +90,32 @@ class ToolChanges:
             self._subscriptions.discard(handler)
 
     def close(self) -> None:
-        """End the subscriptions; their clients are told that it is over."""
+        """End all subscriptions; their clients get a final response."""
         for handler in self._subscriptions.copy():
             handler.close()
 
-    def _look_again(self) -> None:
+    def _notify_changed(self) -> None:
         changed = set[Principal]()
         for principal, before in self._last.items():
             now = self._listed(principal)
             if now != before:
                 changed.add(principal)
                 self._last[principal] = now
-        for principal, tell in tuple(self._listeners.values()):
+        for principal, notify in tuple(self._listeners.values()):
             if principal in changed:
-                tell()
+                notify()
 
 
-class _OwnBus:
-    """What the SDK listens to for one caller."""
+class _CallerBus:
+    """The SDK's event bus for one caller."""
 
     def __init__(self, changes: ToolChanges, principal: Principal) -> None:
         self._changes = changes
         self._principal = principal
 
     async def publish(self, event: ServerEvent) -> None:
-        """Nobody publishes here: the news come from the tool_providers."""
+        """Unused: the events come from the tool providers."""
 
     def subscribe(self, listener: Callable[[ServerEvent], None]) -> Callable[[], None]:
-        """Let the SDK hear of changes of this caller's list."""
+        """Pass changes of this caller's list to the SDK."""
         return self._changes.subscribe(self._principal, lambda: listener(ToolsListChanged()))

@@ -1,1 +1,1 @@
-"""Plain HTTP with JSON: the tools of the capabilities, for programs that speak no MCP."""
+"""The JSON API: the tools of the capabilities over plain HTTP, for programs without MCP."""

@@ -1,4 +1,4 @@
-"""The JSON API: finds the tool behind a method and a path, and says its answer or its error in HTTP."""
+"""The JSON API: calls the tool of a method and path, and sends its answer or error as an HTTP response."""
 
 from __future__ import annotations
 
@@ -11,36 +11,41 @@ import anyio
 import orjson
 from starlette.datastructures import Headers
 from starlette.routing import BaseRoute
-from starlette.routing import Route as Address
+from starlette.routing import Route as HttpRoute
 from starlette.types import Receive, Scope, Send
 
 from armarium.foundation.errors import Cancelled, InvalidArgument, NotInGroup
 from armarium.foundation.events import Events
 from armarium.foundation.routes import Route
 from armarium.foundation.schema import Json
+from armarium.surfaces.call_record import Outcome
 from armarium.surfaces.caller import Caller
 from armarium.surfaces.dispatch import Dispatcher
 from armarium.surfaces.gate import Gate
-from armarium.surfaces.packing import Packed
-from armarium.surfaces.recording import Outcome
-from armarium.surfaces.refusals import Refused, respond, respond_in_pieces
-from armarium.surfaces.web.answering import Answering, wrong_method
+from armarium.surfaces.http_errors import HttpError
+from armarium.surfaces.http_responses import cancel_on_disconnect, respond, respond_in_pieces
+from armarium.surfaces.response_encoder import EncodedJson
 from armarium.surfaces.web.arguments import arguments_of
-from armarium.surfaces.web.connection import cancel_when_gone
-from armarium.surfaces.web.events import EventStreams
-from armarium.surfaces.web.openapi import API_ROOT, DESCRIPTION_PATH, described
-from armarium.surfaces.web.status import headers_of, status_of
+from armarium.surfaces.web.endpoint import ApiEndpoint, headers_of, method_not_allowed, status_of
+from armarium.surfaces.web.events import EventStreams, StreamLimits
+from armarium.surfaces.web.openapi import API_ROOT, DESCRIPTION_PATH, openapi_document
 
 _SURFACE = "api"
 _EVENTS_PATH = f"{API_ROOT}/events"
-_OUR_OWN = frozenset({DESCRIPTION_PATH, _EVENTS_PATH, f"{_EVENTS_PATH}/ws"})
+_OWN_PATHS = frozenset({DESCRIPTION_PATH, _EVENTS_PATH, f"{_EVENTS_PATH}/ws"})
 
 
 class JsonApi:
-    """The routes of every capability, their description, and the events they tell of."""
+    """The routes of all capabilities, their OpenAPI document and the event streams."""
 
     def __init__(
-        self, routes: Iterable[tuple[str, Sequence[Route]]], dispatcher: Dispatcher, gate: Gate, events: Events
+        self,
+        routes: Iterable[tuple[str, Sequence[Route]]],
+        dispatcher: Dispatcher,
+        gate: Gate,
+        events: Events,
+        *,
+        stream_limits: StreamLimits | None = None,
     ) -> None:
         offered = [(capability, route) for capability, each in routes for route in each]
         called = {tool.name: tool for _, tool in dispatcher.tools}
@@ -48,64 +53,64 @@ class JsonApi:
         for capability, route in offered:
             path = API_ROOT + route.path_of(capability)
             methods = paths.setdefault(path, {})
-            taken = path in _OUR_OWN or route.method in methods
+            taken = path in _OWN_PATHS or route.method in methods
             if taken or called.get(route.tool.name) is not route.tool:
-                raise ValueError(f"{route.method} {route.path} of {capability} is taken, or its tool is another's")
+                raise ValueError(f"{route.method} {route.path} of {capability} is taken, or has no tool of its own")
             methods[route.method] = route
-        self._calls = _CallsUnderWay(dispatcher, gate)
-        self._events = EventStreams(_EVENTS_PATH, events, gate)
-        description = orjson.dumps(described(offered))
+        self._calls = _PendingCalls(dispatcher, gate)
+        self._events = EventStreams(_EVENTS_PATH, events, gate, stream_limits)
+        description = orjson.dumps(openapi_document(offered))
         self.routes: Sequence[BaseRoute] = [
-            Address(DESCRIPTION_PATH, _Page(gate, description)),
+            HttpRoute(DESCRIPTION_PATH, _Document(gate, description)),
             *self._events.routes,
-            *(Address(path, _Resource(gate, self._calls, methods)) for path, methods in paths.items()),
-            Address(API_ROOT, _Nothing(gate)),
-            Address(API_ROOT + "/{rest:path}", _Nothing(gate)),
+            *(HttpRoute(path, _Resource(gate, self._calls, methods)) for path, methods in paths.items()),
+            HttpRoute(API_ROOT, _NotFound(gate)),
+            HttpRoute(API_ROOT + "/{rest:path}", _NotFound(gate)),
         ]
 
     def close_streams(self) -> None:
-        """Ask those who listen to go."""
+        """End the event streams."""
         self._events.close()
 
     def end_calls(self) -> None:
-        """Cut short what is still under way; the callers are told."""
+        """Cancel the calls in progress; their callers get an error."""
         self._calls.end_all()
 
 
-class _Resource(Answering):
+class _Resource(ApiEndpoint):
     """One path, with a tool for each of its methods."""
 
-    def __init__(self, gate: Gate, calls: _CallsUnderWay, methods: Mapping[str, Route]) -> None:
+    def __init__(self, gate: Gate, calls: _PendingCalls, methods: Mapping[str, Route]) -> None:
         super().__init__(gate)
         self._calls = calls
         self._methods = dict(methods)
         if "GET" in methods:
             self._methods["HEAD"] = methods["GET"]
 
-    async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         admitted = await self.gate.admit_with_body(scope, receive)
         caller, body = admitted.caller, admitted.body
         route = self._methods.get(scope["method"])
         if route is None:
-            raise wrong_method(self._methods)
+            raise method_not_allowed(self._methods)
         if body and route.takes_body:
             _check_media_type(scope)
         outcome = await self._calls.outcome(replace(caller, surface=_SURFACE), route, scope, body, receive)
         if outcome.error is not None:
             status, headers = status_of(outcome.error), headers_of(outcome.error)
-            await respond(send, status, _written(outcome.result["structuredContent"]), headers)
+            await respond(send, status, _encode(outcome.result["structuredContent"]), headers)
         elif route.success == HTTPStatus.NO_CONTENT:
-            # Without a length, which HTTP forbids here.
+            # HTTP forbids a content length here.
             await send({"type": "http.response.start", "status": HTTPStatus.NO_CONTENT, "headers": []})
             await send({"type": "http.response.body", "body": b""})
         else:
             answer = outcome.result["structuredContent"]
-            pieces = answer.pieces if isinstance(answer, Packed) else [_written(answer)]
+            pieces = answer.pieces if isinstance(answer, EncodedJson) else [_encode(answer)]
             await respond_in_pieces(send, route.success, pieces)
 
 
-class _CallsUnderWay:
-    """Calls on their way through the dispatcher, for as long as somebody may want them to end."""
+class _PendingCalls:
+    """The calls in progress, so that a shutdown can cancel them."""
 
     def __init__(self, dispatcher: Dispatcher, gate: Gate) -> None:
         self._dispatcher = dispatcher
@@ -113,27 +118,24 @@ class _CallsUnderWay:
         self._running = set[anyio.CancelScope]()
 
     async def outcome(self, caller: Caller, route: Route, scope: Scope, body: bytes, receive: Receive) -> Outcome:
-        """How the call that a request asks for ends."""
+        """Run the call of a request."""
         name, in_path = route.tool.name, scope["path_params"]
         if not route.admits(caller.principal):
             denial = NotInGroup("this is for members of certain groups only", hint="ask the operator of the server")
-            return self._dispatcher.refuse(caller, name, in_path, denial)
+            return self._dispatcher.reject(caller, name, in_path, denial)
         try:
             arguments = await arguments_of(route, in_path, scope["query_string"], body, self._gate.max_values)
         except InvalidArgument as error:
-            return self._dispatcher.refuse(caller, name, in_path, error)
-        # The same message as over MCP: a price is asked whatever the way in.
-        params: Json = {"name": name, "arguments": arguments}
-        await self._gate.check_payment(caller, {"jsonrpc": "2.0", "method": "tools/call", "params": params})
-        cut_short = Cancelled("the call was cut short", hint="the server is stopping; try again in a moment")
+            return self._dispatcher.reject(caller, name, in_path, error)
+        cancelled = Cancelled("the call was cut short", hint="the server is stopping; try again in a moment")
         errors = route.tool.errors
-        outcome = Outcome({"structuredContent": errors.render(errors.translate(cut_short))}, cut_short)
+        outcome = Outcome({"structuredContent": errors.render(errors.translate(cancelled))}, cancelled)
         async with anyio.create_task_group() as tasks:
             self._running.add(tasks.cancel_scope)
             try:
                 if route.tool.read_only:
-                    # Nobody is left to read the answer. A change is carried through all the same.
-                    tasks.start_soon(cancel_when_gone, receive, tasks.cancel_scope)
+                    # Nobody would read the answer. A call that changes something is completed.
+                    tasks.start_soon(cancel_on_disconnect, receive, tasks.cancel_scope)
                 outcome = await self._dispatcher.outcome(caller, name, arguments, form="structured")
             finally:
                 self._running.discard(tasks.cancel_scope)
@@ -141,42 +143,42 @@ class _CallsUnderWay:
         return outcome
 
     def end_all(self) -> None:
-        """End every call; each has an outcome all the same."""
+        """Cancel every call. Each still has an outcome."""
         for scope in self._running.copy():
             scope.cancel()
 
 
-class _Page(Answering):
-    """A document that is always the same."""
+class _Document(ApiEndpoint):
+    """A constant JSON document."""
 
     def __init__(self, gate: Gate, document: bytes) -> None:
         super().__init__(gate)
         self._document = document
 
-    async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self.gate.admit_reader(scope)
         if scope["method"] not in ("GET", "HEAD"):
-            raise wrong_method(("GET", "HEAD"))
+            raise method_not_allowed(("GET", "HEAD"))
         await respond(send, 200, self._document)
 
 
-class _Nothing(Answering):
-    """A path that no capability has."""
+class _NotFound(ApiEndpoint):
+    """A path without a route."""
 
-    async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self.gate.admit_reader(scope)
-        raise Refused(404, f"there is nothing at this path; {DESCRIPTION_PATH} lists what there is")
+        raise HttpError(404, f"there is nothing at this path; {DESCRIPTION_PATH} lists what there is")
 
 
 def _check_media_type(scope: Scope) -> None:
     media_type = Headers(scope=scope).get("content-type", "").partition(";")[0].strip().lower()
     if media_type != "application/json":
-        raise Refused(415, "Content-Type must be application/json", {"accept": "application/json"})
+        raise HttpError(415, "Content-Type must be application/json", {"accept": "application/json"})
 
 
-def _written(answer: Json) -> bytes:
+def _encode(answer: Json) -> bytes:
     try:
         return orjson.dumps(answer)
     except TypeError:
-        # Half characters become "?", and whole numbers may be of any size.
+        # Unpaired surrogates become "?", and integers may have any size.
         return json.dumps(answer, ensure_ascii=False, default=str).encode("utf-8", "replace")

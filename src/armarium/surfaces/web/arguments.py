@@ -1,4 +1,4 @@
-"""From an HTTP request to the arguments of a tool: each from its place, in the type that the tool's schema gives it."""
+"""Converts an HTTP request to the arguments of a tool, typed by the schema of the tool."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import orjson
 from armarium.foundation.errors import InvalidArgument
 from armarium.foundation.routes import Place, Route
 from armarium.foundation.schema import Json, JsonSchema
-from armarium.surfaces.argument_bounds import TooManyValues, decoded_body
-from armarium.surfaces.json_text import NotJson, Suspect
+from armarium.surfaces.argument_bounds import TooManyValues, decode_body
+from armarium.surfaces.json_text import NotJson, SurrogateObject
 
-_MOST_QUERY_FIELDS = 1000
-_LONGEST_ECHO = 60
+_MAX_QUERY_FIELDS = 1000
+_MAX_NAME_SHOWN = 60
 _BELONGS: dict[Place, str] = {
-    "path": "stands in the path already",
+    "path": "is already in the path",
     "query": "belongs in the query",
     "body": "belongs in the body",
     "preset": "cannot be chosen here",
@@ -26,29 +26,31 @@ _BELONGS: dict[Place, str] = {
 
 
 async def arguments_of(
-    route: Route, in_path: Mapping[str, str], query_string: bytes, body: bytes, most_values: int
+    route: Route, in_path: Mapping[str, str], query_string: bytes, body: bytes, max_values: int
 ) -> Json:
-    """What a request asks of the tool. Raises `InvalidArgument` when an argument is out of place or given twice;
-    whether the tool knows it, and whether it fits, is for the tool's own schema to say."""
-    arguments: Json = {name: _turned(text, route, name) for name, text in in_path.items()}
+    """The arguments in path, query and body. Raises `InvalidArgument` if one is misplaced or repeated.
+
+    The dispatcher validates names and values against the schema of the tool.
+    """
+    arguments: Json = {name: _from_path(text, route, name) for name, text in in_path.items()}
     for name, texts in _fields(query_string).items():
         _check_place(route, name, "query")
         arguments[name] = _repeated(texts, route, name)
-    in_body = await _in_body(route, body, most_values)
+    in_body = await _in_body(route, body, max_values)
     for name, value in in_body.items():
         _check_place(route, name, "body")
-        if name in arguments:  # one that nobody knows, in both places
+        if name in arguments:  # an unknown argument in both places
             raise _given_twice(name)
         arguments[name] = value
     arguments |= route.presets
-    # The mark goes with the arguments, or nobody would look for half characters in them.
-    return Suspect(arguments) if isinstance(in_body, Suspect) else arguments
+    # Keeps the mark, so that the dispatcher checks for unpaired surrogates.
+    return SurrogateObject(arguments) if isinstance(in_body, SurrogateObject) else arguments
 
 
 def _fields(query_string: bytes) -> dict[str, list[str]]:
     try:
         pairs = parse_qsl(
-            query_string.decode(), keep_blank_values=True, errors="strict", max_num_fields=_MOST_QUERY_FIELDS
+            query_string.decode(), keep_blank_values=True, errors="strict", max_num_fields=_MAX_QUERY_FIELDS
         )
     except ValueError as error:
         raise InvalidArgument("the query is not percent-encoded UTF-8, or has too many fields") from error
@@ -58,22 +60,22 @@ def _fields(query_string: bytes) -> dict[str, list[str]]:
     return fields
 
 
-async def _in_body(route: Route, body: bytes, most_values: int) -> Json:
+async def _in_body(route: Route, body: bytes, max_values: int) -> Json:
     if not body:
         return {}
     if not route.takes_body:
-        # Not overlooked: a condition that is sent here and not kept would be worse than a refusal.
+        # Not ignored: silently dropping a condition such as `if_match` would be worse than an error.
         raise InvalidArgument(f"{route.method} takes no body; its arguments belong in the query")
     try:
-        value = await decoded_body(body, most_values)
+        value = await decode_body(body, max_values)
     except NotJson as error:
         raise InvalidArgument("the body is not valid JSON") from error
     except TooManyValues:
-        raise InvalidArgument(f"the body has more than {most_values} values") from None
+        raise InvalidArgument(f"the body has more than {max_values} values") from None
     if route.whole_body is not None:
-        # An object says itself whether it is suspect; a list or a text cannot.
+        # Only an object carries the mark itself; a list or a string may contain unpaired surrogates.
         whole = {route.whole_body: value}
-        return whole if type(value) is dict else Suspect(whole)
+        return whole if type(value) is dict else SurrogateObject(whole)
     if not isinstance(value, dict):
         raise InvalidArgument("the body must be a JSON object of arguments")
     return cast(Json, value)
@@ -86,7 +88,7 @@ def _check_place(route: Route, name: str, place: Place) -> None:
 
 
 def _given_twice(name: str) -> InvalidArgument:
-    return InvalidArgument(f"`{name[:_LONGEST_ECHO]}` is given twice", field=name[:_LONGEST_ECHO])
+    return InvalidArgument(f"`{name[:_MAX_NAME_SHOWN]}` is given twice", field=name[:_MAX_NAME_SHOWN])
 
 
 def _repeated(texts: list[str], route: Route, name: str) -> Any:
@@ -99,7 +101,7 @@ def _repeated(texts: list[str], route: Route, name: str) -> Any:
     return _value(texts[0], schema, definitions)
 
 
-def _turned(text: str, route: Route, name: str) -> Any:
+def _from_path(text: str, route: Route, name: str) -> Any:
     schema, definitions = _schema_of(route, name)
     return _value(text, schema, definitions)
 
@@ -110,7 +112,7 @@ def _schema_of(route: Route, name: str) -> tuple[JsonSchema, JsonSchema]:
 
 
 def _value(text: str, schema: JsonSchema, definitions: JsonSchema) -> Any:
-    """A text of the request in the type it stands for; what does not turn stays text, and the tool will say so."""
+    """Convert a string to the type in the schema. A string that does not fit is left for the schema check."""
     types = {each.get("type", "string") for each in _alternatives(schema, definitions)}
     if "string" in types:
         return text
@@ -124,7 +126,7 @@ def _value(text: str, schema: JsonSchema, definitions: JsonSchema) -> Any:
 
 
 def _alternatives(schema: JsonSchema, definitions: JsonSchema) -> list[JsonSchema]:
-    """The plain schemas that a value may fit, each with one type."""
+    """The alternatives of a schema, each with one type."""
     reference = str(schema.get("$ref", ""))
     if reference:
         return _alternatives(definitions.get(reference.removeprefix("#/$defs/"), {}), {})

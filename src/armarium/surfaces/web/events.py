@@ -1,4 +1,4 @@
-"""News for whoever listens: public events as a stream of server-sent events, or over a WebSocket."""
+"""Streams public events to clients, as server-sent events or over a WebSocket."""
 
 from __future__ import annotations
 
@@ -6,192 +6,202 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import anyio
 import orjson
 from starlette.routing import BaseRoute, WebSocketRoute
-from starlette.routing import Route as Address
+from starlette.routing import Route as HttpRoute
 from starlette.types import Message, Receive, Scope, Send
 
 from armarium.foundation.errors import TooManyCalls
 from armarium.foundation.events import Events, PublicEvent
 from armarium.foundation.identity import ANYONE, Principal
 from armarium.surfaces.gate import Gate
-from armarium.surfaces.refusals import Refused
-from armarium.surfaces.web.answering import Answering, in_plain_json, wrong_method
-from armarium.surfaces.web.connection import cancel_when_gone
+from armarium.surfaces.http_errors import HttpError
+from armarium.surfaces.http_responses import cancel_on_disconnect
+from armarium.surfaces.web.endpoint import ApiEndpoint, json_error, method_not_allowed
 
 _log = logging.getLogger(__name__)
 
-_KEEP_ALIVE_S = 15.0
-_FAREWELL_S = 1.0
-_MOST_LISTENERS = 1000
-_MOST_OF_ONE = 100
-"""Connections of one caller that listen."""
-_MOST_WAITING = 64
+_CLOSE_TIMEOUT_S = 1.0
+_MAX_QUEUED = 64
 _PROTOCOL = "armarium.events"
 _HEADERS = [(b"content-type", b"text/event-stream"), (b"x-accel-buffering", b"no")]
-_GOING_AWAY, _TOO_SLOW = 1001, 1013
+_GOING_AWAY, _TRY_AGAIN_LATER = 1001, 1013
 
-News = tuple[str, str]
-"""An event on its way: its name, and its data as JSON."""
-Say = Callable[[News | None], Awaitable[None]]
-"""Sends a listener an event or, with none, a sign of life."""
+EncodedEvent = tuple[str, str]
+"""The name of an event, and its data as JSON."""
+SendEvent = Callable[[EncodedEvent | None], Awaitable[None]]
+"""Sends an event to a subscriber; None is a keep-alive."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamLimits:
+    """How many streams may be open, and how often an idle stream sends a keep-alive."""
+
+    max_streams: int = 1000
+    max_streams_per_caller: int = 100
+    keep_alive_s: float = 15.0
 
 
 class EventStreams:
-    """Everybody who listens. One who is too slow is dropped, and never waited for."""
+    """All open event streams. A subscriber that reads too slowly is dropped."""
 
-    def __init__(self, path: str, events: Events, gate: Gate) -> None:
+    def __init__(self, path: str, events: Events, gate: Gate, limits: StreamLimits | None = None) -> None:
         self._events = events
-        self._listeners = set[_Listener]()
+        self._limits = limits or StreamLimits()
+        self._subscribers = set[_Subscriber]()
         self._closing = anyio.Event()
         self.routes: Sequence[BaseRoute] = [
-            Address(path, _ServerSentEvents(gate, self)),
+            HttpRoute(path, _ServerSentEvents(gate, self)),
             WebSocketRoute(f"{path}/ws", _EventSocket(gate, self)),
         ]
 
     def close(self) -> None:
-        """Ask everybody to go, so that a shutdown need not wait for them."""
+        """End all streams, so that a shutdown need not wait for them."""
         self._closing.set()
 
-    def check_room(self, principal: Principal) -> None:
-        """Raise `Refused` when there are too many already, of all callers or of this one."""
-        if len(self._listeners) >= _MOST_LISTENERS or self._closing.is_set():
-            raise Refused(503, "too many listeners; try again later", {"retry-after": "30"})
-        # Without keys everybody is the same caller.
-        if principal is not ANYONE and sum(each.principal == principal for each in self._listeners) >= _MOST_OF_ONE:
+    def check_limits(self, principal: Principal) -> None:
+        """Raise `HttpError` if the server or the caller has too many streams."""
+        if len(self._subscribers) >= self._limits.max_streams or self._closing.is_set():
+            raise HttpError(503, "too many listeners; try again later", {"retry-after": "30"})
+        # Without keys, all clients are the same caller.
+        of_caller = sum(each.principal == principal for each in self._subscribers)
+        if principal is not ANYONE and of_caller >= self._limits.max_streams_per_caller:
             message = "too many of your connections listen already; close one"
-            raise Refused(429, message, {"retry-after": "30"}, reason=TooManyCalls.code, retryable=True)
+            raise HttpError(429, message, {"retry-after": "30"}, reason=TooManyCalls.code, retryable=True)
 
     @contextmanager
-    def heard_by(self, principal: Principal) -> Generator[_Listener]:
-        """While inside, what is published for the caller waits for them."""
-        listener = _Listener(principal)
-        unsubscribe = self._events.subscribe(PublicEvent, listener.offer)
-        self._listeners.add(listener)
+    def subscription(self, principal: Principal) -> Generator[_Subscriber]:
+        """Queue the events for the caller inside the block."""
+        subscriber = _Subscriber(principal, self._limits.keep_alive_s)
+        unsubscribe = self._events.subscribe(PublicEvent, subscriber.offer)
+        self._subscribers.add(subscriber)
         try:
-            yield listener
+            yield subscriber
         finally:
-            self._listeners.discard(listener)
+            self._subscribers.discard(subscriber)
             unsubscribe()
 
-    async def pass_on(self, listener: _Listener, receive: Receive, say: Say) -> None:
-        """Say everything that comes, until the listener is gone or too slow, or the server stops."""
+    async def forward(self, subscriber: _Subscriber, receive: Receive, send_event: SendEvent) -> None:
+        """Send events until the subscriber disconnects or is dropped, or the server stops."""
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(cancel_when_gone, receive, tasks.cancel_scope)
+            tasks.start_soon(cancel_on_disconnect, receive, tasks.cancel_scope)
             tasks.start_soon(_cancel_after, self._closing, tasks.cancel_scope)
-            tasks.start_soon(_cancel_after, listener.dropped, tasks.cancel_scope)
+            tasks.start_soon(_cancel_after, subscriber.dropped, tasks.cancel_scope)
             while True:
-                await say(await listener.next())
+                await send_event(await subscriber.next())
 
 
-class _Listener:
-    """What waits for one listener."""
+class _Subscriber:
+    """The queue of one subscriber."""
 
-    def __init__(self, principal: Principal) -> None:
+    def __init__(self, principal: Principal, keep_alive_s: float) -> None:
         self.principal = principal
-        self._waiting: deque[News] = deque()
-        self._news = anyio.Event()
+        self._keep_alive_s = keep_alive_s
+        self._queue: deque[EncodedEvent] = deque()
+        self._arrived = anyio.Event()
         self.dropped = anyio.Event()
-        """Set when more waited than may."""
+        """Set when the queue was full."""
 
     async def offer(self, event: PublicEvent) -> None:
-        """Put an event where the listener will find it, if it is for them."""
+        """Queue an event, if the subscriber may see it."""
         if not event.is_for(self.principal) or self.dropped.is_set():
             return
-        if len(self._waiting) >= _MOST_WAITING:
-            _log.warning("a listener was too slow and is dropped", extra={"principal": self.principal.username})
-            self._waiting.clear()
+        if len(self._queue) >= _MAX_QUEUED:
+            _log.warning("a slow event subscriber was dropped", extra={"principal": self.principal.username})
+            self._queue.clear()
             self.dropped.set()
             return
-        # Written here, where a failure is the publisher's: it must not end the stream.
-        self._waiting.append((event.name, orjson.dumps(event.data).decode()))
-        self._news.set()
+        # Encoded here, where an error reaches the publisher and does not end the stream.
+        self._queue.append((event.name, orjson.dumps(event.data).decode()))
+        self._arrived.set()
 
-    async def next(self) -> News | None:
-        """The next event; None when it is time to show that we are still there."""
-        if not self._waiting:
-            self._news = anyio.Event()
-            with anyio.move_on_after(_KEEP_ALIVE_S):
-                await self._news.wait()
-        return self._waiting.popleft() if self._waiting else None
+    async def next(self) -> EncodedEvent | None:
+        """The next event; None when a keep-alive is due."""
+        if not self._queue:
+            self._arrived = anyio.Event()
+            with anyio.move_on_after(self._keep_alive_s):
+                await self._arrived.wait()
+        return self._queue.popleft() if self._queue else None
 
 
-class _ServerSentEvents(Answering):
-    """Events over plain HTTP, as `EventSource` and `curl` read them."""
+class _ServerSentEvents(ApiEndpoint):
+    """Events as `text/event-stream`, for `EventSource` and `curl`."""
 
     def __init__(self, gate: Gate, streams: EventStreams) -> None:
         super().__init__(gate)
         self._streams = streams
 
-    async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         caller = await self.gate.admit_reader(scope)
         if scope["method"] != "GET":
-            raise wrong_method(("GET",))
-        self._streams.check_room(caller.principal)
+            raise method_not_allowed(("GET",))
+        self._streams.check_limits(caller.principal)
 
-        async def say(news: News | None) -> None:
-            await send({"type": "http.response.body", "body": _in_lines(news), "more_body": True})
+        async def send_event(event: EncodedEvent | None) -> None:
+            await send({"type": "http.response.body", "body": _as_server_sent_event(event), "more_body": True})
 
-        with self._streams.heard_by(caller.principal) as listener:
+        with self._streams.subscription(caller.principal) as subscriber:
             await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
-            await say(None)
-            await self._streams.pass_on(listener, receive, say)
-        # One who does not read cannot be told either; the server then closes the connection on its own.
-        with anyio.move_on_after(_FAREWELL_S):
+            await send_event(None)
+            await self._streams.forward(subscriber, receive, send_event)
+        # A client that does not read cannot receive the end either; the server then closes the connection.
+        with anyio.move_on_after(_CLOSE_TIMEOUT_S):
             await send({"type": "http.response.body", "body": b""})
 
 
 class _EventSocket:
-    """Events over a WebSocket, one JSON text for each. What the client says is not listened to."""
+    """Events over a WebSocket, one JSON text per event. Messages of the client are ignored."""
 
     def __init__(self, gate: Gate, streams: EventStreams) -> None:
         self._gate = gate
         self._streams = streams
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await receive()  # the wish to connect
+        await receive()  # websocket.connect
         try:
             caller = await self._gate.admit_socket(scope)
-            self._streams.check_room(caller.principal)
-        except Refused as refusal:
-            await self._gate.turn_away(refusal, scope, _instead_of_a_socket(send), in_plain_json)
+            self._streams.check_limits(caller.principal)
+        except HttpError as error:
+            await self._gate.send_error(error, scope, _as_http_response(send), json_error)
             return
 
-        async def say(news: News | None) -> None:
-            if news is not None:  # the protocol has signs of life of its own
-                name, data = news
+        async def send_event(event: EncodedEvent | None) -> None:
+            if event is not None:  # WebSockets have keep-alives of their own
+                name, data = event
                 await send({"type": "websocket.send", "text": f'{{"event":"{name}","data":{data}}}'})
 
-        with self._streams.heard_by(caller.principal) as listener:
-            await send({"type": "websocket.accept", "subprotocol": _chosen(scope["subprotocols"])})
-            await self._streams.pass_on(listener, receive, say)
-        with anyio.move_on_after(_FAREWELL_S):
-            await send({"type": "websocket.close", "code": _TOO_SLOW if listener.dropped.is_set() else _GOING_AWAY})
+        with self._streams.subscription(caller.principal) as subscriber:
+            await send({"type": "websocket.accept", "subprotocol": _choose_protocol(scope["subprotocols"])})
+            await self._streams.forward(subscriber, receive, send_event)
+        code = _TRY_AGAIN_LATER if subscriber.dropped.is_set() else _GOING_AWAY
+        with anyio.move_on_after(_CLOSE_TIMEOUT_S):
+            await send({"type": "websocket.close", "code": code})
 
 
-def _in_lines(news: News | None) -> bytes:
-    if news is None:
+def _as_server_sent_event(event: EncodedEvent | None) -> bytes:
+    if event is None:
         return b": keep-alive\n\n"
-    name, data = news
+    name, data = event
     return f"event: {name}\ndata: {data}\n\n".encode()
 
 
-def _chosen(offered: Sequence[str]) -> str | None:
-    """What we say to speak: a browser that offered something hangs up when nothing of it is chosen."""
+def _choose_protocol(offered: Sequence[str]) -> str | None:
+    """The subprotocol to accept. A browser disconnects if it offered some and none is accepted."""
     return _PROTOCOL if _PROTOCOL in offered else next(iter(offered), None)
 
 
-def _instead_of_a_socket(send: Send) -> Send:
-    """An ordinary answer to the wish to connect."""
+def _as_http_response(send: Send) -> Send:
+    """A `send` function that rejects the WebSocket with an HTTP response."""
 
-    async def say(message: Message) -> None:
+    async def send_response(message: Message) -> None:
         await send({**message, "type": f"websocket.{message['type']}"})
 
-    return say
+    return send_response
 
 
-async def _cancel_after(moment: anyio.Event, work: anyio.CancelScope) -> None:
-    await moment.wait()
-    work.cancel()
+async def _cancel_after(event: anyio.Event, scope: anyio.CancelScope) -> None:
+    await event.wait()
+    scope.cancel()

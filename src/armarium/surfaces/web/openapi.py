@@ -1,4 +1,4 @@
-"""Describes the JSON API as an OpenAPI 3.1 document, from the same schemas that the tools are checked against."""
+"""Generates the OpenAPI 3.1 document of the JSON API from the schemas of the tools."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _DEFINITIONS = "#/$defs/"
 _COMPONENTS = "#/components/schemas/"
 _REFUSAL: Json = {
     "type": "object",
-    "description": "What the server says before it looks at a call: about the key, the origin, the size, the method.",
+    "description": "A rejected request: its key, origin, size or method is not acceptable.",
     "properties": {
         "error": {"type": "string"},
         "code": {"type": "string", "description": "Stable; branch on this, not on the message."},
@@ -28,14 +28,14 @@ _REFUSAL: Json = {
     "required": ["error", "code"],
 }
 _INTRODUCTION = (
-    "The tools of this server over plain HTTP. A route takes the arguments of its tool and answers what the tool "
-    "answers; errors have the form of the capability they come from. What happens is told at `/api/events` as "
-    "server-sent events, and at `/api/events/ws` over a WebSocket."
+    "The tools of this server over plain HTTP. A route takes the arguments of its tool and returns the answer of the "
+    "tool. Errors have the format of their capability. `/api/events` streams events as server-sent events, "
+    "`/api/events/ws` over a WebSocket."
 )
 
 
-def described(routes: Sequence[tuple[str, Route]]) -> Json:
-    """The document, for routes with the names of their capabilities."""
+def openapi_document(routes: Sequence[tuple[str, Route]]) -> Json:
+    """The document for these routes, each with the name of its capability."""
     schemas = _Schemas()
     uses = Counter(route.tool.name for _, route in routes)
     paths: Json = {}
@@ -56,20 +56,20 @@ def described(routes: Sequence[tuple[str, Route]]) -> Json:
 
 
 class _Schemas:
-    """Schemas that others refer to, each by a name that is unique in the document."""
+    """The component schemas, by names that are unique in the document."""
 
     def __init__(self) -> None:
         self.by_name: Json = {}
 
-    def own(self, owner: str, schema: JsonSchema) -> Json:
-        """A schema of a tool with its definitions moved to where a document has them."""
+    def add(self, owner: str, schema: JsonSchema) -> Json:
+        """A schema of a tool, with its definitions moved to the components of the document."""
         for name, definition in schema.get("$defs", {}).items():
-            self.by_name[_component(owner, name)] = _referring(definition, owner)
-        return _referring({name: value for name, value in schema.items() if name != "$defs"}, owner)
+            self.by_name[_component(owner, name)] = _with_component_references(definition, owner)
+        return _with_component_references({name: value for name, value in schema.items() if name != "$defs"}, owner)
 
     def error(self, capability: str, tool: ToolSpec) -> Json:
-        """A reference to the envelope of errors: the capability's, or the tool's when it has another."""
-        name, envelope = _component(capability, "Error"), self.own(f"{tool.name}.error", tool.errors.schema)
+        """A reference to the error schema of the capability, or of the tool if it differs."""
+        name, envelope = _component(capability, "Error"), self.add(f"{tool.name}.error", tool.errors.schema)
         if self.by_name.setdefault(name, envelope) != envelope:
             name = _component(tool.name, "Error")
             self.by_name[name] = envelope
@@ -78,7 +78,7 @@ class _Schemas:
 
 def _operation(capability: str, route: Route, name: str, schemas: _Schemas) -> Json:
     tool = route.tool
-    arguments = schemas.own(f"{tool.name}.arguments", tool.input_schema)
+    arguments = schemas.add(f"{tool.name}.arguments", tool.input_schema)
     operation: Json = {
         "operationId": re.sub(r"\W", "_", name),
         "summary": route.summary,
@@ -128,20 +128,20 @@ def _responses(capability: str, route: Route, schemas: _Schemas) -> Json:
     refusal, error = {"$ref": _COMPONENTS + "Refusal"}, schemas.error(capability, route.tool)
     success: Json = {"description": HTTPStatus(route.success).phrase}
     if route.success != HTTPStatus.NO_CONTENT:
-        success["content"] = _json(schemas.own(f"{route.tool.name}.answer", route.tool.output_schema or {}))
+        success["content"] = _json(schemas.add(f"{route.tool.name}.answer", route.tool.output_schema or {}))
     denial: Json = {}
     if route.groups:
         denial["403"] = {
-            "description": "The caller is in none of the groups that may do this.",
+            "description": "The caller is not a member of an allowed group.",
             "content": _json({"anyOf": [error, refusal]}),
         }
     return {
         str(route.success): success,
-        "400": {"description": "The arguments do not fit.", "content": _json(error)},
+        "400": {"description": "The arguments are invalid.", "content": _json(error)},
         "401": {"description": "A valid bearer key is required.", "content": _json(refusal)},
         **denial,
         "default": {
-            "description": "It could not be done; the code says why.",
+            "description": "The call failed; the code says why.",
             "content": _json({"anyOf": [error, refusal]}),
         },
     }
@@ -155,13 +155,13 @@ def _component(owner: str, name: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]", "_", f"{owner}.{name}")
 
 
-def _referring(value: Any, owner: str) -> Any:
-    """A part of a schema, with its references to definitions leading to the components they became."""
+def _with_component_references(value: Any, owner: str) -> Any:
+    """A part of a schema, with references to its definitions replaced by references to components."""
     if isinstance(value, list):
-        return [_referring(each, owner) for each in cast(list[Any], value)]
+        return [_with_component_references(each, owner) for each in cast(list[Any], value)]
     if not isinstance(value, dict):
         return value
-    parts = {name: _referring(each, owner) for name, each in cast(Json, value).items()}
+    parts = {name: _with_component_references(each, owner) for name, each in cast(Json, value).items()}
     reference = parts.get("$ref")
     if isinstance(reference, str) and reference.startswith(_DEFINITIONS):
         parts["$ref"] = _COMPONENTS + _component(owner, reference.removeprefix(_DEFINITIONS))

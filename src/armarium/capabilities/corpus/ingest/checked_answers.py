@@ -27,7 +27,7 @@ from armarium.capabilities.corpus.ingest.prepared import (
     passage_hash,
 )
 from armarium.retrieval.chunks import IndexKind, RepType
-from armarium.retrieval.documents import DocType
+from armarium.retrieval.document_types import DocType
 from armarium.retrieval.spans import SpanKind
 
 Value = TypeVar("Value")

@@ -19,9 +19,8 @@ from armarium.capabilities.corpus.news import EmbeddingPaused
 from armarium.capabilities.corpus.storage.embeddings import Pending
 from armarium.capabilities.corpus.storage.storage import Storage
 from armarium.providers.errors import ProviderAuth, ProviderError
-from armarium.providers.interfaces import Embedder
+from armarium.providers.interfaces import Embedder, embedding_input
 from armarium.retrieval.chunks import IndexKind
-from armarium.retrieval.embedding import embedded_text
 
 if TYPE_CHECKING:
     from armarium.providers.interfaces import Vectors
@@ -157,7 +156,9 @@ class Embedding:
         if not same:
             return
         try:
-            vectors = await embedder.embed([embedded_text(kind, each[0].context, each[0].text) for each in same])
+            is_code = kind == "code"
+            inputs = [embedding_input(embedder, each[0].context, each[0].text, is_code=is_code) for each in same]
+            vectors = await embedder.embed(inputs)
         except ProviderError as error:
             if not _blames_a_text(error):
                 raise

@@ -34,7 +34,7 @@ from armarium.foundation.errors import ArmariumError
 from armarium.foundation.files.confine import ConfinedRoot
 from armarium.foundation.files.ignore import GITIGNORE
 from armarium.foundation.files.names import NotAnEscape, escape_name, unescape_name
-from armarium.retrieval.errors import TornIndex
+from armarium.retrieval.errors import DamagedIndex
 
 _log = logging.getLogger(__name__)
 
@@ -73,7 +73,7 @@ class Indexer:
         prepared_as: str = "",
         tell_secrets_again: bool = False,
         budget: StateBudget | None = None,
-        on_damage: Callable[[StoreCorrupt | TornIndex], None] = lambda error: None,
+        on_damage: Callable[[StoreCorrupt | DamagedIndex], None] = lambda error: None,
     ) -> None:
         """`on_recorded` hears of new passages, `on_turn` that `busy` may have changed, `on_damage` that the storage
         cannot be read; all in any thread.
@@ -151,8 +151,8 @@ class Indexer:
 
     def _give_up(self, error: Exception) -> None:
         reason = what_ended_it(error, self._root.fd) or _reason(error)
-        if isinstance(reason, StoreCorrupt) and isinstance(error, StoreCorrupt | sqlite3.Error | TornIndex):
-            self._on_damage(error if isinstance(error, TornIndex) else reason)
+        if isinstance(reason, StoreCorrupt) and isinstance(error, StoreCorrupt | sqlite3.Error | DamagedIndex):
+            self._on_damage(error if isinstance(error, DamagedIndex) else reason)
             return
         _log.error("indexing stopped", extra={"code": reason.code, "reason": reason.message})
         self._progress.tell(IndexingFailed(reason.code, reason.message))

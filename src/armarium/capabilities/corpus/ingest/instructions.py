@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from armarium.capabilities.corpus.files.exclusion import STATE_PATHS
-from armarium.retrieval.chunking.limits import ChunkLimits
+from armarium.retrieval.chunks import ChunkLimits
 
 if TYPE_CHECKING:
     # Workers are told what to do in values, and start without what reads settings.

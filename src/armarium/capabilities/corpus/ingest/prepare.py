@@ -26,12 +26,12 @@ from armarium.capabilities.corpus.ingest.prepared import (
     Wanted,
 )
 from armarium.foundation.errors import ArmariumError
-from armarium.retrieval.chunking.cut import chunk
-from armarium.retrieval.chunks import Chunk, Extracted
-from armarium.retrieval.documents import HEAD_BYTES, Format, classify
-from armarium.retrieval.extract.formats import extract
+from armarium.retrieval.chunker.document import chunk_document
+from armarium.retrieval.chunks import Chunk, ExtractedText
+from armarium.retrieval.document_types import HEAD_BYTES, DocumentFormat, classify
+from armarium.retrieval.encodings import decode
+from armarium.retrieval.extractors.document import extract_document
 from armarium.retrieval.spans import span_as_columns
-from armarium.retrieval.text import decode
 
 _STILL_DOCUMENTS = frozenset({FileTooLarge.code, ExtractFailed.code})
 """Members that cannot be read are listed as such; those without a safe name have nothing to be listed under."""
@@ -146,14 +146,14 @@ class Preparation:
 
     def _document(self, found: _File, data: bytes, content_hash: str) -> Prepared:
         try:
-            return self._extracted(found, extract(found.format, data), data, content_hash)
+            return self._extracted(found, extract_document(found.format, data), data, content_hash)
         except ArmariumError as error:
             return found.without_content("error", f"{error.code}: {error.message}")
         except Exception as error:  # noqa: BLE001 one document, whatever it is made of, must not end the others
             reason = f"{ExtractFailed.code}: the document cannot be cut into passages ({type(error).__name__})"
             return found.without_content("error", reason)
 
-    def _extracted(self, found: _File, extracted: Extracted, data: bytes, content_hash: str) -> Prepared:
+    def _extracted(self, found: _File, extracted: ExtractedText, data: bytes, content_hash: str) -> Prepared:
         secrets = self._exclusion.secrets_in(extracted.text)
         if not secrets and not extracted.is_file:
             # What a page hides in its markup is not indexed, but whoever opens the file would see it.
@@ -173,8 +173,8 @@ class Preparation:
             representations=[self._representation(found, extracted, data)],
         )
 
-    def _representation(self, found: _File, extracted: Extracted, data: bytes) -> Representation:
-        chunks = chunk(extracted, self._instructions.chunk_limits)
+    def _representation(self, found: _File, extracted: ExtractedText, data: bytes) -> Representation:
+        chunks = chunk_document(extracted, self._instructions.chunk_limits)
         # Every passage is indexed with the title, so a long one would grow with their number.
         title = extracted.title[:LONGEST_TITLE] if extracted.title else None
         meta: dict[str, object] = {"format": found.format.name, "title": title}
@@ -201,7 +201,7 @@ class _File:
     """A file about to be read."""
 
     rel_path: str
-    format: Format
+    format: DocumentFormat
     size_bytes: int
     mtime_ns: int
     container: str | None = None

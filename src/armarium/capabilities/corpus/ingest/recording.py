@@ -18,7 +18,7 @@ from armarium.capabilities.corpus.storage.documents import Known
 from armarium.capabilities.corpus.storage.storage import Storage
 from armarium.foundation.events import FileScanned, ScannerFinding
 from armarium.foundation.files.names import unescape_name
-from armarium.retrieval.documents import classify
+from armarium.retrieval.document_types import classify
 
 _DOCUMENTS_PER_TRANSACTION = 400
 _CHARS_PER_TRANSACTION = 4_000_000

@@ -17,6 +17,18 @@ from armarium.capabilities.corpus.storage.checks import DOCUMENTS_TALLY, PASSAGE
 from armarium.capabilities.corpus.storage.migration import add_checks
 from armarium.capabilities.corpus.troubles import corrupt, damaged, of_sqlite
 from armarium.foundation.sql import queries
+from armarium.foundation.sqlite import (
+    Connections,
+    Identity,
+    connect,
+    create_file,
+    file_identity,
+    is_empty,
+    is_intact,
+    transaction,
+    translated_errors,
+    use_write_ahead_log,
+)
 
 FORMAT_VERSION = "2"
 """Of everything in the state directory. An older number is brought to this one, a newer one cannot be read."""
@@ -26,7 +38,6 @@ SQL = "armarium.capabilities.corpus.storage.sql"
 _FORMAT_KEY = "index_format_version"
 _WITHOUT_CHECKS = "1"
 _CHECK_OF = "#"
-_BUSY_S = 30.0
 
 _sql = queries(SQL)
 
@@ -38,32 +49,36 @@ class Database:
         """`read_only` leaves file and directory as they are, and can do so where nothing may be written."""
         self._path = path
         self._read_only = read_only
-        self._writing = threading.RLock()
-        self._readers = threading.local()
-        self._open_readers: list[sqlite3.Connection] = []
-        self._generation = 0
+        self._immutable = False
+        self._connections = Connections(self._open_reader, self._connect)
+        self._snapshots = threading.local()
         self.checked = True
         """Whether its rows have checksums. Those of an older format get them, unless nothing may be written."""
         self.on_damage: Callable[[StoreCorrupt], None] = lambda error: None
         """Hears of damage that a read came upon; in any thread."""
-        self._open_writer()
+        self._identity: Identity | None = None
+        self._open()
 
-    def _open_writer(self) -> None:
-        self._address = _read_only_address(self._path) if self._read_only else self._path.absolute().as_uri()
+    @property
+    def _writer(self) -> sqlite3.Connection:
+        return self._connections.writer
+
+    def _open(self) -> None:
+        # Without a log beside it no process has the file open, and SQLite need not create the files it would share.
+        self._immutable = self._read_only and not self._path.with_name(f"{self._path.name}-wal").exists()
         # The text of every document is in it, and in the log that SQLite makes with the same permissions.
         if self._path.exists() and not self._path.is_file():
             raise corrupt()
         if not self._read_only:
-            self._path.touch(mode=0o600)
+            create_file(self._path)
         with _corrupt_if_unreadable():
-            self._writer = self._connected()
-        self._inode = self._path.stat().st_ino
+            self._connections.open()
+        self._identity = file_identity(self._path)
         try:
             with _corrupt_if_unreadable():
                 if not self._read_only:
-                    self._writer.execute("PRAGMA journal_mode = WAL")
-                    # FULL: a passage that is in the words index must be here too, whatever happens to the machine.
-                    self._writer.execute("PRAGMA synchronous = FULL")
+                    # FULL: a chunk that is in the lexical index must be here too, whatever happens to the machine.
+                    use_write_ahead_log(self._writer, synchronous="FULL")
                     # What policy comes to exclude must not stay behind in pages that are free.
                     self._writer.execute("PRAGMA secure_delete = ON")
                 self._prepare_schema()
@@ -72,8 +87,7 @@ class Database:
             raise
 
     def _prepare_schema(self) -> None:
-        tables = self._writer.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-        if not tables:
+        if is_empty(self._writer):
             with self.transaction():
                 for statement in _statements((files(SQL) / "schema.sql").read_text()):
                     self._writer.execute(statement)
@@ -119,21 +133,19 @@ class Database:
 
         Threads that read from the old one go on to the new one by themselves.
         """
-        with self._writing:
-            with suppress(sqlite3.Error):
-                self._writer.close()
+        with self._connections.write_lock:
+            self._connections.close()
             for suffix in ("", "-wal"):
                 with suppress(FileNotFoundError):
                     os.replace(f"{self._path}{suffix}", f"{aside}{suffix}")
             Path(f"{self._path}-shm").unlink(missing_ok=True)
-            self._generation += 1
-            self._open_writer()
+            self._open()
 
     def is_whole(self) -> bool:
         """Whether SQLite finds its own structures in order. Takes a while: about a second for a gigabyte."""
-        connection = self._connected()
+        connection = self._connect()
         try:
-            return connection.execute("PRAGMA quick_check(1)").fetchone()[0] == "ok"
+            return is_intact(connection)
         except sqlite3.DatabaseError as error:
             return not isinstance(of_sqlite(error), StoreCorrupt)
         except UnicodeDecodeError:
@@ -143,39 +155,26 @@ class Database:
 
     def close(self) -> None:
         """Close every connection."""
-        for reader in self._open_readers:
-            reader.close()
-        self._open_readers.clear()
-        with self._writing, suppress(sqlite3.Error):
-            self._writer.close()
+        self._connections.close()
 
     @contextmanager
     def transaction(self) -> Generator[None]:
         """Changes made inside become true together. Nested, they belong to the outer one."""
-        with self._writing:
+        with self._connections.write_lock:
             if self._writer.in_transaction:
                 yield
                 return
             if not self._is_in_place():
                 # What is written to a file without a name is lost with this process.
                 raise StoreCorrupt("meta.sqlite was removed or replaced", hint="it is made again by: dir2mcp up")
-            with _told_by_meaning():
-                self._writer.execute("BEGIN IMMEDIATE")
-            try:
+            with transaction(self._writer, _corpus_errors):
                 yield
-                with _told_by_meaning():
-                    self._writer.commit()
-            except BaseException:
-                # Some errors, a full disk among them, have rolled back already.
-                with suppress(sqlite3.Error):
-                    self._writer.rollback()
-                raise
 
     def read(self, name: str, parameters: Any = ()) -> list[Any]:
         """Rows as they were last committed, without waiting for whoever writes."""
         try:
-            with _corrupt_if_unreadable():
-                return self._reader().execute(_sql[name], parameters).fetchall()
+            with _corrupt_if_unreadable(), self._reader() as reader:
+                return reader.execute(_sql[name], parameters).fetchall()
         except StoreCorrupt as error:
             # An error of Python's own is about the text in one row, not about the file.
             if getattr(error.__cause__, "sqlite_errorcode", None) is not None:
@@ -185,41 +184,38 @@ class Database:
     @contextmanager
     def reading_together(self) -> Generator[None]:
         """What this thread reads inside was true at one moment."""
-        reader = self._reader()
-        with _corrupt_if_unreadable():
-            reader.execute("BEGIN")
-        try:
-            yield
-        finally:
-            with suppress(sqlite3.Error):
-                reader.rollback()
+        with self._connections.reader() as reader:
+            with _corrupt_if_unreadable():
+                reader.execute("BEGIN")
+            self._snapshots.connection = reader
+            try:
+                yield
+            finally:
+                del self._snapshots.connection
 
-    def _reader(self) -> sqlite3.Connection:
-        reader: sqlite3.Connection | None = getattr(self._readers, "connection", None)
-        if reader is None or self._readers.generation != self._generation:
-            if reader is not None:
-                # Only here: a connection may not be closed while its own thread reads.
-                reader.close()
-                self._open_readers.remove(reader)
-            reader = self._readers.connection = self._connected()
-            self._readers.generation = self._generation
-            reader.execute("PRAGMA query_only = ON")
-            self._open_readers.append(reader)
-        return reader
+    @contextmanager
+    def _reader(self) -> Generator[sqlite3.Connection]:
+        """The connection of this thread's snapshot, or any other."""
+        snapshot: sqlite3.Connection | None = getattr(self._snapshots, "connection", None)
+        if snapshot is not None:
+            yield snapshot
+            return
+        with self._connections.reader() as reader:
+            yield reader
 
     def read_latest(self, name: str, parameters: Any = ()) -> list[Any]:
         """Rows as they are now, with what the transaction under way has changed in them."""
-        with self._writing, _told_by_meaning():
+        with self._connections.write_lock, _corpus_errors():
             return self._writer.execute(_sql[name], parameters).fetchall()
 
     def write(self, name: str, parameters: Any = ()) -> list[Any]:
         """Change something within a transaction; the rows that the statement returns."""
-        with _told_by_meaning():
+        with _corpus_errors():
             return self._writer.execute(_sql[name], parameters).fetchall()
 
     def write_many(self, name: str, rows: Iterable[Any]) -> int:
         """Run a statement for each row, within a transaction; how many rows of the table it changed."""
-        with _told_by_meaning():
+        with _corpus_errors():
             return max(0, self._writer.executemany(_sql[name], rows).rowcount)
 
     def leave_no_trace(self) -> bool:
@@ -227,56 +223,49 @@ class Database:
 
         Pages that were split or merged may keep copies of rows that went elsewhere, so the file is written anew.
         """
-        with self._writing, _told_by_meaning():
+        with self._connections.write_lock, _corpus_errors():
             self._writer.execute("VACUUM")
             busy, _, _ = self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
             return not busy
 
     def version(self) -> int:
         """A number that changes whenever another process changed something."""
-        with self._writing, _corrupt_if_unreadable():
+        with self._connections.write_lock, _corrupt_if_unreadable():
             if self._is_replaced():
-                self._writer.close()
-                self._generation += 1
-                self._open_writer()
-            return self._writer.execute("PRAGMA data_version").fetchone()[0] + (self._generation << 32)
+                self._open()
+            version = self._writer.execute("PRAGMA data_version").fetchone()[0]
+            return version + (self._connections.generation << 32)
 
     def _is_replaced(self) -> bool:
         """Whether another process began with an empty database."""
         with suppress(OSError):
-            return self._path.stat().st_ino != self._inode
+            return file_identity(self._path) != self._identity
         return False
 
     def _is_in_place(self) -> bool:
         """Whether the open file is the one that the next process will find."""
         try:
-            return self._path.stat().st_ino == self._inode
+            return file_identity(self._path) == self._identity
         except FileNotFoundError:
             return False
 
-    def _connected(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(
-            self._address, timeout=_BUSY_S, isolation_level=None, check_same_thread=False, uri=True
-        )
+    def _open_reader(self) -> sqlite3.Connection:
+        connection = self._connect()
+        connection.execute("PRAGMA query_only = ON")
+        return connection
+
+    def _connect(self) -> sqlite3.Connection:
+        read_only_mode = "immutable" if self._immutable else "ro"
+        connection = connect(self._path, read_only_mode if self._read_only else "rwc")
         connection.execute("PRAGMA foreign_keys = OFF")
         return connection
 
 
-def _read_only_address(path: Path) -> str:
-    # Without a log beside it nobody has it open, and SQLite need not make the files it would share with them.
-    unchanging = "" if path.with_name(f"{path.name}-wal").exists() else "&immutable=1"
-    return f"{path.absolute().as_uri()}?mode=ro{unchanging}"
-
-
 @contextmanager
-def _told_by_meaning() -> Generator[None]:
+def _corpus_errors() -> Generator[None]:
     try:
-        yield
-    except sqlite3.Error as error:
-        meaning = of_sqlite(error)
-        if meaning is None:
-            raise
-        raise meaning from error
+        with translated_errors(of_sqlite):
+            yield
     except UnicodeDecodeError as error:
         # The message about a damaged schema quotes it.
         raise corrupt() from error

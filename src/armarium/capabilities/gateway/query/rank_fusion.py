@@ -8,7 +8,7 @@ from typing import Final
 
 from armarium.capabilities.gateway.model import RagHit
 from armarium.providers.interfaces import Reranker
-from armarium.retrieval.rerank import reorder
+from armarium.retrieval.search.rerank import reorder
 
 _DAMPING: Final = 60
 """The constant of reciprocal rank fusion."""

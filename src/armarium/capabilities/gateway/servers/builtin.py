@@ -110,7 +110,7 @@ def _resource(source: SearchSource, collection: Collection) -> Resource:
         source_id=collection.name,
         last_indexed=collection.last_indexed,
         docs=collection.documents,
-        chunks=collection.passages,
+        chunks=collection.chunks,
     )
 
 

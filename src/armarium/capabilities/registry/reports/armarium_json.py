@@ -7,7 +7,7 @@ from functools import cache
 import pydantic
 
 from armarium.capabilities.registry.arguments import ReportArgs
-from armarium.capabilities.registry.model import Reported, ScanReport
+from armarium.capabilities.registry.model import ReportEntry, ScanReport
 from armarium.capabilities.registry.reports.fields import as_object, refused
 from armarium.foundation.errors import ArgumentOutOfRange, InvalidArgument, MissingArgument
 from armarium.foundation.schema import Json, SchemaCheck
@@ -41,7 +41,7 @@ def read_armarium_json(document: object, source: str | None = None) -> ScanRepor
 def reported_scan(args: ReportArgs) -> ScanReport:
     """The scan that arguments of the tool describe."""
     findings = [
-        Reported(
+        ReportEntry(
             path=finding.path,
             rule_id=finding.rule_id,
             message=finding.message,

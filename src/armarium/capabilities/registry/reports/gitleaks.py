@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from armarium.capabilities.registry.model import Reported, ScanReport
+from armarium.capabilities.registry.model import ReportEntry, ScanReport
 from armarium.capabilities.registry.reports.fields import as_object, line_in, refused, text_in
 from armarium.foundation.schema import Json
 
@@ -27,13 +27,13 @@ def read_gitleaks(document: object) -> ScanReport:
     return ScanReport(SOURCE, [_finding(as_object(each, f"[{n}]"), f"[{n}]") for n, each in enumerate(entries)])
 
 
-def _finding(entry: Json, at: str) -> Reported:
+def _finding(entry: Json, at: str) -> ReportEntry:
     # By name, one by one: Secret, Match and Line hold the secret, and Message is what somebody wrote into a commit.
     rule_id, path = text_in(entry, "RuleID", at), text_in(entry, "File", at)
     if not rule_id or not path:
         raise refused("needs RuleID and File", at)
     commit = text_in(entry, "Commit", at)
-    return Reported(
+    return ReportEntry(
         path,
         rule_id,
         text_in(entry, "Description", at) or f"{rule_id} found",

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from armarium.capabilities.registry.model import Reported, ScanReport
+from armarium.capabilities.registry.model import ReportEntry, ScanReport
 from armarium.capabilities.registry.reports.fields import array_in, as_object, line_in, object_in, refused, text_in
 from armarium.capabilities.registry.reports.sarif_locations import Locations
 from armarium.capabilities.registry.reports.sarif_rules import Rule, Rules, message_text, severity
@@ -21,7 +21,7 @@ NOT_A_FILE = "not_a_file"
 """Why results are left out."""
 
 _VERSION = "2.1"
-_NOT_FINDINGS = frozenset({"pass", "notApplicable"})
+_PASSING_KINDS = frozenset({"pass", "notApplicable"})
 """Kinds of results that say that all is well."""
 _LINE_HASH = "primaryLocationLineHash"
 _VERSIONED = re.compile(r".+/v\d+")
@@ -63,7 +63,7 @@ class _Scan:
     """What the runs of one tool say together: a tool may write a run for each language or directory."""
 
     source: str
-    findings: list[Reported] = field(default_factory=list[Reported])
+    findings: list[ReportEntry] = field(default_factory=list[ReportEntry])
     skipped: Counter[str] = field(default_factory=Counter[str])
     targets: list[str] = field(default_factory=list[str])
     """Files that were looked at, where the tool lists them."""
@@ -77,7 +77,7 @@ class _Scan:
         for number, each in enumerate(array_in(run, "results", at)):
             place = f"{at}.results[{number}]"
             result = as_object(each, place)
-            if text_in(result, "kind", place) in _NOT_FINDINGS or result.get("baselineState") == "absent":
+            if text_in(result, "kind", place) in _PASSING_KINDS or result.get("baselineState") == "absent":
                 continue
             finding = _finding(result, rules, locations, place)
             if isinstance(finding, str):
@@ -100,7 +100,7 @@ def _has_failed(run: Json, at: str) -> bool:
     return any(as_object(each, f"{at}.invocations").get("executionSuccessful") is False for each in invocations)
 
 
-def _finding(result: Json, rules: Rules, locations: Locations, at: str) -> Reported | str:
+def _finding(result: Json, rules: Rules, locations: Locations, at: str) -> ReportEntry | str:
     """The finding, or why it cannot be one."""
     rule = rules.of(result, at)
     if rule is None:
@@ -113,7 +113,7 @@ def _finding(result: Json, rules: Rules, locations: Locations, at: str) -> Repor
         return NOT_A_FILE
     region = object_in(physical, "region", at)
     first_line = line_in(region, "startLine", at)
-    return Reported(
+    return ReportEntry(
         path,
         rule.id,
         message_text(result, rule, at),

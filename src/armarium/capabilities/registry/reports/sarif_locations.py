@@ -11,7 +11,7 @@ from armarium.foundation.schema import Json
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(.*)", re.DOTALL)
 """At least two letters: `C:` is a drive."""
-_MOST_BASES = 20
+_MAX_BASE_DEPTH = 20
 _TARGET = "analysisTarget"
 
 
@@ -55,7 +55,7 @@ class Locations:
             return _file_path(scheme[2]) if scheme[1].lower() == "file" else None
         path = unquote(uri, errors="surrogateescape")
         # A base that leads back to itself has no end.
-        base = self._base(base_id, at, depth) if base_id and depth < _MOST_BASES else ""
+        base = self._base(base_id, at, depth) if base_id and depth < _MAX_BASE_DEPTH else ""
         return f"{base.rstrip('/')}/{path}" if base and not path.startswith("/") else path
 
     def _base(self, base_id: str, at: str, depth: int) -> str:

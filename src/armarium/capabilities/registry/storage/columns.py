@@ -45,7 +45,7 @@ def file_record(row: tuple[Any, ...]) -> FileRecord:
         file_type,
         first_seen,
         updated_at,
-        parsed(metadata),
+        from_json(metadata),
         removed_at,
         Summary(*counts),
         associations,
@@ -55,7 +55,7 @@ def file_record(row: tuple[Any, ...]) -> FileRecord:
 def finding(row: tuple[Any, ...]) -> Finding:
     """A finding from its columns."""
     _, _, metadata, *rest = row
-    return Finding(*rest, metadata=parsed(metadata))
+    return Finding(*rest, metadata=from_json(metadata))
 
 
 def issue(row: tuple[Any, ...]) -> Issue:
@@ -80,16 +80,16 @@ def association(row: tuple[Any, ...]) -> Association:
     return Association(*row)
 
 
-def parsed(metadata: str) -> dict[str, Any]:
+def from_json(metadata: str) -> dict[str, Any]:
     """Metadata as a value; most have none."""
     return {} if metadata == "{}" else orjson.loads(metadata)
 
 
-def written(value: Any) -> str:
+def to_json(value: Any) -> str:
     """A value as JSON, if every reader of JSON will understand it."""
     try:
         return orjson.dumps(value).decode()
     except TypeError:
         raise ValidationError(
-            "a value cannot be kept as JSON: a number beyond 64 bits, half a character, or hundreds of levels"
+            "a value cannot be stored as JSON: a number beyond 64 bits, half a character, or hundreds of levels"
         ) from None

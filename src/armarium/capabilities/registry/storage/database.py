@@ -1,48 +1,62 @@
-"""`registry.sqlite` itself: its connections, its transactions, and the version it is in."""
+"""The database `registry.sqlite`: its transactions, its statements and its schema version."""
 
 from __future__ import annotations
 
 import logging
 import sqlite3
-import threading
 from collections.abc import Generator, Iterable, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from armarium.capabilities.registry.errors import Busy, RegistryUnusable, Unwritable
-from armarium.capabilities.registry.storage import place
 from armarium.capabilities.registry.storage.columns import with_columns
-from armarium.capabilities.registry.storage.meaning import told_by_meaning
+from armarium.capabilities.registry.storage.errors import registry_errors
+from armarium.capabilities.registry.storage.file import (
+    connect_to_read,
+    connect_to_write,
+    create_registry_file,
+    exclusive_lock,
+)
 from armarium.foundation.sql import queries
+from armarium.foundation.sqlite import (
+    BUSY_TIMEOUT_S,
+    Connections,
+    Identity,
+    file_identity,
+    is_empty,
+    schema_version,
+    transaction,
+    use_write_ahead_log,
+)
 
 _log = logging.getLogger(__name__)
 
 SCHEMA_VERSION = 3
 """`PRAGMA user_version` of the files this program writes."""
 KNOWN_VERSIONS = (1, 2, SCHEMA_VERSION)
-"""Those it reads; what is older becomes the newest when it is opened for writing. Until then it lacks columns, which
-only those who write may ask for."""
+"""The versions that this program reads. Opening for writing migrates an older one. Until then it lacks columns,
+which only writers may use."""
 SQL = "armarium.capabilities.registry.storage.sql"
-"""The package with the statements, which are run by their names."""
+"""The package with the statements, which are run by name."""
 
 _WRITING_CACHE_KIB = 128 * 1024
-"""A large import goes back and forth in every index; pages that do not fit are written and read again and again."""
+"""A large import accesses every index at random. With a small cache, the same pages are to_json and read repeatedly."""
 
 _SCRIPTS = {
     0: ("schema.sql", "listing_indexes.sql"),
     1: ("listing_indexes.sql", "suppressed_findings.sql"),
     2: ("suppressed_findings.sql",),
 }
-"""What makes the newest version of each; 0 is a new file."""
+"""The scripts that migrate each version to the newest; 0 is a new file."""
 
 Row = tuple[Any, ...]
 
 
 def statements() -> dict[str, str]:
-    """Every statement by its name; what differs from call to call stands in braces."""
+    """All statements by name. Braces mark the parts that differ between calls."""
     return {name: with_columns(text) for name, text in queries(SQL).items()}
 
 
@@ -50,92 +64,127 @@ _sql = statements()
 
 
 class Reader:
-    """Asks; all that one reader is told is from the same moment."""
+    """Runs queries on one snapshot of the database."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
 
     def rows(self, name: str, parameters: Any = (), **parts: str) -> list[Row]:
-        """What a statement answers; `parts` fill its braces."""
+        """The rows of a statement; `parts` fill its braces."""
         statement = _sql[name]
         for part, text in parts.items():
             statement = statement.replace(f"{{{part}}}", text)
         return self._connection.execute(statement, parameters).fetchall()
 
     def row(self, name: str, parameters: Any = ()) -> Row | None:
-        """The only row, if there is one."""
+        """The first row, if there is one."""
         rows = self.rows(name, parameters)
         return rows[0] if rows else None
 
 
 class Writer(Reader):
-    """Asks and changes, within one transaction, which has one time."""
+    """Runs queries and changes in one transaction, which has one timestamp."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         super().__init__(connection)
         last = self.row("last_event_at")
-        # Clocks are set back at times; what comes later must not look earlier.
+        # A clock may be set back. A later event must not have an earlier timestamp.
         self.now = max(utc_now(), last[0]) if last else utc_now()
 
     def many(self, name: str, rows: Iterable[Row]) -> None:
-        """Run a statement for each row."""
+        """Run a statement once for each row."""
         self._connection.executemany(_sql[name], rows)
 
 
-class Database:
-    """Any number of readers, one writer at a time, in this process and in others; each change whole or not at all.
+class RegistryDatabase:
+    """Any number of concurrent readers and one writer at a time, in this process and in others.
 
-    Somebody may delete the file under a running server. A new one then begins: what is written into a file without a
-    name would be lost, and nobody would be told.
+    If the file is deleted while the server runs, a new one is created. Changes to a deleted file would be lost
+    silently.
     """
 
-    def __init__(self, path: Path, *, read_only: bool = False, begin_with: Mapping[str, str] | None = None) -> None:
-        """`begin_with` are the facts of a registry that is new."""
+    def __init__(
+        self,
+        path: Path,
+        *,
+        read_only: bool = False,
+        initial_facts: Mapping[str, str] | None = None,
+        busy_timeout_s: float = BUSY_TIMEOUT_S,
+    ) -> None:
+        """`initial_facts` are stored in a new registry."""
         self._path = path.absolute()
         self._read_only = read_only
-        self.begin_with = dict(begin_with or {})
-        self._writing = threading.Lock()
-        self._idle: list[tuple[int, sqlite3.Connection]] = []
-        self._generation = 0
-        """How many files there have been; connections to an earlier one are not used again."""
+        self._busy_timeout_s = busy_timeout_s
+        self.initial_facts = dict(initial_facts or {})
         self._closed = False
-        self._writer: sqlite3.Connection | None = None
-        self._identity: place.Identity | None = None
+        self._connections = Connections(self._open_reader, None if read_only else self._open_writer)
+        self._identity: Identity | None = None
         self._open()
 
     @property
     def read_only(self) -> bool:
-        """Whether it can only be asked."""
+        """Whether the registry can only be read."""
         return self._read_only
 
-    def _open(self) -> None:
+    def close(self) -> None:
+        """Close every connection. Readers in use are closed when they are done."""
+        self._closed = True
+        self._connections.close()
+
+    @contextmanager
+    def reading(self) -> Generator[Reader]:
+        """Read one snapshot of the database, without waiting for a writer."""
+        if self._is_replaced() and not self._read_only:
+            self._reopen_if_replaced()
+        with registry_errors(self._path.parent), self._connections.reader() as connection:
+            connection.execute("BEGIN")
+            yield Reader(connection)
+
+    @contextmanager
+    def writing(self) -> Generator[Writer]:
+        """Commit the changes of the block atomically."""
         if self._read_only:
-            with told_by_meaning(self._path.parent):
-                connection = place.connected_to_read(self._path)
-                try:
-                    check_version(schema_version(connection))
-                except BaseException:
-                    connection.close()
-                    raise
-                self._idle.append((self._generation, connection))
-            self._identity = place.identity(self._path)
-            return
-        place.make_place(self._path)
-        with place.opened_alone(self._path.parent), told_by_meaning(self._path.parent):
-            writer = place.connected(self._path)
+            raise Unwritable("the registry is open for reading only", hint="permit writing there, and start again")
+        with self._connections.write_lock:
+            self._reopen_if_replaced()
+            writer = self._connections.writer
+            with registry_errors(self._path.parent), transaction(writer):
+                yield Writer(writer)
+                if self._is_replaced():
+                    raise Busy("the registry was deleted during the change", hint="try again: a new one is created")
+
+    def _open(self) -> None:
+        with registry_errors(self._path.parent):
+            self._connections.open()
+        self._identity = self._current_identity()
+
+    def _open_reader(self) -> sqlite3.Connection:
+        if not self._read_only:
+            return connect_to_write(self._path, self._busy_timeout_s)
+        connection = connect_to_read(self._path, self._busy_timeout_s)
+        try:
+            check_version(schema_version(connection))
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _open_writer(self) -> sqlite3.Connection:
+        create_registry_file(self._path)
+        with exclusive_lock(self._path.parent):
+            writer = connect_to_write(self._path, self._busy_timeout_s)
             try:
-                writer.execute("PRAGMA journal_mode = WAL")
-                writer.execute("PRAGMA synchronous = FULL")
+                use_write_ahead_log(writer, synchronous="FULL")
                 writer.execute(f"PRAGMA cache_size = -{_WRITING_CACHE_KIB}")
                 self._prepare_schema(writer)
             except BaseException:
                 writer.close()
                 raise
-            self._writer, self._identity = writer, place.identity(self._path)
+            return writer
 
     def _prepare_schema(self, writer: sqlite3.Connection) -> None:
         version = schema_version(writer)
-        is_new = version == 0 and not writer.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+        is_new = version == 0 and is_empty(writer)
         if not is_new:
             check_version(version)
         if version == SCHEMA_VERSION:
@@ -143,97 +192,39 @@ class Database:
         text = "; ".join((files(SQL) / script).read_text(encoding="utf-8") for script in _SCRIPTS[version])
         writer.executescript(f"BEGIN IMMEDIATE; {text}; PRAGMA user_version = {SCHEMA_VERSION};")
         if is_new:
-            writer.executemany(_sql["put_fact"], self.begin_with.items())
+            writer.executemany(_sql["put_fact"], self.initial_facts.items())
         writer.execute("COMMIT")
 
-    def close(self) -> None:
-        """Close every connection; readers at work end when they are done."""
-        self._closed = True
-        while self._idle:
-            self._idle.pop()[1].close()
-        with self._writing, suppress(sqlite3.Error):
-            if self._writer is not None:
-                self._writer.close()
+    def _current_identity(self) -> Identity | None:
+        try:
+            return file_identity(self._path, follow_symlinks=False)
+        except OSError:
+            return None
 
-    @contextmanager
-    def reading(self) -> Generator[Reader]:
-        """Everything asked within is answered as of one moment, without waiting for whoever writes."""
-        if self._is_gone() and not self._read_only:
-            with self._writing:
-                self._begin_again_if_gone()
-        with told_by_meaning(self._path.parent):
-            generation, connection = self._idle_or_new()
+    def _is_replaced(self) -> bool:
+        """Whether the open file is no longer the one at its path."""
+        return self._current_identity() != self._identity
+
+    def _reopen_if_replaced(self) -> None:
+        with self._connections.write_lock:
+            if not self._is_replaced() or self._closed:
+                return
+            _log.warning("the registry was deleted or replaced; opening the file at its path, or a new one")
             try:
-                connection.execute("BEGIN")
-                yield Reader(connection)
-            finally:
-                connection.rollback()
-                if self._closed or generation != self._generation:
-                    connection.close()
-                else:
-                    self._idle.append((generation, connection))
-
-    @contextmanager
-    def writing(self) -> Generator[Writer]:
-        """Changes made within become true together, or not at all."""
-        if self._read_only:
-            raise Unwritable("the registry is open for reading only", hint="permit writing there, and start again")
-        with self._writing:
-            self._begin_again_if_gone()
-            assert self._writer is not None, "only what is read has no writer"
-            with told_by_meaning(self._path.parent):
-                self._writer.execute("BEGIN IMMEDIATE")
-                try:
-                    yield Writer(self._writer)
-                    if self._is_gone():
-                        raise Busy("the registry was deleted in this moment", hint="try again: a new one begins")
-                    self._writer.commit()
-                except BaseException:
-                    # Some errors, a full disk among them, have rolled back already.
-                    with suppress(sqlite3.Error):
-                        self._writer.rollback()
-                    raise
-
-    def _is_gone(self) -> bool:
-        return place.identity(self._path) != self._identity
-
-    def _begin_again_if_gone(self) -> None:
-        if not self._is_gone() or self._closed:
-            return
-        _log.warning("the registry was deleted or replaced; going on with what is in its place, or with a new one")
-        self._generation += 1
-        while self._idle:
-            self._idle.pop()[1].close()
-        if self._writer is not None:
-            with suppress(sqlite3.Error):
-                self._writer.close()
-        try:
-            self._open()
-        except OSError as error:
-            raise Unwritable(
-                "the registry was deleted, and none can begin in its place", hint="is the project still there?"
-            ) from error
-
-    def _idle_or_new(self) -> tuple[int, sqlite3.Connection]:
-        try:
-            return self._idle.pop()
-        except IndexError:
-            connect = place.connected_to_read if self._read_only else place.connected
-            return self._generation, connect(self._path)
+                self._open()
+            except OSError as error:
+                raise Unwritable(
+                    "the registry was deleted, and no new one can be created", hint="is the project still there?"
+                ) from error
 
 
 def utc_now() -> str:
-    """The time as the registry writes it, which sorts as text."""
+    """The current time as stored: ISO 8601, which sorts as text."""
     return datetime.now(UTC).isoformat(timespec="microseconds")
 
 
-def schema_version(connection: sqlite3.Connection) -> int:
-    """Which version a file is in; 0 is one without tables."""
-    return connection.execute("PRAGMA user_version").fetchone()[0]
-
-
 def check_version(version: int) -> None:
-    """Refuse a file that another program made, or a later one of ours."""
+    """Refuse a file of another program, or of a newer version of this one."""
     if version not in KNOWN_VERSIONS:
         raise RegistryUnusable(
             f"the registry has version {version}, this program reads {SCHEMA_VERSION}",

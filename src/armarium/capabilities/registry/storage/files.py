@@ -1,4 +1,4 @@
-"""Files as they are kept: found by id and path, listed by page, put and changed."""
+"""Files as they are stored: found by id and path, listed by page, put and changed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from armarium.capabilities.registry.model import Direction, FileFilter, FileRecord, Page, SortField
-from armarium.capabilities.registry.storage.columns import file_record, written
+from armarium.capabilities.registry.storage.columns import file_record, to_json
 from armarium.capabilities.registry.storage.database import Reader, Writer
 
 DEFAULT_DIRECTIONS: dict[SortField, Direction] = {
@@ -20,14 +20,14 @@ _FEW = 200
 _LAST_CHARACTER = "\U0010ffff"
 
 
-class KeptFile(NamedTuple):
+class StoredFile(NamedTuple):
     """A file and its number in the database."""
 
     no: int
     record: FileRecord
 
 
-def by_id(reader: Reader, file_id: str) -> KeptFile | None:
+def by_id(reader: Reader, file_id: str) -> StoredFile | None:
     """The file of that id."""
     return _kept(reader.row("file_by_id", (file_id,)))
 
@@ -38,31 +38,31 @@ def by_no(reader: Reader, no: int) -> FileRecord:
     return file_record(row)
 
 
-def at(reader: Reader, path: str) -> KeptFile | None:
+def at(reader: Reader, path: str) -> StoredFile | None:
     """The file at a path, or the one that was there last."""
     return _kept(reader.row("file_at", (path,)))
 
 
-def at_or_below(reader: Reader, path: str) -> list[KeptFile]:
+def at_or_below(reader: Reader, path: str) -> list[StoredFile]:
     """The file at a path, or all files of the directory; none that were removed."""
-    return [KeptFile(row[0], file_record(row)) for row in reader.rows("files_at_or_below", {"path": path})]
+    return [StoredFile(row[0], file_record(row)) for row in reader.rows("files_at_or_below", {"path": path})]
 
 
-def put(writer: Writer, file_id: str, path: str, language: str, file_type: str, metadata: dict[str, Any]) -> int:
+def insert(writer: Writer, file_id: str, path: str, language: str, file_type: str, metadata: dict[str, Any]) -> int:
     """A new file; its number."""
     values = {"id": file_id, "path": path, "language": language, "file_type": file_type}
-    [(no,)] = writer.rows("put_file", values | {"metadata": written(metadata), "now": writer.now})
+    [(no,)] = writer.rows("put_file", values | {"metadata": to_json(metadata), "now": writer.now})
     return no
 
 
-def replace(writer: Writer, no: int, record: FileRecord) -> None:
+def update(writer: Writer, no: int, record: FileRecord) -> None:
     """Let a file be as the record says; it has changed now."""
     values = {
         "no": no,
         "path": record.path,
         "language": record.language,
         "file_type": record.file_type,
-        "metadata": written(record.metadata),
+        "metadata": to_json(record.metadata),
         "removed_at": record.removed_at,
         "now": writer.now,
     }
@@ -134,5 +134,5 @@ def _behind(prefix: str) -> str:
     return prefix[:-1] + ("\ue000" if last == 0xD7FF else chr(last + 1))
 
 
-def _kept(row: tuple[Any, ...] | None) -> KeptFile | None:
-    return None if row is None else KeptFile(row[0], file_record(row))
+def _kept(row: tuple[Any, ...] | None) -> StoredFile | None:
+    return None if row is None else StoredFile(row[0], file_record(row))

@@ -1,4 +1,4 @@
-"""Findings as they are kept: found, listed, put in by the thousand, and changed."""
+"""Findings as they are stored: found, listed, put in by the thousand, and changed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from armarium.capabilities.registry.storage.columns import finding
 from armarium.capabilities.registry.storage.database import Reader, Row, Writer
 
 
-class KeptFinding(NamedTuple):
+class StoredFinding(NamedTuple):
     """A finding, and the numbers of it and of its file."""
 
     no: int
@@ -54,10 +54,10 @@ class FindingFilter(NamedTuple):
     scan_source: str | None = None
 
 
-def by_id(reader: Reader, finding_id: str) -> KeptFinding | None:
+def by_id(reader: Reader, finding_id: str) -> StoredFinding | None:
     """The finding of that id."""
     row = reader.row("finding_by_id", (finding_id,))
-    return None if row is None else KeptFinding(row[0], row[1], finding(row))
+    return None if row is None else StoredFinding(row[0], row[1], finding(row))
 
 
 def recent(reader: Reader, file_no: int, limit: int) -> list[Finding]:
@@ -107,22 +107,22 @@ def set_status(writer: Writer, numbers: Iterable[int], status: FindingStatus) ->
     writer.many("set_finding_status", ((status, writer.now, no) for no in numbers))
 
 
-def put(writer: Writer, rows: Iterable[Row]) -> None:
+def insert(writer: Writer, rows: Iterable[Row]) -> None:
     """New findings, column by column as the statement names them."""
     writer.many("put_finding", rows)
 
 
-def give_fingerprints(writer: Writer, rows: Iterable[Row]) -> None:
+def set_fingerprints(writer: Writer, rows: Iterable[Row]) -> None:
     """Key, fingerprint and number of findings that were known without one."""
-    writer.many("give_finding_fingerprint", rows)
+    writer.many("set_finding_fingerprint", rows)
 
 
-def see_again(writer: Writer, rows: Iterable[Row]) -> None:
+def mark_seen(writer: Writer, rows: Iterable[Row]) -> None:
     """Run, metadata and number of findings that a scan saw again."""
-    writer.many("see_finding_again", ((writer.now, run, metadata, no) for run, metadata, no in rows))
+    writer.many("mark_finding_seen", ((writer.now, run, metadata, no) for run, metadata, no in rows))
 
 
-def change(writer: Writer, rows: Iterable[Row]) -> None:
+def update(writer: Writer, rows: Iterable[Row]) -> None:
     """Findings that a scan describes differently now."""
     writer.many("change_finding", rows)
 

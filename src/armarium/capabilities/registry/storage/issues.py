@@ -1,34 +1,34 @@
-"""Issues as they are kept, and which files they have to do with."""
+"""Issues as they are stored, and which files they have to do with."""
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
 from armarium.capabilities.registry.model import Association, AssocType, Issue, IssueStatus, Page
-from armarium.capabilities.registry.storage.columns import association, issue, written
+from armarium.capabilities.registry.storage.columns import association, issue, to_json
 from armarium.capabilities.registry.storage.database import Reader, Writer
 
 
-class KeptIssue(NamedTuple):
+class StoredIssue(NamedTuple):
     """An issue and its number in the database."""
 
     no: int
     issue: Issue
 
 
-def by_id(reader: Reader, issue_id: str) -> KeptIssue | None:
+def by_id(reader: Reader, issue_id: str) -> StoredIssue | None:
     """The issue of that id."""
     row = reader.row("issue_by_id", (issue_id,))
-    return None if row is None else KeptIssue(row[0], issue(row))
+    return None if row is None else StoredIssue(row[0], issue(row))
 
 
-def put(writer: Writer, new: Issue) -> int:
+def insert(writer: Writer, new: Issue) -> int:
     """A new issue; its number."""
     [(no,)] = writer.rows("put_issue", _values(new))
     return no
 
 
-def replace(writer: Writer, changed: Issue) -> None:
+def update(writer: Writer, changed: Issue) -> None:
     """Let an issue be as given."""
     values = _values(changed)
     del values["created_at"]
@@ -71,7 +71,7 @@ def _values(of: Issue) -> dict[str, Any]:
         "body": of.body,
         "status": of.status,
         "priority": of.priority,
-        "labels": written(list(of.labels)),
+        "labels": to_json(list(of.labels)),
         "external_ref": of.external_ref,
         "created_at": of.created_at,
         "updated_at": of.updated_at,

@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 import orjson
 
 from armarium.capabilities.registry.model import EventKind, Page, TimelineEvent
-from armarium.capabilities.registry.storage.columns import written
+from armarium.capabilities.registry.storage.columns import to_json
 from armarium.capabilities.registry.storage.database import Reader, Writer
 
 EventType = Literal[
@@ -24,7 +24,7 @@ _KINDS: dict[EventType, EventKind] = {
 }
 
 
-class News(NamedTuple):
+class NewEvent(NamedTuple):
     """An event on its way into the timeline."""
 
     file_no: int
@@ -33,11 +33,11 @@ class News(NamedTuple):
     data: dict[str, Any]
 
 
-def note(writer: Writer, news: Iterable[News]) -> None:
+def append(writer: Writer, news: Iterable[NewEvent]) -> None:
     """Add events, in this order."""
     writer.many(
         "put_event",
-        ((each.file_no, _KINDS[each.type], each.type, writer.now, each.source_id, written(each.data)) for each in news),
+        ((each.file_no, _KINDS[each.type], each.type, writer.now, each.source_id, to_json(each.data)) for each in news),
     )
 
 

@@ -90,10 +90,10 @@ INSERT INTO findings (id, file_no, source, key, rule_id, severity, status, messa
     fingerprint, scan_run_id, first_seen, updated_at, last_seen_at, metadata, suppressed)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
--- name: give_finding_fingerprint
+-- name: set_finding_fingerprint
 UPDATE findings SET key = ?, fingerprint = ? WHERE no = ?;
 
--- name: see_finding_again
+-- name: mark_finding_seen
 UPDATE findings SET seen_count = seen_count + 1, last_seen_at = ?, scan_run_id = ?, metadata = ? WHERE no = ?;
 
 -- name: change_finding

@@ -1,0 +1,1 @@
+"""The documentation that is generated: reference pages, the page of benchmarks and the tree of modules."""

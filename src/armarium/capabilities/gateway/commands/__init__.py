@@ -1,0 +1,1 @@
+"""`armarium gateway` and `armarium rag-server`."""

@@ -1,0 +1,117 @@
+"""Declares `armarium gateway`, `armarium rag-server` and `armarium config servers-schema`."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from armarium.command_line import run as command
+from armarium.command_line.options import AsJson, ConfigFile, LogLevel
+from armarium.command_line.output import Misuse, show, show_json
+
+app = typer.Typer(rich_markup_mode=None)
+
+Address = Annotated[str | None, typer.Option(metavar="ADDRESS", help="Address to listen on.")]
+
+
+@app.callback(invoke_without_command=True)
+def gateway(context: typer.Context) -> None:
+    """Work for the gateway besides serving it."""
+    if context.invoked_subcommand is None:
+        show(context.get_help())
+
+
+@app.command("token-key")
+def gateway_token_key(
+    context: typer.Context,
+    server: Annotated[str, typer.Argument(metavar="SERVER", help="The server's name in rag-mcp.json.")],
+    config: ConfigFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print the key by which one server verifies its capability tokens.
+
+    It is made from gateway.tokens.secret and the name: always the same, and of no use for another server's tokens.
+
+    \b
+    armarium gateway token-key lawRag > lawRag.key
+    armarium rag-server cases --name lawRag --capability-key-file lawRag.key
+    """
+    from armarium.capabilities.gateway.settings import token_secret
+    from armarium.capabilities.gateway.tokens.capability_tokens import configured_server_key
+
+    key = configured_server_key(token_secret(context.obj.load_settings(config).gateway), server)
+    show_json({"server": server, "key": key}) if as_json else show(key)
+
+
+def rag_server(
+    context: typer.Context,
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Directory whose files are found.")],
+    http: Annotated[
+        int | None,
+        typer.Option("--http", metavar="PORT", min=0, max=65535, help="Serve over HTTP on this port, not over stdio."),
+    ] = None,
+    host: Address = None,
+    auth: Annotated[
+        str | None,
+        typer.Option(metavar="MODE", help="With --http: auto, file:PATH or none, as for `armarium up`."),
+    ] = None,
+    name: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="What the gateway calls this server. [default: the name of DIR]"),
+    ] = None,
+    capability_key_file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Answer only calls with a capability token for NAME; its key is from `armarium gateway token-key`.",
+        ),
+    ] = None,
+    index_dir: Annotated[
+        Path | None, typer.Option(metavar="PATH", help="Where the index is kept. [default: DIR/.dir2mcp]")
+    ] = None,
+    log_level: LogLevel = None,
+    as_json: AsJson = False,
+) -> None:
+    """Serve the three RAG tools over one directory, for a gateway or any MCP client.
+
+    \b
+    armarium rag-server docs               over stdio: a gateway starts it itself
+    armarium rag-server docs --http 8092   over HTTP, behind a token
+    armarium rag-server cases --name lawRag --capability-key-file lawRag.key
+    """
+    from armarium.capabilities.gateway.commands.rag_server import serve_rag_server
+
+    if http is None and (host is not None or auth is not None or as_json):
+        raise Misuse(
+            "--host, --auth and --json go with --http", hint="over stdio only the process that started it calls"
+        )
+    flags = {"server.port": http, "server.host": host, "security.auth": auth, "telemetry.log_level": log_level}
+    serve = partial(
+        serve_rag_server,
+        context.obj,
+        directory,
+        flags,
+        name=name,
+        key_file=capability_key_file,
+        index_dir=index_dir,
+        over_http=http is not None,
+        as_json=as_json,
+    )
+    command.until_interrupted(serve)
+
+
+def print_servers_schema() -> None:
+    """Print the JSON schema of `rag-mcp.json` and `mcp.json`.
+
+    Editors complete the files by it, and mark mistakes, when the files say where it is.
+
+    \b
+    armarium config servers-schema > config/servers.schema.json
+    {"$schema": "../servers.schema.json", "docsRag": {"command": "armarium", "args": ["rag-server", "docs"]}}
+    """
+    from armarium.capabilities.gateway.config.schema import server_config_schema
+
+    show_json(server_config_schema())

@@ -1,0 +1,1 @@
+"""Changes to the registry, each within the transaction of one writer."""

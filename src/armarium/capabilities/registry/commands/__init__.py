@@ -1,0 +1,1 @@
+"""`armarium registry`: files, findings, issues and scanner reports from the command line."""

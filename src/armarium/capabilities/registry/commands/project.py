@@ -1,0 +1,142 @@
+"""The registry of a project directory, opened for one command. Calls pass through the host's dispatcher."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import AsyncGenerator, Callable, Mapping, Sized
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from armarium.capabilities.registry.errors import REGISTRY_ERRORS, NotFound, RegistryUnusable
+from armarium.capabilities.registry.lifespan import open_registry
+from armarium.capabilities.registry.model import ReportFormat, ScanReport
+from armarium.capabilities.registry.paths import is_absolute
+from armarium.capabilities.registry.reports.formats import read_reports
+from armarium.capabilities.registry.result_types import ImportResult
+from armarium.capabilities.registry.results import scan_result
+from armarium.capabilities.registry.service import Registry
+from armarium.capabilities.registry.settings import registry_file
+from armarium.capabilities.registry.tools import TOOLS
+from armarium.command_line.host import CommandHost
+from armarium.foundation.errors import ArmariumError
+from armarium.foundation.schema import Json
+from armarium.foundation.tools import Args, Call, ToolSpec, local_tool
+
+_CREATE_HINT = "create one: armarium registry import REPORT, armarium registry register FILE, or armarium up"
+
+_COMMANDS = {
+    "list_files": "files",
+    "register_file": "register",
+    "list_findings": "findings",
+    "list_issues": "issues",
+    "create_issue": "new-issue",
+}
+_TOOL = re.compile(rf"\b({'|'.join(_COMMANDS)})\b")
+
+
+class _ImportArgs(Args):
+    """The report of `armarium registry import`."""
+
+    file: str
+    format: ReportFormat
+    scan_source: str | None = None
+    paths: tuple[str, ...] | None = None
+
+
+class RegistryProject:
+    """A project directory with a registry, for commands."""
+
+    def __init__(self, host: CommandHost, directory: Path | None = None) -> None:
+        """Without a directory, use the nearest registry from the current directory upwards, as git does."""
+        self._host = host
+        self._subdirectory = ""
+        """The current directory, relative to the project. Paths on the command line are relative to it."""
+        if directory is not None:
+            self._directory = directory.expanduser().absolute()
+            return
+        here = Path.cwd()
+        self._directory = nearest_project(here) or here
+        if self._directory != here:
+            self._subdirectory = str(here.relative_to(self._directory))
+
+    async def call(self, tool: str, arguments: Mapping[str, Any], *, file: str | None = None) -> Json:
+        """Call a tool. Arguments that are None are omitted; `file` is the path or the id of the file it is about."""
+        values = {name: value for name, value in arguments.items() if value is not None}
+        if isinstance(values.get("path"), str) and values["path"]:
+            values["path"] = self._project_path(values["path"])
+        if file is not None:
+            values["file_id"] = await self._file_id(file)
+        declared = next(each for each in TOOLS if each.spec.name == tool)
+        async with self._opened(read_only=declared.spec.read_only) as registry:
+            return await self._run(declared.bind(registry), values)
+
+    async def import_report(
+        self, data: bytes, arguments: Mapping[str, Any], on_progress: Callable[[int, int], None]
+    ) -> Json:
+        """Import a scanner's report, all of its scans or none. Progress is the number of findings, and the total."""
+        async with self._opened(read_only=False) as registry:
+
+            async def import_scan_results(call: Call, args: _ImportArgs) -> ImportResult:
+                """Import a report from a file."""
+                reports = read_reports(data, args.format, source=args.scan_source, covered=args.paths)
+                reports = [self._in_project(report) for report in reports]
+                total = sum(len(report.findings) for report in reports if isinstance(report.findings, Sized))
+                scans = await registry.scan_all(reports, call.principal.username, lambda done: on_progress(done, total))
+                return {"scans": [scan_result(scan) for scan in scans]}
+
+            tool = local_tool("import_scan_results", import_scan_results, errors=REGISTRY_ERRORS, subject=("", "file"))
+            return await self._run(tool, {name: value for name, value in arguments.items() if value is not None})
+
+    def _in_project(self, report: ScanReport) -> ScanReport:
+        """The report with paths relative to the project."""
+        if not self._subdirectory:
+            return report
+        findings = [replace(finding, path=self._project_path(finding.path)) for finding in report.findings]
+        covered = None if report.covered is None else tuple(map(self._project_path, report.covered))
+        return replace(report, findings=findings, covered=covered)
+
+    async def _run(self, tool: ToolSpec, values: Mapping[str, Any]) -> Json:
+        try:
+            return await self._host.call("registry", tool, values)
+        except ArmariumError as error:
+            raise _with_command_names(error) from error
+
+    async def _file_id(self, file: str) -> str:
+        async with self._opened(read_only=True) as registry:
+            for name in dict.fromkeys((self._project_path(file), file)):
+                with suppress(NotFound):
+                    return (await registry.find_file(name)).id
+        raise NotFound("no file has this path or this id", hint="armarium registry files lists the known files")
+
+    def _project_path(self, path: str) -> str:
+        return f"{self._subdirectory}/{path}" if self._subdirectory and not is_absolute(path) else path
+
+    @asynccontextmanager
+    async def _opened(self, *, read_only: bool) -> AsyncGenerator[Registry]:
+        """The registry. A command that only reads does not create one."""
+        if read_only and self._directory.is_dir() and not registry_file(self._directory).exists():
+            raise RegistryUnusable(f"there is no registry in {self._directory}", hint=_CREATE_HINT)
+        async with open_registry(self._directory, read_only=read_only) as registry:
+            yield registry
+
+
+def nearest_project(directory: Path) -> Path | None:
+    """The nearest directory upwards with a registry of this user; others must not determine where commands write."""
+    for candidate in (directory, *directory.parents):
+        try:
+            if registry_file(candidate).stat().st_uid == os.getuid():
+                return candidate
+        except OSError:
+            continue
+    return None
+
+
+def _with_command_names(error: ArmariumError) -> ArmariumError:
+    """The error, with commands in its hint instead of tools."""
+    if not error.hint:
+        return error
+    hint = _TOOL.sub(lambda tool: f"`armarium registry {_COMMANDS[tool[0]]}`", error.hint)
+    return error.with_context(hint=hint)

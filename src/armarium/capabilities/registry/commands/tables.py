@@ -1,0 +1,152 @@
+"""What the registry answers, as lines that a person reads; every text in them was written by somebody else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from armarium.command_line.output import printable
+
+Json = Mapping[str, Any]
+Columns = Mapping[str, Callable[[Json], object]]
+
+_SEVERITIES = ("critical", "high", "medium", "low", "info")
+_MOMENT = len("2026-01-01T00:00:00")
+
+_FILES: Columns = {
+    "ID": lambda file: file["id"],
+    "OPEN": lambda file: file["summary"]["open_findings"],
+    "WORST": lambda file: next((name for name in _SEVERITIES if file["summary"][name]), "-"),
+    "ISSUES": lambda file: file["associations_count"],
+    "LANGUAGE": lambda file: file["language"] or "-",
+    "PATH": lambda file: file["path"],
+}
+_FINDINGS: Columns = {
+    "ID": lambda finding: finding["id"],
+    "SEVERITY": lambda finding: finding["severity"],
+    "STATUS": lambda finding: finding["status"],
+    "SOURCE": lambda finding: finding["scan_source"],
+    "RULE": lambda finding: finding["rule_id"],
+    "WHERE": lambda finding: _where(finding),
+    "MESSAGE": lambda finding: finding["message"],
+}
+_EVENTS: Columns = {
+    "WHEN": lambda event: event["timestamp"][:_MOMENT],
+    "WHAT": lambda event: event["type"],
+    "ABOUT": lambda event: event["source_id"],
+    "": lambda event: _told(event["data"]),
+}
+_ISSUES: Columns = {
+    "ID": lambda issue: issue["id"],
+    "PRIORITY": lambda issue: issue["priority"],
+    "STATUS": lambda issue: issue["status"],
+    "LABELS": lambda issue: ",".join(issue["labels"]) or "-",
+    "TITLE": lambda issue: issue["title"],
+}
+_LISTS: Mapping[str, Columns] = {
+    "list_files": _FILES,
+    "list_findings": _FINDINGS,
+    "get_file_timeline": _EVENTS,
+    "list_issues": _ISSUES,
+}
+
+
+def lines(tool: str, results: Iterable[Json]) -> list[str]:
+    """The results of a list as a table; no line at all where there are none."""
+    return _table(_LISTS[tool], results)
+
+
+def file_lines(answer: Json) -> list[str]:
+    """One file."""
+    file, summary = answer["file"], answer["summary"]
+    counts = ", ".join(f"{summary[name]} {name}" for name in _SEVERITIES if summary[name]) or "none"
+    facts = {
+        "file": file["path"],
+        "id": file["id"],
+        "language": file["language"],
+        "type": file["file_type"],
+        "open findings": counts,
+        "all findings": summary["total_findings"],
+        "first seen": file["first_seen"][:_MOMENT],
+        "updated": file["updated_at"][:_MOMENT],
+    }
+    issues: Columns = {
+        "ISSUE": lambda link: link["issue_id"],
+        "AS": lambda link: link["assoc_type"],
+        "STATUS": lambda link: link["issue_status"],
+        "TITLE": lambda link: link["issue_title"],
+    }
+    parts = _facts(facts), _table(issues, answer["associations"]), _table(_FINDINGS, answer["recent_findings"])
+    return _apart(*parts)
+
+
+def issue_lines(answer: Json) -> list[str]:
+    """One issue."""
+    facts = {
+        "issue": answer["title"],
+        "id": answer["id"],
+        "status": answer["status"],
+        "priority": answer["priority"],
+        "labels": ", ".join(answer["labels"]),
+        "elsewhere": answer["external_ref"],
+        "updated": answer["updated_at"][:_MOMENT],
+    }
+    files: Columns = {
+        "FILE": lambda link: link["file_id"],
+        "AS": lambda link: link["assoc_type"],
+        "PATH": lambda link: link["file_path"],
+    }
+    body = [printable(line) for line in answer["body"].splitlines()]
+    return _apart(_facts(facts), body, _table(files, answer.get("files", ())))
+
+
+def changed_lines(tool: str, answer: Json) -> list[str]:
+    """What a change made of something: its id first, as that is what the next command needs."""
+    if tool == "add_file_association":
+        return ["linked"]
+    if tool == "register_file":
+        return [printable(f"{answer['id']}  {answer['path']}")]
+    if tool == "update_finding":
+        return _table(_FINDINGS, [answer])
+    return _table(_ISSUES, [answer.get("issue", answer)])
+
+
+def scan_lines(answer: Json) -> list[str]:
+    """What a scan changed."""
+    parts = ["created", "updated", "reopened", "closed", "unchanged"]
+    parts += ["duplicate"] if answer["findings_duplicate"] else []
+    counts = ", ".join(f"{answer[f'findings_{part}']} {part}" for part in parts)
+    told = f"{answer['scan_source']}: {counts}; in {answer['files']} files"
+    return [printable(told), *(f"skipped {each['count']}: {each['reason']}" for each in answer["skipped"])]
+
+
+def _where(finding: Json) -> str:
+    line = finding["line_start"]
+    return finding["file_path"] if line is None else f"{finding['file_path']}:{line}"
+
+
+def _told(facts: Json) -> str:
+    return " ".join(f"{name}={value}" for name, value in facts.items() if not isinstance(value, dict | list))
+
+
+def _facts(facts: Mapping[str, object]) -> list[str]:
+    width = max(map(len, facts))
+    return [f"{name:<{width}}  {printable(str(value))}" for name, value in facts.items() if value != ""]
+
+
+def _table(columns: Columns, rows: Iterable[Json]) -> list[str]:
+    cells = [[printable(str(value(row))) for value in columns.values()] for row in rows]
+    if not cells:
+        return []
+    cells.insert(0, list(columns))
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    return ["  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
+
+
+def _apart(*parts: Sequence[str]) -> list[str]:
+    """The parts that there are, with an empty line between them."""
+    shown: list[str] = []
+    for part in parts:
+        if part:
+            shown += ["", *part] if shown else part
+    return shown

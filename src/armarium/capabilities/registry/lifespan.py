@@ -1,0 +1,82 @@
+"""Opens the registry of a project and closes it again: for writing if possible, otherwise for reading."""
+
+from __future__ import annotations
+
+import errno
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import ExitStack, asynccontextmanager
+from pathlib import Path
+
+from anyio import to_thread
+
+from armarium.capabilities.registry.changes.ids import Ids
+from armarium.capabilities.registry.errors import RegistryUnusable
+from armarium.capabilities.registry.paths import ProjectPaths
+from armarium.capabilities.registry.service import Registry
+from armarium.capabilities.registry.settings import prefix_of, registry_file
+from armarium.capabilities.registry.storage.database import RegistryDatabase
+from armarium.capabilities.registry.storage.file import is_writable
+from armarium.foundation.files.confine import ConfinedRoot
+from armarium.foundation.sqlite import BUSY_TIMEOUT_S
+
+_log = logging.getLogger(__name__)
+
+
+@asynccontextmanager
+async def open_registry(
+    project: Path, prefix: str | None = None, *, read_only: bool = False, busy_timeout_s: float = BUSY_TIMEOUT_S
+) -> AsyncGenerator[Registry]:
+    """Open the registry of a project's directory, and create it the first time.
+
+    A registry that cannot be written is opened for reading. With `read_only` nothing is written at all, so that it also
+    works on a full disk.
+    """
+    root, database, ids = await to_thread.run_sync(_open, project, prefix, read_only, busy_timeout_s)
+    with root:
+        try:
+            yield Registry(database, ProjectPaths(root, str(project)), ids)
+        finally:
+            database.close()
+
+
+def _open(
+    project: Path, prefix: str | None, read_only: bool, busy_timeout_s: float
+) -> tuple[ConfinedRoot, RegistryDatabase, Ids]:
+    with ExitStack() as undo:
+        try:
+            root = undo.enter_context(ConfinedRoot(str(project)))
+        except OSError as error:
+            raise RegistryUnusable(
+                f"the project cannot be opened: {project}: {error.strerror}", hint="name a directory that exists"
+            ) from error
+        database = _open_database(project, prefix, read_only, busy_timeout_s)
+        undo.callback(database.close)
+        ids = Ids(_stored_prefix(database, prefix, project))
+        undo.pop_all()
+        return root, database, ids
+
+
+def _open_database(project: Path, prefix: str | None, read_only: bool, busy_timeout_s: float) -> RegistryDatabase:
+    file = registry_file(project)
+    if not read_only and file.exists() and not is_writable(file):
+        _log.warning("the registry cannot be written, so it is open for reading only")
+        read_only = True
+    facts = {"prefix": prefix or prefix_of(project)}
+    try:
+        return RegistryDatabase(file, read_only=read_only, initial_facts=facts, busy_timeout_s=busy_timeout_s)
+    except OSError as error:
+        hint = "make room" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "let this user write there"
+        raise RegistryUnusable(f"the registry cannot be stored in {project}: {error.strerror}", hint=hint) from error
+
+
+def _stored_prefix(database: RegistryDatabase, wanted: str | None, project: Path) -> str:
+    """The prefix of new ids. It is stored, so that processes whose settings do not name one use the same."""
+    with database.reading() as reader:
+        stored = reader.row("fact", ("prefix",))
+    prefix = wanted or (stored[0] if stored else prefix_of(project))
+    database.initial_facts["prefix"] = prefix
+    if (stored is None or stored[0] != prefix) and not database.read_only:
+        with database.writing() as writer:
+            writer.many("put_fact", [("prefix", prefix)])
+    return prefix

@@ -1,0 +1,77 @@
+"""The registry's file in a project: creating it, locking it while it is opened, and connecting to it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+from armarium.capabilities.registry.errors import RegistryUnusable
+from armarium.foundation.sqlite import BUSY_TIMEOUT_S, Mode, connect, create_file
+
+_CACHE_KIB = 64 * 1024
+"""At most. The index of a listing of 200,000 files is 40 MB and is read completely to count them. A smaller cache would
+read it again for every page."""
+
+
+def create_registry_file(file: Path) -> None:
+    """Create the registry's directory and its empty file, unless they exist."""
+    directory = file.parent
+    for path in (directory, file):
+        # A project may come from anywhere. It must not choose where on this machine we write.
+        if path.is_symlink():
+            raise RegistryUnusable(f"{path} is a link", hint="remove it; the registry makes its own files")
+    directory.mkdir(mode=0o700, exist_ok=True)
+    marker = directory / ".gitignore"
+    if not marker.exists():
+        marker.write_text("*\n", encoding="utf-8")
+    create_file(file)
+
+
+def is_writable(file: Path) -> bool:
+    """Whether the registry's file can be changed, or created if it does not exist."""
+    directory = file.parent
+    if not directory.is_dir():
+        return os.access(directory.parent, os.W_OK | os.X_OK)
+    return os.access(directory, os.W_OK | os.X_OK) and (not file.exists() or os.access(file, os.W_OK))
+
+
+@contextmanager
+def exclusive_lock(directory: Path) -> Generator[None]:
+    """Let one process at a time create the file: otherwise SQLite reports it locked, whatever the busy timeout."""
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)
+
+
+def connect_to_write(file: Path, busy_timeout_s: float = BUSY_TIMEOUT_S) -> sqlite3.Connection:
+    """Connect to an existing file. A deleted one is not created again silently."""
+    connection = _connect(file, "rw", busy_timeout_s)
+    connection.execute("PRAGMA foreign_keys = ON")
+    return connection
+
+
+def connect_to_read(file: Path, busy_timeout_s: float = BUSY_TIMEOUT_S) -> sqlite3.Connection:
+    """Connect without changing anything, if possible not even beside the file."""
+    connection = _connect(file, "ro", busy_timeout_s)
+    try:
+        connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    except sqlite3.OperationalError:
+        # Readers of a file in WAL mode also write, to an index beside it. Without room or permission for that, the file
+        # is read as it is.
+        connection.close()
+        return _connect(file, "immutable", busy_timeout_s)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _connect(file: Path, mode: Mode, busy_timeout_s: float) -> sqlite3.Connection:
+    return connect(file, mode, busy_timeout_s=busy_timeout_s, cache_kib=_CACHE_KIB)

@@ -1,0 +1,1 @@
+"""`armarium store`: index, reindex, export and import."""

@@ -1,0 +1,155 @@
+"""Declares `armarium store` and its options."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from armarium.command_line import run as command
+from armarium.command_line.options import AsJson, ConfigFile, LogLevel
+from armarium.command_line.output import show
+from armarium.foundation.errors import ConfigError
+
+if TYPE_CHECKING:
+    from armarium.capabilities.store.settings import StoreSettings
+    from armarium.foundation.settings import CoreSettings
+
+app = typer.Typer(rich_markup_mode=None)
+
+User = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="Whose files, by the name in security.keys; local is who uses stdio."),
+]
+KeyFile = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Whose files, by their key in a file. [default: the server's own token]"),
+]
+
+
+@app.callback(invoke_without_command=True)
+def store(context: typer.Context) -> None:
+    """Work on the store besides serving it: index, begin an index anew, export and import."""
+    if context.invoked_subcommand is None:
+        show(context.get_help())
+
+
+@app.command("worker")
+def store_worker(
+    context: typer.Context,
+    config: ConfigFile = None,
+    workers: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Files indexed at once. [default: store.index.workers]")
+    ] = None,
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=0, max=65535, help="Show metrics at /metrics on this port of server.host."),
+    ] = None,
+    log_level: LogLevel = None,
+    as_json: AsJson = False,
+) -> None:
+    """Index what servers on the same database write, until Ctrl-C or SIGTERM.
+
+    Any number may run side by side. What one has not finished when it ends, others do.
+
+    \b
+    armarium store worker --config team.yaml --workers 4
+    """
+    settings, section = _store_settings(context, config, {"telemetry.log_level": log_level})
+    from armarium.capabilities.store.commands.worker import work
+
+    command.until_interrupted(lambda: work(settings, section, workers, metrics_port, as_json=as_json))
+
+
+@app.command("reindex")
+def store_reindex(
+    context: typer.Context,
+    config: ConfigFile = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    wait: Annotated[
+        bool, typer.Option("--wait/--no-wait", help="Index here until all is done, or leave it to servers and workers.")
+    ] = True,
+    as_json: AsJson = False,
+) -> None:
+    """Make all vectors anew, after store.embedding was changed.
+
+    Says what that means and asks. When their length changes, stop the servers before and start them afterwards.
+    """
+    settings, section = _store_settings(context, config)
+    from armarium.capabilities.store.commands.reindex import reindex
+
+    reindex(context.obj, settings, section, yes=yes, wait=wait, as_json=as_json)
+
+
+@app.command("export")
+def store_export(
+    context: typer.Context,
+    file: Annotated[Path, typer.Argument(metavar="OUT.tar", help="Archive to write; - is standard output.")],
+    project: Annotated[str, typer.Option(metavar="NAME", help='The project; "*" exports all of the caller.')],
+    user: User = None,
+    key_file: KeyFile = None,
+    config: ConfigFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write a caller's files into a tar archive, as they are at one moment.
+
+    Members are named project/path. Earlier versions are not in it.
+
+    \b
+    armarium store export notes.tar --project notes
+    armarium store export - --project '*' --user ada | gzip > ada.tar.gz
+    """
+    settings, section = _store_settings(context, config)
+    from armarium.capabilities.store.commands.archives import caller_of, export_archive
+
+    caller = caller_of(settings, user, key_file)
+    export_archive(context.obj, settings, section, file, project, caller, as_json=as_json)
+
+
+@app.command("import")
+def store_import(
+    context: typer.Context,
+    file: Annotated[
+        Path, typer.Argument(metavar="IN.tar", help="Archive to read, also compressed; - is standard input.")
+    ],
+    project: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Put all files here. [default: the first directory of each member]"),
+    ] = None,
+    user: User = None,
+    key_file: KeyFile = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace files that have other content.")] = False,
+    config: ConfigFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Take the files of a tar archive in.
+
+    Each member is checked and limited like a write of the caller. What cannot be stored is skipped and told, and the
+    command then ends with 1. Run it again to go on after a break: what is there already is not written twice.
+
+    \b
+    armarium store import notes.tar
+    armarium store import ada.tar.gz --user ada --overwrite
+    """
+    settings, section = _store_settings(context, config)
+    from armarium.capabilities.store.commands.archives import caller_of, import_archive
+
+    caller = caller_of(settings, user, key_file)
+    import_archive(context.obj, settings, section, file, project, caller, overwrite=overwrite, as_json=as_json)
+
+
+def _store_settings(
+    context: typer.Context, config: Path | None, flags: Mapping[str, Any] | None = None
+) -> tuple[CoreSettings, StoreSettings]:
+    """The settings, and their section for the store."""
+    from armarium.capabilities.store.manifest import MANIFEST
+
+    settings: CoreSettings = context.obj.load_settings(config, flags)
+    section = getattr(settings, MANIFEST.name)
+    if section is None:
+        raise ConfigError("no store is configured", hint="add a section: store")
+    MANIFEST.require_packages()
+    command.collect_garbage_from_here()
+    return settings, section

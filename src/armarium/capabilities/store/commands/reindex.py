@@ -1,0 +1,144 @@
+"""`armarium store reindex`: creates all vectors again, after the embedding settings changed."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import anyio
+import typer
+from prometheus_client import CollectorRegistry
+
+from armarium.capabilities.store.connections import Pool, connect
+from armarium.capabilities.store.life import database_address, needs_callers_keys, open_workshop, pooler_of
+from armarium.capabilities.store.reindex import HowFar, QueuedFiles, ReindexPlan, begin_reindex, how_far, plan_reindex
+from armarium.capabilities.store.settings import StoreSettings
+from armarium.command_line.host import CommandHost
+from armarium.command_line.output import FAILED, Misuse, count, say, show_json
+from armarium.foundation.schema import Json
+from armarium.foundation.settings import CoreSettings
+from armarium.foundation.tasks import task_group
+from armarium.foundation.tools import Args, Call, local_tool
+
+_POLL_S = 0.5
+_CONNECTIONS = 2
+
+
+class _ReindexArgs(Args):
+    wait: bool
+
+
+def reindex(
+    host: CommandHost, settings: CoreSettings, section: StoreSettings, *, yes: bool, wait: bool, as_json: bool
+) -> None:
+    """Print what reindexing means, ask, and reindex."""
+    operation = Reindex(section, settings.state_path())
+    plan = anyio.run(operation.plan, backend_options={"use_uvloop": True})
+    say(f"The vectors of {count(plan.files, 'file')} of {count(plan.callers, 'caller')} are deleted and created again.")
+    if plan.dimensions != plan.wanted_dimensions:
+        say(f"They have {plan.dimensions} dimensions now, and {plan.wanted_dimensions} with these settings.")
+    say("Until a file has its new vectors, only lexical search finds it.")
+    if needs_callers_keys(section):
+        say("Vectors need callers' keys, which only come with a call: each file gets its vectors at its next write.")
+    if plan.running:
+        say("Servers or workers use the database now; they need these settings, too.")
+    _confirm(yes)
+
+    async def store_reindex(call: Call, args: _ReindexArgs) -> Json:
+        """Delete all vectors and queue all files."""
+        return await operation.run(wait=args.wait, on_progress=_progress_lines())
+
+    async def run() -> Json:
+        return await host.call("store", local_tool("store_reindex", store_reindex), {"wait": wait}, settings=settings)
+
+    done = anyio.run(run, backend_options={"use_uvloop": True})
+    if as_json:
+        show_json({"files": plan.files, "dimensions": plan.wanted_dimensions} | done)
+    elif not done["queued"]:
+        say("done; nothing is queued")
+    elif not done["complete"]:
+        say(f"queued: {count(done['queued'], 'file')}; servers and workers index them")
+    else:
+        failed = f", {done['failed']} failed" if done["failed"] else ""
+        say(f"indexed: {count(done['queued'] - done['failed'], 'file')}{failed}")
+    if done["failed"]:
+        raise typer.Exit(FAILED)
+
+
+class Reindex:
+    """Deletes all vectors and queues all files."""
+
+    def __init__(self, section: StoreSettings, state_dir: Path) -> None:
+        self._section = section
+        self._state_dir = state_dir
+
+    async def plan(self) -> ReindexPlan:
+        """What reindexing would change."""
+        async with database_address(self._section, self._state_dir) as dsn:
+            pool = await self._pool(dsn)
+            try:
+                return await plan_reindex(pool, dimensions=self._section.dimensions)
+            finally:
+                await pool.close()
+
+    async def run(self, *, wait: bool, on_progress: Callable[[int, int], None]) -> Json:
+        """Delete all vectors and queue all files; with `wait`, also index here until the queue is empty.
+
+        Where callers' keys are needed nothing is queued: a job without a key would fail.
+        """
+        queue = self._section.search.enabled and not needs_callers_keys(self._section)
+        async with database_address(self._section, self._state_dir) as dsn:
+            pool = await self._pool(dsn)
+            try:
+                queued = await begin_reindex(pool, dimensions=self._section.dimensions, queue=queue)
+            finally:
+                await pool.close()
+            if wait and queued.jobs:
+                failed = await self._index(queued, on_progress)
+                return {"queued": queued.jobs, "failed": failed, "complete": True}
+        return {"queued": queued.jobs, "failed": 0, "complete": not queued.jobs}
+
+    async def _pool(self, dsn: str) -> Pool:
+        timeout_s = self._section.database_timeout_ms / 1000
+        return await connect(dsn, size=_CONNECTIONS, timeout_s=timeout_s, pooler=pooler_of(self._section))
+
+    async def _index(self, queued: QueuedFiles, on_progress: Callable[[int, int], None]) -> int:
+        """Index until no job is left; how many failed."""
+        now = HowFar(open=queued.jobs, failed=0)
+        async with (
+            open_workshop(self._section, self._state_dir, CollectorRegistry()) as workshop,
+            task_group() as tasks,
+        ):
+            tasks.start_soon(workshop.work, self._section.index.workers or 1)
+            while now.open:
+                await anyio.sleep(_POLL_S)
+                now = await how_far(workshop.database, queued)
+                on_progress(queued.jobs - now.open, queued.jobs)
+            tasks.cancel_scope.cancel()
+        return now.failed
+
+
+def _confirm(yes: bool) -> None:
+    if yes:
+        return
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise Misuse("there is no terminal to ask at, so nothing was changed", hint="add --yes")
+    try:
+        typer.confirm("Continue?", default=False, abort=True, err=True)
+    except typer.Abort:
+        say("stopped; nothing was changed")
+        raise
+
+
+def _progress_lines() -> Callable[[int, int], None]:
+    """Prints a line for every tenth of the work, at a terminal only."""
+    printed = -1
+
+    def show_progress(done: int, total: int) -> None:
+        nonlocal printed
+        if sys.stderr.isatty() and printed != (tenth := done * 10 // total):
+            printed = tenth
+            say(f"indexed: {done} of {total}")
+
+    return show_progress

@@ -1,0 +1,94 @@
+"""The manifest of a capability: everything the server needs to know about it, declared once."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+
+from armarium.foundation.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from contextlib import AbstractAsyncContextManager
+    from pathlib import Path
+
+    from armarium.capability import Capability, CheckResult, Facilities
+    from armarium.command_line.host import CommandGroups, CommandHost
+    from armarium.foundation.events import Events
+    from armarium.foundation.settings import Section
+    from armarium.foundation.tools import ToolSpec
+
+
+@dataclass(frozen=True, slots=True)
+class ServedDirectory:
+    """The directory of `armarium up DIR` or `armarium stdio DIR`."""
+
+    path: Path
+    name: str
+    """The name of the directory for agents."""
+    agents_may_write: bool
+    state_dir: Path
+    """The server's state directory, for state that cannot be kept in a read-only directory."""
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether this process may write in the directory."""
+        return os.access(self.path, os.W_OK)
+
+
+class ProgressDisplay(Protocol):
+    """Progress of background work at a terminal, or as lines in a log."""
+
+    def begin(self) -> None:
+        """Display what was received so far, and what follows."""
+        ...
+
+    def end(self) -> None:
+        """Restore the terminal."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """Declares everything that a capability has. The assembly needs nothing else to serve it.
+
+    A module with a manifest imports nothing at its top that takes time to load: commands read all manifests, and most
+    commands need neither a server nor its settings. Its functions import what they need.
+    """
+
+    name: str
+    settings: Callable[[], type[Section]]
+    """The model of its section of the settings file. The capability is served if that section is present."""
+    open: Callable[[Any, Facilities], AbstractAsyncContextManager[Capability]]
+    """Opens the capability with its section, and closes it at the end of the block."""
+    check: Callable[[Any, Facilities], Iterable[CheckResult]] = lambda section, facilities: ()
+    """The checks of `armarium doctor` for this capability. The section may be None. Checks must not change anything."""
+    packages: Sequence[str] = ()
+    """Modules of the extra with the capability's name, all required to open it."""
+    state_paths: Callable[[Any], Sequence[Path]] = lambda section: ()
+    """Files and directories where the capability keeps its own state. No capability may show them to a caller."""
+    declared_tools: Callable[[], Sequence[ToolSpec]] = lambda: ()
+    """The tools as they are declared, without a service behind them, for the reference pages."""
+    is_enabled: Callable[[Any], bool] = lambda section: True
+    """Whether neither its section nor the environment disables it."""
+    add_commands: Callable[[CommandGroups], None] = lambda groups: None
+    """Adds its commands to `armarium`."""
+    programs: Mapping[str, Callable[[CommandHost], NoReturn]] = field(default_factory=dict[str, Any])
+    """Its programs with a name of their own, such as `mcp-filesystem`."""
+    directory_section: Callable[[ServedDirectory], Mapping[str, Any] | None] = lambda directory: None
+    """Its section for `armarium up DIR`. None: it does not serve this directory. Raises `ConfigError` if it cannot."""
+    progress_display: Callable[[Events], ProgressDisplay] | None = None
+    """Displays the progress of its background work on standard error, for `armarium up`."""
+
+    @property
+    def is_installed(self) -> bool:
+        """Whether its packages are installed."""
+        return all(find_spec(package) is not None for package in self.packages)
+
+    def require_packages(self) -> None:
+        """Raise `ConfigError` if its packages are not installed."""
+        if not self.is_installed:
+            hint = f"pip install 'armarium[{self.name}]'"
+            raise ConfigError(f"the {self.name} needs packages that are not installed", hint=hint)

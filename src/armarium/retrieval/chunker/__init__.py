@@ -1,0 +1,1 @@
+"""Splits text into chunks at the boundaries of its structure."""

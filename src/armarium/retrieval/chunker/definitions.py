@@ -1,0 +1,192 @@
+"""Splits code at its definitions, and definitions that are too long at members and statements."""
+
+from __future__ import annotations
+
+import re
+import time
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from operator import methodcaller, sub
+from typing import TYPE_CHECKING
+
+from armarium.retrieval.chunker.grammars import GRAMMARS, Grammar, parser_for, title, unwrapped
+from armarium.retrieval.chunker.parse_speed import parses_fast
+from armarium.retrieval.chunker.segments import Fits, Path, Segment
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+_LINE_BREAK = re.compile(b"\n")
+_MAX_PARSED_CHARS = 2_000_000
+_MAX_LINE_CHARS = 20_000
+_MAX_PATH = 8
+_PART_CHARS = 128_000
+_MAX_PART_S = 5.0
+
+
+@dataclass(slots=True)
+class _Level:
+    """A node on the path from the root to the current node."""
+
+    children: Iterator[Node]
+    path: Path
+    comments: tuple[int, int] | None = None
+    """The first and last line of pending comments and attributes, which belong to the next node."""
+
+
+class _Rows:
+    """Maps byte offsets of nodes to lines. Replaces `start_point` and `end_point`, which crash in tree-sitter 0.26.0
+    because of a reference-counting bug."""
+
+    def __init__(self, source: bytes, first: int) -> None:
+        self.first = first
+        # The end of the text does not start a line, although empty nodes may be there.
+        self._starts: list[int] = [0, *map(methodcaller("end"), _LINE_BREAK.finditer(source, 0, len(source) - 1))]
+
+    def of(self, node: Node) -> tuple[int, int]:
+        """The first and the last line, without a trailing line break."""
+        start, end = node.start_byte, node.end_byte
+        row = bisect_right(self._starts, start) - 1
+        return self.first + row, self.first + bisect_right(self._starts, max(start, end - 1), row) - 1
+
+
+class _Cuts:
+    """Collects the lines at which segments start."""
+
+    def __init__(self) -> None:
+        self.found: list[tuple[int, Path, bool]] = []
+        self.covered = -1
+        """The last line of an earlier segment: no segment starts at or before it."""
+
+    def add(self, row: int, path: Path, is_definition: bool) -> None:
+        if row > self.covered:
+            self.found.append((row, path, is_definition))
+
+    def cover(self, row: int) -> None:
+        self.covered = max(self.covered, row)
+
+
+def definitions(text: str, line_starts: Sequence[int], language: str | None, fits: Fits) -> list[Segment] | None:
+    """The segments of a source file, in order and without gaps. None: there is no grammar, or the text is generated or
+    not code, so that its structure is meaningless."""
+    grammar = GRAMMARS.get(language or "")
+    if grammar is None or language is None or len(text) > _MAX_PARSED_CHARS or _has_long_line(text, line_starts):
+        return None
+    parser = parser_for(language)
+    segments: list[Segment] = []
+    for first_row, past_row in _parts(text, line_starts):
+        start, end = line_starts[first_row], _start_of(line_starts, past_row, len(text))
+        if not parses_fast(parser, text, start, end):
+            return None
+        began = time.thread_time()
+        source = text[start:end].encode(errors="replace")
+        root = parser.parse(source).root_node
+        cuts = _cuts(root, grammar, _Rows(source, first_row), line_starts, len(text), fits)
+        edges = [line_starts[row] for row, _, _ in cuts] + [end]
+        edges[0] = start
+        segments.extend(
+            Segment(edges[index], edges[index + 1], path, is_definition)
+            for index, (_, path, is_definition) in enumerate(cuts)
+        )
+        if time.thread_time() - began > _MAX_PART_S:
+            return None
+    return segments
+
+
+def _has_long_line(text: str, line_starts: Sequence[int]) -> bool:
+    if len(text) <= _MAX_LINE_CHARS:
+        return False
+    return max(map(sub, [*line_starts[1:], len(text)], line_starts)) > _MAX_LINE_CHARS
+
+
+def _parts(text: str, line_starts: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """The line ranges to parse separately. Parts of a very long file end before an unindented line."""
+    first = 0
+    while _start_of(line_starts, first, len(text)) + _PART_CHARS < len(text):
+        past, size = first, 0
+        boundary = 0
+        while size < _PART_CHARS:
+            past += 1
+            size = _start_of(line_starts, past, len(text)) - line_starts[first]
+            at = _start_of(line_starts, past, len(text))
+            if text[at - 2 : at] == "\n\n" and not text[at : at + 1].isspace():
+                boundary = past
+        past = boundary or past
+        yield first, past
+        first = past
+    if first < len(line_starts):
+        yield first, len(line_starts)
+
+
+def _start_of(line_starts: Sequence[int], row: int, size: int) -> int:
+    return line_starts[row] if row < len(line_starts) else size
+
+
+def _cuts(
+    root: Node, grammar: Grammar, rows: _Rows, line_starts: Sequence[int], size: int, fits: Fits
+) -> list[tuple[int, Path, bool]]:
+    cuts = _Cuts()
+    cuts.found.append((rows.first, (), False))
+    levels = [_Level(iter(root.named_children), ())]
+    while levels:
+        level = levels[-1]
+        node = next(level.children, None)
+        if node is None:
+            _release(level, cuts)
+            levels.pop()
+            continue
+        node_row, last_row = rows.of(node)
+        row = node_row
+        kind = node.type
+        if "comment" in kind or kind in grammar.attached:
+            _hold(level, cuts, row, last_row)
+            continue
+        if level.comments and row <= level.comments[1] + 1:
+            row = level.comments[0]
+            level.comments = None
+        _release(level, cuts)
+        inner, name, path = node, None, level.path
+        if kind in grammar.named:
+            inner = unwrapped(grammar, node)
+            name = title(grammar, inner, constants_too=not path and node_row < last_row)
+            if name is not None and len(path) < _MAX_PATH:
+                path = (*path, name)
+        # A node that starts on a line of the previous segment becomes a part of it.
+        begin = row if row > cuts.covered else cuts.found[-1][0]
+        if row == last_row or fits(line_starts[begin], _start_of(line_starts, last_row + 1, size)):
+            cuts.add(row, path, name is not None)
+            cuts.cover(last_row)
+            continue
+        parts = inner.named_children
+        below = _Level(iter(parts), path)
+        inner_row, _ = rows.of(inner)
+        if name is None and parts and rows.of(parts[0])[0] == inner_row:
+            # The first part starts the segment, so the comments above belong to it.
+            below.comments = (row, inner_row - 1) if row < inner_row else None
+        else:
+            cuts.add(row, path, is_definition=False)
+            cuts.cover(inner_row)
+        levels.append(below)
+    if len(cuts.found) > 1 and cuts.found[1][0] == rows.first:
+        del cuts.found[0]
+    return cuts.found
+
+
+def _hold(level: _Level, cuts: _Cuts, row: int, last_row: int) -> None:
+    """Hold a comment until the next node is known. A comment behind code on the same line belongs to that code."""
+    if row <= cuts.covered:
+        cuts.cover(last_row)
+    elif level.comments and row <= level.comments[1] + 1:
+        level.comments = (level.comments[0], last_row)
+    else:
+        _release(level, cuts)
+        level.comments = (row, last_row)
+
+
+def _release(level: _Level, cuts: _Cuts) -> None:
+    """Add pending comments as a segment of their own."""
+    if level.comments:
+        cuts.add(level.comments[0], level.path, is_definition=False)
+        cuts.cover(level.comments[1])
+        level.comments = None

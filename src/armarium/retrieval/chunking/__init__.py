@@ -1,1 +1,0 @@
-"""Text into passages that can be found and cited, cut where its structure allows."""

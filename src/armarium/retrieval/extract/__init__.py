@@ -1,1 +1,0 @@
-"""Text out of files, one module for each kind of format."""

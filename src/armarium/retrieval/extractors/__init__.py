@@ -1,0 +1,1 @@
+"""Extracts text from files, one module per format."""

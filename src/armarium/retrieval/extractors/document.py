@@ -1,0 +1,75 @@
+"""Extracts the text of a document of any supported format."""
+
+from __future__ import annotations
+
+from armarium.retrieval.chunks import ExtractedText, Structure
+from armarium.retrieval.document_types import DocumentFormat
+from armarium.retrieval.encodings import decode
+from armarium.retrieval.errors import ExtractFailed
+from armarium.retrieval.extractors.limits import DEFAULT_LIMITS, ExtractLimits
+
+_ROW_FORMATS = frozenset({"csv", "tsv", "jsonl"})
+
+
+def extract_document(form: DocumentFormat, data: bytes, *, limits: ExtractLimits = DEFAULT_LIMITS) -> ExtractedText:
+    """The text of a document. Raises `ExtractFailed`, and nothing else, when it cannot be extracted."""
+    try:
+        return _extract(form, data, limits)
+    except ExtractFailed:
+        raise
+    except Exception as error:
+        kind = type(error).__name__
+        raise ExtractFailed(f"the {form.name} document cannot be read", private={"cause": kind}) from error
+
+
+def _extract(form: DocumentFormat, data: bytes, limits: ExtractLimits) -> ExtractedText:
+    # Extractors are imported on first use: a corpus of notes never loads the one for PDF.
+    match form.doc_type, form.name:
+        case "data", "ipynb":
+            from armarium.retrieval.extractors.notebook import extract_notebook
+
+            return extract_notebook(data)
+        case (("code" | "text" | "md" | "data"), _):
+            return ExtractedText(decode(data), structure=_structure(form), language=form.language, is_file=True)
+        case "html", _:
+            from armarium.retrieval.extractors.html import extract_html
+
+            return extract_html(data)
+        case "pdf", _:
+            from armarium.retrieval.extractors.pdf import extract_pdf
+
+            return extract_pdf(data, limits)
+        case "word", _:
+            from armarium.retrieval.extractors.word import extract_word
+
+            return extract_word(data, limits)
+        case "slides", _:
+            from armarium.retrieval.extractors.slides import extract_slides
+
+            return extract_slides(data, limits)
+        case "sheet", _:
+            from armarium.retrieval.extractors.sheet import extract_sheet
+
+            return extract_sheet(data, limits)
+        case "epub", _:
+            from armarium.retrieval.extractors.epub import extract_epub
+
+            return extract_epub(data, limits)
+        case "email", "mbox":
+            from armarium.retrieval.extractors.mail import extract_mailbox
+
+            return extract_mailbox(data, limits)
+        case "email", _:
+            from armarium.retrieval.extractors.mail import extract_message
+
+            return extract_message(data)
+        case _:
+            raise ExtractFailed(f"a file of type {form.doc_type} contains no text")
+
+
+def _structure(form: DocumentFormat) -> Structure:
+    if form.doc_type == "code":
+        return "code"
+    if form.doc_type == "md":
+        return "markdown"
+    return "rows" if form.name in _ROW_FORMATS else "plain"

@@ -1,0 +1,13 @@
+"""The settings of a whole server: the core's, and a section for each capability."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import create_model
+
+from armarium.assembly import MANIFESTS
+from armarium.foundation.settings import CoreSettings
+
+_sections: dict[str, Any] = {manifest.name: (manifest.settings() | None, None) for manifest in MANIFESTS}
+Settings: type[CoreSettings] = create_model("Settings", __base__=CoreSettings, **_sections)

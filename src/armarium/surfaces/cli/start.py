@@ -1,0 +1,184 @@
+"""`armarium up`, `serve` and `stdio`: builds the settings, starts the server, and prints how to connect."""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+import os
+import shlex
+import shutil
+import socket
+import sys
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from armarium.assembly import MANIFESTS
+from armarium.command_line.addresses import reached_from_here
+from armarium.command_line.host import CommandHost, HttpOptions
+from armarium.command_line.output import say, show_json
+from armarium.foundation.authentication import open_authenticator, token_path
+from armarium.foundation.errors import ConfigError
+from armarium.foundation.events import Events
+from armarium.foundation.identity import read_token
+from armarium.foundation.settings import CoreSettings, load_settings
+from armarium.foundation.sockets import listen
+from armarium.manifest import ProgressDisplay, ServedDirectory
+from armarium.settings import Settings
+
+_log = logging.getLogger("armarium")
+
+TOKEN_VARIABLE = "ARMARIUM_TOKEN"  # noqa: S105 the name of a variable, not a secret
+
+
+def directory_settings(
+    directory: Path,
+    *,
+    write: bool,
+    without: Collection[str] = (),
+    name: str = "workspace",
+    flags: Mapping[str, Any] | None = None,
+) -> CoreSettings:
+    """The settings of `up DIR` and `stdio DIR`: every capability that can serve the directory, except those `without`.
+
+    A capability that cannot serve it is reported and left out, so that it does not prevent the others from starting.
+    """
+    values = dict(flags or {})
+    state_dir = load_settings(Settings, environ=os.environ, flags=values).state_path()
+    served = ServedDirectory(Path(os.path.abspath(directory.expanduser())), name, write, state_dir)
+    for manifest in MANIFESTS:
+        if manifest.name in without or not manifest.is_installed:
+            continue
+        try:
+            section = manifest.directory_section(served)
+        except ConfigError as error:
+            say(
+                f"starting without the {manifest.name}: {error.message}\n"
+                f"hint: {error.hint}; or start with --no-{manifest.name}"
+            )
+            continue
+        values |= {f"{manifest.name}.{key}": value for key, value in (section or {}).items()}
+    return load_settings(Settings, environ=os.environ, flags=values)
+
+
+def up(host: CommandHost, directory: Path, settings: CoreSettings, *, name: str, write: bool, as_json: bool) -> None:
+    """Serve one directory until Ctrl-C, and print how to connect to it."""
+    path = os.path.abspath(directory.expanduser())
+    events = Events()
+    options = HttpOptions(open_authenticator(settings), _listen_somewhere(settings), events=events)
+    displays = [] if as_json else _progress_displays(settings, events)
+
+    def announce(address: str) -> None:
+        client = _ClientConfiguration(settings, address)
+        if as_json:
+            show_json(client.as_json() | {"root": name, "directory": path, "read_only": not write})
+            return
+        _print_connection(client, f"{path} ({'read and write' if write else 'read-only'}) as {name!r}")
+        for display in displays:
+            display.begin()
+
+    try:
+        host.serve_http(settings, announce, options)
+    finally:
+        for display in displays:
+            display.end()
+
+
+def _progress_displays(settings: CoreSettings, events: Events) -> list[ProgressDisplay]:
+    return [
+        manifest.progress_display(events)
+        for manifest in MANIFESTS
+        if manifest.progress_display is not None and getattr(settings, manifest.name) is not None
+    ]
+
+
+def serve(host: CommandHost, settings: CoreSettings, config: Path, *, as_json: bool) -> None:
+    """Serve the capabilities in the settings until a signal. Standard error is the log."""
+
+    def announce(address: str) -> None:
+        connection = _ClientConfiguration(settings, address)
+        sections = [
+            (manifest, section)
+            for manifest in MANIFESTS
+            if (section := getattr(settings, manifest.name, None)) is not None
+        ]
+        capabilities = [manifest.name for manifest, section in sections if manifest.is_enabled(section)]
+        known = {"capabilities": capabilities, "auth": settings.security.auth, "config_file": str(config)}
+        _log.info("listening", extra={"address": address} | connection.as_json(with_config=False) | known)
+        if as_json:
+            show_json(connection.as_json() | known)
+
+    host.serve_http(settings, announce)
+
+
+def stdio(host: CommandHost, settings: CoreSettings) -> None:
+    """Serve the client that started this process."""
+    if sys.stdin.isatty():
+        say("speaking MCP on standard input and output; this is for a client to start: armarium install --help")
+    host.serve_stdio(settings)
+
+
+def _listen_somewhere(settings: CoreSettings) -> socket.socket:
+    """The port in the settings; if it is only the default and taken, a free one."""
+    host, port = settings.server.host, settings.server.port
+    try:
+        return listen(host, port)
+    except ConfigError as error:
+        taken = isinstance(error.__cause__, OSError) and error.__cause__.errno == errno.EADDRINUSE
+        if not taken or "port" in settings.server.model_fields_set:
+            raise
+    listening = listen(host, 0)
+    say(f"port {port} is taken; using {listening.getsockname()[1]} instead (--port chooses one)")
+    return listening
+
+
+class _ClientConfiguration:
+    """How a client connects to the server."""
+
+    def __init__(self, settings: CoreSettings, address: str) -> None:
+        self.url = f"{reached_from_here(address)}/mcp"
+        self.token_file = token_path(settings)
+        self.needs_key = settings.security.auth != "none"
+
+    def as_json(self, *, with_config: bool = True) -> dict[str, Any]:
+        """For programs; the token itself stays in its file."""
+        described = {"url": self.url, "token_file": str(self.token_file) if self.token_file else None}
+        return described | ({"config": self.config(f"${{{TOKEN_VARIABLE}}}")} if with_config else {})
+
+    def config(self, token: str) -> dict[str, Any]:
+        """The entry that most clients take."""
+        entry: dict[str, Any] = {"type": "http", "url": self.url}
+        if self.needs_key:
+            entry["headers"] = {"Authorization": f"Bearer {token}"}
+        return {"mcpServers": {"armarium": entry}}
+
+
+def _print_connection(connection: _ClientConfiguration, what: str) -> None:
+    say(f"Armarium serves {what}\n")
+    say(f"  endpoint  {connection.url}")
+    if connection.token_file:
+        say(f"  token     {connection.token_file}")
+    say("\nClient configuration:\n")
+    token = f"${{{TOKEN_VARIABLE}}}"
+    # The token is a secret: it is shown to a person, and never written where a log collects it.
+    in_person = sys.stderr.isatty() and sys.stdout.isatty()
+    if connection.token_file and in_person:
+        token = read_token(connection.token_file)
+    say(json.dumps(connection.config(token), indent=2))
+    if connection.token_file and not in_person:
+        say(f'\nwhere {TOKEN_VARIABLE} is the token: export {TOKEN_VARIABLE}="$(cat {_quoted(connection.token_file)})"')
+    given_token = f" --token-file {_quoted(connection.token_file)}" if connection.token_file else ""
+    say("\nOr let Armarium write it (for cursor, vscode and windsurf as well):\n")
+    say(f"  {_typed_command()} install claude-code --scope user --url {connection.url}{given_token}\n")
+    say("Stop with Ctrl-C.")
+
+
+def _quoted(path: Path) -> str:
+    return shlex.quote(str(path))
+
+
+def _typed_command() -> str:
+    """What a person types to run this program: its name where the shell finds it, otherwise its path."""
+    beside = Path(sys.executable).with_name("armarium")
+    return "armarium" if shutil.which("armarium") or not beside.exists() else _quoted(beside)

@@ -1,0 +1,66 @@
+"""Sends whole ASGI responses, and cancels work when the client disconnects."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+import anyio
+from starlette.types import Message, Receive, Send
+
+_log = logging.getLogger(__name__)
+
+SEND_TIMEOUT_S = 60.0
+"""How long a client may read nothing of a large response."""
+
+_DISCONNECTS = frozenset({"http.disconnect", "websocket.disconnect"})
+
+
+async def respond(send: Send, status: int, body: bytes = b"", headers: dict[str, str] | None = None) -> None:
+    """Send a whole response. The body is JSON unless the headers name another type."""
+    await _start(send, status, len(body), headers)
+    await send({"type": "http.response.body", "body": body})
+
+
+async def respond_in_pieces(
+    send: Send, status: int, pieces: Sequence[bytes], headers: dict[str, str] | None = None
+) -> None:
+    """Send a whole response whose body is in pieces, without joining them in memory."""
+    await _start(send, status, sum(map(len, pieces)), headers)
+    await send_pieces(send, pieces)
+
+
+async def send_pieces(send: Send, pieces: Sequence[bytes]) -> None:
+    """Send the rest of a body. If the client stops reading, the response is aborted and its memory freed."""
+    if len(pieces) == 1:
+        await send({"type": "http.response.body", "body": pieces[0]})
+        return
+    for piece in pieces:
+        if not await _send_in_time(send, {"type": "http.response.body", "body": piece, "more_body": True}):
+            return
+    await send({"type": "http.response.body", "body": b""})
+
+
+async def cancel_on_disconnect(receive: Receive, scope: anyio.CancelScope) -> None:
+    """Cancel the scope when the client disconnects. What the client sends until then is ignored."""
+    while (await receive())["type"] not in _DISCONNECTS:
+        pass
+    scope.cancel()
+
+
+async def _send_in_time(send: Send, message: Message) -> bool:
+    with anyio.move_on_after(SEND_TIMEOUT_S) as timeout:
+        await send(message)
+    if timeout.cancelled_caught:
+        # The server closes a connection whose response is incomplete.
+        _log.warning("a response was aborted: the client stopped reading")
+    return not timeout.cancelled_caught
+
+
+async def _start(send: Send, status: int, body_bytes: int, headers: dict[str, str] | None) -> None:
+    lines = {"content-length": str(body_bytes)}
+    if body_bytes:
+        lines["content-type"] = "application/json"
+    lines |= headers or {}
+    encoded = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in lines.items()]
+    await send({"type": "http.response.start", "status": status, "headers": encoded})

@@ -1,0 +1,163 @@
+"""One MCP session: its connection, its requests in progress and the client's listening stream."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+from uuid import uuid4
+
+import anyio
+from anyio.streams.memory import MemoryObjectReceiveStream
+from mcp.server.connection import Connection
+from mcp.server.runner import ServerRunner, aclose_shielded
+from mcp.shared.dispatcher import CallOptions
+from mcp.shared.exceptions import MCPError, NoBackChannelError
+from mcp_types import (
+    CONNECTION_CLOSED,
+    INTERNAL_ERROR,
+    REQUEST_TIMEOUT,
+    ClientCapabilities,
+    ErrorData,
+    Implementation,
+    InitializeRequestParams,
+    RequestId,
+)
+from pydantic import ValidationError
+
+from armarium.foundation.identity import Principal
+from armarium.foundation.schema import Json
+from armarium.surfaces.mcp.server import McpServer
+
+_MAX_CLIENT_PARAMS = 2048
+_MAX_CLIENT_NAME = 100
+
+
+class MessageStream(Protocol):
+    """Sends messages to a client outside its requests."""
+
+    async def send(self, item: Json, /) -> None: ...
+
+
+class Session:
+    """A session of one client, from its handshake until it is closed."""
+
+    def __init__(self, server: McpServer, owner: Principal, lifespan_state: Any) -> None:
+        self.id = uuid4().hex
+        self.server = server
+        self.owner = owner
+        self.connection = Connection.for_loop(_StandingChannel(self), session_id=self.id)
+        self.runner = ServerRunner(server, self.connection, lifespan_state)
+        self.running: dict[RequestId, anyio.CancelScope] = {}
+        """The client's requests in progress, so that it can cancel them."""
+        self.stream: MessageStream | None = None
+        """The client's listening stream, while it is open."""
+        self.closed = anyio.Event()
+        self._pending: dict[str, _PendingRequest] = {}
+
+    async def forward_tool_changes(self, changes: MemoryObjectReceiveStream[None]) -> None:
+        """Notify the client of each change of its tool list, once the handshake is complete."""
+        await self.connection.initialized.wait()
+        async for _ in changes:
+            await self.connection.send_tool_list_changed()
+
+    def trim_client_params(self) -> None:
+        """Drop an unusually large handshake, which would stay in memory as long as the session."""
+        params = self.connection.client_params
+        if params is None or len(repr(params)) <= _MAX_CLIENT_PARAMS:
+            return
+        client = params.client_info
+        self.connection.client_params = InitializeRequestParams(
+            protocol_version=self.connection.protocol_version,
+            capabilities=ClientCapabilities(),
+            client_info=Implementation(name=client.name[:_MAX_CLIENT_NAME], version=client.version[:_MAX_CLIENT_NAME]),
+        )
+
+    def cancel(self, request_id: RequestId | None) -> None:
+        """Cancel a request of the client. An unknown id is ignored."""
+        if request_id is not None and (scope := self.running.get(request_id)) is not None:
+            scope.cancel()
+
+    async def send_request(
+        self, send: Any, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None
+    ) -> Json:
+        """Send a request to the client through `send`, and wait for its response."""
+        pending = _PendingRequest()
+        request_id = f"armarium-{uuid4().hex}"
+        self._pending[request_id] = pending
+        try:
+            await send(_message(method, params, request_id))
+            with anyio.move_on_after((opts or {}).get("timeout")):
+                await pending.answered.wait()
+        finally:
+            del self._pending[request_id]
+        if not pending.answered.is_set():
+            raise MCPError(REQUEST_TIMEOUT, f"the client did not answer {method} in time")
+        if pending.error is not None:
+            raise MCPError.from_error_data(pending.error)
+        return pending.result
+
+    def receive_response(self, message: Json) -> None:
+        """Accept the client's response to one of our requests. An unknown id is ignored."""
+        pending = self._pending.get(str(message.get("id")))
+        if pending is None:
+            return
+        if "error" in message:
+            pending.error = _error_data(message["error"])
+        elif isinstance(result := message.get("result"), dict):
+            pending.result = result
+        else:
+            pending.error = ErrorData(code=INTERNAL_ERROR, message="the client answered with no result")
+        pending.answered.set()
+
+    async def close(self) -> None:
+        """Cancel all requests in both directions and release the connection."""
+        self.closed.set()
+        for scope in self.running.values():
+            scope.cancel()
+        for pending in self._pending.values():
+            pending.error = ErrorData(code=CONNECTION_CLOSED, message="the session has ended")
+            pending.answered.set()
+        await aclose_shielded(self.connection)
+
+
+class _PendingRequest:
+    """A request to the client that waits for its response."""
+
+    def __init__(self) -> None:
+        self.answered = anyio.Event()
+        self.result: Json = {}
+        self.error: ErrorData | None = None
+
+
+class _StandingChannel:
+    """The SDK's channel to the client outside its requests: the listening stream, if one is open."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    async def send_raw_request(
+        self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
+    ) -> dict[str, Any]:
+        if self._session.stream is None:
+            raise NoBackChannelError(method)
+        return await self._session.send_request(self._session.stream.send, method, params, opts)
+
+    async def notify(self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None) -> None:
+        if self._session.stream is not None:
+            await self._session.stream.send(_message(method, params))
+
+
+def _error_data(error: Any) -> ErrorData:
+    try:
+        return ErrorData.model_validate(error)
+    except ValidationError:
+        return ErrorData(code=INTERNAL_ERROR, message="the client answered with an invalid error")
+
+
+def _message(method: str, params: Mapping[str, Any] | None, request_id: str | None = None) -> Json:
+    message: Json = {"jsonrpc": "2.0", "method": method}
+    if request_id is not None:
+        message["id"] = request_id
+    if params is not None:
+        message["params"] = dict(params)
+    return message

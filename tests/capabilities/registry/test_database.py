@@ -1,0 +1,351 @@
+"""The registry's file: its statements, its permissions, its version, and what is told when it cannot be used."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from armarium.capabilities.registry.changes.file_records import language_of
+from armarium.capabilities.registry.errors import Busy, Damaged, RegistryUnusable, Unwritable, ValidationError
+from armarium.capabilities.registry.lifespan import open_registry
+from armarium.capabilities.registry.manifest import MANIFEST, registry_state_paths
+from armarium.capabilities.registry.model import ReportEntry, ScanReport, SortField
+from armarium.capabilities.registry.service import Registry
+from armarium.capabilities.registry.settings import RegistrySettings, prefix_of
+from armarium.capabilities.registry.storage import errors as storage_errors
+from armarium.capabilities.registry.storage import files
+from armarium.capabilities.registry.storage.database import RegistryDatabase, statements
+from armarium.capabilities.registry.storage.files import DEFAULT_DIRECTIONS
+from armarium.capability import CheckResult, Facilities
+from armarium.foundation.events import Events
+from support.registry_calls import ACTOR, all_files, file_at, found, scanned
+
+PARTS = {"{where}": "TRUE", "{index}": "INDEXED BY files_by_path", "{order}": "path"}
+
+
+@pytest.fixture
+def file(project: Path) -> Path:
+    return project / ".armarium" / "registry.sqlite"
+
+
+def every_statement() -> list[str]:
+    made: list[str] = []
+    for statement in statements().values():
+        for part, text in PARTS.items():
+            statement = statement.replace(part, text)
+        made.append(statement)
+    return made
+
+
+@pytest.mark.parametrize("statement", every_statement())
+def test_every_statement_can_be_prepared(tmp_path: Path, statement: str) -> None:
+    RegistryDatabase(tmp_path / "registry.sqlite").close()
+    connection = sqlite3.connect(tmp_path / "registry.sqlite")
+    names = {"path", "file_no", "kind", "limit", "offset", "source", "run", "id", "language", "file_type", "metadata",
+             "now", "no", "removed_at", "title", "body", "status", "priority", "labels", "external_ref", "created_at",
+             "updated_at", "closed_at"}  # fmt: skip
+    values = [None] * statement.count("?") if "?" in statement else dict.fromkeys(names)
+    assert connection.execute(f"EXPLAIN {statement}", values).fetchall()
+    connection.close()
+
+
+@pytest.mark.parametrize("sort", DEFAULT_DIRECTIONS)
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_page_is_found_in_its_index_alone_and_in_its_order(tmp_path: Path, sort: SortField, reverse: bool) -> None:
+    RegistryDatabase(tmp_path / "registry.sqlite").close()
+    connection = sqlite3.connect(tmp_path / "registry.sqlite")
+    order = files._order(sort, reverse=reverse, few=False)
+    plan = connection.execute(
+        f"EXPLAIN QUERY PLAN SELECT no FROM files INDEXED BY files_by_{sort} "
+        "WHERE removed_at IS NULL AND language = 'x' AND open_findings > 1 AND open_low > 0 AND instr(sources, 'x') "
+        f"ORDER BY {order} LIMIT 9"
+    ).fetchall()
+    connection.close()
+    told = " ".join(row[3] for row in plan)
+    assert f"USING COVERING INDEX files_by_{sort}" in told
+    assert "TEMP B-TREE" not in told
+
+
+async def test_the_file_belongs_to_its_owner_alone_and_not_to_git(registry: Registry, file: Path) -> None:
+    await registry.register_file("a.py", ACTOR)
+    assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
+    assert {stat.S_IMODE(each.stat().st_mode) for each in file.parent.glob("registry.sqlite*")} == {0o600}
+    assert (file.parent / ".gitignore").read_text() == "*\n"
+
+
+async def test_what_is_known_is_still_known_when_the_registry_is_opened_again(project: Path) -> None:
+    async with open_registry(project) as registry:
+        await scanned(registry, found("a.py"))
+        before = await file_at(registry, "a.py")
+    async with open_registry(project) as registry:
+        assert await file_at(registry, "a.py") == before
+
+
+async def test_a_registry_that_others_are_writing_is_busy_and_worth_another_try(project: Path, file: Path) -> None:
+    async with open_registry(project, busy_timeout_s=0.01) as registry:
+        other = sqlite3.connect(file, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(Busy) as refused:
+            await registry.register_file("a.py", ACTOR)
+        assert (refused.value.code, refused.value.retryable) == ("busy", True)
+        assert (await registry.list_issues()).total == 0
+        other.execute("ROLLBACK")
+        other.close()
+        assert (await registry.register_file("a.py", ACTOR)).path == "a.py"
+
+
+async def test_a_registry_deleted_under_a_running_server_begins_again_and_loses_nothing_more(
+    project: Path, file: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with open_registry(project, "tower") as registry:
+        await scanned(registry, found("a.py"))
+        shutil.rmtree(file.parent)
+        made = await registry.register_file("b.py", ACTOR)
+        assert made.id.startswith("tower-f-")
+        assert [each.path for each in await all_files(registry)] == ["b.py"]
+        assert "deleted or replaced" in caplog.text
+        file.unlink()
+        assert await all_files(registry) == []
+        await registry.register_file("c.py", ACTOR)
+    async with open_registry(project) as registry:
+        assert [each.path for each in await all_files(registry)] == ["c.py"]
+        assert (await registry.register_file("d.py", ACTOR)).id.startswith("tower-f-")
+
+
+async def test_a_change_is_not_written_into_a_registry_that_is_deleted_meanwhile(project: Path, file: Path) -> None:
+    def deleting() -> Iterator[ReportEntry]:
+        yield found("a.py")
+        shutil.rmtree(file.parent)
+
+    async with open_registry(project) as registry:
+        with pytest.raises(Busy):
+            await registry.scan(ScanReport("ruff", deleting()), ACTOR)
+        assert not file.exists()
+        assert (await scanned(registry, found("a.py"))).findings_created == 1
+        assert [each.path for each in await all_files(registry)] == ["a.py"]
+
+
+async def test_a_project_that_is_gone_is_told_and_not_made_again(project: Path) -> None:
+    async with open_registry(project) as registry:
+        shutil.rmtree(project)
+        with pytest.raises(Unwritable):
+            await registry.register_file("a.py", ACTOR)
+        with pytest.raises(Unwritable):
+            await registry.list_issues()
+    assert not project.exists()
+
+
+async def test_whoever_only_looks_changes_nothing_and_cannot(project: Path, file: Path) -> None:
+    async with open_registry(project) as registry:
+        await scanned(registry, found("a.py"))
+    before = file.read_bytes()
+    async with open_registry(project, "other", read_only=True) as registry:
+        assert [each.path for each in await all_files(registry)] == ["a.py"]
+        with pytest.raises(Unwritable):
+            await registry.register_file("b.py", ACTOR)
+    assert file.read_bytes() == before
+
+
+async def test_where_nothing_can_be_written_beside_it_a_registry_is_read_as_it_is(
+    project: Path, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_registry(project) as registry:
+        await scanned(registry, found("a.py"))
+    # As on a read-only disk, SQLite cannot make the index that it wants beside the file.
+    file.with_name("registry.sqlite-shm").mkdir()
+    monkeypatch.setattr("armarium.capabilities.registry.lifespan.is_writable", lambda file: False)
+    async with open_registry(project) as registry:
+        assert [each.path for each in await all_files(registry)] == ["a.py"]
+
+
+async def test_a_full_disk_is_named(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with open_registry(project) as registry:
+        monkeypatch.setattr(storage_errors, "is_disk_full", lambda directory: True)
+
+        def failing(self: RegistryDatabase, *arguments: object) -> None:
+            error = sqlite3.OperationalError("disk I/O error")
+            error.sqlite_errorcode = sqlite3.SQLITE_IOERR
+            raise error
+
+        monkeypatch.setattr("armarium.capabilities.registry.storage.database.Writer.many", failing)
+        with pytest.raises(Unwritable, match="the disk is full"):
+            await scanned(registry, found("a.py"))
+
+
+def make_older(file: Path, version: int) -> None:
+    """As earlier programs made it."""
+    older = sqlite3.connect(file)
+    older.execute("ALTER TABLE findings DROP COLUMN suppressed")
+    if version == 1:
+        make_first(older)
+    older.execute(f"PRAGMA user_version = {version}")
+    older.commit()
+    older.close()
+
+
+def make_first(older: sqlite3.Connection) -> None:
+    for name in ("path", "language", "updated_at", "first_seen"):
+        older.execute(f"DROP INDEX files_by_{name}")
+        older.execute(f"CREATE INDEX files_by_{name} ON files ({name}, path, no)")
+    older.execute("DROP INDEX files_at")
+
+
+@pytest.mark.parametrize("version", [1, 2])
+async def test_a_registry_of_an_earlier_version_becomes_one_of_ours(project: Path, file: Path, version: int) -> None:
+    async with open_registry(project) as registry:
+        await scanned(registry, found("a.py"))
+        [before] = (await registry.list_findings()).items
+        issue, _ = await registry.promote_finding(before.id, ACTOR)
+    make_older(file, version)
+    as_it_was = file.read_bytes()
+    async with open_registry(project, read_only=True) as registry:
+        [record] = await all_files(registry)
+        detail = await registry.get_file(record.id)
+        assert [each.id for each in detail.recent_findings] == [before.id]
+        assert detail.recent_findings == (await registry.list_findings()).items
+        assert (await registry.timeline(record.id)).total == 3
+        assert [each.file_path for each in await registry.issue_files(issue.id)] == ["a.py"]
+        assert (await registry.list_issues()).items == [issue]
+    assert file.read_bytes() == as_it_was
+    async with open_registry(project) as registry:
+        assert await all_files(registry) == [record]
+        assert (await scanned(registry, found("a.py", suppressed=True))).findings_updated == 1
+    made = sqlite3.connect(file)
+    assert made.execute("PRAGMA user_version").fetchone() == (3,)
+    [(listing,)] = made.execute("SELECT sql FROM sqlite_master WHERE name = 'files_by_updated_at'").fetchall()
+    made.close()
+    assert "WHERE removed_at IS NULL" in listing
+
+
+async def test_who_judged_in_an_earlier_version_is_known_from_the_timeline(project: Path, file: Path) -> None:
+    rules = ("begun suppressed", "suppressed later", "judged", "judged after a scan", "suppressed after a judgement")
+    async with open_registry(project) as registry:
+        await scanned(registry, *(found("a.py", rule, suppressed=rule == rules[0]) for rule in rules))
+        ids = {finding.rule_id: finding.id for finding in (await registry.list_findings()).items}
+        for rule in rules[2:]:
+            await registry.update_finding(ids[rule], "false_positive", ACTOR)
+        await registry.update_finding(ids[rules[4]], "open", ACTOR)
+        await registry.promote_finding(ids[rules[1]], ACTOR)
+        await scanned(registry, *(found("a.py", rule, suppressed=True) for rule in rules))
+    make_older(file, 2)
+    async with open_registry(project) as registry:
+        assert (await registry.list_findings(status="false_positive")).total == 5
+        await scanned(registry, *(found("a.py", rule) for rule in rules))
+        stays = {finding.rule_id for finding in (await registry.list_findings(status="false_positive")).items}
+    assert stays == {rules[2], rules[3]}
+
+
+async def test_readers_do_not_wait_for_whoever_writes(registry: Registry, file: Path) -> None:
+    other = sqlite3.connect(file)
+    assert other.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    other.close()
+
+
+async def test_damage_inside_the_file_is_found_before_a_start(project: Path, file: Path) -> None:
+    async with open_registry(project) as registry:
+        await scanned(registry, *(found("a.py", line=number + 1) for number in range(2000)))
+    pages = file.stat().st_size // 4096
+    with file.open("r+b") as damaged:
+        damaged.seek(4096 * (pages // 2))
+        damaged.write(b"\xff" * 4096 * (pages // 4))
+    assert [finding.state for finding in examined(project)] == ["ok", "fail"]
+
+
+async def test_half_a_character_is_a_bad_argument_also_without_a_client(registry: Registry) -> None:
+    with pytest.raises(ValidationError):
+        await registry.register_file("a.py", ACTOR, language="\ud800")
+
+
+def make_another_version(file: Path) -> None:
+    RegistryDatabase(file).close()
+    connection = sqlite3.connect(file)
+    connection.execute("PRAGMA user_version = 99")
+    connection.close()
+
+
+def make_rubbish(file: Path) -> None:
+    file.write_bytes(b"this is no database, whatever its name says " * 100)
+
+
+@pytest.mark.parametrize(
+    ("make", "error"), [(make_another_version, RegistryUnusable), (make_rubbish, Damaged)]
+)  # fmt: skip
+async def test_a_file_that_cannot_be_used_is_told_and_left_as_it_is(
+    project: Path, file: Path, make: Callable[[Path], None], error: type[Exception]
+) -> None:
+    file.parent.mkdir()
+    make(file)
+    before = file.read_bytes()
+    with pytest.raises(error):
+        async with open_registry(project):
+            pass
+    assert file.read_bytes() == before
+    assert [finding.state for finding in examined(project)] == ["ok", "fail"]
+
+
+async def test_a_project_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RegistryUnusable):
+        async with open_registry(tmp_path / "nowhere"):
+            pass
+    assert [(finding.subject, finding.state) for finding in examined(tmp_path / "nowhere")] == [
+        ("registry project", "fail")
+    ]
+
+
+async def test_a_project_does_not_choose_where_the_registry_is_written(project: Path, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (project / ".armarium").symlink_to(elsewhere)
+    with pytest.raises(RegistryUnusable):
+        async with open_registry(project):
+            pass
+    assert list(elsewhere.iterdir()) == []
+
+
+def examined(project: Path) -> list[CheckResult]:
+    section = RegistrySettings(project=str(project))
+    return list(MANIFEST.check(section, Facilities(Events(), project)))
+
+
+async def test_a_good_project_passes_examination_and_is_not_changed_by_it(project: Path) -> None:
+    assert [(finding.subject, finding.state) for finding in examined(project)] == [("registry project", "ok")]
+    assert list(project.iterdir()) == []
+    async with open_registry(project) as registry:
+        await registry.register_file("a.py", ACTOR)
+        assert [finding.state for finding in examined(project)] == ["ok", "ok"]
+    assert [finding.state for finding in examined(project)] == ["ok", "ok"]
+    assert list(MANIFEST.check(None, Facilities(Events(), project))) == []
+
+
+def test_nobody_else_may_show_the_registrys_directory(project: Path) -> None:
+    assert registry_state_paths(RegistrySettings(project=str(project))) == [project / ".armarium"]
+
+
+@pytest.mark.parametrize(
+    ("name", "prefix"),
+    [("Light House", "light-house"), ("a__b", "a-b"), ("-x-", "x"), ("日本", "project"), ("x" * 99, "x" * 40)],
+)
+def test_ids_begin_with_the_directorys_name(tmp_path: Path, name: str, prefix: str) -> None:
+    assert prefix_of(tmp_path / name) == prefix
+
+
+@pytest.mark.parametrize(
+    ("path", "language"),
+    [("a.py", "python"), ("x/Dockerfile", "dockerfile"), (".py", ""), ("README", ""), ("a.TSX", "typescript")],
+)
+def test_languages_are_guessed_from_names(path: str, language: str) -> None:
+    assert language_of(path) == language
+
+
+async def test_ids_begin_alike_for_everybody_who_opens_the_registry(project: Path) -> None:
+    async with open_registry(project, "tower") as registry:
+        first = await registry.register_file("a.py", "keeper")
+    async with open_registry(project) as registry:
+        second = await registry.register_file("b.py", "keeper")
+    assert first.id.startswith("tower-f-")
+    assert second.id.startswith("tower-f-")

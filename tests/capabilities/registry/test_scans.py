@@ -1,0 +1,422 @@
+"""What a scan does to what is known: created, seen again, changed, closed, reopened; all of it or nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from armarium.capabilities.registry.errors import NotFound, ValidationError
+from armarium.capabilities.registry.model import FileFilter, Finding, ReportEntry, ScanReport, Summary
+from armarium.capabilities.registry.service import Registry
+from support.registry_calls import ACTOR, all_files, file_at, found, scanned
+
+
+async def findings_at(registry: Registry, path: str) -> list[Finding]:
+    page = await registry.list_findings(file_id=(await file_at(registry, path)).id)
+    return sorted(page.items, key=lambda finding: (finding.line_start or 0, finding.rule_id))
+
+
+async def event_types(registry: Registry, path: str) -> list[str]:
+    """Oldest first."""
+    timeline = await registry.timeline((await file_at(registry, path)).id)
+    return [event.type for event in reversed(timeline.items)]
+
+
+async def test_findings_come_in_with_their_files(registry: Registry) -> None:
+    outcome = await scanned(registry, found("a.py", severity="critical"), found("b/c.go", "R2", 5, suggestion="mend"))
+    assert (outcome.findings_created, outcome.files, outcome.skipped) == (2, 2, {})
+    assert [(file.path, file.language) for file in await all_files(registry)] == [("a.py", "python"), ("b/c.go", "go")]
+    [finding] = await findings_at(registry, "b/c.go")
+    assert (finding.scan_source, finding.rule_id, finding.line_start) == ("ruff", "R2", 5)
+    assert (finding.suggestion, finding.status, finding.seen_count) == ("mend", "open", 1)
+    assert finding.scan_run_id == outcome.scan_run_id
+    assert finding.id.startswith("light-house-sf-")
+    assert (await file_at(registry, "a.py")).summary == Summary(1, 1, critical=1)
+
+
+async def test_the_same_report_again_changes_nothing_but_how_often_it_was_seen(registry: Registry) -> None:
+    report = (found("a.py"), found("a.py", "R2", None), found("a.py", "R3", 7, fingerprint="abc"))
+    await scanned(registry, *report)
+    before = await file_at(registry, "a.py"), await event_types(registry, "a.py")
+    again = await scanned(registry, *report)
+    assert (again.findings_created, again.findings_updated, again.findings_closed) == (0, 0, 0)
+    assert again.findings_unchanged == 3
+    assert (await file_at(registry, "a.py"), await event_types(registry, "a.py")) == before
+    assert {finding.seen_count for finding in await findings_at(registry, "a.py")} == {2}
+    assert {finding.scan_run_id for finding in await findings_at(registry, "a.py")} == {again.scan_run_id}
+
+
+async def test_findings_of_one_identity_count_once(registry: Registry) -> None:
+    outcome = await scanned(registry, found("a.py"), found("./a.py", message="said differently"), found("x/../a.py"))
+    assert (outcome.findings_created, outcome.files) == (1, 1)
+
+
+async def test_a_fingerprint_is_followed_to_another_line(registry: Registry) -> None:
+    await scanned(registry, found("a.py", line=1, fingerprint="abc"))
+    [before] = await findings_at(registry, "a.py")
+    moved = await scanned(registry, found("a.py", line=9, fingerprint="abc", severity="high"))
+    assert (moved.findings_created, moved.findings_updated, moved.findings_closed) == (0, 1, 0)
+    [after] = await findings_at(registry, "a.py")
+    assert (after.id, after.line_start, after.severity) == (before.id, 9, "high")
+    assert after.updated_at > before.updated_at
+    newest = (await registry.timeline(after.file_id)).items[0]
+    assert newest.type == "finding_updated"
+    assert newest.data["changes"] == {
+        "line_start": {"old_value": 1, "new_value": 9},
+        "severity": {"old_value": "info", "new_value": "high"},
+    }
+    assert (await file_at(registry, "a.py")).summary == Summary(1, 1, high=1)
+
+
+async def test_without_fingerprint_and_line_the_message_tells_findings_apart(registry: Registry) -> None:
+    await scanned(registry, found("a.py", line=None, message="one"), found("a.py", line=None, message="two"))
+    later = await scanned(registry, found("a.py", line=None, message="two"))
+    assert (later.findings_unchanged, later.findings_closed) == (1, 1)
+
+
+async def test_what_is_not_found_any_more_is_fixed_and_opens_when_it_is_back(registry: Registry) -> None:
+    await scanned(registry, found("a.py"), found("a.py", "R2", 2))
+    fixed = await scanned(registry, found("a.py", "R2", 2))
+    assert fixed.findings_closed == 1
+    assert [finding.status for finding in await findings_at(registry, "a.py")] == ["fixed", "open"]
+    assert (await file_at(registry, "a.py")).summary == Summary(2, 1, info=1)
+    back = await scanned(registry, found("a.py"), found("a.py", "R2", 2))
+    assert (back.findings_reopened, back.findings_updated, back.findings_created) == (1, 0, 0)
+    assert [finding.status for finding in await findings_at(registry, "a.py")] == ["open", "open"]
+    newest = (await registry.timeline((await file_at(registry, "a.py")).id)).items[0]
+    assert (newest.type, newest.data["status"], newest.data["reopened"]) == ("finding_updated", "open", True)
+    types = await event_types(registry, "a.py")
+    assert types == ["finding_created", "finding_created", "finding_closed", "finding_updated"]
+
+
+async def test_a_scan_closes_only_its_own_findings_where_it_looked(registry: Registry) -> None:
+    await scanned(registry, found("src/a.py"), found("src/deep/b.py"), found("srcs/c.py"), found("src.py"))
+    await scanned(registry, found("src/a.py"), source="bandit")
+    outcome = await scanned(registry, covered=("src",))
+    assert (outcome.findings_closed, outcome.files) == (2, 0)
+    still_open = [file.path for file in await all_files(registry) if file.summary.open_findings]
+    assert still_open == ["src.py", "src/a.py", "srcs/c.py"]
+    assert (await scanned(registry, covered=("src.py", "nowhere"))).findings_closed == 1
+    assert (await scanned(registry, covered=(".",))).findings_closed == 1
+    assert (await scanned(registry, covered=(".",), source="bandit")).findings_closed == 1
+
+
+async def test_overlapping_covered_paths_close_once_and_spare_what_was_just_seen(registry: Registry) -> None:
+    await scanned(registry, found("src/a.py"), found("src/a.py", "R2", 2))
+    outcome = await scanned(registry, found("src/a.py"), found("src/a.py", "R3", 3), covered=("src", "src/a.py", ""))
+    assert (outcome.findings_closed, outcome.findings_created, outcome.findings_unchanged) == (1, 1, 1)
+
+
+async def test_a_false_positive_of_a_person_stays_one_and_a_suppressed_finding_begins_as_one(
+    registry: Registry,
+) -> None:
+    await scanned(registry, found("a.py"), found("a.py", "R2", 2, suppressed=True))
+    first, second = await findings_at(registry, "a.py")
+    assert (first.status, second.status) == ("open", "false_positive")
+    judged = await registry.update_finding(first.id, "false_positive", ACTOR)
+    assert judged.status == "false_positive"
+    assert (await file_at(registry, "a.py")).summary == Summary(2, 0)
+    again = await scanned(registry, found("a.py", suppressed=True), found("a.py", "R2", 2, suppressed=True))
+    assert again.findings_unchanged == 2
+    lifted = await scanned(registry, found("a.py"), found("a.py", "R2", 2, suppressed=True))
+    assert lifted.findings_unchanged == 2, "a suppression does not take over what a person judged"
+    assert (await scanned(registry, covered=("a.py",))).findings_closed == 0
+    assert {finding.status for finding in await findings_at(registry, "a.py")} == {"false_positive"}
+
+
+async def test_an_open_finding_that_becomes_suppressed_counts_no_more(registry: Registry) -> None:
+    await scanned(registry, found("a.py"))
+    outcome = await scanned(registry, found("a.py", suppressed=True))
+    assert outcome.findings_updated == 1
+    assert (await file_at(registry, "a.py")).summary == Summary(1, 0)
+
+
+async def test_a_suppression_that_is_lifted_opens_the_finding_again(registry: Registry) -> None:
+    for began in (found("a.py"), found("a.py", suppressed=True)):
+        await scanned(registry, began)
+        await scanned(registry, found("a.py", suppressed=True))
+        lifted = await scanned(registry, found("a.py"))
+        assert (lifted.findings_reopened, lifted.findings_updated) == (1, 0)
+        assert (await file_at(registry, "a.py")).summary == Summary(1, 1, info=1)
+    newest = (await registry.timeline((await file_at(registry, "a.py")).id)).items[0]
+    assert (newest.data["status"], newest.data["reopened"]) == ("open", True)
+    assert newest.data["changes"] == {"status": {"old_value": "false_positive", "new_value": "open"}}
+
+
+async def test_who_agrees_with_a_suppression_has_judged(registry: Registry) -> None:
+    await scanned(registry, found("a.py", suppressed=True))
+    [finding] = await findings_at(registry, "a.py")
+    for _ in range(2):
+        await registry.update_finding(finding.id, "false_positive", ACTOR)
+        assert await event_types(registry, "a.py") == ["finding_created", "finding_updated"]
+    assert (await scanned(registry, found("a.py"))).findings_unchanged == 1
+    await registry.update_finding(finding.id, "open", ACTOR)
+    await scanned(registry, found("a.py", suppressed=True))
+    assert (await scanned(registry, found("a.py"))).findings_reopened == 1
+
+
+async def test_a_scanner_that_begins_to_write_fingerprints_keeps_its_history(registry: Registry) -> None:
+    await scanned(registry, found("a.py"), found("a.py", "R2", 2), found("a.py", "R3", None))
+    before = await findings_at(registry, "a.py")
+    [judged] = [finding for finding in before if finding.rule_id == "R2"]
+    await registry.update_finding(judged.id, "false_positive", ACTOR)
+    named = (
+        found("a.py", fingerprint="one"),
+        found("a.py", "R2", 2, fingerprint="two"),
+        found("a.py", "R3", None, fingerprint="three"),
+    )
+    outcome = await scanned(registry, *named)
+    assert (outcome.findings_unchanged, outcome.findings_created, outcome.findings_closed) == (3, 0, 0)
+    after = await findings_at(registry, "a.py")
+    assert [finding.id for finding in after] == [finding.id for finding in before]
+    assert {finding.rule_id: (finding.fingerprint, finding.status) for finding in after} == {
+        "R1": ("one", "open"), "R2": ("two", "false_positive"), "R3": ("three", "open"),
+    }  # fmt: skip
+    moved = await scanned(registry, found("a.py", line=40, fingerprint="one"), *named[1:])
+    assert (moved.findings_updated, moved.findings_unchanged, moved.findings_created) == (1, 2, 0)
+
+
+async def test_a_fingerprint_takes_over_only_what_nothing_else_in_the_report_is(registry: Registry) -> None:
+    await scanned(registry, found("a.py"))
+    [before] = await findings_at(registry, "a.py")
+    both = await scanned(registry, found("a.py"), found("a.py", fingerprint="one"))
+    assert (both.findings_unchanged, both.findings_created) == (1, 1)
+    other_way = await scanned(registry, found("a.py", fingerprint="two"), found("a.py"))
+    assert (other_way.findings_unchanged, other_way.findings_created, other_way.findings_closed) == (1, 1, 1)
+    marks = {finding.fingerprint: finding.id for finding in await findings_at(registry, "a.py")}
+    assert set(marks) == {None, "one", "two"}
+    assert marks["two"] == before.id
+    unlike = await scanned(
+        registry, found("a.py", "R2", fingerprint="three"), found("a.py", line=2, fingerprint="four")
+    )
+    assert unlike.findings_created == 2
+
+
+async def test_findings_that_changed_last_are_listed_first(registry: Registry) -> None:
+    await scanned(registry, found("a.py"), found("a.py", "R2", 2), found("b.py", "R3"))
+    for rule in ("R2", "R3", "R1"):
+        [finding] = [each for each in (await registry.list_findings()).items if each.rule_id == rule]
+        await registry.update_finding(finding.id, "fixed", ACTOR)
+    assert [each.rule_id for each in (await registry.list_findings()).items] == ["R1", "R3", "R2"]
+    of_a = await registry.list_findings(file_id=(await file_at(registry, "a.py")).id)
+    assert [each.rule_id for each in of_a.items] == ["R1", "R2"]
+
+
+async def test_findings_outside_the_project_are_skipped_and_counted(registry: Registry, project: Path) -> None:
+    (project / "src").mkdir()
+    outcome = await registry.scan(
+        ScanReport(
+            "ruff",
+            [found("/etc/passwd"), found("../x"), found("src"), found(""), found(f"{project}/a.py")],
+            skipped={"unreadable": 2},
+        ),
+        ACTOR,
+    )
+    assert outcome.skipped == {"outside_project": 2, "not_a_file": 2, "unreadable": 2}
+    assert [file.path for file in await all_files(registry)] == ["a.py"]
+
+
+async def test_lines_that_no_file_has_and_halves_of_characters_are_put_right(registry: Registry) -> None:
+    await scanned(registry, found("a.py", line=-1, message="half \ud800"), found("b.py", line=2**70, line_end=0))
+    [a], [b] = await findings_at(registry, "a.py"), await findings_at(registry, "b.py")
+    assert (a.line_start, a.message, b.line_start, b.line_end) == (None, "half ?", None, None)
+
+
+async def test_a_report_that_fails_in_the_middle_changes_nothing(registry: Registry) -> None:
+    await scanned(registry, found("a.py"))
+
+    def failing() -> Iterator[ReportEntry]:
+        yield from (found(f"{number}.py") for number in range(3000))
+        raise ValidationError("the rest is unreadable")
+
+    with pytest.raises(ValidationError):
+        await registry.scan(ScanReport("ruff", failing(), (".",)), ACTOR)
+    assert [(file.path, file.summary.open_findings) for file in await all_files(registry)] == [("a.py", 1)]
+    assert (await scanned(registry, found("a.py"))).findings_unchanged == 1
+
+
+async def test_numbers_that_json_readers_do_not_agree_on_are_refused(registry: Registry) -> None:
+    with pytest.raises(ValidationError):
+        await scanned(registry, found("a.py", metadata={"n": 2**70}))
+    with pytest.raises(ValidationError):
+        await registry.register_file("a.py", ACTOR, metadata={"n": 2**70})
+    assert await all_files(registry) == []
+
+
+async def test_progress_is_told_as_findings_come_in(registry: Registry) -> None:
+    told: list[int] = []
+    await registry.scan(ScanReport("ruff", [found("a.py", line=n + 1) for n in range(2500)]), ACTOR, told.append)
+    assert told == [1000, 2000, 2500]
+
+
+@pytest.mark.parametrize("source", ["", "two\nlines", "x" * 201])
+async def test_a_source_is_a_name(registry: Registry, source: str) -> None:
+    with pytest.raises(ValidationError):
+        await scanned(registry, found("a.py"), source=source)
+
+
+async def test_a_renamed_file_keeps_id_findings_and_history(registry: Registry) -> None:
+    await scanned(registry, found("old/a.py"), found("old/deep/b.py"), found("older/c.py"))
+    before = await file_at(registry, "old/a.py")
+    assert await registry.record_moved("old", "new", ACTOR) == 2
+    after = await file_at(registry, "new/a.py")
+    assert (after.id, after.summary, after.first_seen) == (before.id, before.summary, before.first_seen)
+    assert [file.path for file in await all_files(registry)] == ["new/a.py", "new/deep/b.py", "older/c.py"]
+    newest = (await registry.timeline(after.id)).items[0]
+    assert newest.type == "file_metadata_update"
+    assert newest.data == {"field": "path", "old_value": "old/a.py", "new_value": "new/a.py", "actor": ACTOR}
+    assert (await scanned(registry, found("new/a.py"))).findings_unchanged == 1
+
+
+async def test_a_file_moved_onto_another_leaves_the_record_of_both(registry: Registry) -> None:
+    await scanned(registry, found("a.py"), found("b.py", "R2"))
+    moving, replaced = await file_at(registry, "a.py"), await file_at(registry, "b.py")
+    assert await registry.record_moved("a.py", "b.py", ACTOR) == 1
+    assert (await file_at(registry, "b.py")).id == moving.id
+    gone = (await registry.get_file(replaced.id)).file
+    assert gone.removed_at is not None
+    assert gone.summary == Summary(1, 0)
+    assert (await registry.register_file("b.py", ACTOR)).id == moving.id
+
+
+async def test_a_removed_file_is_still_known_and_comes_back_as_itself(registry: Registry) -> None:
+    await scanned(registry, found("src/a.py"), found("src/b.py"))
+    before = await file_at(registry, "src/a.py")
+    assert await registry.record_removed("src", ACTOR) == 2
+    assert await registry.record_removed("src", ACTOR) == 0
+    assert await all_files(registry) == []
+    a = (await registry.get_file(before.id)).file
+    assert a.removed_at is not None
+    assert a.summary == Summary(1, 0)
+    events = (await registry.timeline(a.id)).items
+    assert [(event.type, event.data.get("field")) for event in events[:2]] == [
+        ("file_metadata_update", "removed"),
+        ("finding_closed", None),
+    ]
+    await registry.record_changed(["src/a.py", "src/new.py"], ACTOR)
+    back = await file_at(registry, "src/a.py")
+    assert (back.id, back.removed_at, back.summary) == (before.id, None, Summary(1, 0))
+    assert (await scanned(registry, found("src/a.py"))).findings_reopened == 1
+
+
+async def test_news_of_what_is_no_file_of_the_project_does_not_lose_the_rest(registry: Registry, project: Path) -> None:
+    (project / "src").mkdir()
+    await registry.record_changed(["a.py", "src", "../outside.py", "b.py"], ACTOR)
+    assert [file.path for file in await all_files(registry)] == ["a.py", "b.py"]
+
+
+async def test_a_run_that_failed_closes_nothing_whatever_it_was_to_cover(registry: Registry) -> None:
+    await scanned(registry, found("a.py"), found("b.py"))
+    outcome = await registry.scan(ScanReport("ruff", [found("a.py", "R2", 2)], (".",), failed=True), ACTOR)
+    assert (outcome.failed, outcome.findings_created, outcome.findings_closed) == (True, 1, 0)
+    assert (await registry.list_findings(status="open")).total == 3
+
+
+async def test_a_report_of_several_scanners_comes_in_with_all_of_them_or_with_none(registry: Registry) -> None:
+    told: list[int] = []
+    reports = [ScanReport("ruff", [found("a.py")]), ScanReport("bandit", [found("a.py"), found("b.py")])]
+    outcomes = await registry.scan_all(reports, ACTOR, told.append)
+    assert [(each.scan_source, each.findings_created) for each in outcomes] == [("ruff", 1), ("bandit", 2)]
+    assert told == [1, 3]
+
+    def failing() -> Iterator[ReportEntry]:
+        yield found("c.py")
+        raise ValidationError("the rest is unreadable")
+
+    with pytest.raises(ValidationError):
+        await registry.scan_all([ScanReport("ruff", [found("new.py")]), ScanReport("bandit", failing())], ACTOR)
+    with pytest.raises(ValidationError):
+        await registry.scan_all([ScanReport("ruff", [found("new.py")]), ScanReport("two\nlines", [])], ACTOR)
+    assert [file.path for file in await all_files(registry)] == ["a.py", "b.py"]
+
+
+async def test_what_a_report_says_twice_is_counted(registry: Registry) -> None:
+    outcome = await scanned(registry, found("a.py"), found("./a.py"), found("a.py", "R2"))
+    assert (outcome.findings_created, outcome.findings_duplicate) == (2, 1)
+
+
+async def test_paths_that_were_looked_at_are_counted_apart_from_findings(registry: Registry) -> None:
+    outcome = await scanned(registry, found("../x"), covered=("../elsewhere", "/etc", "src"))
+    assert outcome.skipped == {"outside_project": 1, "covered_path_outside_project": 2}
+
+
+async def test_a_late_report_does_not_bring_back_a_file_that_was_removed(registry: Registry, project: Path) -> None:
+    await scanned(registry, found("a.py"))
+    gone = await file_at(registry, "a.py")
+    await registry.record_removed("a.py", ACTOR)
+    late = await scanned(registry, found("a.py"))
+    assert (late.skipped, late.findings_reopened, late.files) == ({"file_removed": 1}, 0, 0)
+    assert await all_files(registry) == []
+    (project / "a.py").write_text("it is back\n")
+    back = await scanned(registry, found("a.py"))
+    assert (back.skipped, back.findings_reopened) == ({}, 1)
+    assert (await file_at(registry, "a.py")).id == gone.id
+
+
+async def test_a_renamed_file_gets_the_language_of_its_new_name_unless_somebody_said_one(registry: Registry) -> None:
+    guessed = await registry.register_file("a.py", ACTOR)
+    said = await registry.register_file("b.py", ACTOR, language="starlark")
+    await registry.record_moved("a.py", "a.go", ACTOR)
+    await registry.record_moved("b.py", "b.go", ACTOR)
+    assert (await file_at(registry, "a.go")).language == "go"
+    assert (await file_at(registry, "b.go")).language == "starlark"
+    fields = [event.data["field"] for event in (await registry.timeline(guessed.id)).items]
+    assert sorted(fields) == ["language", "path"]
+    assert [event.data["field"] for event in (await registry.timeline(said.id)).items] == ["path"]
+
+
+async def test_texts_of_findings_are_cut_and_their_names_put_on_one_line(registry: Registry) -> None:
+    long = "x" * 20_000
+    await scanned(registry, found("a.py", "two\nlines", message=long, suggestion=long, fingerprint="f" * 500))
+    await scanned(registry, found("b.py", long))
+    [finding] = await findings_at(registry, "a.py")
+    assert (finding.rule_id, len(finding.message), len(finding.suggestion)) == ("two lines", 10_000, 10_000)
+    assert len((await findings_at(registry, "b.py"))[0].rule_id) == 200
+    again = await scanned(registry, found("a.py", "two\nlines", message=long, suggestion=long, fingerprint="f" * 500))
+    assert again.findings_unchanged == 1
+    other = await scanned(registry, found("a.py", "two\nlines", fingerprint="f" * 501))
+    assert other.findings_created == 1, "long fingerprints that begin alike are not the same"
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"language": "x" * 201},
+        {"language": "two\nlines"},
+        {"file_type": "x" * 201},
+        {"file_type": "\x1b[31m"},
+        {"metadata": {"x": "y" * 70_000}},
+    ],
+)
+async def test_what_is_said_of_a_file_has_limits(registry: Registry, more: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        await registry.register_file("a.py", ACTOR, **more)
+    assert await all_files(registry) == []
+
+
+async def test_metadata_of_findings_has_limits(registry: Registry) -> None:
+    with pytest.raises(ValidationError):
+        await scanned(registry, found("a.py", metadata={"x": "y" * 70_000}))
+
+
+@pytest.mark.parametrize("source", ["", "two\nlines", "\x1b[31m", "x" * 201])
+async def test_a_source_that_cannot_be_is_refused_as_a_filter(registry: Registry, source: str) -> None:
+    with pytest.raises(ValidationError):
+        await registry.list_files(FileFilter(scan_source=source))
+    with pytest.raises(ValidationError):
+        await registry.list_findings(scan_source=source)
+
+
+async def test_a_file_is_found_by_any_spelling_of_its_path_and_by_its_id(registry: Registry, project: Path) -> None:
+    await registry.register_file("src/a.py", ACTOR)
+    await registry.record_removed("src/a.py", ACTOR)
+    await registry.register_file("b.py", ACTOR)
+    await registry.record_moved("b.py", "src/a.py", ACTOR)
+    present = await file_at(registry, "src/a.py")
+    for name in ("src/a.py", "./src//a.py", f"{project}/src/a.py", (project / "src/a.py").as_uri(), present.id):
+        assert (await registry.find_file(name)).id == present.id, name
+    with pytest.raises(NotFound):
+        await registry.find_file("src/b.py")
