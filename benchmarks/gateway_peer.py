@@ -1,6 +1,6 @@
-"""Runs within the peer's own environment: a fastmcp proxy in front of the server whose address is the only argument.
+"""The peer, run in its own environment: a fastmcp proxy in front of the server whose URL is the only argument.
 
-It prints the port that it listens at.
+It prints its port.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""What does a tool call through the whole gateway cost over a direct call, and do 200 clients at once get through?
+"""What does a tool call through the gateway cost compared with a direct call, and can 200 clients call at once?
 
 The official client calls a small server over HTTP: directly, as `echo.echo` through `armarium serve`, and through a
-proxy of fastmcp, which is installed into an environment of its own for the run, or left out where it cannot be. They
-take turns. What a way costs is the CPU of the client and of the process between; the server's own is in none of them.
-Then 200 clients, each with a session of its own, call through the gateway all at once. `--quick` makes a twentieth of
-the calls.
+fastmcp proxy. fastmcp is installed into its own environment for the run, and skipped if that fails. The three routes
+alternate. The cost of a route is the CPU time of the client and of the process in between, without the server's. Then
+200 clients, each with its own session, call through the gateway at once. `--quick` makes a twentieth of the calls.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ import anyio
 import mcp
 import psutil
 
-from gateway_server import PATIENCE_S, connected, cpu_s_of, served
+from gateway_server import TIMEOUT_S, connected, cpu_s_of, served
 from trial import report, scaled
 
 SERVER = Path(__file__).parents[1] / "tests" / "support" / "hostile_upstream.py"
@@ -42,7 +41,7 @@ async def main() -> None:
         directory = Path(open_parts.enter_context(tempfile.TemporaryDirectory()))
         url = open_parts.enter_context(echoing())
         gateway_url, gateway = open_parts.enter_context(
-            served(directory / "gateway", "mcp.json", {"echo": {"url": url}}, {"call_timeout_s": PATIENCE_S})
+            served(directory / "gateway", "mcp.json", {"echo": {"url": url}}, {"call_timeout_s": TIMEOUT_S})
         )
         ways = {
             "direct": await open_parts.enter_async_context(way(url, "echo")),
@@ -64,7 +63,7 @@ async def main() -> None:
 
 
 class Way:
-    """One way to the tool: a client, the tool's name there, and the process between, if there is one."""
+    """One route to the tool: a client, the name of the tool, and the process in between, if any."""
 
     def __init__(self, client: mcp.Client, tool: str, between: psutil.Process | None) -> None:
         self._client = client
@@ -81,9 +80,9 @@ class Way:
 
 @asynccontextmanager
 async def way(url: str, tool: str, between: psutil.Process | None = None) -> AsyncGenerator[Way]:
-    """A way that works: the tools of a server behind a gateway are there a moment after it starts."""
+    """A route that works. The tools of a server behind a gateway are listed shortly after its start."""
     async with connected(url) as client:
-        with anyio.fail_after(PATIENCE_S):
+        with anyio.fail_after(TIMEOUT_S):
             while tool not in {each.name for each in (await client.list_tools()).tools}:  # noqa: ASYNC110 a client is not told
                 await anyio.sleep(0.05)
         found = Way(client, tool, between)
@@ -92,7 +91,7 @@ async def way(url: str, tool: str, between: psutil.Process | None = None) -> Asy
 
 
 async def costs(ways: dict[str, Way]) -> list[dict[str, Any]]:
-    """The least CPU and wall time of a call by each way."""
+    """The minimum CPU and wall time of a call on each route."""
     cpu_ms: dict[str, list[float]] = {name: [] for name in ways}
     wall_ms: dict[str, list[float]] = {name: [] for name in ways}
     calls = scaled(CALLS)
@@ -116,7 +115,7 @@ async def costs(ways: dict[str, Way]) -> list[dict[str, Any]]:
 
 
 async def everybody_at_once(url: str) -> tuple[int, float]:
-    """How many clients saw an error, and how long the calls of all of them took."""
+    """The number of clients with an error, and the durations of all calls."""
     failed = 0
     ready, go = anyio.Semaphore(0), anyio.Event()
 
@@ -131,14 +130,14 @@ async def everybody_at_once(url: str) -> tuple[int, float]:
                     if (await client.call_tool("echo.echo", sent)).structured_content != sent:
                         failed += 1
                         return
-        except Exception as error:  # noqa: BLE001 whatever it is, a client saw it
+        except Exception as error:  # noqa: BLE001 any error counts as a failed client
             print(f"a client failed: {type(error).__name__}")
             failed += 1
 
     async with anyio.create_task_group() as clients:
         for number in range(CLIENTS):
             clients.start_soon(one, number)
-        with anyio.fail_after(PATIENCE_S):
+        with anyio.fail_after(TIMEOUT_S):
             for _ in range(CLIENTS):
                 await ready.acquire()
         started = time.perf_counter()
@@ -148,7 +147,7 @@ async def everybody_at_once(url: str) -> tuple[int, float]:
 
 @contextmanager
 def echoing() -> Generator[str]:
-    """The server that is called; where it is."""
+    """The URL of the server that is called."""
     with subprocess.Popen([sys.executable, "-I", str(SERVER), "--http"], stdout=subprocess.PIPE) as server:
         try:
             yield f"http://127.0.0.1:{_first_line(server)}/mcp"
@@ -158,7 +157,7 @@ def echoing() -> Generator[str]:
 
 @contextmanager
 def peer_of(home: Path, url: str) -> Generator[tuple[str, psutil.Process] | None]:
-    """A proxy of fastmcp in front of the server, if it can be installed: its address and its process."""
+    """A fastmcp proxy in front of the server, if it can be installed: its URL and its process."""
     python = str(home / "bin" / "python")
     commands = [[sys.executable, "-m", "venv", str(home)], [python, "-m", "pip", "install", "--quiet", PEER]]
     try:
@@ -179,7 +178,7 @@ def peer_of(home: Path, url: str) -> Generator[tuple[str, psutil.Process] | None
 
 
 def _wait_for(port: int) -> None:
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + TIMEOUT_S
     while True:
         try:
             socket.create_connection(("127.0.0.1", port)).close()

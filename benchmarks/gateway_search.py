@@ -1,10 +1,10 @@
-"""Does a search over ten servers cost more than the slowest of them, and what does one cost that hangs for good?
+"""Does a search over ten servers take longer than the slowest of them, and what does a server cost that hangs?
 
-`armarium serve` with ten servers behind it, each a process that answers over stdio (`stand_in_rag_server.py`); one of
-them takes half a second. It is searched by the official client over HTTP. The peer is that slow server itself, asked by
-the same client without a gateway, taking turns with the searches. Then a server hangs, and does so again whenever it is
-started anew: the first search may cost its deadline, those that follow are compared with searches that leave it out,
-through several breaks and trials. Once it is back it has to be used again. `--quick` makes a twentieth of the searches.
+`armarium serve` runs with ten servers behind it, each a process over stdio (`stand_in_rag_server.py`); one of them
+takes half a second. The official client searches over HTTP. The peer is the slow server itself, called directly by the
+same client; both alternate. Then a server hangs, also after every restart: the first search may cost its deadline.
+Later searches are compared with searches that exclude it, over several breaker periods and trials. When the server is
+back, it must be used again. `--quick` makes a twentieth of the searches.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import anyio
 import mcp
 import psutil
 
-from gateway_server import PATIENCE_S, connected, cpu_s_of, served
+from gateway_server import TIMEOUT_S, connected, cpu_s_of, served
 from trial import report, scaled
 
 SERVER = Path(__file__).with_name("stand_in_rag_server.py")
@@ -34,7 +34,7 @@ QUICK_ONES = [f"quick{number}" for number in range(1, 9)]
 SERVERS = [SLOW, HANGING, *QUICK_ONES]
 SLOW_S = 0.5
 DEADLINE_S = 2.0
-"""What a search gives the server that hangs."""
+"""The timeout of the server that hangs."""
 BREAK_S = 1.0
 PING_S = 0.5
 MOST_EXTRA_MS = 50.0
@@ -42,9 +42,9 @@ MOST_AFTERWARDS_MS = 5.0
 SEARCHES = 80
 FOLLOWING = 240
 BETWEEN_S = 0.05
-"""Between the searches that follow, so that they last for several breaks."""
+"""The pause between later searches, so that they span several breaker periods."""
 LIMITS = {
-    # Longer than the run: what is measured is searching, not asking again which sources there are.
+    # Longer than the run: the benchmark measures searches, not discovery.
     "discovery_kept_s": 3600,
     "breaker": {"open_s": BREAK_S, "ping_s": PING_S},
 }
@@ -52,7 +52,7 @@ LIMITS = {
 
 @dataclass(frozen=True, slots=True)
 class Walls:
-    """Milliseconds of each call of one kind, and the CPU of all of them together."""
+    """The duration of each call of one kind, and their total CPU time."""
 
     ms: list[float] = field(default_factory=list[float])
     cpu_s: list[float] = field(default_factory=list[float])
@@ -79,7 +79,7 @@ class Gateway:
         self._process = process
 
     async def search(self, servers: Sequence[str]) -> set[str]:
-        """Which of these servers answered; the others must be told as failed."""
+        """The servers that responded; the others must be reported as failed."""
         sources = [f"{server}:notes" for server in servers]
         result = await self._client.call_tool(SEARCH, {"query": "When is the lamp lit?", "sources": sources})
         answer = result.structured_content
@@ -167,7 +167,7 @@ async def with_one_that_hangs(gateway: Gateway, hang: Path) -> tuple[list[dict[s
 
 async def until_used_again(gateway: Gateway, servers: Sequence[str]) -> float:
     started = time.perf_counter()
-    with anyio.fail_after(PATIENCE_S):
+    with anyio.fail_after(TIMEOUT_S):
         while HANGING not in await gateway.search(servers):  # noqa: ASYNC110 a client is not told
             await anyio.sleep(BETWEEN_S)
     return time.perf_counter() - started
@@ -182,14 +182,14 @@ async def timed(walls: Walls, call: Callable[[], Awaitable[Any]], cpu_s: Callabl
 
 
 def registry(hang: Path) -> dict[str, Any]:
-    """All servers, as a file has them."""
+    """The entries of all servers."""
     servers = {name: {**started_as(name, hang), "groups": []} for name in SERVERS}
     servers[HANGING]["timeouts"] = {"call_s": DEADLINE_S, "connect_s": DEADLINE_S}
     return servers
 
 
 def started_as(name: str, hang: Path) -> dict[str, Any]:
-    """How to start a server; a file of another name never makes one hang."""
+    """The command of a server. Only the server named `HANGING` hangs, while the file exists."""
     delay_s = SLOW_S if name == SLOW else 0.0
     file = hang if name == HANGING else hang.with_name("never")
     return {"command": sys.executable, "args": ["-I", "-S", str(SERVER), name, str(delay_s), str(file)]}
@@ -197,7 +197,7 @@ def started_as(name: str, hang: Path) -> dict[str, Any]:
 
 @asynccontextmanager
 async def slow_alone(hang: Path) -> AsyncGenerator[mcp.Client]:
-    """The slow server once more, with nothing between it and the client."""
+    """The slow server, called directly."""
     async with mcp.Client(mcp.StdioServerParameters(**started_as(SLOW, hang)), mode="legacy") as client:
         yield client
 

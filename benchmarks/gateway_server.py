@@ -1,4 +1,4 @@
-"""`armarium serve` in front of servers, for benchmarks: its address, its process, and a client of it."""
+"""`armarium serve` with servers behind it, for benchmarks: its URL, its process, and a client."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ import psutil
 import yaml
 from mcp.client.streamable_http import streamable_http_client
 
-PATIENCE_S = 60.0
+TIMEOUT_S = 60.0
 
 
 @contextmanager
 def served(
     directory: Path, file: str, servers: Mapping[str, Any], limits: Mapping[str, Any]
 ) -> Generator[tuple[str, psutil.Process]]:
-    """A gateway over the servers of one file: where its MCP is, and its process."""
+    """A gateway over the servers of one file: its MCP URL and its process."""
     (directory / "config/overrides").mkdir(parents=True)
     (directory / "config/overrides" / file).write_text(json.dumps(servers))
     settings = {
@@ -45,7 +45,7 @@ def served(
 
 
 def cpu_s_of(process: psutil.Process) -> float:
-    """The CPU that a process has used."""
+    """The CPU time of a process."""
     times = process.cpu_times()
     return times.user + times.system
 
@@ -54,15 +54,15 @@ def cpu_s_of(process: psutil.Process) -> float:
 async def connected(url: str) -> AsyncGenerator[mcp.Client]:
     """The official client over HTTP."""
     async with (
-        httpx2.AsyncClient(verify=False, timeout=PATIENCE_S) as http,
+        httpx2.AsyncClient(verify=False, timeout=TIMEOUT_S) as http,
         mcp.Client(streamable_http_client(url, http_client=http), mode="legacy") as client,
     ):
         yield client
 
 
 def _address_in(log: Path, server: subprocess.Popen[bytes]) -> str:
-    """Where the server says that it listens."""
-    deadline = time.monotonic() + PATIENCE_S
+    """The URL that the server reports in its log."""
+    deadline = time.monotonic() + TIMEOUT_S
     while time.monotonic() < deadline and server.poll() is None:
         for line in log.read_text().splitlines(keepends=True):
             if line.startswith("{") and line.endswith("\n") and "address" in (told := json.loads(line)):

@@ -19,7 +19,7 @@ from pydantic import BaseModel
 from armarium.assembly import MANIFESTS
 from armarium.capabilities.corpus.commands.app import app as dir2mcp_app
 from armarium.capabilities.corpus.commands.settings import CORPUS_SECTIONS, Dir2McpSettings
-from armarium.capabilities.gateway.server_schema import registry_schema
+from armarium.capabilities.gateway.config.schema import server_config_schema
 from armarium.capabilities.sandbox import commands as filesystem
 from armarium.foundation.errors import ArmariumError
 from armarium.foundation.tools import ERROR_ENVELOPE, ToolSpec
@@ -89,7 +89,7 @@ def pages() -> dict[str, str]:
         name: re.sub(r"\n{3,}", "\n\n", "\n".join([_BANNER, "", *lines])).rstrip() + "\n"
         for name, lines in made.items()
     }
-    return written | {SERVERS_SCHEMA: json.dumps(registry_schema(), indent=2) + "\n"}
+    return written | {SERVERS_SCHEMA: json.dumps(server_config_schema(), indent=2) + "\n"}
 
 
 def _tools() -> Generator[str]:

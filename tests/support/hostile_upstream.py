@@ -28,7 +28,7 @@ _TOOLS += ["spawn", "fail", "facts"]
 
 
 class Hostile:
-    """What the server does, whichever way it is spoken to."""
+    """The behaviour of the server over either transport."""
 
     def __init__(self, emit_raw: Callable[[bytes], None], announce: Send) -> None:
         self.emit_raw = emit_raw
@@ -40,7 +40,7 @@ class Hostile:
         self.sessions: set[str] = set()
 
     def answer(self, message: Json, send: Send) -> Json | None:
-        """The response to a request, or None when there is to be none."""
+        """The response to a request; None for no response."""
         method, request_id = message["method"], message.get("id")
         if method == "initialize":
             return self._result(
@@ -132,7 +132,7 @@ class Hostile:
 
 
 def serve_stdio() -> None:
-    """One thread for each request, so that one that never answers holds up no other."""
+    """One thread per request, so that a request that hangs does not block others."""
     lock = threading.Lock()
 
     def emit(raw: bytes) -> None:
@@ -154,11 +154,11 @@ def serve_stdio() -> None:
         threading.Thread(target=work, args=(json.loads(line),), daemon=True).start()
 
 
-def serve_http(*, events: bool, port: int, news_refused: int) -> None:
-    """Streamable HTTP; answers are JSON, or events when asked. The port is the first line on standard output."""
-    news: queue.Queue[Json] = queue.Queue()
-    hostile = Hostile(lambda raw: None, news.put)
-    refusals = iter(range(news_refused))
+def serve_http(*, events: bool, port: int, notifications_refused: int) -> None:
+    """Streamable HTTP with JSON or, if requested, events. The port is the first line on standard output."""
+    notifications: queue.Queue[Json] = queue.Queue()
+    hostile = Hostile(lambda raw: None, notifications.put)
+    refusals = iter(range(notifications_refused))
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -172,7 +172,7 @@ def serve_http(*, events: bool, port: int, news_refused: int) -> None:
                 return self._whole(503, b"later")
             self._start_events()
             while True:
-                self._event(news.get())
+                self._event(notifications.get())
 
         def do_DELETE(self) -> None:
             hostile.sessions.discard(self.headers.get("mcp-session-id", ""))
@@ -192,11 +192,11 @@ def serve_http(*, events: bool, port: int, news_refused: int) -> None:
                     200, b"<html>not MCP</html>", "application/json" if name == "garbage" else "text/html"
                 )
             if "id" not in message:
-                hostile.answer(message, news.put)
+                hostile.answer(message, notifications.put)
                 return self._whole(202, b"")
             if events:
                 return self._answer_in_events(message)
-            answer = hostile.answer(message, news.put)
+            answer = hostile.answer(message, notifications.put)
             if answer is None:
                 threading.Event().wait()
             return self._whole(200, json.dumps(answer).encode(), "application/json", session)
@@ -236,7 +236,7 @@ def serve_http(*, events: bool, port: int, news_refused: int) -> None:
         daemon_threads = True
 
         def handle_error(self, request: Any, client_address: Any) -> None:
-            """A client that goes away is what these tests are about."""
+            """Ignore disconnected clients, which the tests provoke."""
 
     server = Server(("127.0.0.1", port), Handler)
     print(server.server_address[1], flush=True)
@@ -252,7 +252,9 @@ def main() -> None:
     parser.add_argument("--silent", action="store_true", help="never answer anything, nor end")
     parser.add_argument("--start-after", metavar="FILE", help="say nothing until the file exists")
     parser.add_argument("--babble", action="store_true", help="say something, but nothing in MCP, nor end")
-    parser.add_argument("--news-refused", type=int, default=0, metavar="TIMES", help="have no stream of news at first")
+    parser.add_argument(
+        "--notifications-refused", type=int, default=0, metavar="TIMES", help="reject the notification stream at first"
+    )
     parser.add_argument("--stubborn", action="store_true", help="end neither when asked nor when told")
     options = parser.parse_args()
     if options.exit_at_start:
@@ -266,7 +268,7 @@ def main() -> None:
     while options.start_after and not os.path.exists(options.start_after):
         time.sleep(0.01)
     if options.http:
-        serve_http(events=options.events, port=options.port, news_refused=options.news_refused)
+        serve_http(events=options.events, port=options.port, notifications_refused=options.notifications_refused)
     else:
         serve_stdio()
     if options.stubborn:

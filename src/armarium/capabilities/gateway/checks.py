@@ -1,47 +1,47 @@
-"""What `armarium doctor` finds out about the gateway before a start."""
+"""The checks of `armarium doctor` for the gateway."""
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
 
-from armarium.capabilities.gateway.errors import RegistryInvalid
-from armarium.capabilities.gateway.server_files import (
+from armarium.capabilities.gateway.config.files import (
     SEARCH_ORDER,
     ServerSpec,
     StdioTransport,
-    has_files,
-    read_registry,
+    has_config_folder,
+    read_server_config,
 )
+from armarium.capabilities.gateway.errors import ServerConfigInvalid
 from armarium.capabilities.gateway.settings import FEATURE_VARIABLE, GatewaySettings, config_directory, is_enabled
 from armarium.capability import CheckResult, Facilities
 
 
 def check(section: GatewaySettings | None, facilities: Facilities) -> Iterator[CheckResult]:
-    """Read the files of servers, and look whether their programs are there; start none."""
+    """Check the configuration files and that the programs of servers exist. Starts none of them."""
     if section is None:
         return
     if not is_enabled(section):
-        yield CheckResult("gateway", "warn", "is switched off", f"see `gateway.enabled` and {FEATURE_VARIABLE}")
+        yield CheckResult("gateway", "warn", "disabled", f"see `gateway.enabled` and {FEATURE_VARIABLE}")
         return
     directory = config_directory(section)
-    if not has_files(directory):
-        told = f"there is neither {' nor '.join(SEARCH_ORDER)} in {directory}"
-        hint = "see `gateway.config_dir`; a relative one begins at the directory that the server is started in"
-        yield CheckResult("gateway servers", "warn", told, hint)
+    if not has_config_folder(directory):
+        detail = f"neither {' nor '.join(SEARCH_ORDER)} exists in {directory}"
+        hint = "see `gateway.config_dir`; a relative path starts at the server's working directory"
+        yield CheckResult("gateway servers", "warn", detail, hint)
         return
     try:
-        registry = read_registry(directory)
-    except RegistryInvalid as error:
+        config = read_server_config(directory)
+    except ServerConfigInvalid as error:
         for problem in error.problems:
-            yield CheckResult("gateway servers", "fail", problem, "mend the file")
+            yield CheckResult("gateway servers", "fail", problem, "correct the file")
         return
-    enabled = [spec for spec in registry.servers.values() if spec.enabled]
-    yield CheckResult("gateway servers", "ok", f"{len(enabled)} of {len(registry.servers)} enabled")
+    enabled = [spec for spec in config.servers.values() if spec.enabled]
+    yield CheckResult("gateway servers", "ok", f"{len(enabled)} of {len(config.servers)} enabled")
     for spec in enabled:
         if (missing := _missing_program(spec)) is not None:
-            told = f"{spec.name} starts {missing}, which is not there"
-            yield CheckResult("gateway servers", "warn", told, "install it, or correct `command`")
+            detail = f"{spec.name} runs {missing}, which does not exist"
+            yield CheckResult("gateway servers", "warn", detail, "install it, or correct `command`")
 
 
 def _missing_program(spec: ServerSpec) -> str | None:

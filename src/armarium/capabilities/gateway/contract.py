@@ -1,13 +1,13 @@
-"""The contract of the three RAG tools: their names, what they take and answer, and how they tell an error."""
+"""The contract of the three RAG tools: names, input and output schemas, and the error format."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
 from armarium import __version__
+from armarium.capabilities.gateway.config.entries import AUTH_MODES
 from armarium.capabilities.gateway.errors import GatewayError
-from armarium.capabilities.gateway.sensitive import LONGEST_SECRET, SENSITIVE
-from armarium.capabilities.gateway.server_entries import AUTH_MODES
+from armarium.capabilities.gateway.secret_parameters import MAX_SECRET_LENGTH, SECRET_PARAMETERS
 from armarium.foundation.errors import ArmariumError
 from armarium.foundation.schema import Json
 from armarium.foundation.tools import ErrorStyle
@@ -18,7 +18,7 @@ RAW_RESULTS: Final = "rag_get_raw_results"
 SYNTHESIZED: Final = "rag_get_synthesized_results"
 DEFAULT_TOP_K: Final = 8
 DEFAULT_PAGE_SIZE: Final = 50
-LARGEST_PAGE: Final = 500
+MAX_PAGE_SIZE: Final = 500
 
 _STRING: Json = {"type": "string"}
 _INTEGER: Json = {"type": "integer"}
@@ -28,7 +28,7 @@ _OBJECT: Json = {"type": "object"}
 _STRINGS: Json = {"type": "array", "items": _STRING, "maxItems": 1000}
 
 
-def _said(schema: Json, description: str) -> Json:
+def _with_description(schema: Json, description: str) -> Json:
     return schema | {"description": description}
 
 
@@ -39,33 +39,33 @@ def _object(properties: Json, required: tuple[str, ...] = (), *, closed: bool = 
     return described | ({"required": list(required)} if required else {})
 
 
-USERNAME: Json = _said(_STRING, "Ignored: the authenticated caller's name always takes its place.")
+USERNAME: Json = _with_description(_STRING, "Ignored: the authenticated caller's name replaces it.")
 _SECRETS: Json = {
     name: {
         "type": "string",
-        "maxLength": LONGEST_SECRET,
-        "description": "For the one server that the sources are of, if it asks for it. Never logged or kept.",
+        "maxLength": MAX_SECRET_LENGTH,
+        "description": "For the one server of the sources, if it declares the parameter. Never logged or stored.",
     }
-    for name in SENSITIVE
+    for name in SECRET_PARAMETERS
 }
 _SOURCES: Json = {
     "type": "array",
     "items": {"type": "string", "minLength": 1, "maxLength": 600},
     "minItems": 1,
     "maxItems": 100,
-    "description": "Ids from rag_discover_resources, `<server>:<id>`; an id alone where only one server has it.",
+    "description": "Ids from rag_discover_resources: `<server>:<id>`, or only the id if it is unambiguous.",
 }
 _SERVERS: Json = {
     "type": "array",
     "items": {"type": "string", "minLength": 1, "maxLength": 64},
     "maxItems": 100,
-    "description": "Where ids without a server are looked for; left out or empty, at all servers you may use.",
+    "description": "The servers in which ids without a server are looked up. Default: all servers you may use.",
 }
 _QUERY: Json = {"type": "string", "minLength": 1, "maxLength": 20_000}
-_SEARCH_FILTERS: Json = _said(
+_SEARCH_FILTERS: Json = _with_description(
     _object({"date_from": _STRING, "date_to": _STRING, "tags": _STRINGS, "owners": _STRINGS}),
-    "Dates are ISO 8601. Passed on to servers that take them; what cannot judge one gives no hits and is told as "
-    "`unmet_filters` in `meta_data`. Sources of this server itself can judge none.",
+    "Dates are ISO 8601. A source that cannot apply a filter returns no hits; `meta_data` lists the filter in "
+    "`unmet_filters`. Sources of this server itself support no filters.",
 )
 
 
@@ -73,8 +73,8 @@ def _top_k(largest: int) -> Json:
     return {"type": "integer", "minimum": 1, "maximum": largest, "default": min(DEFAULT_TOP_K, largest)}
 
 
-def inputs(top_k_max: int = 100) -> dict[str, Json]:
-    """What each tool takes."""
+def input_schemas(top_k_max: int = 100) -> dict[str, Json]:
+    """The input schema of each tool."""
     return {
         DISCOVER: _object(
             {
@@ -88,7 +88,7 @@ def inputs(top_k_max: int = 100) -> dict[str, Json]:
                         "page_size": {
                             "type": "integer",
                             "minimum": 1,
-                            "maximum": LARGEST_PAGE,
+                            "maximum": MAX_PAGE_SIZE,
                             "default": DEFAULT_PAGE_SIZE,
                         },
                     }
@@ -133,14 +133,14 @@ def inputs(top_k_max: int = 100) -> dict[str, Json]:
     }
 
 
-def standalone_inputs(*, capability_token: bool) -> dict[str, Json]:
-    """What a server of the three tools takes: it is told the username, and asks for no secret it does not need."""
+def rag_server_input_schemas(*, capability_token: bool) -> dict[str, Json]:
+    """The input schemas of a RAG server: with a required username, and with no secrets except those it verifies."""
     kept = {"capability_token"} if capability_token else set[str]()
-    described = inputs()
+    described = input_schemas()
     for schema in described.values():
-        for name in {*SENSITIVE, "servers"} - kept:
+        for name in {*SECRET_PARAMETERS, "servers"} - kept:
             schema["properties"].pop(name, None)
-        schema["properties"]["username"] = _said(_STRING, "Who asks; the gateway fills it in.")
+        schema["properties"]["username"] = _with_description(_STRING, "The caller; set by the gateway.")
         schema["required"] = ["username", *schema.get("required", ())]
     return described
 
@@ -157,7 +157,7 @@ _RESOURCE: Json = _object(
         "scopes": _STRINGS,
         "lastIndexed": _STRING,
         "counts": _object({"docs": _INTEGER, "chunks": _INTEGER}),
-        "server": _said(_STRING, "The server that has it."),
+        "server": _with_description(_STRING, "The server of the resource."),
         "defaultSelected": _BOOLEAN,
         "status": {"type": "string", "enum": ["ready", "action_required"]},
     },
@@ -175,9 +175,9 @@ _HIT: Json = _object(
         "sourceId": _STRING,
         "provenance": _OBJECT,
         "timestamp": _STRING,
-        "server": _said(_STRING, "The server that found it."),
-        "serverRank": _said(_INTEGER, "Its place among that server's hits, from 1."),
-        "serverScore": _said(_NUMBER, "That server's own score; not comparable with another server's."),
+        "server": _with_description(_STRING, "The server that found the hit."),
+        "serverRank": _with_description(_INTEGER, "Its rank among that server's hits, from 1."),
+        "serverScore": _with_description(_NUMBER, "That server's own score; not comparable with another server's."),
     },
     ("id", "score", "resourceId"),
 )
@@ -187,7 +187,7 @@ _CITATION: Json = _object(
         "title": _STRING,
         "resourceId": _STRING,
         "offsets": {},
-        "marker": _said(_STRING, "How the answer names it."),
+        "marker": _with_description(_STRING, "The marker in the answer."),
         "server": _STRING,
     }
 )
@@ -220,7 +220,7 @@ def _output(results: Json) -> Json:
     )
 
 
-OUTPUT: dict[str, Json] = {
+OUTPUT_SCHEMAS: dict[str, Json] = {
     DISCOVER: _output(_object({"resources": {"type": "array", "items": _RESOURCE}, "paging": _PAGING}, ("resources",))),
     RAW_RESULTS: _output(_object({"hits": {"type": "array", "items": _HIT}, "stats": _STATS}, ("hits",))),
     SYNTHESIZED: _output(
@@ -236,16 +236,16 @@ OUTPUT: dict[str, Json] = {
 }
 
 
-def answer(results: Json, meta_data: Json, **more: Any) -> Json:
-    """An answer as the contract has it; what is None or empty in `more` is left out."""
+def contract_answer(results: Json, meta_data: Json, **more: Any) -> Json:
+    """A response in the contract's format; empty values in `more` are omitted."""
     known = {"provider": "armarium", "version": __version__, "contract_version": CONTRACT_VERSION}
     body: Json = {"results": results, "meta_data": {**known, **meta_data}}
     body |= {name: value for name, value in more.items() if value}
     return body | {"contract_version": CONTRACT_VERSION}
 
 
-def told(error: ArmariumError) -> Json:
-    """An error in the contract's words; what it has no word for keeps its own code beside them."""
+def error_as_json(error: ArmariumError) -> Json:
+    """An error in the contract's format. `reason` is the original code where the contract has none for it."""
     described: Json = {"code": error.code, "message": error.message, "retryable": error.retryable}
     if isinstance(error, GatewayError) and error.contract_code != error.code:
         described |= {"code": error.contract_code, "reason": error.code}
@@ -253,8 +253,8 @@ def told(error: ArmariumError) -> Json:
     return described | {name: value for name, value in more.items() if value}
 
 
-def _rendered(error: ArmariumError) -> Json:
-    body = answer({"error": told(error)}, {"error": told(error)["code"]})
+def _render_error(error: ArmariumError) -> Json:
+    body = contract_answer({"error": error_as_json(error)}, {"error": error_as_json(error)["code"]})
     if isinstance(each := error.details.get("errors"), list):
         body["meta_data"]["errors"] = each
     return body
@@ -262,17 +262,17 @@ def _rendered(error: ArmariumError) -> Json:
 
 _ERROR: Json = _object(
     {
-        "code": _said(_STRING, "Stable; branch on this, not on the message."),
+        "code": _with_description(_STRING, "Stable; branch on this, not on the message."),
         "message": _STRING,
         "retryable": _BOOLEAN,
         "hint": _STRING,
         "reason": _STRING,
-        "retry_after_ms": _said(_INTEGER, "How long to wait before another try."),
+        "retry_after_ms": _with_description(_INTEGER, "How long to wait before a retry."),
     },
     ("code", "message", "retryable"),
 )
 RAG_ERRORS = ErrorStyle(
-    _rendered,
+    _render_error,
     _object(
         {
             "results": _object({"error": _ERROR}, ("error",)),

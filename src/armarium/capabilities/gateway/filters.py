@@ -1,4 +1,4 @@
-"""What a search is narrowed down by, and what becomes of a wish that a source cannot judge: one rule for all."""
+"""The search filters of the contract. A source that cannot apply a filter returns no hits."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from armarium.foundation.errors import InvalidArgument
 
 DATES: Final = ("date_from", "date_to")
 FILTERS: Final = (*DATES, "tags", "owners")
-"""The contract's. A source that cannot judge one gives no hits at all, rather than some that nobody asked for."""
+"""The filters of the contract."""
 
 
-def wishes(filters: Mapping[str, Any] | None) -> list[str]:
-    """The filters that ask for something; an empty list asks for nothing."""
-    return [name for name, wish in (filters or {}).items() if wish]
+def active_filters(filters: Mapping[str, Any] | None) -> list[str]:
+    """The names of filters that have a value; an empty list is not a filter."""
+    return [name for name, value in (filters or {}).items() if value]
 
 
 def check_filters(filters: Mapping[str, Any] | None) -> None:
-    """Refuse a date that is none."""
+    """Reject invalid dates."""
     for name in DATES:
-        if (said := (filters or {}).get(name)) is not None:
+        if (date := (filters or {}).get(name)) is not None:
             try:
-                datetime.fromisoformat(said)
+                datetime.fromisoformat(date)
             except ValueError:
                 raise InvalidArgument(
-                    f"`filters.{name}` must be a date of ISO 8601",
+                    f"`filters.{name}` must be an ISO 8601 date",
                     hint="such as 2024-05-31 or 2024-05-31T12:00:00Z",
                     field=f"filters.{name}",
                 ) from None

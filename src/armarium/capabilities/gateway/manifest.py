@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from armarium.manifest import Manifest
 
@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterable, Sequence
     from pathlib import Path
 
-    from armarium.capabilities.gateway.service import Gateway
     from armarium.capabilities.gateway.settings import GatewaySettings
     from armarium.capability import Capability, CheckResult, Facilities
     from armarium.command_line.host import CommandGroups
@@ -40,19 +39,14 @@ async def open_capability(settings: GatewaySettings, facilities: Facilities) -> 
     if not is_enabled(settings):
         yield Capability("gateway", [], "")
         return
-    from armarium.capabilities.gateway.administration_tools import administration_routes
-    from armarium.capabilities.gateway.life import open_gateway
-    from armarium.capabilities.gateway.pace import paced
-    from armarium.capabilities.gateway.routes import gateway_routes
-    from armarium.capabilities.gateway.tools import rag_tools, session_tools
+    from armarium.capabilities.gateway.admin.tools import administration_routes
+    from armarium.capabilities.gateway.lifespan import open_gateway
+    from armarium.capabilities.gateway.tools import bind_rag_tools, bind_session_tools, gateway_routes
 
     async with open_gateway(settings, facilities) as opened:
-        gateway, most = opened.gateway, settings.limits.top_k_max
-        tools = [paced(tool, opened.pace) for tool in rag_tools(gateway, top_k_max=most)]
-        # Uncounted, or a user interface that looks again after each event would use up its user's searches.
-        for_interfaces = session_tools(gateway)
+        tools = bind_rag_tools(opened.gateway, opened.rate_limit)
         routes = [
-            *gateway_routes([*tools, *for_interfaces]),
+            *gateway_routes([*tools, *bind_session_tools(opened.gateway)]),
             *administration_routes(opened.administration, admin_group=settings.admin_group),
         ]
         yield Capability("gateway", tools, _INSTRUCTIONS, routes, opened.tool_provider)
@@ -60,9 +54,9 @@ async def open_capability(settings: GatewaySettings, facilities: Facilities) -> 
 
 def described_tools() -> Sequence[ToolSpec]:
     """The tools without any server behind them."""
-    from armarium.capabilities.gateway.tools import rag_tools
+    from armarium.capabilities.gateway.tools import TOOLS
 
-    return rag_tools(cast("Gateway", None))
+    return [tool.spec for tool in TOOLS]
 
 
 def check_gateway(section: GatewaySettings | None, facilities: Facilities) -> Iterable[CheckResult]:

@@ -1,4 +1,4 @@
-"""What the gateway speaks of: resources, hits and answers of servers, whichever server they are of."""
+"""The data types of the RAG contract: resources, queries, hits and answers of any server."""
 
 from __future__ import annotations
 
@@ -6,31 +6,31 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from armarium.capabilities.gateway.config.files import ServerSpec
 from armarium.capabilities.gateway.errors import GatewayError
-from armarium.capabilities.gateway.server_files import ServerSpec
-from armarium.capabilities.gateway.upstreams.answers import CallResult, UpstreamTool
+from armarium.capabilities.gateway.upstreams.types import CallResult, UpstreamTool
 from armarium.foundation.schema import Json
 from armarium.foundation.tools import Call
 
 Secrets = Mapping[str, str]
-"""Sensitive parameters by name; see `sensitive`."""
+"""Secret parameters by name; see `secret_parameters`."""
 
 
 class UpstreamCalls(Protocol):
-    """What the RAG tools need of an upstream."""
+    """The part of an upstream that a RAG server needs."""
 
     async def call(self, tool: str, arguments: Mapping[str, Any], *, timeout_s: float | None = None) -> CallResult:
-        """Call a tool; a `GatewayError` when there is no answer."""
+        """Call a tool. Raises `GatewayError` if there is no result."""
         ...
 
     async def tools(self, *, timeout_s: float | None = None) -> list[UpstreamTool]:
-        """What it offers."""
+        """The tools it offers."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
-    """A server of the registry, and the connection to it."""
+class ConfiguredServer:
+    """A server of the configuration files, and its upstream."""
 
     spec: ServerSpec
     upstream: UpstreamCalls
@@ -38,10 +38,10 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """Something that can be searched, as its server tells of it."""
+    """A searchable source, as its server describes it."""
 
     id: str
-    """The server's own; callers are told `<server>:<id>`."""
+    """The server's own id; callers see `<server>:<id>`."""
     name: str
     source_type: str
     auth_mode: str = "none"
@@ -50,26 +50,26 @@ class Resource:
     groups: tuple[str, ...] = ()
     scopes: tuple[str, ...] = ()
     tags: tuple[str, ...] | None = None
-    """None: the server does not tell."""
+    """None if the server does not report tags."""
     last_indexed: str | None = None
     docs: int | None = None
     chunks: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
-    """What a server says it has."""
+class ResourceList:
+    """The sources that a server lists."""
 
     resources: Sequence[Resource]
     dropped: int = 0
-    """Entries that were none."""
+    """Number of invalid entries."""
     synthesis_params: Json = field(default_factory=dict[str, Any])
-    """How it answers when nobody says otherwise: its model, style and length."""
+    """Its defaults for answers: model, style and length."""
 
 
 @dataclass(frozen=True, slots=True)
 class DiscoveryFilters:
-    """Which resources are wanted."""
+    """Which resources to list."""
 
     types: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
@@ -80,8 +80,8 @@ class DiscoveryFilters:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    """What is searched for."""
+class RagQuery:
+    """A search."""
 
     query: str
     top_k: int
@@ -90,31 +90,31 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """Which sources are to be searched, as the caller writes them."""
+class SourceSelection:
+    """The sources to search, as the caller wrote them."""
 
     sources: Sequence[str]
     servers: Sequence[str] = ()
-    """Where ids without a server are looked for; empty is everywhere."""
+    """Where ids without a server are looked up; empty means all servers."""
 
 
 @dataclass(frozen=True, slots=True)
-class Synthesis:
-    """How an answer is wanted."""
+class SynthesisOptions:
+    """How to write an answer."""
 
     params: Json = field(default_factory=dict[str, Any])
     provided: Sequence[Json] | None = None
-    """Hits that the caller chose; None: search for them."""
+    """Hits that the caller selected; None to search for them."""
 
 
 @dataclass(frozen=True, slots=True)
-class Hit:
-    """A passage that a server found."""
+class RagHit:
+    """A chunk that a server found."""
 
     id: str
     score: float
     resource_id: str
-    """The server's own."""
+    """The server's own id of the source."""
     snippet: str | None = None
     chunk: str | None = None
     title: str | None = None
@@ -126,27 +126,27 @@ class Hit:
 
     @property
     def text(self) -> str:
-        """As much of the passage as there is."""
+        """The chunk, or else the snippet."""
         return self.chunk or self.snippet or ""
 
 
 @dataclass(frozen=True, slots=True)
-class Hits:
-    """What one server found, best first."""
+class RagHits:
+    """The hits of one server, best first."""
 
-    hits: Sequence[Hit]
+    hits: Sequence[RagHit]
     dropped: int = 0
-    """Hits that were none, or of sources nobody asked for."""
+    """Number of hits that were invalid or from other sources."""
     total_found: int | None = None
     failed: Mapping[str, GatewayError] = field(default_factory=dict[str, GatewayError])
-    """Sources that could not be searched while others could."""
+    """Sources that could not be searched, although others could."""
     unmet_filters: Sequence[str] = ()
-    """Filters that the server cannot judge."""
+    """Filters that the server cannot apply."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerAnswer:
-    """An answer that a server wrote itself."""
+    """An answer written by a server."""
 
     answer: str
     citations: Sequence[Json] = ()
@@ -155,32 +155,32 @@ class ServerAnswer:
     display: Json | None = None
     model: str | None = None
     tokens: Json | None = None
-    """What its model read and wrote, as far as the server tells."""
+    """Token usage of its model, if the server reports it."""
     dropped: int = 0
 
 
 class RagServer(Protocol):
-    """A server of the three tools, behind a connection or in this process."""
+    """A server with the three tools, remote or built in."""
 
     @property
     def spec(self) -> ServerSpec:
-        """What the registry says of it."""
+        """Its configuration."""
         ...
 
-    async def discover(self, call: Call, filters: DiscoveryFilters, secrets: Secrets) -> Listing:
-        """What this caller may search there."""
+    async def discover(self, call: Call, filters: DiscoveryFilters, secrets: Secrets) -> ResourceList:
+        """The sources that this caller may search."""
         ...
 
-    async def search(self, call: Call, question: Question, sources: Sequence[str], secrets: Secrets) -> Hits:
-        """What it finds in its own sources."""
+    async def search(self, call: Call, query: RagQuery, sources: Sequence[str], secrets: Secrets) -> RagHits:
+        """Search some of its sources."""
         ...
 
     async def can_synthesize(self) -> bool:
-        """Whether it writes answers itself."""
+        """Whether it can write answers."""
         ...
 
     async def synthesize(
-        self, call: Call, question: Question, sources: Sequence[str], synthesis: Synthesis, secrets: Secrets
+        self, call: Call, query: RagQuery, sources: Sequence[str], options: SynthesisOptions, secrets: Secrets
     ) -> ServerAnswer:
-        """Its own answer."""
+        """Write an answer."""
         ...

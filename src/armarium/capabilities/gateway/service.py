@@ -1,4 +1,4 @@
-"""The gateway as its tools see it: discover, search and answer over all servers that the caller may see."""
+"""The gateway's service: discover, search and answer over all servers that the caller may see."""
 
 from __future__ import annotations
 
@@ -7,83 +7,91 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from armarium.capabilities.gateway.access import may_see_server
-from armarium.capabilities.gateway.capability_tokens import CapabilityTokens
-from armarium.capabilities.gateway.connections import Connections
-from armarium.capabilities.gateway.contract import DEFAULT_PAGE_SIZE, answer
-from armarium.capabilities.gateway.discovery import Discovery
-from armarium.capabilities.gateway.errors import UpstreamBusy, UpstreamTimeout
-from armarium.capabilities.gateway.fanout import Job, ask_all
+from armarium.capabilities.gateway.contract import DEFAULT_PAGE_SIZE, DEFAULT_TOP_K, contract_answer
+from armarium.capabilities.gateway.errors import DENIALS, InvalidSource, UpstreamBusy, UpstreamTimeout
 from armarium.capabilities.gateway.filters import check_filters
-from armarium.capabilities.gateway.keyring import Keyring, check_addressee
-from armarium.capabilities.gateway.known import KnownResources
-from armarium.capabilities.gateway.learning import Learner
 from armarium.capabilities.gateway.model import (
+    ConfiguredServer,
     DiscoveryFilters,
-    Member,
-    Question,
+    RagQuery,
     RagServer,
     Secrets,
     ServerAnswer,
-    Synthesis,
-    Wanted,
+    SourceSelection,
+    SynthesisOptions,
 )
-from armarium.capabilities.gateway.overview import overview
-from armarium.capabilities.gateway.provided import allowed_among
-from armarium.capabilities.gateway.refusals import DENIALS, InvalidSource
-from armarium.capabilities.gateway.remote import Deadlines, RemoteServer
-from armarium.capabilities.gateway.resolving import Resolution, Resolver, SourceError
-from armarium.capabilities.gateway.searching import Found, Searching, SecondLook, hit_as_json
-from armarium.capabilities.gateway.synthesis import TOO_LONG, Writer, told_of_writing, within, written
-from armarium.capabilities.gateway.telling import (
-    answer_of_server,
-    meta_of,
-    ms_since,
-    nothing_left,
+from armarium.capabilities.gateway.query.discovery import Discovery
+from armarium.capabilities.gateway.query.fan_out import Job, ask_all
+from armarium.capabilities.gateway.query.outcome import (
+    base_metadata,
+    milliseconds_since,
     record_denials,
     record_sources,
+    server_answer_as_json,
+    total_failure,
 )
+from armarium.capabilities.gateway.query.overview import overview
+from armarium.capabilities.gateway.query.provided_hits import select_provided_hits
+from armarium.capabilities.gateway.query.search import RerankPolicy, SearchOutcome, SourceSearch, hit_as_json
+from armarium.capabilities.gateway.query.source_cache import SourceCache
+from armarium.capabilities.gateway.query.source_lookup import SourceLookup
+from armarium.capabilities.gateway.query.source_resolution import Resolution, SourceError, SourceResolver
+from armarium.capabilities.gateway.query.synthesis import (
+    TOO_LONG,
+    AnswerWriter,
+    truncate_answer,
+    write_answer,
+    writer_metadata,
+)
+from armarium.capabilities.gateway.servers.remote import Deadlines, RemoteServer
+from armarium.capabilities.gateway.tokens.capability_tokens import CapabilityTokens
+from armarium.capabilities.gateway.tokens.lent_tokens import LentTokens
+from armarium.capabilities.gateway.tokens.secret_selector import SecretSelector, require_single_server
 from armarium.foundation.errors import InvalidArgument
 from armarium.foundation.schema import Json
 from armarium.foundation.tools import Call
 
-Current = Callable[[], Mapping[str, Member]]
-"""The servers of the registry as they are now, by name. Asked anew for every call, so that they can change."""
+ConfiguredServers = Callable[[], Mapping[str, ConfiguredServer]]
+"""Returns the current servers by name. It is called for every request, since the configuration may change."""
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
-    """How long things may take and are kept."""
+class GatewayPolicy:
+    """Deadlines, cache time and limits."""
 
     deadlines: Deadlines = field(default_factory=Deadlines)
     discovery_kept_s: float = 60.0
+    top_k_max: int = 100
 
 
 class Gateway:
-    """The three tools over many servers. Every method begins with who calls."""
+    """The three tools over many servers. The first argument of every method identifies the caller."""
 
     def __init__(
         self,
-        current: Current,
-        own: RagServer | None,
-        rules: Rules,
-        connections: Connections,
-        tokens: CapabilityTokens,
+        configured: ConfiguredServers,
+        built_in: RagServer | None,
+        policy: GatewayPolicy,
+        lent_tokens: LentTokens,
+        capability_tokens: CapabilityTokens,
         *,
-        second_look: SecondLook | None = None,
-        writer: Writer | None = None,
+        rerank_policy: RerankPolicy | None = None,
+        writer: AnswerWriter | None = None,
     ) -> None:
-        self._current = current
-        self._own = own
-        self._deadlines = rules.deadlines
-        self._connections = connections
-        self._tokens = tokens
+        self.top_k_max = policy.top_k_max
+        self.default_top_k = min(DEFAULT_TOP_K, policy.top_k_max)
+        self._configured = configured
+        self._built_in = built_in
+        self._deadlines = policy.deadlines
+        self._lent_tokens = lent_tokens
+        self._capability_tokens = capability_tokens
         self._writer = writer
-        self._known = KnownResources(kept_s=rules.discovery_kept_s)
-        self._keyring = Keyring(connections, tokens)
-        discover_s = rules.deadlines.discover_s
-        self._discovery = Discovery(self._known, self._keyring, discover_s=discover_s)
-        self._resolver = Resolver(Learner(self._known, self._keyring, discover_s=discover_s))
-        self._searching = Searching(self._keyring, call_s=rules.deadlines.call_s, second_look=second_look)
+        self._cache = SourceCache(ttl_s=policy.discovery_kept_s)
+        self._secret_selector = SecretSelector(lent_tokens, capability_tokens)
+        discover_s = policy.deadlines.discover_s
+        self._discovery = Discovery(self._cache, self._secret_selector, discover_s=discover_s)
+        self._resolver = SourceResolver(SourceLookup(self._cache, self._secret_selector, discover_s=discover_s))
+        self._search = SourceSearch(self._secret_selector, call_s=policy.deadlines.call_s, rerank_policy=rerank_policy)
         self.servers_changed()
 
     async def discover(
@@ -102,154 +110,157 @@ class Gateway:
         shown = discovered.resources[first : first + page_size]
         errors = [SourceError("", name, error) for name, error in discovered.failed.items()]
         record_denials(call, errors)
-        return answer(
+        return contract_answer(
             {
-                "resources": [self._discovery.described(call, spec, resource) for spec, resource in shown],
+                "resources": [self._discovery.describe(call, spec, resource) for spec, resource in shown],
                 "paging": {"page": page, "page_size": page_size, "total": len(discovered.resources)},
             },
-            meta_of(started, discovered.per_server, errors),
+            base_metadata(started, discovered.per_server, errors),
         )
 
-    async def search(self, call: Call, question: Question, wanted: Wanted, given: Secrets) -> Json:
-        """The best hits in the sources named, and which of them could not be searched."""
+    async def search(self, call: Call, query: RagQuery, wanted: SourceSelection, given: Secrets) -> Json:
+        """The best hits in the selected sources, and the sources that could not be searched."""
         started = time.perf_counter()
-        _check_query(question)
-        check_filters(question.filters)
-        resolution = await self._resolved(call, wanted, given)
-        found = await self._searched(call, question, resolution, given)
-        stats = {"total_found": found.total_found, "top_k": question.top_k, "elapsed_ms": ms_since(started)}
-        meta = meta_of(started, found.per_server, found.errors)
-        return answer(
-            {"hits": [hit_as_json(each) for each in found.hits], "stats": stats}, meta | {"reranked": found.reranked}
-        )
+        _check_query(query)
+        check_filters(query.filters)
+        resolution = await self._resolve(call, wanted, given)
+        found = await self._search_sources(call, query, resolution, given)
+        stats = {"total_found": found.total_found, "top_k": query.top_k, "elapsed_ms": milliseconds_since(started)}
+        metadata = base_metadata(started, found.per_server, found.errors) | {"reranked": found.reranked}
+        return contract_answer({"hits": [hit_as_json(each) for each in found.hits], "stats": stats}, metadata)
 
     async def synthesize(
-        self, call: Call, question: Question, wanted: Wanted, synthesis: Synthesis, given: Secrets
+        self, call: Call, query: RagQuery, wanted: SourceSelection, options: SynthesisOptions, given: Secrets
     ) -> Json:
-        """An answer: the server's own where one server has all the sources and writes answers, else ours."""
+        """An answer. If one server has all the sources and can write answers, it writes this one."""
         started = time.perf_counter()
-        _check_query(question)
-        resolution = await self._resolved(call, wanted, given)
-        provided = None if synthesis.provided is None else allowed_among(synthesis.provided, resolution)
-        more: Json = {} if provided is None else {"provided_context": provided.told()}
-        style, max_chars = synthesis.params.get("style"), synthesis.params.get("max_chars")
-        if len(resolution.chosen) == 1:
-            chosen = next(iter(resolution.chosen.values()))
-            passed = Synthesis(synthesis.params, None if provided is None else provided.for_server())
-            own_answer = await self._by_server(call, question, resolution, passed, given)
-            if own_answer is not None:
-                return answer_of_server(started, chosen, within(own_answer, max_chars), resolution.errors, more)
+        _check_query(query)
+        resolution = await self._resolve(call, wanted, given)
+        provided = None if options.provided is None else select_provided_hits(options.provided, resolution)
+        more: Json = {} if provided is None else {"provided_context": provided.summary()}
+        style, max_chars = options.params.get("style"), options.params.get("max_chars")
+        if len(resolution.selections) == 1:
+            (selection,) = resolution.selections.values()
+            passed = SynthesisOptions(options.params, None if provided is None else provided.for_server())
+            server_answer = await self._answer_of_server(call, query, resolution, passed, given)
+            if server_answer is not None:
+                truncated = truncate_answer(server_answer, max_chars)
+                return server_answer_as_json(started, selection, truncated, resolution.errors, more)
         if provided is not None:
             hits, errors = provided.hits, resolution.errors
             per_server: Mapping[str, Json] = {}
             record_sources(call, resolution, errors, per_server)
         else:
-            found = await self._searched(call, question, resolution, given)
+            found = await self._search_sources(call, query, resolution, given)
             hits, per_server, errors = found.hits, found.per_server, found.errors
-        ours = await written(self._writer, question.query, hits, style=style, max_chars=max_chars)
-        results: Json = {"answer": ours.text, "citations": list(ours.citations)}
-        if ours.truncated:
+        answer = await write_answer(self._writer, query.query, hits, style=style, max_chars=max_chars)
+        results: Json = {"answer": answer.text, "citations": list(answer.citations)}
+        if answer.truncated:
             results["limits"] = dict(TOO_LONG)
-        meta = meta_of(started, per_server, errors) | {"synthesized_by": "armarium", **told_of_writing(ours)}
-        return answer(results, meta | more)
+        metadata = base_metadata(started, per_server, errors)
+        metadata |= {"synthesized_by": "armarium", **writer_metadata(answer)}
+        return contract_answer(results, metadata | more)
 
     async def config(self, call: Call) -> Json:
-        """What a user interface shows: the caller's servers with their sources, and the sources alone."""
+        """The caller's servers and sources, for a user interface."""
         discovered = await self._discovery.discover(call, self._servers(), DiscoveryFilters(), {})
-        shown = [(spec, self._discovery.described(call, spec, each)) for spec, each in discovered.resources]
+        shown = [(spec, self._discovery.describe(call, spec, each)) for spec, each in discovered.resources]
         return overview(call.principal, discovered, shown)
 
     async def connect(self, call: Call, server: str, kind: str, token: str, ttl_s: float | None) -> Json:
-        """Keep a token of the caller's for one server, in memory, for a while."""
-        self._visible(call, server)
-        kept_s = self._connections.keep(call.principal, server, kind, token, ttl_s)
-        self._known.forget(call.principal, server)
-        return {"server": server, "kind": kind, "expires_in_s": kept_s}
+        """Store the caller's token for one server, in memory, until it expires."""
+        self._require_visible(call, server)
+        actual_ttl_s = self._lent_tokens.store(call.principal, server, kind, token, ttl_s)
+        self._cache.remove(call.principal, server)
+        return {"server": server, "kind": kind, "expires_in_s": actual_ttl_s}
 
     async def disconnect(self, call: Call, server: str) -> Json:
-        """Let go of it."""
-        forgotten = self._connections.forget(call.principal, server)
-        self._known.forget(call.principal, server)
-        return {"server": server, "forgotten": forgotten}
+        """Remove the caller's token."""
+        removed = self._lent_tokens.remove(call.principal, server)
+        self._cache.remove(call.principal, server)
+        return {"server": server, "forgotten": removed}
 
     async def issue_token(self, call: Call, source: str, ttl_s: int | None) -> Json:
         """A capability token for one source that the caller may use."""
-        resolution = await self._resolved(call, Wanted([source]), {})
+        resolution = await self._resolve(call, SourceSelection([source]), {})
         record_sources(call, resolution, resolution.errors, {})
-        (chosen,) = resolution.chosen.values()
-        name = chosen.server.spec.name
-        if chosen.server is self._own:
-            raise InvalidArgument(f"{name}'s own sources are searched without a token", field="source")
-        token, expires_at = self._tokens.issue(name, call.principal.username, list(chosen.resources), ttl_s=ttl_s)
+        (selection,) = resolution.selections.values()
+        name = selection.server.spec.name
+        if selection.server is self._built_in:
+            raise InvalidArgument(f"the sources of {name} itself need no token", field="source")
+        token, expires_at = self._capability_tokens.issue(
+            name, call.principal.username, list(selection.resources), ttl_s=ttl_s
+        )
         return {"capability_token": token, "expires_at": expires_at, "server": name, "source": source}
 
     def servers_changed(self) -> None:
-        """Hear that the registry was read anew: what was lent for a server is not for another of its name."""
-        self._connections.follow({name: server.spec.transport for name, server in self._servers().items()})
+        """Remove the tokens for servers that were removed or replaced by a reload."""
+        self._lent_tokens.update_servers({name: server.spec.transport for name, server in self._servers().items()})
 
     def _servers(self) -> dict[str, RagServer]:
-        """Every server there is now, whoever may see it; ours goes before one that takes its name."""
+        """All current servers, visible or not. The built-in server takes precedence over another with its name."""
         servers: dict[str, RagServer] = {
-            name: RemoteServer(member, self._deadlines)
-            for name, member in self._current().items()
-            if member.spec.kind == "rag" and member.spec.enabled
+            name: RemoteServer(server, self._deadlines)
+            for name, server in self._configured().items()
+            if server.spec.kind == "rag" and server.spec.enabled
         }
-        if self._own is not None:
-            servers[self._own.spec.name] = self._own
+        if self._built_in is not None:
+            servers[self._built_in.spec.name] = self._built_in
         return servers
 
-    def _visible(self, call: Call, name: str) -> RagServer:
+    def _require_visible(self, call: Call, name: str) -> None:
         server = self._servers().get(name)
         if server is None or not may_see_server(call.principal, server.spec):
             raise InvalidSource("there is no such server", hint="GET /api/config lists those you may use")
-        return server
 
-    async def _resolved(self, call: Call, wanted: Wanted, given: Secrets) -> Resolution:
+    async def _resolve(self, call: Call, wanted: SourceSelection, given: Secrets) -> Resolution:
         resolution = await self._resolver.resolve(call, self._servers(), wanted, given)
-        check_addressee(given, list(resolution.chosen))
-        if not resolution.chosen:
+        require_single_server(given, list(resolution.selections))
+        if not resolution.selections:
             record_sources(call, resolution, resolution.errors, {})
-            raise nothing_left(resolution.errors)
+            raise total_failure(resolution.errors)
         return resolution
 
-    async def _searched(self, call: Call, question: Question, resolution: Resolution, given: Secrets) -> Found:
-        found = await self._searching.search(call, question, resolution, given)
+    async def _search_sources(
+        self, call: Call, query: RagQuery, resolution: Resolution, given: Secrets
+    ) -> SearchOutcome:
+        found = await self._search.search(call, query, resolution, given)
         record_sources(call, resolution, found.errors, found.per_server)
-        refused = {error.source for error in found.errors}
-        asked = {each for chosen in resolution.chosen.values() for each in chosen.asked.values()}
-        if asked <= refused:
-            raise nothing_left(found.errors)
+        failed = {error.source for error in found.errors}
+        asked = {each for selection in resolution.selections.values() for each in selection.asked.values()}
+        if asked <= failed:
+            raise total_failure(found.errors)
         return found
 
-    async def _by_server(
-        self, call: Call, question: Question, resolution: Resolution, synthesis: Synthesis, given: Secrets
+    async def _answer_of_server(
+        self, call: Call, query: RagQuery, resolution: Resolution, options: SynthesisOptions, given: Secrets
     ) -> ServerAnswer | None:
-        """The own answer of the one server chosen; None when it writes none, or cannot now."""
-        (chosen,) = resolution.chosen.values()
-        server, name = chosen.server, chosen.server.spec.name
-        secrets = self._keyring.for_sources(call.principal, name, chosen.resources.values(), given)
+        """The answer of the only selected server; None if it writes no answers or fails."""
+        (selection,) = resolution.selections.values()
+        server, name = selection.server, selection.server.spec.name
+        secrets = self._secret_selector.for_sources(call.principal, name, selection.resources.values(), given)
 
         async def ask() -> ServerAnswer | None:
             if not await server.can_synthesize():
                 return None
-            with self._keyring.in_use(call.principal, name, secrets):
-                return await server.synthesize(call, question, list(chosen.resources), synthesis, secrets)
+            with self._secret_selector.in_use(call.principal, name, secrets):
+                return await server.synthesize(call, query, list(selection.resources), options, secrets)
 
         within_s = server.spec.timeouts.call_s or self._deadlines.call_s
-        answers = await ask_all({name: Job(ask, within_s)})
-        failure, answered = answers.failed.get(name), answers.answered.get(name)
-        took = {name: {"elapsed_ms": answers.elapsed_ms[name]}}
-        # A search would be denied as well, or wait for a server that has had its time.
+        result = await ask_all({name: Job(ask, within_s)})
+        failure, answered = result.failed.get(name), result.answered.get(name)
+        took = {name: {"elapsed_ms": result.elapsed_ms[name]}}
+        # A search would be denied as well, or would wait for a server that has already timed out.
         if isinstance(failure, (*DENIALS, UpstreamBusy, UpstreamTimeout)):
-            failed = [SourceError(asked, name, failure) for asked in chosen.asked.values()]
+            failed = [SourceError(asked, name, failure) for asked in selection.asked.values()]
             record_sources(call, resolution, failed, took)
-            # First what the server said: it had the last word about what was left to ask.
-            raise nothing_left([*failed, *resolution.errors])
+            # The server's error first: it is about the sources that were left to search.
+            raise total_failure([*failed, *resolution.errors])
         if answered is not None:
             record_sources(call, resolution, resolution.errors, took)
         return answered
 
 
-def _check_query(question: Question) -> None:
-    if not question.query.strip():
-        raise InvalidArgument("`query` has no words in it", field="query")
+def _check_query(query: RagQuery) -> None:
+    if not query.query.strip():
+        raise InvalidArgument("`query` is empty", field="query")

@@ -12,105 +12,105 @@ from pydantic import Field, PlainSerializer, SecretStr
 from armarium.foundation.settings import Section
 
 FEATURE_VARIABLE = "FEATURE_RAG_MCP_ENABLED"
-"""Switches the three tools and their routes off, wherever the settings come from."""
+"""The environment variable that disables the three tools and their routes."""
 
 _OFF = frozenset({"0", "false", "no", "off"})
 
 Secret = Annotated[SecretStr, PlainSerializer(lambda secret: None)]
-"""A key. It is never written out."""
+"""A secret that is never serialized."""
 
 
 class BreakerSettings(Section):
-    """When a server that fails is left alone."""
+    """The circuit breaker of a server."""
 
     failures: int = Field(default=3, ge=1)
-    """Failures in a row after which it is not asked any more. Answers that come late are none."""
+    """Consecutive failures after which calls are rejected. Slow responses do not count."""
     open_s: float = Field(default=30.0, gt=0)
-    """Seconds until it is tried again, apart from any call."""
+    """Seconds until the gateway tries the server again, independently of any call."""
     ping_s: float = Field(default=5.0, gt=0)
-    """Seconds, at most half of a call's time, in which a server has to answer a ping before the call's deadline passes;
-    one that does not is not asked any more."""
+    """Seconds before a call's deadline at which the server is pinged, at most half of the call's time. If it does not
+    respond, the breaker opens."""
 
 
 class GatewayLimits(Section):
-    """What one server may cost, unless its own entry says otherwise."""
+    """The limits of one server, unless its entry sets others."""
 
     connect_timeout_s: float = Field(default=10.0, gt=0)
-    """Seconds until a connection stands, including the start of a process."""
+    """Seconds for opening a connection, including the start of a process."""
     call_timeout_s: float = Field(default=30.0, gt=0)
     """Seconds for one search or answer."""
     discover_timeout_s: float = Field(default=10.0, gt=0)
-    """Seconds to tell which sources there are."""
+    """Seconds for listing the sources."""
     discovery_kept_s: float = Field(default=60.0, ge=0)
-    """Seconds for which a search relies on what a server last told this caller of its sources."""
+    """Seconds for which the sources that a server listed for a caller are cached."""
     concurrency_per_server: int = Field(default=8, ge=1)
-    """Calls at a time."""
+    """Concurrent calls."""
     max_answer_bytes: int = Field(default=10 * 1024 * 1024, gt=0)
-    """A larger answer is an error of that server."""
+    """The maximum size of a response."""
     top_k_max: int = Field(default=100, ge=1, le=1000)
-    """Most hits of one search."""
+    """The maximum number of hits of one search."""
     rate_per_minute: int | None = Field(default=None, ge=1)
-    """Calls of one caller, of the three tools, their routes and tools of servers together; a minute's worth may come at
-    once. Without a number, as many as come."""
+    """Rate limit per caller for the three tools, their routes and the tools of servers together. A burst of one
+    minute's calls is allowed. Unlimited by default."""
     breaker: BreakerSettings = BreakerSettings()
 
 
 class TokenSettings(Section):
-    """Capability tokens, and what callers keep with us for their session."""
+    """Capability tokens, and tokens that callers store for their session."""
 
     secret: Secret | None = Field(default=None, min_length=16)
-    """Signs capability tokens, with a key for each server that is made from it: `armarium gateway token-key SERVER`.
-    Without one, each process makes its own, and no token is sent to a server that was not asked for."""
+    """The secret from which each server's signing key for capability tokens is derived: `armarium gateway token-key
+    SERVER`. Without it, each process uses a random secret, and tokens are issued only on request."""
     ttl_s: int = Field(default=300, ge=1, le=86_400)
-    """Seconds for which a capability token is good."""
+    """Lifetime of a capability token in seconds."""
     session_ttl_s: int = Field(default=3600, ge=1, le=7 * 86_400)
-    """Longest time for which a caller's own token is kept, in memory alone."""
+    """Maximum lifetime of a caller's stored token in seconds. It is stored in memory only."""
 
 
 class AnswerSettings(Section):
-    """Who writes an answer when no server does: any endpoint that speaks OpenAI's API."""
+    """The chat model that writes answers when no server does: any OpenAI-compatible endpoint."""
 
     base_url: str = "http://127.0.0.1:11434/v1"
-    """Where the API is, with its version."""
+    """The URL of the API, with its version."""
     api_key: Secret | None = None
-    """The key; local servers need none."""
+    """The API key; local servers need none."""
     model: str | None = None
-    """The model's name. Without one, an answer is made of the best sentences found."""
+    """The model's name. Without one, an answer consists of the best sentences found."""
     timeout_s: float = Field(default=60.0, gt=0)
-    """Longest time an answer may take."""
+    """Timeout in seconds."""
     max_context_chars: int = Field(default=20_000, ge=500)
-    """Most characters of hits in a prompt."""
+    """Maximum number of characters of hits in a prompt."""
 
 
 class RerankSettings(Section):
-    """An optional second look at the merged hits, by a Cohere-compatible endpoint, for calls that ask for it."""
+    """An optional reranker for the merged hits, used by calls that request it: any Cohere-compatible endpoint."""
 
     base_url: str | None = None
-    """Where the API is; without one nothing is reranked."""
+    """The URL of the API. Without it, reranking is disabled."""
     api_key: Secret | None = None
-    """The key."""
+    """The API key."""
     model: str = "rerank-v3.5"
     """The model's name."""
     timeout_s: float = Field(default=3.0, gt=0)
-    """After this long the order stays as it was."""
+    """Timeout in seconds, after which the order stays unchanged."""
     candidates: int = Field(default=30, ge=2, le=200)
-    """How many hits get the second look."""
+    """How many hits are reranked."""
 
 
 class GatewaySettings(Section):
-    """Many servers behind one address, each caller seeing only theirs."""
+    """One address for many MCP servers, where each caller sees only the servers of their groups."""
 
     enabled: bool = True
-    """Whether the three tools and their routes are there. FEATURE_RAG_MCP_ENABLED=false switches them off as well."""
+    """Whether the three tools and their routes are enabled. FEATURE_RAG_MCP_ENABLED=false disables them as well."""
     config_dir: str = "config"
-    """Where `overrides` and `defaults` are looked for, with `rag-mcp.json` and `mcp.json` in them. A relative one
-    begins at the working directory."""
+    """The directory with the folders `overrides` and `defaults`, which contain `rag-mcp.json` and `mcp.json`. A
+    relative path starts at the working directory."""
     watch: bool = True
-    """Whether changes of those files are taken over while the server runs."""
+    """Whether changes to those files are applied while the server runs."""
     admin_group: str = Field(default="admin", min_length=1)
-    """Members of this group may see and change the servers."""
+    """Members of this group may administer the servers."""
     own_sources: bool = True
-    """Whether the corpus and the caller's own projects of the store are among the sources."""
+    """Whether the corpus and the caller's own projects in the store are offered as sources."""
     limits: GatewayLimits = GatewayLimits()
     tokens: TokenSettings = TokenSettings()
     answers: AnswerSettings = AnswerSettings()
@@ -118,11 +118,17 @@ class GatewaySettings(Section):
 
 
 def is_enabled(settings: GatewaySettings, environ: Mapping[str, str] | None = None) -> bool:
-    """Whether the three tools are wanted: the settings and the environment both have to agree."""
-    said = (os.environ if environ is None else environ).get(FEATURE_VARIABLE, "").strip().lower()
-    return settings.enabled and said not in _OFF
+    """Whether both the settings and the environment enable the three tools."""
+    value = (os.environ if environ is None else environ).get(FEATURE_VARIABLE, "").strip().lower()
+    return settings.enabled and value not in _OFF
 
 
 def config_directory(settings: GatewaySettings) -> Path:
-    """Where the files of servers are; a relative one begins at the working directory."""
+    """The directory of the configuration files as an absolute path."""
     return Path(settings.config_dir).expanduser().absolute()
+
+
+def token_secret(settings: GatewaySettings | None) -> str | None:
+    """The configured secret for capability tokens."""
+    secret = settings.tokens.secret if settings is not None else None
+    return secret.get_secret_value() or None if secret is not None else None

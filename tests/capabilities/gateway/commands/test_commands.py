@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from armarium.capabilities.gateway.capability_tokens import CapabilityTokens, CapabilityVerifier
+from armarium.capabilities.gateway.tokens.capability_tokens import CapabilityTokens, CapabilityVerifier
 from support.command_line import InThisProcess
 
 SECRET = "a secret that is long enough"

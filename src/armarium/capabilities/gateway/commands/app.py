@@ -39,9 +39,10 @@ def gateway_token_key(
     armarium gateway token-key lawRag > lawRag.key
     armarium rag-server cases --name lawRag --capability-key-file lawRag.key
     """
-    from armarium.capabilities.gateway.keys import key_for
+    from armarium.capabilities.gateway.settings import token_secret
+    from armarium.capabilities.gateway.tokens.capability_tokens import configured_server_key
 
-    key = key_for(context.obj.load_settings(config).gateway, server)
+    key = configured_server_key(token_secret(context.obj.load_settings(config).gateway), server)
     show_json({"server": server, "key": key}) if as_json else show(key)
 
 
@@ -111,6 +112,6 @@ def print_servers_schema() -> None:
     armarium config servers-schema > config/servers.schema.json
     {"$schema": "../servers.schema.json", "docsRag": {"command": "armarium", "args": ["rag-server", "docs"]}}
     """
-    from armarium.capabilities.gateway.server_schema import registry_schema
+    from armarium.capabilities.gateway.config.schema import server_config_schema
 
-    show_json(registry_schema())
+    show_json(server_config_schema())

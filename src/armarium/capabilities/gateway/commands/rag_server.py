@@ -38,7 +38,7 @@ def serve_rag_server(
 
     With a key file, callers need a capability token for the server `name`, signed with that key.
     """
-    from armarium.capabilities.gateway.standalone import INSTRUCTIONS
+    from armarium.capabilities.gateway.rag_server import INSTRUCTIONS
 
     settings = _settings(host, directory, index_dir, flags)
     name = name or os.path.basename(os.path.abspath(directory.expanduser()))
@@ -73,11 +73,11 @@ def _settings(host: CommandHost, directory: Path, index_dir: Path | None, flags:
 def _rag_tools(name: str, key: str | None) -> OpenCapability:
     @asynccontextmanager
     async def open_tools(facilities: Facilities) -> AsyncGenerator[Capability]:
-        from armarium.capabilities.gateway.capability_tokens import CapabilityVerifier
-        from armarium.capabilities.gateway.standalone import INSTRUCTIONS, standalone_tools
+        from armarium.capabilities.gateway.rag_server import INSTRUCTIONS, rag_server_tools
+        from armarium.capabilities.gateway.tokens.capability_tokens import CapabilityVerifier
 
         verifier = CapabilityVerifier(name, key) if key is not None else None
-        yield Capability("rag-server", standalone_tools(facilities.sources, verifier), INSTRUCTIONS)
+        yield Capability("rag-server", rag_server_tools(facilities.sources, verifier), INSTRUCTIONS)
 
     return open_tools
 

@@ -1,1 +1,1 @@
-"""Connections to the servers behind the gateway: one per server, opened when first needed, kept, and mended."""
+"""Connections to the servers behind the gateway: one per server, opened on demand and reopened after failures."""

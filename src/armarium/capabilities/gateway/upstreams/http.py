@@ -1,4 +1,4 @@
-"""The transport to a server at an address: whatever HTTP does to a request, that request alone gets an answer."""
+"""The transport to a server over streamable HTTP; an HTTP failure becomes the error of one request."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ import anyio
 import httpx2
 import orjson
 
-from armarium.capabilities.gateway.server_files import HttpTransport
-from armarium.capabilities.gateway.upstreams.event_streams import Events, body_of, error_in_json, kind_of
-from armarium.capabilities.gateway.upstreams.faults import BUSY, NOT_MCP, SESSION_LOST, TOO_LARGE, UNREACHABLE
-from armarium.capabilities.gateway.upstreams.news import News
-from armarium.capabilities.gateway.upstreams.outgoing import Outgoing
+from armarium.capabilities.gateway.config.files import HttpTransport
+from armarium.capabilities.gateway.upstreams.errors import BUSY, NOT_MCP, SESSION_LOST, TOO_LARGE, UNREACHABLE
+from armarium.capabilities.gateway.upstreams.message_writer import MessageWriter
+from armarium.capabilities.gateway.upstreams.notifications import NotificationStream
+from armarium.capabilities.gateway.upstreams.sse import EventStream, body_stream, media_type, rpc_error_json
 
 if TYPE_CHECKING:
     from mcp.client._transport import TransportStreams
     from mcp.shared.message import SessionMessage
 
-_LARGEST_REFUSAL_BYTES = 64 * 1024
-_UNASKED_S = 1.0
-"""How long a server may take to hear a notification, or that its session is over."""
-_FIRST_REFUSAL = 400
+_MAX_ERROR_BYTES = 64 * 1024
+_NOTIFICATION_TIMEOUT_S = 1.0
+"""The timeout for notifications and for the end of a session."""
+_BAD_REQUEST = 400
 _TOO_MANY_REQUESTS = 429
 _NOT_FOUND = 404
 
@@ -34,21 +34,23 @@ async def http_streams(
     *,
     connect_timeout_s: float,
     max_answer_bytes: int,
+    notification_retry_s: float,
     on_session_lost: Callable[[], None],
 ) -> AsyncGenerator[TransportStreams]:
-    """Streams to and from the server. How long an answer may take is for each call to say."""
+    """Streams to and from the server. Every call sets its own deadline."""
     from mcp.client.streamable_http import streamable_http_client
 
-    # Loading certificates takes longer than many a call; without encryption nobody needs them.
+    # Loading certificates takes longer than many calls, and only HTTPS needs them.
     verify = transport.url.startswith("https:")
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=16)
     wire = httpx2.AsyncHTTPTransport(verify=verify, limits=limits)
-    answering = AnsweringTransport(wire, max_answer_bytes, on_session_lost)
+    notifications = NotificationStream(wire, max_answer_bytes, first_pause_s=notification_retry_s)
+    isolated = RequestErrorTransport(wire, max_answer_bytes, on_session_lost, notifications)
     timeout = httpx2.Timeout(None, connect=connect_timeout_s)
-    # Compressed, a small answer could become any size.
+    # A compressed response could expand to any size.
     headers = {"accept-encoding": "identity", **transport.headers}
     async with (
-        httpx2.AsyncClient(transport=answering, headers=headers, timeout=timeout) as http,
+        httpx2.AsyncClient(transport=isolated, headers=headers, timeout=timeout) as http,
         streamable_http_client(transport.url, http_client=http, max_sse_event_size=None) as streams,
     ):
         incoming, outgoing = streams
@@ -56,93 +58,99 @@ async def http_streams(
         async def send(message: SessionMessage, text: bytes) -> None:
             await outgoing.send(message)
 
-        yield incoming, Outgoing(send, outgoing.aclose)
+        yield incoming, MessageWriter(send, outgoing.aclose)
 
 
-class AnsweringTransport(httpx2.AsyncBaseTransport):
-    """Turns what goes wrong with one request into that request's JSON-RPC error.
+class RequestErrorTransport(httpx2.AsyncBaseTransport):
+    """Converts the failure of a request into that request's JSON-RPC error.
 
-    Beneath the client a failing request would end the whole connection and everybody's calls on it, an answer could
-    have any size, and a call given up would hold its connection until the server is done.
+    Otherwise the client would end the whole connection, with the calls of all callers, when one request fails. It would
+    also accept responses of any size, and keep the socket of an aborted call until the server responds.
     """
 
     def __init__(
-        self, wire: httpx2.AsyncBaseTransport, max_answer_bytes: int, on_session_lost: Callable[[], None]
+        self,
+        wire: httpx2.AsyncBaseTransport,
+        max_answer_bytes: int,
+        on_session_lost: Callable[[], None],
+        notifications: NotificationStream | None = None,
     ) -> None:
         self._wire = wire
         self._max_answer_bytes = max_answer_bytes
         self._on_session_lost = on_session_lost
-        self._waiting: dict[object, anyio.CancelScope] = {}
-        self._answering: dict[object, Events] = {}
-        self._news = News(wire, max_answer_bytes)
+        self._requests: dict[object, anyio.CancelScope] = {}
+        self._streams: dict[object, EventStream] = {}
+        self._notifications = notifications or NotificationStream(wire, max_answer_bytes)
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Send the request; only one for the rest of an answer that broke off may fail."""
+        """Send the request. Only a request for the rest of an interrupted response may fail."""
         if request.method == "DELETE":
-            return await self._delivered(request)
+            return await self._deliver(request)
         if request.method != "POST":
-            if self._news.are_asked_for_by(request):
-                return await self._news.opened(request)
+            if self._notifications.matches(request):
+                return await self._notifications.open(request)
             return self._as_events(request, None, await self._wire.handle_async_request(request))
         message: dict[str, Any] = orjson.loads(request.content)
         if message.get("method") == "notifications/cancelled":
-            self._give_up(message["params"]["requestId"])
+            self._abort(message["params"]["requestId"])
         if "id" not in message or "method" not in message:
-            return await self._delivered(request)
+            return await self._deliver(request)
         request_id = message["id"]
         with anyio.CancelScope() as scope:
-            self._waiting[request_id] = scope
+            self._requests[request_id] = scope
             try:
-                return await self._answer(request, request_id, await self._wire.handle_async_request(request))
+                return await self._response(request, request_id, await self._wire.handle_async_request(request))
             except httpx2.TransportError as error:
-                return _fault(request_id, UNREACHABLE, _why(error))
+                return _error_response(request_id, UNREACHABLE, _reason(error))
             finally:
-                self._waiting.pop(request_id, None)
-        return _fault(request_id, UNREACHABLE, "given up")
+                self._requests.pop(request_id, None)
+        return _error_response(request_id, UNREACHABLE, "aborted")
 
     async def aclose(self) -> None:
-        """Close the connections."""
+        """Close the transport."""
         await self._wire.aclose()
 
-    async def _answer(self, request: httpx2.Request, request_id: object, response: httpx2.Response) -> httpx2.Response:
-        kind = kind_of(response)
+    async def _response(
+        self, request: httpx2.Request, request_id: object, response: httpx2.Response
+    ) -> httpx2.Response:
+        kind = media_type(response)
         if response.has_redirect_location:
-            # Where it may lead is for the client to decide.
+            # The client decides whether to follow it.
             return response
-        refused = response.status_code >= _FIRST_REFUSAL
-        fault = _fault(request_id, NOT_MCP, "not an answer to the request")
-        if refused:
-            fault = _fault(request_id, UNREACHABLE, f"HTTP status {response.status_code}")
+        rejected = response.status_code >= _BAD_REQUEST
+        error = _error_response(request_id, NOT_MCP, "not a response to the request")
+        if rejected:
+            error = _error_response(request_id, UNREACHABLE, f"HTTP status {response.status_code}")
         if response.status_code == _NOT_FOUND and "mcp-session-id" in request.headers:
             self._on_session_lost()
-            fault = _fault(request_id, SESSION_LOST, "it has forgotten the session")
+            error = _error_response(request_id, SESSION_LOST, "unknown session")
         elif response.status_code == _TOO_MANY_REQUESTS:
-            fault = _fault(request_id, BUSY, "too many requests")
+            error = _error_response(request_id, BUSY, "too many requests")
         elif response.headers.get("content-encoding", "identity") != "identity":
             pass
-        elif kind == "text/event-stream" and not refused:
+        elif kind == "text/event-stream" and not rejected:
             return self._as_events(request, request_id, response)
         elif kind == "application/json":
-            limit = _LARGEST_REFUSAL_BYTES if refused else self._max_answer_bytes
-            return await _whole(response, request, request_id, limit) or fault
+            limit = _MAX_ERROR_BYTES if rejected else self._max_answer_bytes
+            return await _complete(response, request, request_id, limit) or error
         await response.aclose()
-        return fault
+        return error
 
     def _as_events(self, request: httpx2.Request, request_id: object, response: httpx2.Response) -> httpx2.Response:
-        events = Events(response, request_id, self._max_answer_bytes, lambda: self._answering.pop(request_id, None))
+        events = EventStream(response, request_id, self._max_answer_bytes, lambda: self._streams.pop(request_id, None))
         if request_id is not None:
-            self._answering[request_id] = events
+            self._streams[request_id] = events
         return httpx2.Response(response.status_code, headers=response.headers, stream=events, request=request)
 
-    def _give_up(self, request_id: object) -> None:
-        if (scope := self._waiting.get(request_id)) is not None:
+    def _abort(self, request_id: object) -> None:
+        if (scope := self._requests.get(request_id)) is not None:
             scope.cancel()
-        if (events := self._answering.get(request_id)) is not None:
-            events.give_up()
+        if (events := self._streams.get(request_id)) is not None:
+            events.abort()
 
-    async def _delivered(self, request: httpx2.Request) -> httpx2.Response:
-        """Send what nobody waits for an answer to; requests behind it wait, so it has little time."""
-        with anyio.move_on_after(_UNASKED_S):
+    async def _deliver(self, request: httpx2.Request) -> httpx2.Response:
+        """Send a message that has no response. Later requests wait for it, so its timeout is short."""
+        with anyio.move_on_after(_NOTIFICATION_TIMEOUT_S):
             try:
                 response = await self._wire.handle_async_request(request)
                 await response.aclose()
@@ -151,30 +159,30 @@ class AnsweringTransport(httpx2.AsyncBaseTransport):
         return httpx2.Response(204 if request.method == "DELETE" else 202, request=request)
 
 
-async def _whole(
+async def _complete(
     response: httpx2.Response, request: httpx2.Request, request_id: object, limit_bytes: int
 ) -> httpx2.Response | None:
-    """The response with its body read, or the fault that kept it from being read; None when it is no answer."""
+    """The response with its body, or an error response if it cannot be read; None if it is not JSON-RPC."""
     body = bytearray()
     try:
-        async for chunk in body_of(response):
-            body += chunk
+        async for received in body_stream(response):
+            body += received
             if len(body) > limit_bytes:
-                return _fault(request_id, TOO_LARGE, "the answer is too large")
+                return _error_response(request_id, TOO_LARGE, "the response is too large")
     except httpx2.TransportError as error:
-        return _fault(request_id, UNREACHABLE, _why(error))
+        return _error_response(request_id, UNREACHABLE, _reason(error))
     finally:
         await response.aclose()
     headers = {"content-type": "application/json"}
     if session := response.headers.get("mcp-session-id"):
         headers["mcp-session-id"] = session
-    if not _is_an_answer(bytes(body), request_id):
+    if not _is_response(bytes(body), request_id):
         return None
     return httpx2.Response(response.status_code, headers=headers, content=bytes(body), request=request)
 
 
-def _is_an_answer(body: bytes, request_id: object) -> bool:
-    """Whether it answers this very request: another id would leave the caller waiting."""
+def _is_response(body: bytes, request_id: object) -> bool:
+    """Whether it is the response to this request. With another id the caller would wait forever."""
     try:
         message: Any = orjson.loads(body)
     except orjson.JSONDecodeError:
@@ -182,20 +190,20 @@ def _is_an_answer(body: bytes, request_id: object) -> bool:
     if not isinstance(message, dict):
         return False
     known: dict[str, Any] = message  # pyright: ignore[reportUnknownVariableType] any JSON
-    # A server that refuses a request before it knew its id answers without one.
+    # A server that rejects a request before it parsed the id responds without one.
     return "jsonrpc" in known and known.get("id") in (request_id, None)
 
 
-def _fault(request_id: object, code: int, message: str) -> httpx2.Response:
+def _error_response(request_id: object, code: int, message: str) -> httpx2.Response:
     return httpx2.Response(
-        200, headers={"content-type": "application/json"}, content=error_in_json(request_id, code, message)
+        200, headers={"content-type": "application/json"}, content=rpc_error_json(request_id, code, message)
     )
 
 
-def _why(error: httpx2.TransportError) -> str:
-    """What went wrong, without the address that the exception's own text may hold."""
+def _reason(error: httpx2.TransportError) -> str:
+    """The reason, without the address that the exception's text may contain."""
     if isinstance(error, httpx2.ConnectTimeout | httpx2.ConnectError):
-        return "nothing answers at its address"
+        return "no server at its address"
     if isinstance(error, httpx2.TimeoutException):
-        return "it fell silent"
-    return "the connection broke off"
+        return "it stopped responding"
+    return "the connection was interrupted"

@@ -1,27 +1,30 @@
-"""The values that must not be read in anything a server says: its keys, and the tokens of calls in flight."""
+"""Removes secrets from everything a server sends: its configured keys and the tokens of calls in flight."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
-from armarium.capabilities.gateway.sensitive import SHORTEST_KEY, scrubbed, secrets_in
-from armarium.capabilities.gateway.server_files import HttpTransport, ServerSpec, StdioTransport
+from armarium.capabilities.gateway.config.files import HttpTransport, ServerSpec, StdioTransport
+from armarium.capabilities.gateway.secret_parameters import MIN_MASKED_LENGTH, scrub, secrets_in
+from armarium.capabilities.gateway.upstreams.types import CallResult
 
 
 class Scrubber:
-    """What to mask of one server's words."""
+    """The secrets of one server."""
 
     def __init__(self, spec: ServerSpec) -> None:
-        # Those of a few letters are switches such as `1` or `yes`, and no keys.
-        self._standing = {word for word in _words(_configured(spec)) if len(word) >= SHORTEST_KEY}
+        self._kind = spec.kind
+        # Shorter values are switches such as `1` or `yes`, not keys.
+        self._configured = {word for word in _words(_configured(spec)) if len(word) >= MIN_MASKED_LENGTH}
         self._in_flight: Counter[str] = Counter()
 
     @contextmanager
-    def held(self, arguments: Mapping[str, Any]) -> Generator[None]:
-        """Mask the call's tokens while it lasts."""
+    def hold(self, arguments: Mapping[str, Any]) -> Generator[None]:
+        """Treat the tokens of a call as secrets while the block runs."""
         tokens = list(_words(secrets_in(arguments).values()))
         self._in_flight.update(tokens)
         try:
@@ -32,9 +35,22 @@ class Scrubber:
                 if self._in_flight[token] <= 0:
                     del self._in_flight[token]
 
-    def scrubbed(self, said: Any) -> Any:
-        """What the server said, a text or any JSON, without any of them."""
-        return scrubbed(said, self._standing | set(self._in_flight))
+    def scrub(self, value: Any) -> Any:
+        """A text or any JSON value without the secrets known now."""
+        return scrub(value, self._configured | set(self._in_flight))
+
+    def scrub_result(self, result: CallResult, arguments: Mapping[str, Any]) -> CallResult:
+        """The result of a call without secrets.
+
+        An error is scrubbed of all secrets, since servers quote what they reject. A RAG server's result is scrubbed of
+        the secrets in the call's arguments. Any other result is relayed unchanged.
+        """
+        if result.is_error:
+            return replace(result, structured=self.scrub(result.structured), content=self.scrub(result.content))
+        secrets = secrets_in(arguments).values() if self._kind == "rag" else ()
+        if not secrets:
+            return result
+        return replace(result, structured=scrub(result.structured, secrets), content=scrub(result.content, secrets))
 
 
 def _configured(spec: ServerSpec) -> Iterable[str]:
@@ -48,6 +64,6 @@ def _configured(spec: ServerSpec) -> Iterable[str]:
 
 
 def _words(values: Iterable[str]) -> Iterable[str]:
-    """Each value and each word of it: `Bearer KEY` is mostly repeated without `Bearer`."""
+    """Each value and each of its words: servers usually quote `Bearer KEY` without `Bearer`."""
     for value in values:
         yield from (value, *value.split())

@@ -1,19 +1,23 @@
-"""One server behind the gateway, called as if it were always there: each call with a turn, a deadline and a record."""
+"""One server behind the gateway: its connection, opened when first needed, and its calls with slots and deadlines."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import Any
 
 import anyio
 from anyio.abc import TaskGroup
 
-from armarium.capabilities.gateway.errors import GatewayError, UpstreamBusy
-from armarium.capabilities.gateway.server_files import ServerSpec
-from armarium.capabilities.gateway.upstreams.answers import (
+from armarium.capabilities.gateway.config.files import ServerSpec
+from armarium.capabilities.gateway.errors import GatewayError, UpstreamBusy, UpstreamUnavailable
+from armarium.capabilities.gateway.upstreams.connection import UpstreamConnection
+from armarium.capabilities.gateway.upstreams.errors import SessionLost, connection_lost, timeout_error
+from armarium.capabilities.gateway.upstreams.instrumentation import OnRequest, record_request
+from armarium.capabilities.gateway.upstreams.policy import ConnectionPolicy
+from armarium.capabilities.gateway.upstreams.scrubber import Scrubber
+from armarium.capabilities.gateway.upstreams.types import (
     CallResult,
     HealthState,
     OnProgress,
@@ -21,10 +25,6 @@ from armarium.capabilities.gateway.upstreams.answers import (
     UpstreamLimits,
     UpstreamTool,
 )
-from armarium.capabilities.gateway.upstreams.counting import OnRequest, counted
-from armarium.capabilities.gateway.upstreams.faults import SessionLost, out_of_time
-from armarium.capabilities.gateway.upstreams.link import Link
-from armarium.capabilities.gateway.upstreams.scrubber import Scrubber
 
 _log = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ OnHealth = Callable[[UpstreamHealth], Awaitable[None]]
 
 
 class Upstream:
-    """A server by its name. Its link, which all callers share, learns how every call went."""
+    """A server, called as if it were always connected. All callers share one connection."""
 
     def __init__(
         self,
@@ -52,40 +52,42 @@ class Upstream:
         self._on_health = on_health
         self._on_request = on_request
         self._scrubber = Scrubber(spec)
-        self._link = Link(
-            spec,
-            limits,
-            self._scrubber,
-            tasks,
-            on_tools_changed=self._tools_have_changed,
-            on_change=self._tell_health,
-        )
-        self._turns = anyio.Semaphore(limits.concurrency)
-        self._told_state: HealthState = "idle"
+        self._policy = ConnectionPolicy(spec.name, limits, lambda: self.connection, tasks)
+        self._slots = anyio.Semaphore(limits.concurrency)
+        self._closing = anyio.Event()
         self._idle = anyio.Event()
-        self._in_flight = self._calls = self._failures = 0
+        self._retired: set[UpstreamConnection] = set()
+        self._published_state: HealthState = "idle"
+        self._connections = self._in_flight = self._calls = self._failures = self._retired_noise = 0
+        self.connection: UpstreamConnection | None = None
+        """The connection in use, or the one that is being opened."""
 
     @property
     def name(self) -> str:
-        """The name its file gives it."""
+        """The name in the configuration file."""
         return self.spec.name
 
+    @property
+    def is_closing(self) -> bool:
+        """Whether new calls are rejected because the server was removed."""
+        return self._closing.is_set()
+
     def health(self) -> UpstreamHealth:
-        """How it is now."""
-        link, connection = self._link, self._link.connection
+        """The current health."""
+        connection, error = self.connection, self._policy.last_error
         info = connection.server_info if connection else None
         return UpstreamHealth(
             server=self.name,
-            state=link.state,
-            last_error=link.last_error.message if link.last_error else None,
-            last_error_code=link.last_error.code if link.last_error else None,
-            last_error_hint=link.last_error.for_operators if link.last_error else None,
-            retry_in_s=link.refused_for_s,
+            state=self._state,
+            last_error=error.message if error else None,
+            last_error_code=error.code if error else None,
+            last_error_hint=error.for_operators if error else None,
+            retry_in_s=self._policy.retry_in_s,
             in_flight=self._in_flight,
             calls=self._calls,
             failures=self._failures,
-            connections=link.connections,
-            noise=link.noise,
+            connections=self._connections,
+            noise=self._noise,
             tools=len(connection.tools) if connection and connection.usable else None,
             server_name=info[0] if info else None,
             server_version=info[1] if info else None,
@@ -100,99 +102,200 @@ class Upstream:
         timeout_s: float | None = None,
         on_progress: OnProgress | None = None,
     ) -> CallResult:
-        """Call a tool and wait for its answer; a `GatewayError` when there is none."""
+        """Call a tool. Raises `GatewayError` if there is no result."""
         deadline_s = timeout_s or self.spec.timeouts.call_s or self._limits.call_timeout_s
-        with counted(self._on_request, self.name, "call") as ending, self._scrubber.held(arguments):
+        with (
+            record_request(self._on_request, self.name, "call") as outcome,
+            self._scrubber.hold(arguments),
+        ):
             async with self._guarded(deadline_s):
                 try:
-                    result = await (await self._link.connected()).call(tool, arguments, on_progress)
+                    result = await (await self._connected()).call(tool, arguments, on_progress)
                 except SessionLost:
-                    # The server was started anew and did nothing of the call, so it can be made again.
-                    result = await (await self._link.connected()).call(tool, arguments, on_progress)
-            if not result.is_error:
-                return result
-            # Servers like to quote what they were sent when something is wrong with it.
-            ending.outcome = "error"
-            scrubbed = self._scrubber.scrubbed
-            return replace(result, structured=scrubbed(result.structured), content=scrubbed(result.content))
+                    # The server restarted and did not process the call, so it is safe to repeat.
+                    result = await (await self._connected()).call(tool, arguments, on_progress)
+            if result.is_error:
+                outcome.name = "error"
+            return self._scrubber.scrub_result(result, arguments)
 
     async def tools(self, *, timeout_s: float | None = None) -> list[UpstreamTool]:
-        """What it offers, as listed when it was connected or last told us of a change."""
-        connection = self._link.connection
+        """The tools it offers, as listed at connect time or after its last change notification."""
+        connection = self.connection
         if connection is not None and connection.usable:
             return list(connection.tools)
-        with counted(self._on_request, self.name, "list"):
+        with record_request(self._on_request, self.name, "list"):
             async with self._guarded(timeout_s or self._limits.discover_timeout_s):
-                return list((await self._link.connected()).tools)
+                return list((await self._connected()).tools)
 
     async def close(self, drain_s: float = 0.0) -> None:
-        """Take no more calls, let those in flight finish within the time, and end the connection."""
-        self._link.stop()
+        """Reject new calls, wait up to `drain_s` for calls in flight, and close the connection."""
+        self._closing.set()
         with anyio.move_on_after(drain_s):
             while self._in_flight:
                 if self._idle.is_set():
                     self._idle = anyio.Event()
                 await self._idle.wait()
-        await self._link.close()
+        connections = [*self._retired, *([self.connection] if self.connection else [])]
+        for connection in connections:
+            connection.stop()
+        for connection in connections:
+            await connection.ended.wait()
 
     @asynccontextmanager
     async def _guarded(self, deadline_s: float) -> AsyncGenerator[None]:
-        """A turn within the deadline, if there is one to be had; the link learns how it went."""
-        self._link.check_open()
+        """Run the block in a slot and within the deadline; the policy learns the outcome."""
+        self._check_open()
         if self._in_flight >= self._limits.concurrency + self._limits.waiting:
             raise UpstreamBusy(f"too many calls wait for `{self.name}`", hint="try again later", server=self.name)
         self._in_flight += 1
         self._calls += 1
-        has_turn = False
-        noise = self._link.noise
+        has_slot = False
+        noise = self._noise
         try:
-            with anyio.fail_after(deadline_s), self._link.pinged_before(deadline_s):
-                async with self._turns:
-                    has_turn = True
+            with anyio.fail_after(deadline_s), self._policy.ping_before(deadline_s):
+                async with self._slots:
+                    has_slot = True
                     yield
-            self._link.went_well()
+            self._policy.call_succeeded()
+            self._publish_health()
         except TimeoutError:
             self._failures += 1
-            error = self._out_of_time(deadline_s, has_turn, is_noisy=self._link.noise > noise)
-            self._link.ran_out(error, deadline_s)
+            error = self._timeout_error(deadline_s, has_slot, is_noisy=self._noise > noise)
+            self._deadline_passed(error, deadline_s)
             raise error from None
         except GatewayError as error:
             self._failures += 1
             if error.for_operators:
                 facts = {"server": self.name, "code": error.code, "hint": error.for_operators}
                 _log.warning("a server could not be used", extra=facts)
-            self._link.went_wrong(error)
+            self._apply(self._policy.call_failed(error))
             raise
         finally:
             self._in_flight -= 1
             if not self._in_flight:
                 self._idle.set()
 
-    def _out_of_time(self, deadline_s: float, has_turn: bool, *, is_noisy: bool) -> GatewayError:
-        if not has_turn:
+    def _check_open(self) -> None:
+        if self.is_closing:
+            raise UpstreamUnavailable(f"`{self.name}` is no longer served", server=self.name)
+        self._policy.check_admitted()
+        if self.connection is not None and self.connection.is_overdue:
+            raise UpstreamUnavailable(
+                f"`{self.name}` is still starting", hint="try again in a moment", server=self.name
+            )
+
+    async def _connected(self, *, trial: bool = False) -> UpstreamConnection:
+        """The connection. The first caller opens it; all others wait for the same one."""
+        connection = self.connection
+        if connection is None or (connection.opened.is_set() and not connection.usable):
+            self._retire_connection()
+            # A call that waited for its slot while the server failed must not try it again.
+            if not trial:
+                self._policy.check_admitted()
+            connection = self.connection = UpstreamConnection(
+                self.spec, self._limits, self._scrubber, self._tools_changed
+            )
+            self._connections += 1
+            self._tasks.start_soon(self._run_connection, connection)
+            self._publish_health()
+        await connection.opened.wait()
+        if not connection.usable:
+            raise connection.failure or connection_lost(self.name)
+        return connection
+
+    async def _run_connection(self, connection: UpstreamConnection) -> None:
+        started_at = anyio.current_time()
+        await connection.run()
+        self._retired_noise += connection.noise
+        self._retired.discard(connection)
+        if self.connection is connection:
+            self.connection = None
+        took_s = anyio.current_time() - started_at
+        was_open = connection.server_info is not None
+        self._apply(self._policy.connection_ended(connection.failure, was_open=was_open, took_s=took_s))
+
+    def _retire_connection(self) -> None:
+        """Stop using the connection, since it may be what fails."""
+        connection, self.connection = self.connection, None
+        if connection is not None and not connection.ended.is_set():
+            self._retired.add(connection)
+            connection.stop()
+
+    def _deadline_passed(self, error: GatewayError, deadline_s: float) -> None:
+        connection = self.connection
+        is_connecting = connection is not None and not connection.opened.is_set()
+        if is_connecting and connection is not None and not isinstance(error, UpstreamBusy):
+            connection.was_waited_for = True
+        self._apply(self._policy.deadline_passed(error, deadline_s, is_connecting=is_connecting))
+
+    def _apply(self, breaker_opened: bool) -> None:
+        if breaker_opened:
+            self._retire_connection()
+            self._tasks.start_soon(self._try_until_closed)
+        self._publish_health()
+
+    async def _try_until_closed(self) -> None:
+        """While the breaker is open, try the server with a new connection and a ping, independently of any call."""
+        while self._policy.is_open:
+            with anyio.move_on_after(self._policy.retry_in_s or 0.0):
+                await self._closing.wait()
+            if self.is_closing:
+                return
+            self._policy.trial_ended(succeeded=await self._trial())
+            if self._policy.is_open:
+                self._retire_connection()
+            self._publish_health()
+
+    async def _trial(self) -> bool:
+        try:
+            return await (await self._connected(trial=True)).ping(self._limits.ping_s)
+        except GatewayError as error:
+            self._policy.last_error = error
+            return False
+
+    def _timeout_error(self, deadline_s: float, has_slot: bool, *, is_noisy: bool) -> GatewayError:
+        if not has_slot:
             return UpstreamBusy(
                 f"`{self.name}` was busy with other calls for {deadline_s:g} s",
                 hint="try again later",
                 server=self.name,
             )
-        return out_of_time(
-            self.name, f"did not answer within {deadline_s:g} s", "try again, or ask for less", is_noisy=is_noisy
+        return timeout_error(
+            self.name,
+            f"did not respond within {deadline_s:g} s",
+            hint="try again, or request less",
+            is_noisy=is_noisy,
         )
 
-    async def _tools_have_changed(self) -> None:
+    @property
+    def _noise(self) -> int:
+        return self._retired_noise + (self.connection.noise if self.connection else 0)
+
+    @property
+    def _state(self) -> HealthState:
+        # First, since a trial changes nothing for callers until it has succeeded.
+        if self._policy.is_open:
+            return "open"
+        if self.connection is not None and not self.connection.opened.is_set():
+            return "connecting"
+        if self._policy.last_error is not None:
+            return "failing"
+        return "ready" if self.connection is not None and self.connection.usable else "idle"
+
+    async def _tools_changed(self) -> None:
         if self._on_tools_changed is not None:
-            await _contained(self._on_tools_changed, self.name)
+            await _notify(self._on_tools_changed, self.name)
 
-    def _tell_health(self) -> None:
-        state = self._link.state
-        if state != self._told_state:
-            self._told_state = state
+    def _publish_health(self) -> None:
+        state = self._state
+        if state != self._published_state:
+            self._published_state = state
             if self._on_health is not None:
-                self._tasks.start_soon(_contained, self._on_health, self.health())
+                self._tasks.start_soon(_notify, self._on_health, self.health())
 
 
-async def _contained(tell: Callable[[Any], Awaitable[None]], news: object) -> None:
+async def _notify(listener: Callable[[Any], Awaitable[None]], value: object) -> None:
     try:
-        await tell(news)
-    except Exception:  # noqa: BLE001 a listener must not take the connections down with it
+        await listener(value)
+    except Exception:  # noqa: BLE001 a listener must not end the connections
         _log.exception("a listener failed")

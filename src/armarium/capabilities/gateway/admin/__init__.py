@@ -1,0 +1,1 @@
+"""The administration of servers: health, reload, and changes to the configuration files."""

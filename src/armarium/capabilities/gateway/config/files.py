@@ -1,0 +1,278 @@
+"""Reads and validates `rag-mcp.json` and `mcp.json`, the configuration files of servers."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import orjson
+from pydantic import ValidationError
+
+from armarium.capabilities.gateway.config.entries import (
+    DataSource,
+    ServerEntry,
+    Timeouts,
+    UiHints,
+    describe_mistake,
+    entry_problem,
+)
+from armarium.capabilities.gateway.errors import ServerConfigInvalid
+from armarium.foundation.schema import type_in_words
+
+ServerKind = Literal["rag", "generic"]
+
+FILE_NAMES: Mapping[ServerKind, str] = {"rag": "rag-mcp.json", "generic": "mcp.json"}
+SEARCH_ORDER = ("overrides", "defaults")
+"""Folders of the configuration directory. The first folder that contains a file takes precedence; files are not
+merged."""
+BUILT_IN_SERVER = "armarium"
+"""The reserved name of the built-in server."""
+
+SCHEMA_KEY = "$schema"
+
+_MAX_FILE_BYTES = 4 * 1024 * 1024
+_MARKER = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+
+
+@dataclass(frozen=True, slots=True)
+class StdioTransport:
+    """A server that runs as a child process, with MCP on its standard input and output."""
+
+    command: str
+    args: tuple[str, ...] = field(default=(), repr=False)
+    env: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    cwd: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class HttpTransport:
+    """A server with streamable HTTP at a URL."""
+
+    url: str = field(repr=False)
+    headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSpec:
+    """A server with its environment variables resolved."""
+
+    name: str
+    kind: ServerKind
+    transport: StdioTransport | HttpTransport | None = None
+    """How to reach it; None only for a disabled server."""
+    groups: tuple[str, ...] = ()
+    is_exclusive: bool = False
+    description: str = ""
+    enabled: bool = True
+    ui: UiHints = field(default_factory=UiHints)
+    data_sources: tuple[DataSource, ...] = ()
+    timeouts: Timeouts = field(default_factory=Timeouts)
+
+    @property
+    def display_name(self) -> str:
+        """The name to display; by default the server's name."""
+        return self.ui.display_name or self.name
+
+
+@dataclass(frozen=True, slots=True)
+class ServerConfig:
+    """The valid content of both files."""
+
+    servers: Mapping[str, ServerSpec]
+    entries: Mapping[ServerKind, Mapping[str, ServerEntry]]
+    """The entries as in the files, with `${NAME}` unresolved, so that they can be written back."""
+    origins: Mapping[ServerKind, str | None]
+    """The file in use for each kind, such as `overrides/rag-mcp.json`; None if there is none."""
+    schemas: Mapping[ServerKind, str] = field(default_factory=dict[ServerKind, str])
+    """The `$schema` of each file, which editors use."""
+
+
+def read_server_config(config_dir: Path, environ: Mapping[str, str] | None = None) -> ServerConfig:
+    """Read both files by the search order. Raises `ServerConfigInvalid` with every mistake."""
+    entries: dict[ServerKind, Mapping[str, ServerEntry]] = {}
+    origins: dict[ServerKind, str | None] = {}
+    schemas: dict[ServerKind, str] = {}
+    problems: list[str] = []
+    for kind in FILE_NAMES:
+        file = effective_file(config_dir, kind)
+        origins[kind] = _label(file) if file else None
+        entries[kind] = {}
+        if file is not None:
+            try:
+                content = _read(file)
+                entries[kind] = parse_entries(content, source=_label(file))
+                schemas |= {kind: schema} if (schema := _declared_schema(content)) is not None else {}
+            except ServerConfigInvalid as error:
+                problems += error.problems
+    if problems:
+        raise _invalid(problems)
+    return ServerConfig(resolve_entries(entries, environ), entries, origins, schemas)
+
+
+def has_config_folder(config_dir: Path) -> bool:
+    """Whether one of the configuration folders exists."""
+    return any((config_dir / folder).is_dir() for folder in SEARCH_ORDER)
+
+
+def effective_file(config_dir: Path, kind: ServerKind) -> Path | None:
+    """The file of that kind that takes precedence."""
+    candidates = (config_dir / folder / FILE_NAMES[kind] for folder in SEARCH_ORDER)
+    return next((file for file in candidates if file.is_file()), None)
+
+
+def override_file(config_dir: Path, kind: ServerKind) -> Path:
+    """The file for changes through the API, so that shipped defaults stay unchanged."""
+    return config_dir / SEARCH_ORDER[0] / FILE_NAMES[kind]
+
+
+def parse_entries(content: bytes, *, source: str) -> dict[str, ServerEntry]:
+    """The servers in a file's content. Raises `ServerConfigInvalid` with every mistake and its location."""
+    if not content.strip():
+        # Writing a file often truncates it first; that must not remove all servers.
+        raise _invalid([f"{source} is empty; write {{}} for no servers"])
+    try:
+        parsed: Any = orjson.loads(content)
+    except orjson.JSONDecodeError as error:
+        raise _invalid([f"{source} is not valid JSON: {error.msg} (line {error.lineno})"]) from error
+    if not isinstance(parsed, dict):
+        raise _invalid([f"{source} must contain an object of servers by name, not {type_in_words(parsed)}"])
+    try:
+        duplicates = _duplicate_keys(content)
+    except RecursionError as error:
+        raise _invalid([f"{source} is nested too deeply"]) from error
+    if duplicates:
+        raise _invalid([f"{source} has the key `{name[:80]}` twice in one object" for name in duplicates])
+    values: dict[str, Any] = dict(parsed)  # pyright: ignore[reportUnknownArgumentType] any JSON
+    if not isinstance(values.pop(SCHEMA_KEY, ""), str):
+        raise _invalid([f"{source}: `{SCHEMA_KEY}` must be a string"])
+    if set(values) == {"mcpServers"} and isinstance(values["mcpServers"], dict):
+        # The key that most MCP clients use.
+        values = dict(values["mcpServers"])  # pyright: ignore[reportUnknownArgumentType] any JSON
+    entries: dict[str, ServerEntry] = {}
+    problems: list[str] = []
+    for name, value in values.items():
+        try:
+            entries[name] = parse_entry(name, value)
+        except ServerConfigInvalid as error:
+            problems += [f"{source}: {problem}" for problem in error.problems]
+    if problems:
+        raise _invalid(problems)
+    return entries
+
+
+def parse_entry(name: str, value: object) -> ServerEntry:
+    """Validate the entry of a server. Raises `ServerConfigInvalid` with every mistake and its location."""
+    if (problem := entry_problem(name, value, reserved=BUILT_IN_SERVER)) is not None:
+        raise _invalid([problem])
+    try:
+        # As JSON, which has lists and no tuples; strict, since "no" and "off" would otherwise be read as false.
+        return ServerEntry.model_validate_json(json.dumps(value), strict=True, by_alias=True, by_name=False)
+    except ValidationError as error:
+        raise _invalid([describe_mistake(name, mistake) for mistake in error.errors(include_input=False)]) from error
+
+
+def resolve_entries(
+    entries: Mapping[ServerKind, Mapping[str, ServerEntry]], environ: Mapping[str, str] | None = None
+) -> dict[str, ServerSpec]:
+    """The servers by name, with `${NAME}` in their variables and headers replaced from the environment."""
+    environ = os.environ if environ is None else environ
+    servers: dict[str, ServerSpec] = {}
+    problems: list[str] = []
+    for kind, named in entries.items():
+        for name, entry in named.items():
+            if name in servers:
+                problems.append(f"`{name}` is in {' and in '.join(FILE_NAMES.values())}; a name must be unique")
+                continue
+            problems += [
+                f"`{name}.{place}` needs the environment variable {variable}, which is not set"
+                for place, variable in _missing_variables(entry, environ)
+            ]
+            servers[name] = _spec(name, kind, entry, environ)
+    if problems:
+        raise _invalid(problems)
+    return servers
+
+
+def _spec(name: str, kind: ServerKind, entry: ServerEntry, environ: Mapping[str, str]) -> ServerSpec:
+    return ServerSpec(
+        name=name,
+        kind=kind,
+        transport=_transport(entry, environ),
+        groups=entry.groups,
+        is_exclusive=entry.is_exclusive,
+        description=entry.description,
+        enabled=entry.enabled,
+        ui=entry.ui,
+        data_sources=entry.data_sources,
+        timeouts=entry.timeouts,
+    )
+
+
+def _transport(entry: ServerEntry, environ: Mapping[str, str]) -> StdioTransport | HttpTransport | None:
+    if entry.command is not None:
+        return StdioTransport(entry.command, entry.args, _substitute(entry.env, environ), entry.cwd)
+    if entry.url is not None:
+        return HttpTransport(entry.url, _substitute(entry.headers, environ))
+    return None
+
+
+def _substitute(values: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
+    return {name: _MARKER.sub(lambda found: environ.get(found[1], ""), value) for name, value in values.items()}
+
+
+def _missing_variables(entry: ServerEntry, environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """The missing variables of an enabled server, with their location."""
+    if not entry.enabled:
+        return
+    for part, values in (("env", entry.env), ("headers", entry.headers)):
+        for name, value in values.items():
+            yield from ((f"{part}.{name}", found) for found in _MARKER.findall(value) if found not in environ)
+
+
+def _duplicate_keys(content: bytes) -> list[str]:
+    """Keys that occur more than once in an object. JSON parsers use the last one, people read the first."""
+    duplicates: dict[str, None] = {}
+
+    def collect(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        unique = dict(pairs)
+        if len(unique) < len(pairs):
+            names = [name for name, _ in pairs]
+            duplicates.update(dict.fromkeys(name for name in unique if names.count(name) > 1))
+        return unique
+
+    # Numbers stay texts: Python refuses to convert very long integers.
+    json.loads(content, object_pairs_hook=collect, parse_int=str, parse_float=str)
+    return list(duplicates)
+
+
+def _declared_schema(content: bytes) -> str | None:
+    """The `$schema` of a valid file."""
+    named: object = orjson.loads(content).get(SCHEMA_KEY)
+    return named if isinstance(named, str) else None
+
+
+def _read(file: Path) -> bytes:
+    try:
+        with file.open("rb") as opened:
+            content = opened.read(_MAX_FILE_BYTES + 1)
+    except OSError as error:
+        raise _invalid([f"{_label(file)} cannot be read: {error.strerror}"]) from error
+    if len(content) > _MAX_FILE_BYTES:
+        raise _invalid([f"{_label(file)} is larger than {_MAX_FILE_BYTES} bytes"])
+    return content
+
+
+def _label(file: Path) -> str:
+    return f"{file.parent.name}/{file.name}"
+
+
+def _invalid(problems: list[str]) -> ServerConfigInvalid:
+    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+    return ServerConfigInvalid(
+        problems[0] + more, problems=tuple(problems), hint="nothing was changed; correct the file and reload"
+    )

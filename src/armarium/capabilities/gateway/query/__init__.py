@@ -1,0 +1,1 @@
+"""One query over many servers: source resolution, search, rank fusion and synthesis."""

@@ -1,0 +1,133 @@
+"""Finds out which sources the caller's servers have, from the cache or by asking them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from armarium.capabilities.gateway.config.files import BUILT_IN_SERVER
+from armarium.capabilities.gateway.errors import GatewayError, UpstreamTimeout, UpstreamUnavailable
+from armarium.capabilities.gateway.model import DiscoveryFilters, RagServer, Resource, Secrets
+from armarium.capabilities.gateway.query.fan_out import Job, ask_all
+from armarium.capabilities.gateway.query.source_cache import SourceCache
+from armarium.capabilities.gateway.tokens.secret_selector import SecretSelector
+from armarium.foundation.tools import Call
+
+
+@dataclass(frozen=True, slots=True)
+class LookupRequest:
+    """The sources of a call, and the servers that may have them."""
+
+    named: Mapping[str, tuple[str | None, str]]
+    """By the id that the caller wrote: the server, if it names one, and the server's own id."""
+    visible: Mapping[str, RagServer]
+    """Every server that the caller may see."""
+    searched: Mapping[str, RagServer]
+    """The servers in which ids without a server are looked up."""
+
+    @property
+    def source_ids(self) -> set[str]:
+        """The servers' own ids."""
+        return {source_id for _, source_id in self.named.values()}
+
+    @property
+    def named_servers(self) -> set[str]:
+        """Servers that the caller names."""
+        return {name for name, _ in self.named.values() if name is not None and name in self.visible}
+
+    @property
+    def servers(self) -> set[str]:
+        """All servers whose sources must be known."""
+        has_bare_ids = any(name is None for name, _ in self.named.values())
+        return self.named_servers | (set(self.searched) if has_bare_ids else set())
+
+    def incomplete(self, resources: Mapping[str, Mapping[str, Resource]]) -> set[str]:
+        """Servers that may have one of the sources although it is not among these: it may be new."""
+        names: set[str] = set()
+        for server, source_id in self.named.values():
+            candidates = set(self.searched) if server is None else {server} & set(self.visible)
+            if not any(source_id in resources.get(name, ()) for name in candidates):
+                names |= candidates
+        return names
+
+
+@dataclass(frozen=True, slots=True)
+class KnownSources:
+    """The sources of each server, or why they are not known."""
+
+    resources: dict[str, Mapping[str, Resource]] = field(default_factory=dict[str, Mapping[str, Resource]])
+    failed: dict[str, GatewayError] = field(default_factory=dict[str, GatewayError])
+    asked: set[str] = field(default_factory=set[str])
+    """Servers that were asked during this lookup."""
+    expected: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
+    """By failed server: the requested ids that belong to it, by its entry or by an earlier listing."""
+
+
+class SourceLookup:
+    """Asks as few servers as possible, and does not repeat a failed lookup for some seconds."""
+
+    def __init__(self, cache: SourceCache, secret_selector: SecretSelector, *, discover_s: float) -> None:
+        self._cache = cache
+        self._secret_selector = secret_selector
+        self._discover_s = discover_s
+
+    async def look_up(self, call: Call, request: LookupRequest, given: Secrets) -> KnownSources:
+        """The sources for this call. Its secrets are used only if it concerns one server."""
+        known = KnownSources()
+        secrets: Secrets = given if len(request.servers) == 1 else {}
+        if len(request.servers) > 1:
+            known.failed.update(self._recently_failed(call, request))
+        first = request.servers - known.failed.keys()
+        await self._ask(call, [request.visible[name] for name in first], known, secrets)
+        again = request.incomplete(known.resources) - known.asked - known.failed.keys()
+        outdated = [server for name in again if not self._has_recent_miss(call, server := request.visible[name])]
+        await self._ask(call, outdated, known, secrets, use_cache=False)
+        self._record_misses(call, request, known)
+        for name in known.failed:
+            known.expected[name] = self._expected_sources(call, request.visible[name], request.source_ids)
+        return known
+
+    def _recently_failed(self, call: Call, request: LookupRequest) -> dict[str, GatewayError]:
+        """Servers that the caller did not name, that recently did not respond, and that have no cached listing."""
+        failed: dict[str, GatewayError] = {}
+        for name in request.servers - request.named_servers:
+            spec = request.visible[name].spec
+            failure = self._cache.recent_failure(call.principal, spec)
+            if failure is not None and self._cache.get(call.principal, spec) is None:
+                failed[name] = failure
+        return failed
+
+    async def _ask(
+        self, call: Call, servers: Iterable[RagServer], known: KnownSources, secrets: Secrets, *, use_cache: bool = True
+    ) -> None:
+        jobs: dict[str, Job[Mapping[str, Resource]]] = {}
+        for server in servers:
+            resources = self._cache.get(call.principal, server.spec) if use_cache else None
+            if resources is not None:
+                known.resources[server.spec.name] = resources
+            else:
+                jobs[server.spec.name] = Job(lambda server=server: self._fetch(call, server, secrets), self._discover_s)
+        result = await ask_all(jobs)
+        known.resources.update(result.answered)
+        known.failed.update(result.failed)
+        known.asked.update(jobs)
+
+    async def _fetch(self, call: Call, server: RagServer, given: Secrets) -> Mapping[str, Resource]:
+        secrets = {**self._secret_selector.lent(call.principal, server.spec.name), **given}
+        with self._secret_selector.in_use(call.principal, server.spec.name, secrets):
+            listing = await server.discover(call, DiscoveryFilters(), secrets)
+        return self._cache.store(call.principal, server.spec, listing)
+
+    def _has_recent_miss(self, call: Call, server: RagServer) -> bool:
+        """Never for the built-in server: asking it is cheap, and a new project must be found at once."""
+        return server.spec.name != BUILT_IN_SERVER and self._cache.has_recent_miss(call.principal, server.spec)
+
+    def _record_misses(self, call: Call, request: LookupRequest, known: KnownSources) -> None:
+        for name in known.asked & (request.incomplete(known.resources) | known.failed.keys()):
+            failure = known.failed.get(name)
+            if failure is None or isinstance(failure, UpstreamTimeout | UpstreamUnavailable):
+                self._cache.record_miss(call.principal, request.visible[name].spec, failure)
+
+    def _expected_sources(self, call: Call, server: RagServer, source_ids: set[str]) -> set[str]:
+        hinted = {source.id for source in server.spec.data_sources}
+        return {each for each in source_ids if each in hinted or self._cache.had(call.principal, server.spec, each)}

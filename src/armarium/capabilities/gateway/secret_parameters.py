@@ -1,0 +1,59 @@
+"""Parameters that carry a caller's secret, and how secrets are removed from values."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from armarium.foundation.schema import JsonSchema
+
+SECRET_PARAMETERS: Final = ("user_token", "api_key", "bearer", "oauth_token", "capability_token")
+"""The names of parameters that carry a secret. They are sent only to a server that declares them; they never reach a
+log, the audit trail, an error or a file."""
+MAX_SECRET_LENGTH: Final = 16_384
+
+_MARK = "[removed]"
+MIN_MASKED_LENGTH: Final = 4
+"""Shorter secrets are replaced only where they are whole words in texts, and never in field names."""
+
+
+def secrets_in(arguments: Mapping[str, Any]) -> dict[str, str]:
+    """The secret parameters among the arguments."""
+    return {name: value for name in SECRET_PARAMETERS if isinstance(value := arguments.get(name), str) and value}
+
+
+def declared_secrets(schema: JsonSchema, secrets: Mapping[str, str]) -> dict[str, str]:
+    """The secrets that a tool declares in its input schema."""
+    declared = schema.get("properties", {})
+    return {name: value for name, value in secrets.items() if isinstance(declared, Mapping) and name in declared}
+
+
+def scrub(value: Any, secrets: Iterable[str]) -> Any:
+    """A JSON value with every occurrence of the secrets replaced."""
+    # Longest first: one secret may be the prefix of another.
+    ordered = sorted((each for each in secrets if each), key=len, reverse=True)
+    if not ordered:
+        return value
+    everywhere = _any_of([re.escape(each) for each in ordered if len(each) >= MIN_MASKED_LENGTH])
+    in_texts = _any_of(
+        [re.escape(each) if len(each) >= MIN_MASKED_LENGTH else rf"(?<!\w){re.escape(each)}(?!\w)" for each in ordered]
+    )
+    return _scrub(value, everywhere, in_texts)
+
+
+def _any_of(patterns: list[str]) -> re.Pattern[str] | None:
+    return re.compile("|".join(patterns)) if patterns else None
+
+
+def _scrub(value: Any, everywhere: re.Pattern[str] | None, in_texts: re.Pattern[str] | None) -> Any:
+    if isinstance(value, str):
+        return in_texts.sub(_MARK, value) if in_texts else value
+    if isinstance(value, list):
+        return [_scrub(each, everywhere, in_texts) for each in value]  # pyright: ignore[reportUnknownVariableType] any JSON
+    if isinstance(value, dict):
+        inner: dict[Any, Any] = value  # pyright: ignore[reportUnknownVariableType] any JSON
+        return {
+            _scrub(name, everywhere, everywhere): _scrub(each, everywhere, in_texts) for name, each in inner.items()
+        }
+    return value

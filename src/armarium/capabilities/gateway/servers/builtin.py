@@ -1,0 +1,129 @@
+"""The built-in server `armarium`: the corpus, and the caller's projects in the store."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import anyio
+
+from armarium.capabilities.gateway.config.files import BUILT_IN_SERVER, ServerSpec, UiHints
+from armarium.capabilities.gateway.errors import GatewayError, InvalidSource, UpstreamBusy, UpstreamUnavailable
+from armarium.capabilities.gateway.filters import active_filters
+from armarium.capabilities.gateway.model import (
+    DiscoveryFilters,
+    RagHit,
+    RagHits,
+    RagQuery,
+    Resource,
+    ResourceList,
+    Secrets,
+    ServerAnswer,
+    SynthesisOptions,
+)
+from armarium.foundation.errors import ArmariumError
+from armarium.foundation.tools import Call
+from armarium.retrieval.sources import Collection, SearchSource, SourceHit, Sources
+
+_RATE_LIMITED = "RATE_LIMITED"
+"""The store's error code."""
+
+
+class BuiltInServer:
+    """Visible to all callers; its sources depend on the caller."""
+
+    def __init__(self, sources: Sources) -> None:
+        self._sources = sources
+        self.spec = ServerSpec(
+            BUILT_IN_SERVER,
+            "rag",
+            description="Sources of this server: the indexed directory, and your own projects",
+            ui=UiHints(icon="archive", order=-1, displayName="Armarium", defaultSelected=True),
+        )
+
+    async def discover(self, call: Call, filters: DiscoveryFilters, secrets: Secrets) -> ResourceList:
+        """The sources that this caller may search. They have no tags."""
+        if filters.tags:
+            return ResourceList([])
+        resources: list[Resource] = []
+        for source in self._sources.all:
+            try:
+                found = await source.collections(call)
+            except ArmariumError as error:
+                raise _convert_error(source, error) from error
+            resources += [_resource(source, collection) for collection in found]
+        return ResourceList(resources)
+
+    async def search(self, call: Call, query: RagQuery, sources: Sequence[str], secrets: Secrets) -> RagHits:
+        """Search collections and interleave their hits, since scores of collections are not comparable.
+
+        Chunks have no date, tags or owner, so a filter on these matches nothing.
+        """
+        if unmet := active_filters(query.filters):
+            return RagHits([], unmet_filters=unmet)
+        found: dict[str, Sequence[SourceHit]] = {}
+        failures: dict[str, GatewayError] = {}
+
+        async def ask(collection: str) -> None:
+            source = self._sources.of(collection)
+            if source is None:
+                failures[collection] = InvalidSource("there is no such source")
+                return
+            try:
+                found[collection] = await source.search(call, collection, query.query, query.top_k)
+            except ArmariumError as error:
+                failures[collection] = _convert_error(source, error)
+
+        async with anyio.create_task_group() as tasks:
+            for collection in sources:
+                tasks.start_soon(ask, collection)
+        ranked = [[to_rag_hit(hit, each) for hit in found[each]] for each in sources if each in found]
+        return RagHits(_interleave(ranked)[: query.top_k], failed=failures)
+
+    async def can_synthesize(self) -> bool:
+        """False: the gateway writes the answers, since it has the hits of all servers."""
+        return False
+
+    async def synthesize(
+        self, call: Call, query: RagQuery, sources: Sequence[str], options: SynthesisOptions, secrets: Secrets
+    ) -> ServerAnswer:
+        """Never called: see `can_synthesize`."""
+        raise UpstreamUnavailable("the gateway itself writes answers from its own sources")
+
+
+def _interleave(ranked: Sequence[Sequence[RagHit]]) -> list[RagHit]:
+    """The first hit of each list, then the second of each, and so on."""
+    longest = max((len(each) for each in ranked), default=0)
+    return [each[place] for place in range(longest) for each in ranked if place < len(each)]
+
+
+def _convert_error(source: SearchSource, error: ArmariumError) -> GatewayError:
+    if error.code == _RATE_LIMITED:
+        return UpstreamBusy(f"the {source.kind} is rate limited", hint=error.hint)
+    return UpstreamUnavailable(f"the {source.kind} failed: {error.message}", hint=error.hint)
+
+
+def _resource(source: SearchSource, collection: Collection) -> Resource:
+    return Resource(
+        id=collection.id,
+        name=collection.name,
+        source_type=source.kind,
+        source_id=collection.name,
+        last_indexed=collection.last_indexed,
+        docs=collection.documents,
+        chunks=collection.chunks,
+    )
+
+
+def to_rag_hit(hit: SourceHit, resource_id: str) -> RagHit:
+    """A hit of a local source in the gateway\'s format."""
+    return RagHit(
+        id=hit.id,
+        score=hit.score,
+        resource_id=resource_id,
+        snippet=hit.snippet,
+        chunk=hit.text,
+        title=hit.title,
+        uri=hit.uri,
+        provenance={"citation": hit.citation, **hit.provenance},
+        is_code=hit.is_code,
+    )

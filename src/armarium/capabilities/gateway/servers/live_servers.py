@@ -1,0 +1,146 @@
+"""The servers currently in use, reloaded whenever their configuration files change."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import anyio
+from anyio import to_thread
+
+from armarium.capabilities.gateway.config.files import (
+    FILE_NAMES,
+    SEARCH_ORDER,
+    ServerConfig,
+    ServerSpec,
+    read_server_config,
+)
+from armarium.capabilities.gateway.errors import ServerConfigInvalid
+from armarium.capabilities.gateway.model import ConfiguredServer
+from armarium.capabilities.gateway.upstreams.types import UpstreamHealth
+from armarium.capabilities.gateway.upstreams.upstream_set import ServerChanges, UpstreamSet
+from armarium.foundation.events import Events, PublicEvent
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class WatchIntervals:
+    """How often the files are checked, and how long they must be unchanged before they are read."""
+
+    check_s: float = 1.0
+    settle_s: float = 0.2
+    """An editor may write a file in several steps."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReloadResult:
+    """The changes of a reload."""
+
+    changes: ServerChanges
+    at: datetime
+
+
+class LiveServers:
+    """The servers of the configuration files. A new configuration is applied atomically."""
+
+    def __init__(
+        self,
+        config_dir: Path,
+        upstreams: UpstreamSet,
+        events: Events,
+        *,
+        admin_group: str,
+        intervals: WatchIntervals | None = None,
+    ) -> None:
+        self.config_dir = config_dir
+        self.upstreams = upstreams
+        self._events = events
+        self._admins = frozenset({admin_group})
+        self._intervals = intervals or WatchIntervals()
+        self._lock = anyio.Lock()
+        self._listeners: list[Callable[[ServerChanges], None]] = []
+        self.config = ServerConfig({}, {kind: {} for kind in FILE_NAMES}, dict.fromkeys(FILE_NAMES))
+        self.last_reload: datetime | None = None
+        self.last_problem: ServerConfigInvalid | None = None
+        """Why the files on disk are not in use; None if they are."""
+        self._read_signature: object = None
+        """The signature of the files when they were last read."""
+
+    def configured(self) -> Mapping[str, ConfiguredServer]:
+        """Every enabled server by name."""
+        return {upstream.name: ConfiguredServer(upstream.spec, upstream) for upstream in self.upstreams.all()}
+
+    def on_reload(self, listener: Callable[[ServerChanges], None]) -> None:
+        """Call `listener` with the changes of every reload."""
+        self._listeners.append(listener)
+
+    async def reload(self) -> ReloadResult:
+        """Read and apply the files. Raises `ServerConfigInvalid` and changes nothing if they are invalid."""
+        async with self._lock:
+            # Taken before reading, so that a change during the read triggers another reload.
+            self._read_signature = self.signature()
+            try:
+                config = await to_thread.run_sync(read_server_config, self.config_dir)
+            except ServerConfigInvalid as error:
+                self.last_problem = error
+                await self._events.publish(
+                    PublicEvent("server_registry_refused", {"problems": list(error.problems)}, self._admins)
+                )
+                raise
+            changes = await self.upstreams.apply(config.servers)
+            self.config, self.last_problem = config, None
+            self.last_reload = datetime.now(UTC)
+            for listener in self._listeners:
+                listener(changes)
+        # Only administrators receive server names; other callers are only notified of a change.
+        at = self.last_reload.isoformat(timespec="milliseconds")
+        await self._events.publish(PublicEvent("server_registry_updated", {"at": at}))
+        named = {"added": changes.added, "removed": changes.removed, "changed": changes.changed}
+        names = {kind: list(each) for kind, each in named.items()}
+        await self._events.publish(PublicEvent("server_registry_changes", {"at": at, **names}, self._admins))
+        return ReloadResult(changes, self.last_reload)
+
+    async def watch(self) -> None:
+        """Reload when a file changes, until cancelled. Polls, since files and folders may be created and removed."""
+        while True:
+            await anyio.sleep(self._intervals.check_s)
+            seen = self.signature()
+            if seen == self._read_signature:
+                continue
+            await anyio.sleep(self._intervals.settle_s)
+            # A change through the API has already reloaded the files.
+            if self.signature() != seen or seen == self._read_signature:
+                continue
+            try:
+                await self.reload()
+            except ServerConfigInvalid as error:
+                _log.warning("the server configuration is invalid", extra={"problems": list(error.problems)})
+
+    async def publish_health(self, health: UpstreamHealth) -> None:
+        """Publish a change of a server's health."""
+        upstream = self.upstreams.get(health.server)
+        if upstream is not None:
+            data = {"server": health.server, "state": health.state}
+            await self._events.publish(PublicEvent("server_health_changed", data, self._audience(upstream.spec)))
+
+    def _audience(self, spec: ServerSpec) -> frozenset[str] | None:
+        if spec.groups:
+            return frozenset(spec.groups) | self._admins
+        return self._admins if spec.is_exclusive else None
+
+    def signature(self) -> tuple[tuple[int, int, int] | None, ...]:
+        """A value that changes whenever one of the files does."""
+        files = [self.config_dir / folder / name for folder in SEARCH_ORDER for name in FILE_NAMES.values()]
+        return tuple(map(_file_signature, files))
+
+
+def _file_signature(file: Path) -> tuple[int, int, int] | None:
+    try:
+        found = file.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino

@@ -1,0 +1,264 @@
+"""Parses responses of untrusted servers into the contract's types; drops and counts invalid parts, limits sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import cast
+
+import orjson
+
+from armarium.capabilities.gateway.config.entries import AUTH_MODES, OPEN_MODES
+from armarium.capabilities.gateway.contract import DISPLAY_FIELDS
+from armarium.capabilities.gateway.errors import CONTRACT_ERRORS, GatewayError, UpstreamProtocol
+from armarium.capabilities.gateway.filters import FILTERS
+from armarium.capabilities.gateway.model import RagHit, RagHits, Resource, ResourceList, ServerAnswer
+from armarium.capabilities.gateway.servers.untrusted_json import (
+    MAX_NAME_LENGTH,
+    MAX_OBJECT_BYTES,
+    as_count,
+    as_list,
+    as_number,
+    as_object,
+    as_small_object,
+    as_texts,
+    is_valid,
+    json_size,
+    parse_each,
+    text_field,
+)
+from armarium.capabilities.gateway.upstreams.types import CallResult
+from armarium.foundation.schema import Json
+
+_MAX_ID = 512
+_MAX_SNIPPET = 4_000
+_MAX_CHUNK = 50_000
+_MAX_ANSWER = 200_000
+_MAX_EXCERPT = 200
+_MAX_RESOURCES = 5_000
+_MAX_CITATIONS = 200
+_MAX_ARTIFACTS = 20
+_MAX_COUNTS = 10
+_NO_ONE = ("",)
+
+
+def parse_body(server: str, result: CallResult) -> Json:
+    """The body as JSON. Raises the error if the server reports one of the contract's error codes."""
+    body = result.structured if result.structured is not None else _json_in_text(result)
+    if body is not None and list(body) == ["result"] and isinstance(body["result"], dict):
+        # Some frameworks wrap the return value of a function.
+        body = cast(Json, body["result"])
+    if body is not None and (error := _contract_error(server, body)) is not None:
+        raise error
+    if result.is_error:
+        raise UpstreamProtocol(f"{server} reported an error", private={"said": _error_text(result)})
+    if body is None:
+        raise UpstreamProtocol(f"{server} sent a response that is not JSON")
+    return body
+
+
+def _results(server: str, body: Json, wanted: str) -> Json:
+    """The object that contains `wanted`: `results`, or the body itself for older servers."""
+    results = as_object(body.get("results")) or {}
+    if wanted in results:
+        return results
+    if wanted in body:
+        return body
+    raise UpstreamProtocol(f"{server} sent a response without `{wanted}`")
+
+
+def parse_listing(server: str, body: Json) -> ResourceList:
+    """The resources in a response."""
+    entries = as_list(_results(server, body, "resources")["resources"])
+    resources, dropped = parse_each(entries[:_MAX_RESOURCES], _resource)
+    unique = {resource.id: resource for resource in reversed(resources)}
+    kept = [resource for resource in resources if unique[resource.id] is resource]
+    dropped += len(resources) - len(kept) + max(0, len(entries) - _MAX_RESOURCES)
+    return ResourceList(kept, dropped, _synthesis_params(body))
+
+
+def _synthesis_params(body: Json) -> Json:
+    reported = as_object((as_object(body.get("meta_data")) or {}).get("synthesis_params")) or {}
+    params = {"model": text_field(reported, "model", 200), "style": text_field(reported, "style", 200)}
+    params |= {"max_chars": as_count(reported.get("max_chars"))}
+    return {name: value for name, value in params.items() if value}
+
+
+def total_resources(body: Json) -> int | None:
+    """The total number of resources, if the server reports it."""
+    paging = as_object((as_object(body.get("results")) or body).get("paging")) or {}
+    return as_count(paging.get("total"))
+
+
+def parse_hits(server: str, body: Json, asked: Collection[str], most: int) -> RagHits:
+    """The hits in a response, best first; hits from other sources than those requested are dropped."""
+    results = _results(server, body, "hits")
+    entries = as_list(results["hits"])
+    only = next(iter(asked)) if len(asked) == 1 else None
+    found, dropped = parse_each(entries[: most * 10], lambda entry, place: parse_hit(entry, place, only))
+    allowed = [each for each in found if each.resource_id in asked]
+    # A stable sort keeps the server's order among equal scores.
+    allowed.sort(key=lambda each: -each.score)
+    stats = as_object(results.get("stats")) or {}
+    unmet = as_texts((as_object(body.get("meta_data")) or {}).get("unmet_filters"))
+    return RagHits(
+        allowed[:most],
+        dropped + len(found) - len(allowed),
+        as_count(stats.get("total_found")),
+        unmet_filters=[name for name in FILTERS if name in unmet],
+    )
+
+
+def parse_hit(entry: Json, place: int, only_source: str | None = None) -> RagHit | None:
+    """One hit; None if it has no content or no source."""
+    snippet, chunk = text_field(entry, "snippet", _MAX_SNIPPET), text_field(entry, "chunk", _MAX_CHUNK)
+    uri, resource_id = text_field(entry, "uri", 2_000), text_field(entry, "resourceId", _MAX_ID) or only_source
+    if resource_id is None or not (snippet or chunk or uri):
+        return None
+    return RagHit(
+        id=text_field(entry, "id", _MAX_ID) or uri or f"{resource_id}#{place + 1}",
+        score=as_number(entry.get("score")) or 0.0,
+        resource_id=resource_id,
+        snippet=snippet,
+        chunk=chunk,
+        title=text_field(entry, "title", MAX_NAME_LENGTH),
+        uri=uri,
+        source_id=text_field(entry, "sourceId", _MAX_ID),
+        provenance=as_small_object(entry.get("provenance")),
+        timestamp=text_field(entry, "timestamp", 100),
+    )
+
+
+def parse_answer(server: str, body: Json) -> ServerAnswer:
+    """A server's answer with its citations and artifacts."""
+    results = _results(server, body, "answer")
+    answer = results["answer"]
+    if not isinstance(answer, str):
+        raise UpstreamProtocol(f"{server} sent an `answer` that is not a text")
+    citations, dropped = parse_each(as_list(results.get("citations"))[:_MAX_CITATIONS], _citation)
+    artifacts, dropped_artifacts = parse_each(as_list(body.get("artifacts"))[:_MAX_ARTIFACTS], _artifact)
+    meta = as_object(body.get("meta_data")) or {}
+    limits = as_object(results.get("limits")) or {}
+    if len(answer) > _MAX_ANSWER:
+        limits = {"truncated": True, "reason": "the server's answer exceeds the gateway's limit"}
+    valid = {
+        name: limits[name] for name, kind in (("truncated", bool), ("reason", str)) if is_valid(limits.get(name), kind)
+    }
+    return ServerAnswer(
+        answer=answer[:_MAX_ANSWER],
+        citations=citations,
+        limits=valid or None,
+        artifacts=artifacts,
+        display=_display(body.get("display")),
+        model=text_field(meta, "model", 200),
+        tokens=_counts(meta.get("tokens")),
+        dropped=dropped + dropped_artifacts,
+    )
+
+
+def _counts(tokens: object) -> Json | None:
+    """Token usage, as a total or by kind."""
+    if type(tokens) is int:
+        return {"total": tokens}
+    counts = [(name, count) for name, count in (as_object(tokens) or {}).items() if type(count) is int]
+    return {name[:MAX_NAME_LENGTH]: count for name, count in counts[:_MAX_COUNTS]} or None
+
+
+def _contract_error(server: str, body: Json) -> GatewayError | None:
+    """The error in `results`, in `meta_data`, or in the body itself."""
+    for holder in (body.get("results"), body.get("meta_data"), body):
+        found = (as_object(holder) or {}).get("error")
+        code = found if isinstance(found, str) else (as_object(found) or {}).get("code")
+        if isinstance(code, str):
+            message = (as_object(found) or {}).get("message")
+            error_type = CONTRACT_ERRORS.get(code)
+            if error_type is None:
+                return UpstreamProtocol(f"{server} failed: {excerpt(code)}")
+            detail = f": {excerpt(message)}" if isinstance(message, str) and message.strip() else ""
+            return error_type(f"{server} reports {code}{detail}", root=server)
+    return None
+
+
+def excerpt(text: str) -> str:
+    """The beginning of a text from a server, on one line and without control characters."""
+    line = " ".join(text.split())
+    clean = "".join(character if character.isprintable() else " " for character in line)
+    return clean if len(clean) <= _MAX_EXCERPT else clean[:_MAX_EXCERPT] + "…"
+
+
+def _resource(entry: Json, _: int) -> Resource | None:
+    resource_id = text_field(entry, "id", _MAX_ID)
+    if resource_id is None or entry["id"] != resource_id:
+        return None
+    mode = entry.get("authMode")
+    required = entry.get("authRequired")
+    counts = as_object(entry.get("counts")) or {}
+    known_mode = mode if mode in AUTH_MODES else "none"
+    return Resource(
+        id=resource_id,
+        name=text_field(entry, "name", MAX_NAME_LENGTH) or resource_id,
+        source_type=text_field(entry, "sourceType", 100) or "unknown",
+        auth_mode=known_mode,
+        auth_required=required if isinstance(required, bool) else known_mode not in OPEN_MODES,
+        source_id=text_field(entry, "sourceId", _MAX_ID),
+        groups=_groups(entry.get("groups")),
+        scopes=as_texts(entry.get("scopes")),
+        tags=as_texts(entry["tags"]) if isinstance(entry.get("tags"), list) else None,
+        last_indexed=text_field(entry, "lastIndexed", 100),
+        docs=as_count(counts.get("docs")),
+        chunks=as_count(counts.get("chunks")),
+    )
+
+
+def _citation(entry: Json, _: int) -> Json | None:
+    described: Json = {
+        name: text
+        for name, max_length in (("uri", 2_000), ("title", MAX_NAME_LENGTH), ("resourceId", _MAX_ID), ("marker", 100))
+        if (text := text_field(entry, name, max_length))
+    }
+    offsets = entry.get("offsets")
+    if offsets is not None and json_size(offsets) <= MAX_OBJECT_BYTES:
+        described["offsets"] = offsets
+    return described or None
+
+
+def _artifact(entry: Json, _: int) -> Json | None:
+    name, b64, mime = entry.get("name"), entry.get("b64"), entry.get("mime")
+    if not (isinstance(name, str) and isinstance(b64, str) and isinstance(mime, str) and name and mime):
+        return None
+    described: Json = {"name": name[:MAX_NAME_LENGTH], "b64": b64, "mime": mime[:100]}
+    if (size := as_count(entry.get("size"))) is not None:
+        described["size"] = size
+    return described | {
+        key: text for key in ("description", "viewer") if (text := text_field(entry, key, MAX_NAME_LENGTH))
+    }
+
+
+def _display(value: object) -> Json | None:
+    given = as_object(value) or {}
+    kinds = {name: bool if schema["type"] == "boolean" else str for name, schema in DISPLAY_FIELDS.items()}
+    return {name: given[name] for name, kind in kinds.items() if is_valid(given.get(name), kind)} or None
+
+
+def _json_in_text(result: CallResult) -> Json | None:
+    """The object that a server without structured results sends as text."""
+    for block in result.content:
+        text = block.get("text")
+        if block.get("type") == "text" and isinstance(text, str):
+            try:
+                return as_object(orjson.loads(text))
+            except orjson.JSONDecodeError:
+                return None
+    return None
+
+
+def _error_text(result: CallResult) -> str:
+    texts = (block.get("text") for block in result.content if block.get("type") == "text")
+    return excerpt(" ".join(text for text in texts if isinstance(text, str)))
+
+
+def _groups(value: object) -> tuple[str, ...]:
+    """The groups of a resource. An invalid value becomes a group that no caller is in."""
+    if value is None or value == []:
+        return ()
+    groups = as_texts(value)
+    return groups if groups and len(groups) == len(as_list(value)) else _NO_ONE

@@ -1,0 +1,1 @@
+"""Secrets for servers: tokens lent by callers and capability tokens issued by the gateway."""

@@ -1,0 +1,127 @@
+"""All servers behind the gateway by name; a new set is applied without disturbing unchanged servers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+import anyio
+from anyio.abc import TaskGroup
+
+from armarium.capabilities.gateway.config.files import ServerSpec
+from armarium.capabilities.gateway.upstreams.instrumentation import OnRequest
+from armarium.capabilities.gateway.upstreams.types import UpstreamHealth, UpstreamLimits
+from armarium.capabilities.gateway.upstreams.upstream import OnHealth, OnToolsChanged, Upstream
+
+
+@dataclass(frozen=True, slots=True)
+class ServerChanges:
+    """The names of servers that changed with a new set."""
+
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    unchanged: tuple[str, ...] = ()
+
+
+class UpstreamSet:
+    """An async context manager; `apply` sets the servers, and leaving the context closes them."""
+
+    def __init__(
+        self,
+        limits: UpstreamLimits,
+        *,
+        drain_s: float = 5.0,
+        on_tools_changed: OnToolsChanged | None = None,
+        on_health: OnHealth | None = None,
+        on_request: OnRequest | None = None,
+    ) -> None:
+        self._limits = limits
+        self._drain_s = drain_s
+        self._on_tools_changed = on_tools_changed
+        self._on_health = on_health
+        self._on_request = on_request
+        self._tasks: TaskGroup | None = None
+        self._upstreams: dict[str, Upstream] = {}
+        self._leaving: set[Upstream] = set()
+
+    async def __aenter__(self) -> Self:
+        self._tasks = await anyio.create_task_group().__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        assert self._tasks is not None
+        # Shielded: a server process must not outlive the gateway. Every wait inside is bounded.
+        with anyio.CancelScope(shield=True):
+            drain_s = self._drain_s if error is None else 0.0
+            async with anyio.create_task_group() as closing:
+                for upstream in (*self._upstreams.values(), *self._leaving):
+                    closing.start_soon(upstream.close, drain_s)
+        self._upstreams.clear()
+        self._tasks.cancel_scope.cancel()
+        if isinstance(error, Exception):
+            # Raise the error of the block itself, not an exception group.
+            await self._tasks.__aexit__(None, None, None)
+            return None
+        return await self._tasks.__aexit__(kind, error, trace)
+
+    async def apply(self, specs: Mapping[str, ServerSpec]) -> ServerChanges:
+        """Replace the set of servers. Unchanged servers keep their connection; removed ones drain in the background."""
+        tasks = self._tasks
+        assert tasks is not None, "used outside of its context"
+        wanted = {name: spec for name, spec in specs.items() if spec.enabled}
+        kept: dict[str, Upstream] = {}
+        added: list[str] = []
+        changed: list[str] = []
+        unchanged: list[str] = []
+        for name, spec in sorted(wanted.items()):
+            known = self._upstreams.get(name)
+            if known is not None and _shares_connection(known.spec, spec):
+                (unchanged if known.spec == spec else changed).append(name)
+                known.spec = spec
+                kept[name] = known
+                continue
+            (added if known is None else changed).append(name)
+            kept[name] = Upstream(
+                spec,
+                self._limits,
+                tasks,
+                on_tools_changed=self._on_tools_changed,
+                on_health=self._on_health,
+                on_request=self._on_request,
+            )
+        removed = tuple(name for name in self._upstreams if name not in kept)
+        leaving = [upstream for name, upstream in self._upstreams.items() if kept.get(name) is not upstream]
+        # One assignment, so that readers never see a partial set.
+        self._upstreams = kept
+        for upstream in leaving:
+            self._leaving.add(upstream)
+            tasks.start_soon(self._drain, upstream)
+        return ServerChanges(tuple(added), removed, tuple(changed), tuple(unchanged))
+
+    def get(self, name: str) -> Upstream | None:
+        """The enabled server with that name."""
+        return self._upstreams.get(name)
+
+    def all(self) -> list[Upstream]:
+        """Every enabled server."""
+        return list(self._upstreams.values())
+
+    def health(self) -> list[UpstreamHealth]:
+        """The health of every server."""
+        return [upstream.health() for upstream in self._upstreams.values()]
+
+    async def _drain(self, upstream: Upstream) -> None:
+        try:
+            await upstream.close(self._drain_s)
+        finally:
+            self._leaving.discard(upstream)
+
+
+def _shares_connection(one: ServerSpec, other: ServerSpec) -> bool:
+    """Whether the same connection serves both, because only display data or access rules differ."""
+    return one.transport == other.transport and one.timeouts == other.timeouts and one.kind == other.kind
