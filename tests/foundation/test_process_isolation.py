@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from armarium.foundation import seccomp
-from armarium.foundation.memory import machine_memory_bytes
-from armarium.foundation.process_isolation import Isolation, available_isolation, isolate_process
+from armarium.foundation.processes import seccomp
+from armarium.foundation.processes.isolation import Isolation, available_isolation, isolate_process
+from armarium.foundation.processes.memory import machine_memory_bytes
 
 HEADERS = {
     "x86_64": Path("/usr/include/x86_64-linux-gnu/asm/unistd_64.h"),
@@ -25,7 +25,7 @@ HEADERS = {
 }
 ISOLATED = """
 import json, os, resource, sys, threading
-from armarium.foundation.process_isolation import isolate_process, limit_resources, python_code_paths
+from armarium.foundation.processes.isolation import isolate_process, limit_resources, python_code_paths
 kept = open(sys.argv[1])
 limit_resources(1 << 30, 64)
 isolation = isolate_process(python_code_paths())

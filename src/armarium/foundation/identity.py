@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from armarium.foundation.errors import ConfigError
-from armarium.foundation.files.private import make_private_directory
+from armarium.foundation.files.state_files import make_private_directory
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from armarium.capabilities.corpus.ingest.preparers import Preparers
 from armarium.capabilities.corpus.ingest.worker_process import Patience, WorkerSetup
 from armarium.capabilities.corpus.settings import IngestSettings
 from armarium.foundation.files.confine import ConfinedRoot
-from armarium.foundation.process_isolation import Isolation, available_isolation
+from armarium.foundation.processes.isolation import Isolation, available_isolation
 from support.open_corpus import OpenCorpus, found
 
 CANARY = "canary-5f1c0c9e"

@@ -7,10 +7,10 @@ import sys
 
 import anyio
 
-from armarium.capabilities.sandbox.reading import ReadLimits
+from armarium.capabilities.sandbox.reads.file_content import ReadLimits
 from armarium.capabilities.sandbox.roots import Root, Roots
 from armarium.capabilities.sandbox.service import Sandbox
-from armarium.capabilities.sandbox.workers import Workers
+from armarium.capabilities.sandbox.threads.workers import Workers
 from armarium.foundation.events import Events
 from armarium.foundation.identity import LOCAL
 from armarium.foundation.tools import Call

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from two_filesystems import sandbox
 
-from armarium.capabilities.sandbox import writes
+from armarium.capabilities.sandbox.changes import writes
 
 pytestmark = pytest.mark.anyio
 

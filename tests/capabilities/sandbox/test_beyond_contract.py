@@ -15,7 +15,7 @@ import jsonschema_rs
 import pytest
 from sandbox_server import Box
 
-from armarium.capabilities.sandbox.describe import iso_time
+from armarium.capabilities.sandbox.reads.metadata import iso_time
 from support.client import ToolClient, connected
 from support.trees import make_tree, picture
 

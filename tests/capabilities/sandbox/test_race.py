@@ -17,11 +17,11 @@ import anyio
 import orjson
 import pytest
 
-from armarium.capabilities.sandbox.reading import ReadLimits
+from armarium.capabilities.sandbox.reads.file_content import ReadLimits
 from armarium.capabilities.sandbox.roots import Root, Roots
 from armarium.capabilities.sandbox.service import Sandbox
+from armarium.capabilities.sandbox.threads.workers import Workers
 from armarium.capabilities.sandbox.tools import sandbox_tools
-from armarium.capabilities.sandbox.workers import Workers
 from armarium.foundation.events import Events
 from armarium.foundation.files.confine import ConfinedRoot, Resolver
 from armarium.foundation.identity import LOCAL

@@ -91,7 +91,10 @@ async def test_a_missing_root_is_one_clear_error_until_it_is_back(
 
         (tmp_path / "away").rename(root)
         assert (await tools.call("read_file", root="root", path="a.txt"))["content"] == "a"
-    assert replaced_warnings(caplog) == ["the directory of a root is gone", "the directory of a root is back"]
+    assert replaced_warnings(caplog) == [
+        "the directory of a root is missing",
+        "the directory of a root is available again",
+    ]
 
 
 async def test_a_root_inside_another_cannot_be_turned_into_a_link_out(tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from sandbox_server import Box
 
-from armarium.capabilities.sandbox.reading import ReadLimits, Window, read
-from armarium.capabilities.sandbox.search import in_root
+from armarium.capabilities.sandbox.reads.file_content import ReadLimits, Window, read
+from armarium.capabilities.sandbox.search import root_search
 from armarium.foundation.cancellation import Cancellation
 from support.client import ToolClient, texts_of
 from support.trees import make_tree
@@ -81,7 +81,7 @@ async def test_a_search_may_ask_for_more_results_than_the_server_gives_and_is_to
     rest = await client.call("grep", root="workspace", pattern="x", max_results=5_000_000, offset=found["next_offset"])
 
     assert (found["total_matches"], found["truncated"], found["next_offset"]) == (100_000, True, 100_000)
-    assert str(in_root.MAX_RESULTS) in found["note"]
+    assert str(root_search.MAX_RESULTS) in found["note"]
     assert (rest["total_matches"], rest["truncated"]) == (3, False)
     assert "note" not in rest
 

@@ -17,9 +17,9 @@ import httpx
 import pytest
 from sandbox_server import Box
 
-from armarium.capabilities.sandbox import pool as pools
-from armarium.capabilities.sandbox.pool import Pool, expect_bytes
-from armarium.capabilities.sandbox.workers import Workers
+from armarium.capabilities.sandbox.threads import pool as pools
+from armarium.capabilities.sandbox.threads.pool import Pool, expect_bytes
+from armarium.capabilities.sandbox.threads.workers import Workers
 from support.client import ToolClient
 
 FAR_S = 60.0
@@ -207,7 +207,7 @@ async def test_work_in_new_threads_goes_on_after_the_old_ones_are_renewed() -> N
 
 
 async def test_a_change_whose_caller_left_before_it_began_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("armarium.capabilities.sandbox.workers._FINISHING_S", 0.05)
+    monkeypatch.setattr("armarium.capabilities.sandbox.threads.workers._FINISHING_S", 0.05)
     workers = Workers((), (), confine="off")
     release = threading.Event()
     begun: list[str] = []

@@ -28,8 +28,8 @@ from armarium.capabilities.corpus.state import write_summary
 from armarium.capabilities.corpus.status import summary
 from armarium.capabilities.corpus.troubles import damaged
 from armarium.foundation.events import FileChanged, FileScanned
-from armarium.foundation.memory import give_memory_back
-from armarium.foundation.process_isolation import available_isolation
+from armarium.foundation.processes.isolation import available_isolation
+from armarium.foundation.processes.memory import give_memory_back
 from armarium.retrieval.errors import TornIndex
 
 _WORKERS = 4

@@ -20,7 +20,7 @@ from armarium.capabilities.corpus.troubles import unwritable
 from armarium.capabilities.corpus.words_directory import clear_leftovers
 from armarium.capabilities.corpus.words_directory import remove as remove_words
 from armarium.foundation.files.ignore import IgnoreRules, lines_hiding
-from armarium.foundation.files.replace import make_way, open_regular, replace_file
+from armarium.foundation.files.state_files import make_way, open_regular, replace_file
 
 META_FILE = "meta.sqlite"
 SUMMARY_FILE = "corpus.json"

@@ -24,7 +24,7 @@ from armarium.capabilities.gateway.server_files import (
     read_registry,
     resolved,
 )
-from armarium.foundation.files.replace import replace_file
+from armarium.foundation.files.state_files import replace_file
 from armarium.foundation.schema import Json
 
 Entries = dict[str, ServerEntry]

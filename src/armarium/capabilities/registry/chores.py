@@ -130,9 +130,9 @@ class RegistryChores:
 
 def _for_a_person(error: ArmariumError) -> ArmariumError:
     """The error with a hint that names commands, where it named tools."""
-    if error.hint:
-        error.hint = _TOOL.sub(lambda tool: f"`armarium registry {_COMMANDS[tool[0]]}`", error.hint)
-    return error
+    if not error.hint:
+        return error
+    return error.with_context(hint=_TOOL.sub(lambda tool: f"`armarium registry {_COMMANDS[tool[0]]}`", error.hint))
 
 
 def nearest(here: Path) -> Path | None:

@@ -9,17 +9,17 @@ from contextlib import asynccontextmanager, suppress
 import anyio
 
 from armarium.capabilities.sandbox.checks import check
-from armarium.capabilities.sandbox.reading import ReadLimits
+from armarium.capabilities.sandbox.reads.file_content import ReadLimits
 from armarium.capabilities.sandbox.roots import Root, Roots
 from armarium.capabilities.sandbox.service import Sandbox
 from armarium.capabilities.sandbox.settings import SandboxSettings
+from armarium.capabilities.sandbox.threads.workers import Workers
 from armarium.capabilities.sandbox.tools import sandbox_tools
-from armarium.capabilities.sandbox.workers import Workers
 from armarium.capability import Capability, Facilities, Manifest
 from armarium.foundation.cancellation import Cancellation, Stopped
 from armarium.foundation.files.confine import READ_DIRECTORY
 from armarium.foundation.files.ignore import lines_hiding
-from armarium.foundation.files.staging import sweep
+from armarium.foundation.files.staged_entries import sweep
 
 _log = logging.getLogger(__name__)
 

@@ -11,18 +11,21 @@ from typing import Literal
 
 import anyio
 
-from armarium.capabilities.sandbox import answers, describe, moves, removal, transfer, writes
+from armarium.capabilities.sandbox import results
+from armarium.capabilities.sandbox.changes import copies, moves, removal, writes
+from armarium.capabilities.sandbox.changes.targets import Place, has_parent, in_place
+from armarium.capabilities.sandbox.error_context import checked_path
 from armarium.capabilities.sandbox.errors import FileTooLarge
-from armarium.capabilities.sandbox.patch import Patched as PatchResult
-from armarium.capabilities.sandbox.patch import apply_patch, unified_diff
-from armarium.capabilities.sandbox.patience import Turns, repeated
-from armarium.capabilities.sandbox.places import Place, has_parent, in_place
-from armarium.capabilities.sandbox.pool import expect_bytes
-from armarium.capabilities.sandbox.reading import ReadLimits, Window, digest, human_size, read
-from armarium.capabilities.sandbox.roots import Root, Roots, about
+from armarium.capabilities.sandbox.lock_wait import Turns, repeated
+from armarium.capabilities.sandbox.patch.patcher import Patched as PatchResult
+from armarium.capabilities.sandbox.patch.patcher import apply_patch, unified_diff
+from armarium.capabilities.sandbox.reads import metadata
+from armarium.capabilities.sandbox.reads.file_content import ReadLimits, Window, digest, human_size, read
+from armarium.capabilities.sandbox.roots import Root, Roots
 from armarium.capabilities.sandbox.search.grep import Query
-from armarium.capabilities.sandbox.search.in_root import NameQuery, Scope, glob_root, grep_root
-from armarium.capabilities.sandbox.workers import Workers
+from armarium.capabilities.sandbox.search.root_search import NameQuery, Scope, glob_root, grep_root
+from armarium.capabilities.sandbox.threads.pool import expect_bytes
+from armarium.capabilities.sandbox.threads.workers import Workers
 from armarium.foundation.errors import InvalidArgument
 from armarium.foundation.events import Events, FileChanged, FileMoved
 from armarium.foundation.files.directory_locks import DirectoryLocks
@@ -64,37 +67,37 @@ class Sandbox:
                 self._workers.renew(*self._roots.granted())
                 await self._workers.run("", root.confirm_replaced)
 
-    def list_roots(self) -> answers.RootList:
+    def list_roots(self) -> results.RootList:
         """Names and allowed tools; never a host path."""
         roots = [
-            answers.RootInfo(name=root.name, allowed_tools=root.effective_tools(), read_only=root.read_only)
+            results.RootInfo(name=root.name, allowed_tools=root.effective_tools(), read_only=root.read_only)
             for root in self._roots
         ]
-        return answers.RootList(roots=roots, count=len(roots))
+        return results.RootList(roots=roots, count=len(roots))
 
     @repeated
     async def list_folder(
         self, call: Call, root_name: str, path: str, limit: int | None, cursor: str | None
-    ) -> answers.Folder:
+    ) -> results.Folder:
         root = self._roots.enter(root_name, "list_folder", path)
 
-        def work() -> answers.Folder:
-            with about(root, path, what="directory") as normal:
-                return describe.list_folder(root, normal, limit, cursor)
+        def work() -> results.Folder:
+            with checked_path(root, path, what="directory") as normal:
+                return metadata.list_folder(root, normal, limit, cursor)
 
         return await self._workers.run(call.caller, work)
 
     @repeated
     async def read_file(
         self, call: Call, root_name: str, path: str, window: Window, *, number_lines: bool
-    ) -> answers.FileContent:
+    ) -> results.FileContent:
         root = self._roots.enter(root_name, "read_file", path)
         return await self._workers.run(call.caller, self._read, call, root, path, window, number_lines)
 
-    def _read(self, call: Call, root: Root, path: str, window: Window, number_lines: bool) -> answers.FileContent:
-        with about(root, path) as normal, self._opened(root, normal, window) as (fd, status):
+    def _read(self, call: Call, root: Root, path: str, window: Window, number_lines: bool) -> results.FileContent:
+        with checked_path(root, path) as normal, self._opened(root, normal, window) as (fd, status):
             content = read(fd, status.st_size, window, self._limits, call.cancellation, number_lines=number_lines)
-        return answers.FileContent(root=root.name, path=escape_name(normal), **content)  # pyright: ignore[reportCallIssue] no overlap
+        return results.FileContent(root=root.name, path=escape_name(normal), **content)  # pyright: ignore[reportCallIssue] no overlap
 
     @contextmanager
     def _opened(self, root: Root, path: str, window: Window) -> Generator[tuple[int, os.stat_result]]:
@@ -105,11 +108,11 @@ class Sandbox:
             yield fd, status
 
     @repeated
-    async def read_files(self, call: Call, root_name: str, paths: Sequence[str]) -> answers.FileContents:
+    async def read_files(self, call: Call, root_name: str, paths: Sequence[str]) -> results.FileContents:
         root = self._roots.enter(root_name, "read_file", paths[0])
 
-        def work() -> list[answers.FileContent | answers.FailedRead]:
-            files: list[answers.FileContent | answers.FailedRead] = []
+        def work() -> list[results.FileContent | results.FailedRead]:
+            files: list[results.FileContent | results.FailedRead] = []
             denials: list[FileError] = []
             room = _MOST_BYTES_TOGETHER
             for path in paths:
@@ -126,21 +129,21 @@ class Sandbox:
                 except FileError as error:
                     if error.security:
                         denials.append(error)
-                    files.append(answers.FailedRead(path=path, error=render_error(error)["error"]))
+                    files.append(results.FailedRead(path=path, error=render_error(error)["error"]))
             call.denials.extend(denials)
             return files
 
         files = await self._workers.run(call.caller, work)
-        return answers.FileContents(root=root.name, files=files, count=len(files))
+        return results.FileContents(root=root.name, files=files, count=len(files))
 
     @repeated
     async def write_file(
         self, call: Call, root_name: str, path: str, content: str, mode: str, if_match: str | None
-    ) -> answers.Written:
+    ) -> results.Written:
         root = self._roots.enter(root_name, "write_file", path, writing=True)
 
         def work() -> tuple[str, writes.Replaced]:
-            with about(root, path) as normal:
+            with checked_path(root, path) as normal:
                 _require_file_path(path)
                 encoded = _encoded(content, "content")
 
@@ -151,7 +154,7 @@ class Sandbox:
 
         normal, result = await self._workers.change(call.caller, work)
         await self._changed(call, root, normal, "created" if result.created else "modified")
-        answer = answers.Written(
+        answer = results.Written(
             root=root.name, path=escape_name(normal), size=result.size, mode=mode, created=result.created
         )
         if result.sha256 is not None:
@@ -159,28 +162,28 @@ class Sandbox:
         return answer
 
     @repeated
-    async def remove_file(self, call: Call, root_name: str, path: str, if_match: str | None) -> answers.Removed:
+    async def remove_file(self, call: Call, root_name: str, path: str, if_match: str | None) -> results.Removed:
         root = self._roots.enter(root_name, "remove_file", path, writing=True)
 
         def work() -> str:
-            with about(root, path) as normal:
+            with checked_path(root, path) as normal:
                 removal.remove_file(root, normal, if_match, self._locks, call.cancellation)
                 return normal
 
         normal = await self._workers.change(call.caller, work)
         await self._changed(call, root, normal, "removed")
-        return answers.Removed(root=root.name, path=escape_name(normal), removed=True)
+        return results.Removed(root=root.name, path=escape_name(normal), removed=True)
 
     @repeated
     async def patch_file(
         self, call: Call, root_name: str, path: str, patch: str, if_match: str | None, *, dry_run: bool
-    ) -> answers.Patched:
+    ) -> results.Patched:
         root = self._roots.enter(root_name, "patch_file", path, writing=True)
         # Where reading is not allowed, a failing patch must not read the file out line by line.
         may_read = "read_file" in root.allowed_tools
 
-        def answered(before: bytes | None, result: PatchResult, normal: str) -> answers.Patched:
-            answer = answers.Patched(
+        def answered(before: bytes | None, result: PatchResult, normal: str) -> results.Patched:
+            answer = results.Patched(
                 root=root.name,
                 path=escape_name(normal),
                 hunks_applied=result.hunks_applied,
@@ -193,9 +196,9 @@ class Sandbox:
                 answer["diff"] = unified_diff(before, result.content, normal)
             return answer
 
-        def work() -> tuple[str, answers.Patched]:
+        def work() -> tuple[str, results.Patched]:
             diff = _encoded(patch, "patch")
-            with about(root, path) as normal:
+            with checked_path(root, path) as normal:
                 _require_file_path(path)
                 if dry_run and if_match is None and not has_parent(root, normal):
                     return normal, answered(None, apply_patch(None, diff), normal)
@@ -215,14 +218,14 @@ class Sandbox:
         return answer
 
     @repeated
-    async def create_folder(self, call: Call, root_name: str, path: str) -> answers.FolderCreated:
+    async def create_folder(self, call: Call, root_name: str, path: str) -> results.FolderCreated:
         root = self._roots.enter(root_name, "create_folder", path, writing=True)
 
         def work() -> tuple[str, bool]:
-            with about(root, path, what="directory") as normal:
+            with checked_path(root, path, what="directory") as normal:
                 existed = _is_directory(root, normal)
                 if root.ignore:
-                    root.require_visible(root.whereabouts(normal), is_directory=True)
+                    root.require_visible(root.resolved(normal), is_directory=True)
                 if not existed:
                     os.close(root.confined.make_directories(normal))
                 return normal, existed
@@ -230,27 +233,27 @@ class Sandbox:
         normal, existed = await self._workers.change(call.caller, work)
         if not existed:
             await self._changed(call, root, normal, "created", is_directory=True)
-        return answers.FolderCreated(root=root.name, path=escape_name(normal), created=True, existed=existed)
+        return results.FolderCreated(root=root.name, path=escape_name(normal), created=True, existed=existed)
 
     @repeated
-    async def remove_folder(self, call: Call, root_name: str, path: str) -> answers.Removed:
+    async def remove_folder(self, call: Call, root_name: str, path: str) -> results.Removed:
         root = self._roots.enter(root_name, "remove_folder", path, writing=True)
 
         def work() -> tuple[str, int]:
-            with about(root, path, what="directory") as normal:
+            with checked_path(root, path, what="directory") as normal:
                 return normal, removal.remove_folder(root, normal, self._locks, call.cancellation)
 
         normal, removed = await self._workers.long(call.caller, work)
         await self._changed(call, root, normal, "removed", is_directory=True)
-        return answers.Removed(root=root.name, path=escape_name(normal), removed=True, entries_removed=removed)
+        return results.Removed(root=root.name, path=escape_name(normal), removed=True, entries_removed=removed)
 
     @repeated
-    async def stat_file(self, call: Call, root_name: str, path: str, *, include_sha256: bool) -> answers.Metadata:
+    async def stat_file(self, call: Call, root_name: str, path: str, *, include_sha256: bool) -> results.Metadata:
         root = self._roots.enter(root_name, "stat_file", path)
 
-        def work() -> answers.Metadata:
-            with about(root, path) as normal:
-                found = describe.metadata(root, normal)
+        def work() -> results.Metadata:
+            with checked_path(root, path) as normal:
+                found = metadata.metadata(root, normal)
                 if include_sha256 and "file" in (found["type"], found.get("target", {}).get("type")):
                     with self._opened(root, normal, Window()) as (fd, status):
                         expect_bytes(status.st_size)
@@ -260,13 +263,13 @@ class Sandbox:
         return await self._workers.run(call.caller, work)
 
     @repeated
-    async def hash_file(self, call: Call, root_name: str, path: str, algorithm: str) -> answers.Hash:
+    async def hash_file(self, call: Call, root_name: str, path: str, algorithm: str) -> results.Hash:
         root = self._roots.enter(root_name, "hash_file", path)
 
-        def work() -> answers.Hash:
-            with about(root, path) as normal, self._opened(root, normal, Window()) as (fd, status):
+        def work() -> results.Hash:
+            with checked_path(root, path) as normal, self._opened(root, normal, Window()) as (fd, status):
                 expect_bytes(status.st_size)
-                return answers.Hash(
+                return results.Hash(
                     root=root.name,
                     path=escape_name(normal),
                     algorithm=algorithm,
@@ -277,29 +280,29 @@ class Sandbox:
         return await self._workers.run(call.caller, work)
 
     @repeated
-    async def permissions_file(self, call: Call, root_name: str, path: str) -> answers.Permissions:
+    async def permissions_file(self, call: Call, root_name: str, path: str) -> results.Permissions:
         root = self._roots.enter(root_name, "permissions_file", path)
 
-        def work() -> answers.Permissions:
-            with about(root, path) as normal:
-                return describe.permissions(root, normal)
+        def work() -> results.Permissions:
+            with checked_path(root, path) as normal:
+                return metadata.permissions(root, normal)
 
         return await self._workers.run(call.caller, work)
 
     @repeated
     async def copy(
         self, call: Call, source: tuple[str, str], target: tuple[str, str], if_match: str | None
-    ) -> answers.Copied:
+    ) -> results.Copied:
         from_root = self._roots.enter(source[0], "copy", source[1])
         into_root = self._roots.enter(target[0], "copy", target[1], writing=True)
 
-        def work() -> tuple[str, transfer.Transferred]:
-            with about(from_root, source[1], what="source file") as path:
-                found = transfer.copy_source(from_root, path)
-            with about(into_root, target[1]) as wanted:
+        def work() -> tuple[str, copies.Transferred]:
+            with checked_path(from_root, source[1], what="source file") as path:
+                found = copies.copy_source(from_root, path)
+            with checked_path(into_root, target[1]) as wanted:
                 if not found.is_directory:
                     _require_directory_if_slash(into_root, target[1], wanted)
-                return path, transfer.copy(found, into_root, wanted, if_match, self._locks, call.cancellation)
+                return path, copies.copy(found, into_root, wanted, if_match, self._locks, call.cancellation)
 
         path, done = await self._workers.transfer(call.caller, work)
         await self._changed(
@@ -309,7 +312,7 @@ class Sandbox:
             "modified" if done.replaced else "created",
             is_directory=done.is_directory,
         )
-        return answers.Copied(
+        return results.Copied(
             source=str(from_root.ref(path)),
             destination=str(into_root.ref(done.destination)),
             is_directory=done.is_directory,
@@ -321,14 +324,14 @@ class Sandbox:
     @repeated
     async def move(
         self, call: Call, source: tuple[str, str], target: tuple[str, str], if_match: str | None
-    ) -> answers.Moved:
+    ) -> results.Moved:
         from_root = self._roots.enter(source[0], "move", source[1], writing=True)
         into_root = self._roots.enter(target[0], "move", target[1], writing=True)
 
-        def work() -> tuple[str, transfer.Transferred]:
-            with about(from_root, source[1], what="source file") as path:
+        def work() -> tuple[str, copies.Transferred]:
+            with checked_path(from_root, source[1], what="source file") as path:
                 is_directory = moves.require_movable_source(from_root, path)
-            with about(into_root, target[1]) as wanted:
+            with checked_path(into_root, target[1]) as wanted:
                 if not is_directory:
                     _require_directory_if_slash(into_root, target[1], wanted)
                 return path, moves.move(from_root, path, into_root, wanted, if_match, self._locks, call.cancellation)
@@ -346,24 +349,24 @@ class Sandbox:
                 "modified" if done.replaced else "created",
                 is_directory=done.is_directory,
             )
-        answer = answers.Moved(source=str(from_root.ref(path)), destination=str(into_root.ref(done.destination)))
+        answer = results.Moved(source=str(from_root.ref(path)), destination=str(into_root.ref(done.destination)))
         if done.remaining:
             answer["complete"] = False
             answer["remaining_count"] = len(done.remaining)
             answer["remaining"] = [
-                answers.Remaining(path=escape_name(left.path), reason=left.reason)
+                results.Remaining(path=escape_name(left.path), reason=left.reason)
                 for left in done.remaining[:_MOST_REMAINING]
             ]
         return answer
 
     @repeated
-    async def grep(self, call: Call, root_name: str, path: str, query: Query, scope: Scope) -> answers.Matches:
+    async def grep(self, call: Call, root_name: str, path: str, query: Query, scope: Scope) -> results.Matches:
         root = self._roots.enter(root_name, "grep", path)
         until = self._search_end(scope)
         return await self._workers.search(call.caller, grep_root, root, path, query, scope, until, call.cancellation)
 
     @repeated
-    async def glob(self, call: Call, root_name: str, path: str, query: NameQuery, scope: Scope) -> answers.FoundFiles:
+    async def glob(self, call: Call, root_name: str, path: str, query: NameQuery, scope: Scope) -> results.FoundFiles:
         root = self._roots.enter(root_name, "glob", path)
         if (query.pattern is None) == (query.regex is None):
             raise InvalidArgument("exactly one of `pattern` or `regex` must be provided")
@@ -387,7 +390,7 @@ class Sandbox:
             ref = root.ref(path)
             await self._events.publish(FileChanged(ref, change, is_directory, call.principal, _host_path(root, ref)))
 
-    async def _moved(self, call: Call, from_root: Root, path: str, into_root: Root, done: transfer.Transferred) -> None:
+    async def _moved(self, call: Call, from_root: Root, path: str, into_root: Root, done: copies.Transferred) -> None:
         ref, previous = into_root.ref(done.destination), from_root.ref(path)
         places = _host_path(into_root, ref), _host_path(from_root, previous)
         await self._events.publish(FileMoved(ref, previous, *places, done.is_directory, call.principal))

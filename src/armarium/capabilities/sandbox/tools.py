@@ -8,11 +8,11 @@ from typing import Any
 
 import orjson
 
-from armarium.capabilities.sandbox import answers, arguments
-from armarium.capabilities.sandbox.coercion import coerced
-from armarium.capabilities.sandbox.reading import Window
+from armarium.capabilities.sandbox import arguments, results
+from armarium.capabilities.sandbox.argument_coercion import coerced
+from armarium.capabilities.sandbox.reads.file_content import Window
 from armarium.capabilities.sandbox.search.grep import Query
-from armarium.capabilities.sandbox.search.in_root import NameQuery, Scope
+from armarium.capabilities.sandbox.search.root_search import NameQuery, Scope
 from armarium.capabilities.sandbox.service import Sandbox
 from armarium.foundation.schema import Json
 from armarium.foundation.tools import Call, NoArgs, ToolSpec, local_tool
@@ -23,18 +23,18 @@ _SEARCH_GRACE_S = 30.0
 def sandbox_tools(sandbox: Sandbox) -> list[ToolSpec]:
     """All sixteen tools over one sandbox."""
 
-    async def list_roots(call: Call, args: NoArgs) -> answers.RootList:
+    async def list_roots(call: Call, args: NoArgs) -> results.RootList:
         """List the roots: the named directories you can work in, and which tools each allows. Call this first;
         every other tool takes one of these names as `root`."""
         return sandbox.list_roots()
 
-    async def list_folder(call: Call, args: arguments.ListFolderArgs) -> answers.Folder:
+    async def list_folder(call: Call, args: arguments.ListFolderArgs) -> results.Folder:
         """List the immediate children of a directory, sorted by name, with type, size and modification time. A
         symlink also tells what it leads to. For a recursive listing use glob. Large directories can be paged
         with `limit` and `cursor`."""
         return await sandbox.list_folder(call, args.root, args.path, args.limit, args.cursor)
 
-    async def read_file(call: Call, args: arguments.ReadFileArgs) -> answers.FileContent:
+    async def read_file(call: Call, args: arguments.ReadFileArgs) -> results.FileContent:
         """Read a file: whole if it is small, or a part by bytes (`offset_bytes`, `limit_bytes`), by lines
         (`offset_lines` from 1, `limit_lines`) or from the end (`tail_lines`). The answer has the file's size, its
         total lines, the numbers of the first and last line returned, whether more follows (`truncated`), and for
@@ -43,50 +43,50 @@ def sandbox_tools(sandbox: Sandbox) -> list[ToolSpec]:
         window = Window(args.offset_bytes, args.limit_bytes, args.offset_lines, args.limit_lines, args.tail_lines)
         return await sandbox.read_file(call, args.root, args.path, window, number_lines=args.number_lines)
 
-    async def read_files(call: Call, args: arguments.ReadFilesArgs) -> answers.FileContents:
+    async def read_files(call: Call, args: arguments.ReadFilesArgs) -> results.FileContents:
         """Read several whole files of one root in one call. Each item of the answer is a file as read_file returns
         it, or its path with an error. Needs read_file on the root."""
         return await sandbox.read_files(call, args.root, args.paths)
 
-    async def write_file(call: Call, args: arguments.WriteFileArgs) -> answers.Written:
+    async def write_file(call: Call, args: arguments.WriteFileArgs) -> results.Written:
         """Write text to a file. `mode` overwrite (the default) replaces it, append adds to its end, create_only
         fails if it exists. Missing parent directories are created. A failed write changes nothing. Pass `if_match` to
         be sure that nobody changed the file since you read it. For small changes prefer patch_file."""
         return await sandbox.write_file(call, args.root, args.path, args.content, args.mode, args.if_match)
 
-    async def remove_file(call: Call, args: arguments.RemoveFileArgs) -> answers.Removed:
+    async def remove_file(call: Call, args: arguments.RemoveFileArgs) -> results.Removed:
         """Delete one file. A symlink is deleted itself, not what it leads to. For directories use remove_folder."""
         return await sandbox.remove_file(call, args.root, args.path, args.if_match)
 
-    async def patch_file(call: Call, args: arguments.PatchFileArgs) -> answers.Patched:
+    async def patch_file(call: Call, args: arguments.PatchFileArgs) -> results.Patched:
         """Apply a unified diff (`--- +++ @@` with context lines, as `git diff` prints it) to one file. All hunks
         apply or nothing changes. A file that does not exist is created. The error names the hunk and the line that
         did not match; then read the file again and make a new diff. `dry_run` only checks."""
         return await sandbox.patch_file(call, args.root, args.path, args.patch, args.if_match, dry_run=args.dry_run)
 
-    async def create_folder(call: Call, args: arguments.AtPath) -> answers.FolderCreated:
+    async def create_folder(call: Call, args: arguments.AtPath) -> results.FolderCreated:
         """Create a directory, with missing parents. One that exists already is fine."""
         return await sandbox.create_folder(call, args.root, args.path)
 
-    async def remove_folder(call: Call, args: arguments.AtPath) -> answers.Removed:
+    async def remove_folder(call: Call, args: arguments.AtPath) -> results.Removed:
         """Delete a directory and everything in it. Links inside are deleted, never followed. The root itself cannot
         be deleted. For a single file use remove_file."""
         return await sandbox.remove_folder(call, args.root, args.path)
 
-    async def stat_file(call: Call, args: arguments.StatFileArgs) -> answers.Metadata:
+    async def stat_file(call: Call, args: arguments.StatFileArgs) -> results.Metadata:
         """Tell about a file or directory without reading it: type, size, modification and creation time. For a
         symlink: the link itself, and its `target`. `include_sha256` adds the content's hash for `if_match`."""
         return await sandbox.stat_file(call, args.root, args.path, include_sha256=args.include_sha256)
 
-    async def hash_file(call: Call, args: arguments.HashFileArgs) -> answers.Hash:
+    async def hash_file(call: Call, args: arguments.HashFileArgs) -> results.Hash:
         """Compute the md5, sha1 or sha256 of a file's content, of any size."""
         return await sandbox.hash_file(call, args.root, args.path, args.algorithm)
 
-    async def permissions_file(call: Call, args: arguments.AtPath) -> answers.Permissions:
+    async def permissions_file(call: Call, args: arguments.AtPath) -> results.Permissions:
         """Tell owner, group and mode (`0644`, `-rw-r--r--`) of a file, directory or symlink."""
         return await sandbox.permissions_file(call, args.root, args.path)
 
-    async def copy(call: Call, args: arguments.TransferArgs) -> answers.Copied:
+    async def copy(call: Call, args: arguments.TransferArgs) -> results.Copied:
         """Copy a file, or a directory with everything in it, within a root or to another one. An existing file is
         overwritten; an existing directory gets the copy inside. Links that stay inside the root stay links; what
         could not be copied is named in `skipped`."""
@@ -94,7 +94,7 @@ def sandbox_tools(sandbox: Sandbox) -> list[ToolSpec]:
             call, (args.source_root, args.source_path), (args.dest_root, args.dest_path), args.if_match
         )
 
-    async def move(call: Call, args: arguments.TransferArgs) -> answers.Moved:
+    async def move(call: Call, args: arguments.TransferArgs) -> results.Moved:
         """Move or rename a file or directory, within a root or to another one. An existing file is overwritten; an
         existing directory gets the source inside. A symlink is moved itself. If the answer says `complete: false`,
         `remaining` names what had to stay at the source, and why."""
@@ -102,7 +102,7 @@ def sandbox_tools(sandbox: Sandbox) -> list[ToolSpec]:
             call, (args.source_root, args.source_path), (args.dest_root, args.dest_path), args.if_match
         )
 
-    async def grep(call: Call, args: arguments.GrepArgs) -> answers.Matches:
+    async def grep(call: Call, args: arguments.GrepArgs) -> results.Matches:
         """Search the content of files for a regular expression (RE2 syntax, line by line) and get file, line number,
         line and context. Narrow the search with `path` and `glob_filter`. Binary files are skipped. Results come
         in path order; `truncated` means there are more, from `next_offset` on; `timed_out` that time ran out. With
@@ -118,7 +118,7 @@ def sandbox_tools(sandbox: Sandbox) -> list[ToolSpec]:
         )
         return await sandbox.grep(call, args.root, args.path, query, _scope(args))
 
-    async def glob(call: Call, args: arguments.GlobArgs) -> answers.FoundFiles:
+    async def glob(call: Call, args: arguments.GlobArgs) -> results.FoundFiles:
         """Find files and directories by name: a glob `pattern` such as `**/*.go`, or a `regex` on the path. Results
         come in path order with type, size and modification time; paths are relative to the root. `truncated` means
         that there are more, from `next_offset` on."""

@@ -14,7 +14,7 @@ from armarium.assembly import Settings, is_loopback, open_authenticator, token_p
 from armarium.capabilities.sandbox.settings import SandboxSettings
 from armarium.foundation.errors import ArmariumError, ConfigError, Internal
 from armarium.foundation.files import landlock
-from armarium.foundation.files.private import make_private_directory
+from armarium.foundation.files.state_files import make_private_directory
 from armarium.foundation.identity import Authenticator
 from armarium.foundation.settings import (
     AuditSettings,

@@ -14,7 +14,7 @@ import anyio
 from armarium.assembly import OneEndpoint, open_armarium, open_authenticator
 from armarium.foundation.events import Events
 from armarium.foundation.identity import Authenticator
-from armarium.foundation.memory import share_one_heap
+from armarium.foundation.processes.memory import share_one_heap
 from armarium.foundation.settings import CoreSettings
 from armarium.foundation.telemetry import log_as_json
 from armarium.surfaces.mcp.serving import listen, serve_http

@@ -18,8 +18,8 @@ from armarium.capabilities.corpus.ingest.checked_answers import Asked, Untrustwo
 from armarium.capabilities.corpus.ingest.frames import UnusableFrame, framed, parsed, read_frame
 from armarium.capabilities.corpus.ingest.instructions import Instructions
 from armarium.capabilities.corpus.ingest.prepared import Finished, Outcome, Wanted
-from armarium.foundation.memory import machine_memory_bytes
-from armarium.foundation.process_isolation import Isolation
+from armarium.foundation.processes.isolation import Isolation
+from armarium.foundation.processes.memory import machine_memory_bytes
 
 _MODULE = "armarium.capabilities.corpus.ingest.prepare_worker"
 _READ_BYTES = 1 << 18

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from armarium.capabilities.sandbox.search.haystack import BUFFER_BYTES, MAX_LINE_BYTES, Chunk, Haystack
-from armarium.capabilities.sandbox.search.hits import Hit, hits
+from armarium.capabilities.sandbox.search.line_matches import Hit, hits
 from armarium.capabilities.sandbox.search.lines import LineSearch
 from armarium.foundation.cancellation import Cancellation
 from armarium.foundation.files.glob_patterns import filter_selection

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from armarium.capabilities.sandbox.search import scan
+from armarium.capabilities.sandbox.search import byte_scan
 from armarium.capabilities.sandbox.search.literals import Requirements
 from armarium.capabilities.sandbox.search.needles import CANDIDATE_NS, Needle, Needles, Sample, needles_for
 from armarium.capabilities.sandbox.search.patterns import line_pattern, path_pattern
@@ -136,7 +136,7 @@ class LineSearch:
         if self._folded_part != (begin, end):
             if len(self._folded) < end:
                 self._folded = bytearray(len(buffer))
-            scan.lower_copy(buffer, begin, end, self._folded)
+            byte_scan.lower_copy(buffer, begin, end, self._folded)
             self._folded_part = (begin, end)
         return self._folded
 

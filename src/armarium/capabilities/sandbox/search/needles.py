@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from armarium.capabilities.sandbox.search import scan
+from armarium.capabilities.sandbox.search import byte_scan
 from armarium.capabilities.sandbox.search.literals import Clause, Literal
 from armarium.capabilities.sandbox.search.regex import Find, bytes_finder, quoted
 
@@ -85,16 +85,16 @@ def _together(every: list[Needles]) -> Needles:
 def _plain(literal: Literal, sample: Sample) -> Needles:
     text = literal.text.encode()
     if len(text) == 1:
-        return Needles([Needle(scan.byte_finder(text))], _SKIP_PER_BYTE, certain=True)
+        return Needles([Needle(byte_scan.byte_finder(text))], _SKIP_PER_BYTE, certain=True)
     offset, price = _rarest_tail(text, sample, fold=False)
     if price >= _VECTORS_PER_BYTE:
-        return Needles([Needle(scan.text_finder(text))], _VECTORS_PER_BYTE, certain=True)
+        return Needles([Needle(byte_scan.text_finder(text))], _VECTORS_PER_BYTE, certain=True)
     return Needles([Needle(bytes_finder(quoted(text[offset:])))], price, certain=offset == 0)
 
 
 def _in_copy(literal: Literal) -> Needles:
     text = literal.text.encode()
-    find = scan.byte_finder(text) if len(text) == 1 else scan.text_finder(text)
+    find = byte_scan.byte_finder(text) if len(text) == 1 else byte_scan.text_finder(text)
     return Needles([Needle(find, in_folded=True)], _VECTORS_PER_BYTE, certain=True)
 
 

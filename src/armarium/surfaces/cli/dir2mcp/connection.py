@@ -10,7 +10,7 @@ from typing import Any, Self
 import orjson
 
 from armarium.capabilities.corpus.settings import PROTOCOL_VERSION
-from armarium.foundation.files.replace import replace_file
+from armarium.foundation.files.state_files import replace_file
 from armarium.surfaces.cli.addresses import reached_from_elsewhere, reached_from_here
 from armarium.surfaces.cli.dir2mcp.access import Access
 

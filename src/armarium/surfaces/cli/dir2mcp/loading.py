@@ -15,7 +15,7 @@ from armarium.capabilities.corpus.secrets import KeychainEntry, SecretSources
 from armarium.capabilities.corpus.settings import CorpusSettings
 from armarium.capabilities.corpus.state import prepare_directory, root_directory, state_directory
 from armarium.foundation.errors import ConfigError
-from armarium.foundation.files.replace import replace_file
+from armarium.foundation.files.state_files import replace_file
 from armarium.foundation.settings import CoreSettings, checked, overridden, read_yaml
 from armarium.surfaces.cli.dir2mcp.ending import IngestionFailed
 from armarium.surfaces.cli.dir2mcp.keys import Keys, WrittenKey, substituted, take_keys

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import yaml
 
-from armarium.foundation.files.replace import replace_file
+from armarium.foundation.files.state_files import replace_file
 from armarium.surfaces.cli.dir2mcp.access import Access
 from armarium.surfaces.cli.dir2mcp.loading import Loaded
 from armarium.surfaces.cli.dir2mcp.settings import plain_values

@@ -10,11 +10,12 @@ from collections.abc import Generator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 
-from armarium.capabilities.sandbox.attributes import keep_attributes, keep_link_attributes, take_after
-from armarium.capabilities.sandbox.content import NotWritten, copy_content
-from armarium.capabilities.sandbox.errors import PathIgnored
-from armarium.capabilities.sandbox.places import READ, State, state_of
-from armarium.capabilities.sandbox.roots import Root, locating
+from armarium.capabilities.sandbox.changes.attributes import keep_attributes, keep_link_attributes, take_after
+from armarium.capabilities.sandbox.changes.content import copy_content
+from armarium.capabilities.sandbox.changes.targets import READ, State, state_of
+from armarium.capabilities.sandbox.error_context import errors_at
+from armarium.capabilities.sandbox.errors import DestinationFailed, PathIgnored
+from armarium.capabilities.sandbox.roots import Root
 from armarium.foundation.cancellation import Cancellation
 from armarium.foundation.files.directory_locks import DirectoryLocks
 from armarium.foundation.files.errors import IsADirectory, NotADirectory
@@ -84,11 +85,11 @@ def copy_tree(job: CopyJob, staged_fd: int, cancellation: Cancellation) -> TreeC
                 hidden_depth += visit.kind == "enter"
                 done.skipped.append(visit.path)
             elif is_directory:
-                with locating(target, escape_name(landing)):
+                with errors_at(target, escape_name(landing)):
                     _copy_directory(visit, staged, whole=job.whole)
             else:
                 _copy_entry(job, visit, landing, staged.fd, done, cancellation)
-    with locating(target, escape_name(job.target_path)):
+    with errors_at(target, escape_name(job.target_path)):
         _sync(staged_fd, done.files)
     return done
 
@@ -113,7 +114,7 @@ def _copy_entry(
     job: CopyJob, visit: Visit, landing: str, staged_fd: int, done: TreeCopy, cancellation: Cancellation
 ) -> None:
     root = job.source
-    with locating(job.target, escape_name(landing)):
+    with errors_at(job.target, escape_name(landing)):
         if stat.S_ISREG(visit.status.st_mode):
             with suppress(FileNotFoundError):
                 sync = done.files < _SYNCED_ONE_BY_ONE
@@ -132,7 +133,7 @@ def _copy_entry(
 
 
 def _stays_inside(root: Root, visit: Visit) -> bool:
-    with locating(root, escape_name(visit.path)):
+    with errors_at(root, escape_name(visit.path)):
         return root.confined.link_target(visit.dir_fd, visit.name, visit.path) != "external"
 
 
@@ -164,18 +165,18 @@ def open_source(root: Root, dir_fd: int, name: str, path: str) -> int:
     except FileNotFoundError:
         raise
     except OSError:
-        with locating(root, escape_name(path)):
+        with errors_at(root, escape_name(path)):
             raise
 
 
 def fill_from(root: Root, path: str, source_fd: int, target_fd: int, cancellation: Cancellation) -> int:
-    """Copy the content. A failure of the source names it, one of the destination is `NotWritten`."""
+    """Copy the content. A failure of the source names it, one of the destination is `DestinationFailed`."""
     try:
         return copy_content(source_fd, target_fd, cancellation)
-    except NotWritten:
+    except DestinationFailed:
         raise
     except OSError:
-        with locating(root, escape_name(path)):
+        with errors_at(root, escape_name(path)):
             raise
 
 
@@ -213,7 +214,7 @@ def merge(
     _require_mergeable(staged_fd, target, target_fd, path, cancellation)
     with closing(Descent(target_fd)) as there:
         for visit in visits(staged_fd, path, cancellation):
-            with locating(target, escape_name(visit.path)):
+            with errors_at(target, escape_name(visit.path)):
                 if visit.kind == "enter":
                     with suppress(FileExistsError):
                         os.mkdir(visit.name, stat.S_IMODE(visit.status.st_mode), dir_fd=there.fd)
@@ -256,7 +257,7 @@ def _require_mergeable(staged_fd: int, target: Root, target_fd: int, path: str, 
             if missing_depth:
                 missing_depth += visit.kind == "enter"
                 continue
-            with locating(target, escape_name(visit.path)):
+            with errors_at(target, escape_name(visit.path)):
                 if _fits(visit, there.fd):
                     there.enter(visit.name)
                     is_writable.append(False)

@@ -1,4 +1,4 @@
-"""Puts a whole file in place of another, so that a reader or a crash sees the old one or the new one."""
+"""Reads and writes the server's own files: private directories, atomic replacement, regular files only."""
 
 from __future__ import annotations
 
@@ -8,6 +8,18 @@ import shutil
 import stat
 from io import FileIO
 from pathlib import Path
+
+_OWNER_ONLY = 0o700
+
+
+def make_private_directory(directory: Path) -> None:
+    """Create a directory and its missing parents, each accessible to its owner only. Existing ones stay unchanged.
+
+    `mkdir(parents=True, mode=…)` gives the parents whatever mode the umask leaves.
+    """
+    for each in reversed([directory, *directory.parents]):
+        if not each.exists():
+            each.mkdir(mode=_OWNER_ONLY, exist_ok=True)
 
 
 def replace_file(path: Path, content: bytes, *, mode: int = 0o600) -> None:

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from armarium.capabilities.sandbox.errors import Conflict, NotFound
-from armarium.capabilities.sandbox.pool import expect_bytes
-from armarium.capabilities.sandbox.reading import digest
+from armarium.capabilities.sandbox.reads.file_content import digest
 from armarium.capabilities.sandbox.roots import Root
+from armarium.capabilities.sandbox.threads.pool import expect_bytes
 from armarium.foundation.cancellation import Cancellation
 from armarium.foundation.files.errors import IsADirectory, NotARegularFile
 
@@ -56,7 +56,7 @@ def in_place(root: Root, path: str, shown: str, work: Callable[[Place], ResultT]
     if not name:
         raise IsADirectory("path is the root directory itself")
     if root.ignore:
-        root.require_visible(root.whereabouts(real))
+        root.require_visible(root.resolved(real))
 
     def at(dir_fd: int) -> ResultT:
         if root.ignore:

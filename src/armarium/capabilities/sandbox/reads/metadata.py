@@ -11,7 +11,7 @@ from datetime import date
 from functools import lru_cache
 from urllib.parse import quote, unquote_to_bytes
 
-from armarium.capabilities.sandbox.answers import (
+from armarium.capabilities.sandbox.results import (
     Entry,
     EntryType,
     Folder,
@@ -110,7 +110,7 @@ def _leads_to_hidden(root: Root, path: str, kind: TargetType) -> bool:
     if root.ignore is None or kind in ("external", "missing"):
         return False
     try:
-        return root.ignore.hides(root.whereabouts(path), kind == "directory")
+        return root.ignore.hides(root.resolved(path), kind == "directory")
     except (OSError, PathEscapesRoot):
         return True
 

@@ -6,9 +6,9 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from armarium.capabilities.sandbox.reads.newlines import count_newlines
 from armarium.capabilities.sandbox.search.haystack import Chunk
 from armarium.capabilities.sandbox.search.lines import LineSearch
-from armarium.capabilities.sandbox.search.scan import count_newlines
 
 MAX_SHOWN_BYTES = 4096
 """Longer lines are cut, so that a minified file does not make an answer of megabytes."""

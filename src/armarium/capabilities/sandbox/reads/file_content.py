@@ -8,10 +8,10 @@ import os
 from collections.abc import Generator
 from dataclasses import dataclass
 
-from armarium.capabilities.sandbox.answers import FileContent
 from armarium.capabilities.sandbox.errors import FileTooLarge
-from armarium.capabilities.sandbox.pool import expect_bytes
-from armarium.capabilities.sandbox.search.scan import count_newlines
+from armarium.capabilities.sandbox.reads.newlines import count_newlines
+from armarium.capabilities.sandbox.results import FileContent
+from armarium.capabilities.sandbox.threads.pool import expect_bytes
 from armarium.foundation.cancellation import Cancellation
 from armarium.foundation.errors import InvalidArgument
 

@@ -6,14 +6,15 @@ import errno
 import os
 import stat
 
-from armarium.capabilities.sandbox import trees
-from armarium.capabilities.sandbox.carry import Journey, carry, status_at
+from armarium.capabilities.sandbox.changes import trees
+from armarium.capabilities.sandbox.changes.copies import Transferred, destination_in, refuse_into_itself
+from armarium.capabilities.sandbox.changes.cross_device_copy import Journey, carry, status_at
+from armarium.capabilities.sandbox.changes.removal import Entry, entry_at
+from armarium.capabilities.sandbox.changes.targets import in_directory, matching
+from armarium.capabilities.sandbox.error_context import errors_at
 from armarium.capabilities.sandbox.errors import CannotRemoveRoot, Conflict
-from armarium.capabilities.sandbox.places import in_directory, matching
-from armarium.capabilities.sandbox.pool import expect_bytes, expect_much
-from armarium.capabilities.sandbox.removal import Entry, entry_at
-from armarium.capabilities.sandbox.roots import Root, locating
-from armarium.capabilities.sandbox.transfer import Transferred, destination_in, refuse_into_itself
+from armarium.capabilities.sandbox.roots import Root
+from armarium.capabilities.sandbox.threads.pool import expect_bytes, expect_much
 from armarium.foundation.cancellation import Cancellation
 from armarium.foundation.errors import InvalidArgument
 from armarium.foundation.files.directory_locks import DirectoryLocks
@@ -47,19 +48,19 @@ def move(
 ) -> Transferred:
     """Move an entry; a link is moved itself. What could not be removed from the source is told in `remaining`."""
     shown = escape_name(path)
-    with locating(source, shown, what="source file"), entry_at(source, path) as entry:
+    with errors_at(source, shown, what="source file"), entry_at(source, path) as entry:
         name = path.rpartition("/")[2]
-        with locating(target, escape_name(wanted)):
+        with errors_at(target, escape_name(wanted)):
             destination = destination_in(target, wanted, name, is_directory=entry.is_directory)
             parent, _, new_name = destination.rpartition("/")
-            landing = "/".join(filter(None, [target.whereabouts(parent), new_name]))
+            landing = "/".join(filter(None, [target.resolved(parent), new_name]))
             target.require_visible(landing)
         journey = Journey(source, path, entry, target, destination, landing, if_match, locks, cancellation)
         # Whatever speaks against the move is found before a directory is made for it.
         _check(journey)
         with matching(entry.dir_fd, entry.name, if_match, shown, cancellation):
             pass
-        with locating(target, escape_name(destination)):
+        with errors_at(target, escape_name(destination)):
             done = in_directory(target, parent, lambda fd: _move_into(journey, fd, new_name), make=True)
         os.fsync(entry.dir_fd)
     return done
@@ -86,14 +87,14 @@ def _require_all_movable(journey: Journey, fd: int) -> None:
     """Raise if something in the directory may not be in the other root."""
     for visit in visits(fd, journey.path, journey.cancellation):
         landing = visit.landing(journey.path, journey.landing)
-        with locating(journey.target, escape_name(landing)):
+        with errors_at(journey.target, escape_name(landing)):
             journey.target.require_visible(landing, is_directory=visit.kind != "entry")
         if visit.kind == "entry":
             _require_movable(journey.source, visit.dir_fd, visit.name, visit.path, visit.status.st_mode)
 
 
 def _require_movable(root: Root, dir_fd: int, name: str, path: str, mode: int) -> None:
-    with locating(root, escape_name(path)):
+    with errors_at(root, escape_name(path)):
         if stat.S_ISLNK(mode):
             if root.confined.link_target(dir_fd, name, path) == "external":
                 raise PathEscapesRoot("a link that leads outside cannot be moved to another root")
@@ -127,7 +128,7 @@ def _move_into(journey: Journey, target_fd: int, new_name: str) -> Transferred:
                 ) from None
             if _is_about_target(error, entry, target_fd, new_name):
                 raise
-            with locating(journey.source, journey.from_shown, what="source file"):
+            with errors_at(journey.source, journey.from_shown, what="source file"):
                 raise
         if entry.is_directory:
             expect_much()
@@ -152,7 +153,7 @@ def _require_carriable(journey: Journey) -> None:
     if not entry.is_directory:
         _require_movable(journey.source, entry.dir_fd, entry.name, journey.path, entry.status.st_mode)
         return
-    with locating(journey.source, journey.from_shown), entry.opened() as fd:
+    with errors_at(journey.source, journey.from_shown), entry.opened() as fd:
         _require_all_movable(journey, fd)
 
 

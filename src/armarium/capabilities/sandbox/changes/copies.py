@@ -6,9 +6,8 @@ import os
 import stat
 from dataclasses import dataclass, field
 
-from armarium.capabilities.sandbox import trees
-from armarium.capabilities.sandbox.errors import AlreadyExists
-from armarium.capabilities.sandbox.places import (
+from armarium.capabilities.sandbox.changes import trees
+from armarium.capabilities.sandbox.changes.targets import (
     Place,
     Version,
     in_directory,
@@ -16,16 +15,18 @@ from armarium.capabilities.sandbox.places import (
     require_match,
     same_state,
 )
-from armarium.capabilities.sandbox.pool import expect_bytes, expect_much
-from armarium.capabilities.sandbox.roots import Root, locating
-from armarium.capabilities.sandbox.writes import Fill, replace_file
+from armarium.capabilities.sandbox.changes.writes import Fill, replace_file
+from armarium.capabilities.sandbox.error_context import errors_at
+from armarium.capabilities.sandbox.errors import AlreadyExists
+from armarium.capabilities.sandbox.roots import Root
+from armarium.capabilities.sandbox.threads.pool import expect_bytes, expect_much
 from armarium.foundation.cancellation import Cancellation
 from armarium.foundation.errors import InvalidArgument
 from armarium.foundation.files.confine import open_child_directory
 from armarium.foundation.files.directory_locks import DirectoryLocks
 from armarium.foundation.files.errors import NotADirectory
 from armarium.foundation.files.names import escape_name
-from armarium.foundation.files.staging import staged_directory
+from armarium.foundation.files.staged_entries import staged_directory
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +94,10 @@ def _copy_file(
     cancellation: Cancellation,
 ) -> Transferred:
     source, shown = found.root, escape_name(found.path)
-    with locating(source, shown, what="source file"):
+    with errors_at(source, shown, what="source file"):
         fd, status = source.confined.open_regular(found.path)
     try:
-        with locating(source, shown):
+        with errors_at(source, shown):
             if source.ignore:
                 source.require_visible(source.confined.locate(fd, last_known=True))
             require_match(Version(fd, status), if_match, shown, cancellation)
@@ -110,7 +111,7 @@ def _copy_file(
                 nonlocal size
                 size = trees.fill_from(source, found.path, fd, new, cancellation)
                 if if_match is not None and not same_state(os.fstat(fd), status):
-                    with locating(source, shown):
+                    with errors_at(source, shown):
                         require_match(Version(fd, status), if_match, shown, cancellation)
 
             return fill
@@ -119,7 +120,7 @@ def _copy_file(
             mode = stat.S_IMODE(status.st_mode) & 0o777
             return replace_file(place, fill_for, locks, depends=False, new_mode=mode, patient=True)
 
-        with locating(target, escape_name(destination)):
+        with errors_at(target, escape_name(destination)):
             created = in_place(target, destination, escape_name(destination), put, make_parents=True)
     finally:
         os.close(fd)
@@ -129,17 +130,17 @@ def _copy_file(
 def _copy_directory(
     found: Source, target: Root, destination: str, locks: DirectoryLocks, cancellation: Cancellation
 ) -> Transferred:
-    landing = target.whereabouts(destination)
+    landing = target.resolved(destination)
     refuse_into_itself(found.root, found.path, target, landing)
     target.require_visible(landing, is_directory=True)
     if not landing:
         raise AlreadyExists("the root itself is there")
     parent, _, name = landing.rpartition("/")
-    with locating(found.root, escape_name(found.path)):
+    with errors_at(found.root, escape_name(found.path)):
         top_fd = found.root.confined.open_directory(found.path)
     try:
         job = trees.CopyJob(found.root, top_fd, found.path, target, landing, whole=False)
-        with locating(target, escape_name(destination)):
+        with errors_at(target, escape_name(destination)):
             done = in_directory(
                 target, parent, lambda fd: _stage_and_put(job, fd, name, locks, cancellation), make=True
             )
@@ -155,7 +156,7 @@ def _stage_and_put(
     existing = _existing_directory(dir_fd, name)
     try:
         with staged_directory(dir_fd, stat.S_IMODE(os.fstat(job.top_fd).st_mode) & 0o777) as staged:
-            with locating(job.source, escape_name(job.top_path)):
+            with errors_at(job.source, escape_name(job.top_path)):
                 done = trees.copy_tree(job, staged.fd, cancellation)
             if existing is not None:
                 trees.merge(staged.fd, job.target, existing, job.target_path, locks, cancellation)

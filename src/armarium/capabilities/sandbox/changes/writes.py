@@ -11,16 +11,16 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 
-from armarium.capabilities.sandbox import patch as patches
-from armarium.capabilities.sandbox.attributes import take_after
-from armarium.capabilities.sandbox.content import NotWritten, read_all, write_all
-from armarium.capabilities.sandbox.errors import AlreadyExists, FileTooLarge, PermissionDenied
-from armarium.capabilities.sandbox.places import Place, Version, require_match, same_state, version_at
-from armarium.capabilities.sandbox.pool import expect_bytes
-from armarium.capabilities.sandbox.reading import human_size
+from armarium.capabilities.sandbox.changes.attributes import take_after
+from armarium.capabilities.sandbox.changes.content import read_all, write_all
+from armarium.capabilities.sandbox.changes.targets import Place, Version, require_match, same_state, version_at
+from armarium.capabilities.sandbox.errors import AlreadyExists, DestinationFailed, FileTooLarge, PermissionDenied
+from armarium.capabilities.sandbox.patch import patcher
+from armarium.capabilities.sandbox.reads.file_content import human_size
+from armarium.capabilities.sandbox.threads.pool import expect_bytes
 from armarium.foundation.cancellation import Cancellation
 from armarium.foundation.files.directory_locks import DirectoryLocks
-from armarium.foundation.files.staging import Staged, staged_file
+from armarium.foundation.files.staged_entries import Staged, staged_file
 
 MAX_PATCHED_BYTES = 64 * 1024 * 1024
 MAX_HASHED_APPEND_BYTES = 8 * 1024 * 1024
@@ -69,15 +69,15 @@ def patch(
     *,
     reveal: bool,
     dry_run: bool,
-) -> tuple[bytes | None, patches.Patched]:
+) -> tuple[bytes | None, patcher.Patched]:
     """Apply a diff; returns the content before and what became of it. Errors quote the file only if `reveal`."""
-    outcome: tuple[bytes | None, patches.Patched] | None = None
+    outcome: tuple[bytes | None, patcher.Patched] | None = None
 
     def fill_for(before: Version) -> Fill:
         nonlocal outcome
         require_match(before, if_match, place.shown, cancellation)
         content = _patchable(before, place.shown)
-        result = patches.apply_patch(content, diff, reveal=reveal)
+        result = patcher.apply_patch(content, diff, reveal=reveal)
         outcome = content, result
         return lambda fd: write_all(fd, result.content)
 
@@ -159,7 +159,7 @@ def _prepared(
             try:
                 os.fsync(new.fd)
             except OSError as error:
-                raise NotWritten(error) from error
+                raise DestinationFailed(error) from error
             yield before, new
 
 

@@ -8,20 +8,20 @@ import stat
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 
-from armarium.capabilities.sandbox import trees
-from armarium.capabilities.sandbox.attributes import keep_attributes
-from armarium.capabilities.sandbox.content import NotWritten
-from armarium.capabilities.sandbox.errors import AlreadyExists, Conflict
-from armarium.capabilities.sandbox.places import State, Version, is_unchanged, require_match, same_state
-from armarium.capabilities.sandbox.removal import Entry
-from armarium.capabilities.sandbox.roots import Root, locating
-from armarium.capabilities.sandbox.transfer import Remaining, Transferred
+from armarium.capabilities.sandbox.changes import trees
+from armarium.capabilities.sandbox.changes.attributes import keep_attributes
+from armarium.capabilities.sandbox.changes.copies import Remaining, Transferred
+from armarium.capabilities.sandbox.changes.removal import Entry
+from armarium.capabilities.sandbox.changes.targets import State, Version, is_unchanged, require_match, same_state
+from armarium.capabilities.sandbox.error_context import errors_at
+from armarium.capabilities.sandbox.errors import AlreadyExists, Conflict, DestinationFailed, os_error_reason
+from armarium.capabilities.sandbox.roots import Root
 from armarium.foundation.cancellation import Cancellation
 from armarium.foundation.files.confine import open_child_directory
 from armarium.foundation.files.directory_locks import DirectoryBusy, DirectoryLocks
 from armarium.foundation.files.names import escape_name
+from armarium.foundation.files.staged_entries import remove_if_stale, staged_directory, staged_file
 from armarium.foundation.files.staged_names import is_staged
-from armarium.foundation.files.staging import remove_if_stale, staged_directory, staged_file
 from armarium.foundation.files.traversal import EntryFailed, Visit, visits
 
 _CHANGED = "changed while it was moved"
@@ -55,7 +55,7 @@ class Journey:
 def carry(journey: Journey, target_fd: int, new_name: str) -> Transferred:
     """Copy the entry, put the copy in place, and remove from the source what is still as it was copied."""
     entry = journey.entry
-    with locating(journey.source, journey.from_shown):
+    with errors_at(journey.source, journey.from_shown):
         _require_removable(journey)
     if entry.is_directory:
         return _carry_directory(journey, target_fd, new_name)
@@ -84,7 +84,7 @@ def _require_removable(journey: Journey) -> None:
     with entry.opened() as fd:
         for visit in visits(fd, journey.path, journey.cancellation, only_directories=True):
             if visit.kind == "enter":
-                with locating(journey.source, escape_name(visit.path)), suppress(FileNotFoundError):
+                with errors_at(journey.source, escape_name(visit.path)), suppress(FileNotFoundError):
                     trees.require_writable(visit.dir_fd, visit.name)
 
 
@@ -96,7 +96,7 @@ def _carry_file(journey: Journey, target_fd: int, new_name: str) -> Transferred:
             lock = journey.locks.holding(entry.dir_fd, target_fd, patient=True)
             if keep_out:
                 held.enter_context(lock)
-            with locating(source, journey.from_shown, what="source file"):
+            with errors_at(source, journey.from_shown, what="source file"):
                 fd = os.open(entry.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=entry.dir_fd)
                 held.callback(os.close, fd)
                 status = os.fstat(fd)
@@ -115,7 +115,7 @@ def _carry_file(journey: Journey, target_fd: int, new_name: str) -> Transferred:
             return Transferred(
                 journey.destination, False, status.st_size, replaced=replaced, remaining=_unlinked(entry, journey.path)
             )
-    with locating(source, journey.from_shown):
+    with errors_at(source, journey.from_shown):
         raise Conflict("the file changes all the time; it was not moved", hint="try again")
 
 
@@ -126,7 +126,7 @@ def _carry_link(journey: Journey, target_fd: int, new_name: str) -> Transferred:
         journey.locks.holding(entry.dir_fd, target_fd, patient=True),
     ):
         if not same_state(status_at(entry.dir_fd, entry.name), entry.status):
-            with locating(journey.source, journey.from_shown):
+            with errors_at(journey.source, journey.from_shown):
                 raise Conflict("the link has changed; it was not moved", hint="try again")
         replaced = status_at(target_fd, new_name) is not None
         os.rename(staged, new_name, src_dir_fd=target_fd, dst_dir_fd=target_fd)
@@ -139,7 +139,7 @@ def _unlinked(entry: Entry, path: str) -> list[Remaining]:
     try:
         os.unlink(entry.name, dir_fd=entry.dir_fd)
     except OSError as error:
-        return [Remaining(path, _reason(error))]
+        return [Remaining(path, os_error_reason(error))]
     return []
 
 
@@ -149,7 +149,7 @@ def _carry_directory(journey: Journey, target_fd: int, new_name: str) -> Transfe
     with entry.opened() as top_fd:
         job = trees.CopyJob(journey.source, top_fd, journey.path, journey.target, journey.landing, whole=True)
         with staged_directory(target_fd, 0o700) as staged:
-            with locating(journey.source, journey.from_shown):
+            with errors_at(journey.source, journey.from_shown):
                 done = trees.copy_tree(job, staged.fd, journey.cancellation)
             keep_attributes(top_fd, os.fstat(top_fd), staged.fd)
             _sync(staged.fd)
@@ -166,7 +166,7 @@ def _sync(fd: int) -> None:
     try:
         os.fsync(fd)
     except OSError as error:
-        raise NotWritten(error) from error
+        raise DestinationFailed(error) from error
 
 
 def _takes_empty_place(dir_fd: int, name: str) -> bool:
@@ -199,7 +199,7 @@ def _remove_copied(journey: Journey, top_fd: int, states: dict[str, State]) -> l
             elif reason := _remove_entry(journey.locks, visit, states.get(visit.path)):
                 remaining.append(Remaining(visit.path, reason))
     except EntryFailed as failed:
-        remaining.append(Remaining(failed.path, _reason(failed.error)))
+        remaining.append(Remaining(failed.path, os_error_reason(failed.error)))
     entry = journey.entry
     now = status_at(entry.dir_fd, entry.name)
     if now is not None and os.path.samestat(now, os.fstat(top_fd)):
@@ -224,7 +224,7 @@ def _remove_entry(locks: DirectoryLocks, visit: Visit, copied: State | None) -> 
     except DirectoryBusy:
         return _LOCKED
     except OSError as error:
-        return _reason(error)
+        return os_error_reason(error)
     return None
 
 
@@ -241,7 +241,7 @@ def _rmdir(dir_fd: int, name: str) -> str | None:
                     return _UNFINISHED if all(map(is_staged, left)) else _APPEARED
                 os.rmdir(name, dir_fd=dir_fd)
     except OSError as error:
-        return _APPEARED if error.errno in _NOT_EMPTY else _reason(error)
+        return _APPEARED if error.errno in _NOT_EMPTY else os_error_reason(error)
     return None
 
 
@@ -252,7 +252,3 @@ def _left_in(dir_fd: int, name: str) -> list[str]:
         return [each for each in os.listdir(fd) if not (is_staged(each) and remove_if_stale(fd, each))]
     finally:
         os.close(fd)
-
-
-def _reason(error: OSError) -> str:
-    return os.strerror(error.errno).lower() if error.errno else "input/output error"

@@ -20,9 +20,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
-from armarium.capabilities.sandbox.diffs import diff_bytes, unified_diff
 from armarium.capabilities.sandbox.errors import PatchFailed
-from armarium.capabilities.sandbox.hunks import Hunk, ParsedPatch, parse_patch, quoted
+from armarium.capabilities.sandbox.patch.diffs import diff_bytes, unified_diff
+from armarium.capabilities.sandbox.patch.hunks import Hunk, ParsedPatch, parse_patch, quoted
 
 __all__ = ["Patched", "apply_patch", "diff_bytes", "unified_diff"]
 

@@ -6,20 +6,13 @@ import errno
 import os
 from collections.abc import Generator
 
+from armarium.capabilities.sandbox.errors import DestinationFailed
 from armarium.foundation.cancellation import Cancellation
 
 _BLOCK = 8 * 1024 * 1024
 # Where the kernel cannot copy by itself; after EIO, reading and writing tell which of the two failed.
 _COPY_BY_HAND = frozenset({errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EIO, errno.EBADF})
 _TARGET_IS_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-
-
-class NotWritten(Exception):
-    """The destination of a copy failed; an `OSError` is about the source."""
-
-    def __init__(self, error: OSError) -> None:
-        super().__init__(str(error))
-        self.error = error
 
 
 def copy_content(source: int, target: int, cancellation: Cancellation) -> int:
@@ -32,7 +25,7 @@ def copy_content(source: int, target: int, cancellation: Cancellation) -> int:
     try:
         os.ftruncate(target, size)
     except OSError as error:
-        raise NotWritten(error) from error
+        raise DestinationFailed(error) from error
     return size
 
 
@@ -61,7 +54,7 @@ def _copy_range(source: int, target: int, start: int, end: int, cancellation: Ca
             cancellation.checkpoint(start)
     except OSError as error:
         if error.errno in _TARGET_IS_FULL:
-            raise NotWritten(error) from error
+            raise DestinationFailed(error) from error
         if error.errno not in _COPY_BY_HAND:
             raise
     _copy_by_hand(source, target, start, end, cancellation)
@@ -80,7 +73,7 @@ def _copy_by_hand(source: int, target: int, start: int, end: int | None, cancell
                 rest = rest[count:]
                 start += count
         except OSError as error:
-            raise NotWritten(error) from error
+            raise DestinationFailed(error) from error
         cancellation.checkpoint(start)
     return start
 

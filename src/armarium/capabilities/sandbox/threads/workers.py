@@ -13,7 +13,7 @@ from typing import Literal, TypeVar
 
 import anyio
 
-from armarium.capabilities.sandbox.pool import LongWork, Pool
+from armarium.capabilities.sandbox.threads.pool import LongWork, Pool
 from armarium.foundation.files import landlock
 from armarium.foundation.files.confine import ConfinedRoot
 

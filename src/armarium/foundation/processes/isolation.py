@@ -15,8 +15,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 import armarium
-from armarium.foundation import seccomp
 from armarium.foundation.files import landlock
+from armarium.foundation.processes import seccomp
 
 _libc = ctypes.CDLL(None, use_errno=True)
 

@@ -9,12 +9,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from armarium.capabilities.sandbox.answers import FileCount, FoundFile, FoundFiles, Match, Matches
-from armarium.capabilities.sandbox.describe import iso_time
-from armarium.capabilities.sandbox.roots import Root, about
+from armarium.capabilities.sandbox.error_context import checked_path
+from armarium.capabilities.sandbox.reads.metadata import iso_time
+from armarium.capabilities.sandbox.results import FileCount, FoundFile, FoundFiles, Match, Matches
+from armarium.capabilities.sandbox.roots import Root
 from armarium.capabilities.sandbox.search.glob import Found, glob
 from armarium.capabilities.sandbox.search.grep import Query, grep, grep_file
-from armarium.capabilities.sandbox.search.hits import Hit
+from armarium.capabilities.sandbox.search.line_matches import Hit
 from armarium.foundation.cancellation import Cancellation
 from armarium.foundation.files.errors import NotADirectory, NotARegularFile
 from armarium.foundation.files.ignore import GitIgnores
@@ -50,7 +51,7 @@ def grep_root(
 ) -> Matches:
     """Lines that match, in path order. The path may also be a single file."""
     limited = replace(query, max_results=min(query.max_results, MAX_RESULTS))
-    with about(root, path, what="directory") as normal, _opened(root, normal, scope, deadline) as (fd, bounds):
+    with checked_path(root, path, what="directory") as normal, _opened(root, normal, scope, deadline) as (fd, bounds):
         mode = os.fstat(fd).st_mode
         if stat.S_ISDIR(mode):
             result = grep(fd, normal, limited, bounds=bounds, cancellation=cancellation)
@@ -86,7 +87,7 @@ def glob_root(
     root: Root, path: str, query: NameQuery, scope: Scope, deadline: float, cancellation: Cancellation
 ) -> FoundFiles:
     """Entries whose path matches, in path order."""
-    with about(root, path, what="directory") as normal, _opened(root, normal, scope, deadline) as (fd, bounds):
+    with checked_path(root, path, what="directory") as normal, _opened(root, normal, scope, deadline) as (fd, bounds):
         if not stat.S_ISDIR(os.fstat(fd).st_mode):
             raise NotADirectory(f"not a directory: {path}")
         result = glob(

@@ -9,16 +9,17 @@ from collections.abc import Generator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 
-from armarium.capabilities.sandbox import trees
+from armarium.capabilities.sandbox.changes import trees
+from armarium.capabilities.sandbox.changes.targets import matching
+from armarium.capabilities.sandbox.error_context import errors_at
 from armarium.capabilities.sandbox.errors import CannotRemoveRoot, Conflict
-from armarium.capabilities.sandbox.places import matching
-from armarium.capabilities.sandbox.roots import Root, locating
+from armarium.capabilities.sandbox.roots import Root
 from armarium.foundation.cancellation import Cancellation
 from armarium.foundation.files.confine import open_child_directory
 from armarium.foundation.files.directory_locks import DirectoryLocks
 from armarium.foundation.files.errors import IsADirectory, NotADirectory
 from armarium.foundation.files.names import escape_name
-from armarium.foundation.files.staging import Staged, set_aside
+from armarium.foundation.files.staged_entries import Staged, set_aside
 from armarium.foundation.files.traversal import EntryFailed, remove_contents, visits
 
 _TRIES = 5
@@ -108,7 +109,7 @@ def _require_removable(root: Root, top_fd: int, path: str, cancellation: Cancell
 
 
 def _require_emptiable(root: Root, dir_fd: int, name: str, path: str) -> None:
-    with locating(root, escape_name(path)), suppress(FileNotFoundError):
+    with errors_at(root, escape_name(path)), suppress(FileNotFoundError):
         try:
             trees.require_writable(dir_fd, name)
         except PermissionError:
