@@ -1,4 +1,4 @@
-"""Repeats calls that met a locked directory or a replaced root, without keeping a thread while they wait."""
+"""Retries calls that met a locked directory or a replaced root, without occupying a thread while they wait."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from armarium.capabilities.sandbox.errors import ResourceBusy
 from armarium.capabilities.sandbox.roots import Root, RootReplaced
 from armarium.foundation.files.directory_locks import DirectoryBusy, Identity
 
-_MOST_REPLACEMENTS = 3
+_MAX_REPLACEMENTS = 3
 
 P = ParamSpec("P")
 ResultT = TypeVar("ResultT")
 
 
-class Turns:
-    """Of the calls that wait for a directory, one at a time tries to lock it, in the order in which they came."""
+class LockQueues:
+    """Queues calls that wait for a directory. Only the first one in a queue tries to lock it."""
 
-    def __init__(self, limit_s: float) -> None:
-        self._limit_s = limit_s
+    def __init__(self, timeout_s: float) -> None:
+        self._timeout_s = timeout_s
         self._queues: dict[Identity, tuple[anyio.Lock, list[None]]] = {}
 
     async def run(self, directory: Identity, attempt: Callable[[], Awaitable[ResultT]]) -> ResultT:
-        """Repeat a call that gives up soon while the directory is locked, until it is done or the time is up."""
-        until = time.monotonic() + self._limit_s
+        """Wait for the call's turn, then repeat it while the directory is locked. Raise after the timeout."""
+        deadline = time.monotonic() + self._timeout_s
         with self._queue(directory) as lock:
-            with anyio.move_on_after(self._limit_s) as waiting:
+            with anyio.move_on_after(self._timeout_s) as waiting:
                 await lock.acquire()
             if waiting.cancelled_caught:
                 raise self.busy()
@@ -40,15 +40,15 @@ class Turns:
                     try:
                         return await attempt()
                     except DirectoryBusy as busy:
-                        if busy.waited_long or time.monotonic() >= until:
+                        if busy.waited_long or time.monotonic() >= deadline:
                             raise self.busy() from None
             finally:
                 lock.release()
 
     def busy(self) -> ResourceBusy:
-        """What a caller is told whose time is up."""
+        """The error after the timeout."""
         return ResourceBusy(
-            f"another process has held the directory for {self._limit_s:g} seconds; nothing was changed",
+            f"another process has held the directory for {self._timeout_s:g} seconds; nothing was changed",
             hint="try again",
         )
 
@@ -64,48 +64,48 @@ class Turns:
                 del self._queues[directory]
 
 
-class Patient(Protocol):
-    """What has methods that are repeated."""
+class RetryableService(Protocol):
+    """A service with methods that can be retried."""
 
-    turns: Turns
+    lock_queues: LockQueues
 
-    async def follow(self, root: Root) -> None:
-        """Open a root again that was replaced."""
+    async def reopen(self, root: Root) -> None:
+        """Open a root whose directory was replaced."""
         ...
 
 
-SelfT = TypeVar("SelfT", bound=Patient)
+SelfT = TypeVar("SelfT", bound=RetryableService)
 
 
-def repeated(
+def retried(
     method: Callable[Concatenate[SelfT, P], Awaitable[ResultT]],
 ) -> Callable[Concatenate[SelfT, P], Awaitable[ResultT]]:
-    """Repeat a method that changed nothing because a directory was locked, or because a root was replaced."""
+    """Retry a method that changed nothing because a directory was locked or a root was replaced."""
 
-    async def once(self: SelfT, *args: P.args, **kwargs: P.kwargs) -> ResultT:
-        for _ in range(_MOST_REPLACEMENTS):
+    async def reopening(self: SelfT, *args: P.args, **kwargs: P.kwargs) -> ResultT:
+        for _ in range(_MAX_REPLACEMENTS):
             try:
                 return await method(self, *args, **kwargs)
             except RootReplaced as replaced:
-                await self.follow(replaced.root)
+                await self.reopen(replaced.root)
         raise ResourceBusy("the directory of the root is replaced again and again", hint="try again")
 
-    async def wait(busy: DirectoryBusy, self: SelfT, *args: P.args, **kwargs: P.kwargs) -> ResultT:
+    async def queue(busy: DirectoryBusy, self: SelfT, *args: P.args, **kwargs: P.kwargs) -> ResultT:
         if busy.waited_long:
-            raise self.turns.busy() from None
-        return await self.turns.run(busy.directory, lambda: once(self, *args, **kwargs))
+            raise self.lock_queues.busy() from None
+        return await self.lock_queues.run(busy.directory, lambda: reopening(self, *args, **kwargs))
 
     @functools.wraps(method)
-    async def again(self: SelfT, *args: P.args, **kwargs: P.kwargs) -> ResultT:
+    async def retrying(self: SelfT, *args: P.args, **kwargs: P.kwargs) -> ResultT:
         try:
             return await method(self, *args, **kwargs)
         except RootReplaced:
             pass
         except DirectoryBusy as busy:
-            return await wait(busy, self, *args, **kwargs)
+            return await queue(busy, self, *args, **kwargs)
         try:
-            return await once(self, *args, **kwargs)
+            return await reopening(self, *args, **kwargs)
         except DirectoryBusy as busy:
-            return await wait(busy, self, *args, **kwargs)
+            return await queue(busy, self, *args, **kwargs)
 
-    return again
+    return retrying

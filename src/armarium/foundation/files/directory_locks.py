@@ -54,22 +54,22 @@ class Held(NamedTuple):
 class DirectoryLocks:
     """The locks of this process. A fixed set of them serves all directories, before the kernel is asked."""
 
-    def __init__(self, patience_s: float = 0.25, *, long_patience_s: float = 10.0) -> None:
-        self._patience_s = patience_s
-        self._long_patience_s = long_patience_s
+    def __init__(self, timeout_s: float = 0.25, *, long_timeout_s: float = 10.0) -> None:
+        self._timeout_s = timeout_s
+        self._long_timeout_s = long_timeout_s
         self._locks = [threading.Lock() for _ in range(256)]
         self._unlockable: set[int] = set()
 
-    def holding(self, *dir_fds: int, patient: bool = False) -> AbstractContextManager[None]:
+    def holding(self, *dir_fds: int, wait_long: bool = False) -> AbstractContextManager[None]:
         """Hold the open directories for the block, or raise `DirectoryBusy`.
 
-        The wait is short, because the caller occupies a thread. `patient` is for those who would lose much work.
+        The wait is short, because the caller occupies a thread. `wait_long` is for those who would lose much work.
         """
-        return _Holding(self, dir_fds, patient)
+        return _Holding(self, dir_fds, wait_long)
 
-    def acquire(self, dir_fds: Sequence[int], *, patient: bool) -> Held:
+    def acquire(self, dir_fds: Sequence[int], *, wait_long: bool) -> Held:
         """Lock the directories, all or none; for `holding`."""
-        until = time.monotonic() + (self._long_patience_s if patient else self._patience_s)
+        until = time.monotonic() + (self._long_timeout_s if wait_long else self._timeout_s)
         directories = [(_identity(fd), fd) for fd in dir_fds]
         if len(directories) > 1:
             # Always in the same order, so that two moves in opposite directions cannot wait for each other.
@@ -80,10 +80,10 @@ class DirectoryLocks:
             for index in mine:
                 lock = self._locks[index]
                 if not lock.acquire(blocking=False) and not lock.acquire(timeout=max(0.0, until - time.monotonic())):
-                    raise DirectoryBusy(directories[0][0], waited_long=patient)
+                    raise DirectoryBusy(directories[0][0], waited_long=wait_long)
                 held.in_process.append(lock)
             for identity, fd in directories:
-                if self._lock(fd, identity, until, waited_long=patient):
+                if self._lock(fd, identity, until, waited_long=wait_long):
                     held.locked.append(fd)
         except BaseException:
             held.release()
@@ -124,16 +124,16 @@ def _identity(fd: int) -> Identity:
 
 class _Holding:
     # Not a generator: every change of a file comes through here, and this takes half the time.
-    __slots__ = ("_dir_fds", "_held", "_locks", "_patient")
+    __slots__ = ("_dir_fds", "_held", "_locks", "_wait_long")
 
-    def __init__(self, locks: DirectoryLocks, dir_fds: Sequence[int], patient: bool) -> None:
+    def __init__(self, locks: DirectoryLocks, dir_fds: Sequence[int], wait_long: bool) -> None:
         self._locks = locks
         self._dir_fds = dir_fds
-        self._patient = patient
+        self._wait_long = wait_long
         self._held: Held | None = None
 
     def __enter__(self) -> None:
-        self._held = self._locks.acquire(self._dir_fds, patient=self._patient)
+        self._held = self._locks.acquire(self._dir_fds, wait_long=self._wait_long)
 
     def __exit__(self, *_: object) -> None:
         if self._held is not None:

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 
 from armarium.capabilities.sandbox.changes import trees
 from armarium.capabilities.sandbox.changes.targets import (
-    Place,
+    Target,
     Version,
     in_directory,
-    in_place,
     require_match,
     same_state,
+    with_target,
 )
 from armarium.capabilities.sandbox.changes.writes import Fill, replace_file
 from armarium.capabilities.sandbox.error_context import errors_at
@@ -116,12 +116,12 @@ def _copy_file(
 
             return fill
 
-        def put(place: Place) -> bool:
+        def put(at: Target) -> bool:
             mode = stat.S_IMODE(status.st_mode) & 0o777
-            return replace_file(place, fill_for, locks, depends=False, new_mode=mode, patient=True)
+            return replace_file(at, fill_for, locks, depends=False, new_mode=mode, wait_long=True)
 
         with errors_at(target, escape_name(destination)):
-            created = in_place(target, destination, escape_name(destination), put, make_parents=True)
+            created = with_target(target, destination, escape_name(destination), put, make_parents=True)
     finally:
         os.close(fd)
     return Transferred(destination, False, size, replaced=not created)
@@ -161,7 +161,7 @@ def _stage_and_put(
             if existing is not None:
                 trees.merge(staged.fd, job.target, existing, job.target_path, locks, cancellation)
             else:
-                with locks.holding(dir_fd, patient=True):
+                with locks.holding(dir_fd, wait_long=True):
                     staged.put(name, exclusive=True)
         os.fsync(dir_fd)
     finally:

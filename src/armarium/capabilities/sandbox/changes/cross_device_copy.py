@@ -93,7 +93,7 @@ def _carry_file(journey: Journey, target_fd: int, new_name: str) -> Transferred:
     entry, source = journey.entry, journey.source
     for keep_out in (False, False, True):
         with ExitStack() as held:
-            lock = journey.locks.holding(entry.dir_fd, target_fd, patient=True)
+            lock = journey.locks.holding(entry.dir_fd, target_fd, wait_long=True)
             if keep_out:
                 held.enter_context(lock)
             with errors_at(source, journey.from_shown, what="source file"):
@@ -123,7 +123,7 @@ def _carry_link(journey: Journey, target_fd: int, new_name: str) -> Transferred:
     entry = journey.entry
     with (
         trees.staged_link(entry.dir_fd, entry.name, target_fd, entry.status) as staged,
-        journey.locks.holding(entry.dir_fd, target_fd, patient=True),
+        journey.locks.holding(entry.dir_fd, target_fd, wait_long=True),
     ):
         if not same_state(status_at(entry.dir_fd, entry.name), entry.status):
             with errors_at(journey.source, journey.from_shown):
@@ -153,7 +153,7 @@ def _carry_directory(journey: Journey, target_fd: int, new_name: str) -> Transfe
                 done = trees.copy_tree(job, staged.fd, journey.cancellation)
             keep_attributes(top_fd, os.fstat(top_fd), staged.fd)
             _sync(staged.fd)
-            with journey.locks.holding(entry.dir_fd, target_fd, patient=True):
+            with journey.locks.holding(entry.dir_fd, target_fd, wait_long=True):
                 staged.put(new_name)
         os.fsync(target_fd)
         remaining = _remove_copied(journey, top_fd, done.states or {})
@@ -214,7 +214,7 @@ def _remove_entry(locks: DirectoryLocks, visit: Visit, copied: State | None) -> 
     if copied is None:
         return _APPEARED
     try:
-        with locks.holding(visit.dir_fd, patient=True):
+        with locks.holding(visit.dir_fd, wait_long=True):
             now = status_at(visit.dir_fd, visit.name)
             if now is None:
                 return None

@@ -25,7 +25,7 @@ State = tuple[int, int, int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Target:
     """Where a file is written: an open directory and a name in it."""
 
     dir_fd: int
@@ -49,8 +49,8 @@ class Place:
         return status
 
 
-def in_place(root: Root, path: str, shown: str, work: Callable[[Place], ResultT], *, make_parents: bool) -> ResultT:
-    """Work on the place that a path leads to, through links that stay inside."""
+def with_target(root: Root, path: str, shown: str, work: Callable[[Target], ResultT], *, make_parents: bool) -> ResultT:
+    """Work on the target that a path leads to, through links that stay inside."""
     real = _real_path(root, path)
     parent, _, name = real.rpartition("/")
     if not name:
@@ -62,7 +62,7 @@ def in_place(root: Root, path: str, shown: str, work: Callable[[Place], ResultT]
         if root.ignore:
             directory = root.confined.locate(dir_fd)
             root.require_visible(f"{directory}/{name}" if directory else name)
-        return work(Place(dir_fd, name, shown))
+        return work(Target(dir_fd, name, shown))
 
     return in_directory(root, parent, at, make=make_parents)
 
@@ -89,7 +89,7 @@ def _real_path(root: Root, path: str) -> str:
     """Where the path leads once links are followed; the path itself when nothing is there yet."""
     try:
         with root.confined.opened(path, os.O_PATH) as fd:
-            # Another writer may replace the file at this very moment; its name stays the place to write to.
+            # Another writer may replace the file at this very moment; its name stays the target to write to.
             return root.confined.locate(fd, last_known=True)
     except FileNotFoundError:
         return path

@@ -228,7 +228,7 @@ def merge(
 
 
 def _merge_entry(visit: Visit, target_fd: int, locks: DirectoryLocks) -> None:
-    with locks.holding(target_fd, patient=True):
+    with locks.holding(target_fd, wait_long=True):
         with suppress(FileNotFoundError):
             current = os.stat(visit.name, dir_fd=target_fd, follow_symlinks=False)
             if stat.S_ISREG(current.st_mode) and stat.S_ISREG(visit.status.st_mode):

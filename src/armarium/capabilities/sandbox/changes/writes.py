@@ -1,6 +1,6 @@
 """Changes single files so that a crash leaves the old file or the new one, and two callers never mix theirs.
 
-The new content is prepared without a lock; the lock is held while it is decided whether it may take its place.
+The new content is prepared without a lock; the lock is held while it is decided whether it may take its target.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from armarium.capabilities.sandbox.changes.attributes import take_after
 from armarium.capabilities.sandbox.changes.content import read_all, write_all
-from armarium.capabilities.sandbox.changes.targets import Place, Version, require_match, same_state, version_at
+from armarium.capabilities.sandbox.changes.targets import Target, Version, require_match, same_state, version_at
 from armarium.capabilities.sandbox.errors import AlreadyExists, DestinationFailed, FileTooLarge, PermissionDenied
 from armarium.capabilities.sandbox.patch import patcher
 from armarium.capabilities.sandbox.reads.file_content import human_size
@@ -43,25 +43,25 @@ class Replaced:
 
 
 def write(
-    place: Place, content: bytes, mode: str, if_match: str | None, locks: DirectoryLocks, cancellation: Cancellation
+    target: Target, content: bytes, mode: str, if_match: str | None, locks: DirectoryLocks, cancellation: Cancellation
 ) -> Replaced:
     """Overwrite, append or create; the answer's size is what was written, its hash that of the whole file."""
     if mode == "append":
-        return _append(place, content, if_match, locks, cancellation)
+        return _append(target, content, if_match, locks, cancellation)
     exclusive = mode == "create_only"
 
     def fill_for(before: Version) -> Fill:
-        require_match(before, if_match, place.shown, cancellation)
+        require_match(before, if_match, target.shown, cancellation)
         if exclusive and before.status is not None:
-            raise _already_exists(place.shown)
+            raise _already_exists(target.shown)
         return lambda fd: write_all(fd, content)
 
-    created = replace_file(place, fill_for, locks, depends=if_match is not None, exclusive=exclusive)
+    created = replace_file(target, fill_for, locks, depends=if_match is not None, exclusive=exclusive)
     return Replaced(len(content), created, sha256(content))
 
 
 def patch(
-    place: Place,
+    target: Target,
     diff: bytes,
     if_match: str | None,
     locks: DirectoryLocks,
@@ -69,24 +69,24 @@ def patch(
     *,
     reveal: bool,
     dry_run: bool,
-) -> tuple[bytes | None, patcher.Patched]:
+) -> tuple[bytes | None, patcher.PatchedContent]:
     """Apply a diff; returns the content before and what became of it. Errors quote the file only if `reveal`."""
-    outcome: tuple[bytes | None, patcher.Patched] | None = None
+    outcome: tuple[bytes | None, patcher.PatchedContent] | None = None
 
     def fill_for(before: Version) -> Fill:
         nonlocal outcome
-        require_match(before, if_match, place.shown, cancellation)
-        content = _patchable(before, place.shown)
+        require_match(before, if_match, target.shown, cancellation)
+        content = _patchable(before, target.shown)
         result = patcher.apply_patch(content, diff, reveal=reveal)
         outcome = content, result
         return lambda fd: write_all(fd, result.content)
 
     if dry_run:
-        place.status()
-        with version_at(place.dir_fd, place.name) as before:
+        target.status()
+        with version_at(target.dir_fd, target.name) as before:
             fill_for(before)
     else:
-        replace_file(place, fill_for, locks, depends=True)
+        replace_file(target, fill_for, locks, depends=True)
     assert outcome is not None
     return outcome
 
@@ -110,49 +110,49 @@ def sha256(content: bytes) -> str:
 
 
 def replace_file(
-    place: Place,
+    target: Target,
     fill_for: Callable[[Version], Fill],
     locks: DirectoryLocks,
     *,
     depends: bool,
     exclusive: bool = False,
     new_mode: int = _NEW_FILE_MODE,
-    patient: bool = False,
+    wait_long: bool = False,
 ) -> bool:
-    """Write a new file beside the old one and rename it into place, with the old one's mode and owner.
+    """Write a new file beside the old one and rename it to the target's name, with the old one's mode and owner.
 
     `depends`: the new content was made from the old one. If that has changed by the time the lock is held, it is made
     again under the lock. Returns whether there was no file before.
     """
     created: bool | None = None
     with (
-        _prepared(place, fill_for, new_mode, readable=depends) as (before, new),
-        locks.holding(place.dir_fd, patient=patient),
+        _prepared(target, fill_for, new_mode, readable=depends) as (before, new),
+        locks.holding(target.dir_fd, wait_long=wait_long),
     ):
-        now = place.status()
+        now = target.status()
         is_current = same_state(now, before.status)
         if is_current or not depends:
             if not is_current and now is not None:
                 take_after(new.fd, now)
-            _put(new, place, exclusive)
+            _put(new, target, exclusive)
             created = now is None
     if created is None:
-        with locks.holding(place.dir_fd, patient=patient), _prepared(place, fill_for, new_mode) as (before, new):
-            _put(new, place, exclusive)
+        with locks.holding(target.dir_fd, wait_long=wait_long), _prepared(target, fill_for, new_mode) as (before, new):
+            _put(new, target, exclusive)
             created = before.status is None
-    os.fsync(place.dir_fd)
+    os.fsync(target.dir_fd)
     return created
 
 
 @contextmanager
 def _prepared(
-    place: Place, fill_for: Callable[[Version], Fill], new_mode: int, *, readable: bool = True
+    target: Target, fill_for: Callable[[Version], Fill], new_mode: int, *, readable: bool = True
 ) -> Generator[tuple[Version, Staged]]:
-    like = place.status()
-    _require_writable(place, like)
-    with version_at(place.dir_fd, place.name) if readable else nullcontext(Version(-1, like)) as before:
+    like = target.status()
+    _require_writable(target, like)
+    with version_at(target.dir_fd, target.name) if readable else nullcontext(Version(-1, like)) as before:
         fill = fill_for(before)
-        with staged_file(place.dir_fd, new_mode if before.status is None else 0o600) as new:
+        with staged_file(target.dir_fd, new_mode if before.status is None else 0o600) as new:
             fill(new.fd)
             if before.status is not None:
                 take_after(new.fd, before.status)
@@ -163,50 +163,50 @@ def _prepared(
             yield before, new
 
 
-def _put(new: Staged, place: Place, exclusive: bool) -> None:
+def _put(new: Staged, target: Target, exclusive: bool) -> None:
     try:
-        new.put(place.name, exclusive=exclusive)
+        new.put(target.name, exclusive=exclusive)
     except FileExistsError:
-        raise _already_exists(place.shown) from None
+        raise _already_exists(target.shown) from None
 
 
 def _append(
-    place: Place, content: bytes, if_match: str | None, locks: DirectoryLocks, cancellation: Cancellation
+    target: Target, content: bytes, if_match: str | None, locks: DirectoryLocks, cancellation: Cancellation
 ) -> Replaced:
     """Add to the end of the file itself, which a program that has it open goes on writing to."""
     for _ in range(_TRIES):
-        status = place.status()
-        _require_writable(place, status)
+        status = target.status()
+        _require_writable(target, status)
         if status is None and if_match is None:
             with suppress(AlreadyExists):
-                return write(place, content, "create_only", None, locks, cancellation)
+                return write(target, content, "create_only", None, locks, cancellation)
             continue
         try:
-            return _append_to_existing(place, content, if_match, locks, cancellation)
+            return _append_to_existing(target, content, if_match, locks, cancellation)
         except FileNotFoundError:
             if if_match is not None:
                 raise
-    raise AlreadyExists(f"file is created and removed again and again: {place.shown}")
+    raise AlreadyExists(f"file is created and removed again and again: {target.shown}")
 
 
 def _append_to_existing(
-    place: Place, content: bytes, if_match: str | None, locks: DirectoryLocks, cancellation: Cancellation
+    target: Target, content: bytes, if_match: str | None, locks: DirectoryLocks, cancellation: Cancellation
 ) -> Replaced:
     reading = -1
-    with version_at(place.dir_fd, place.name, readable=if_match is not None) as before:
-        require_match(before, if_match, place.shown, cancellation)
-        with locks.holding(place.dir_fd):
-            if not same_state(place.status(), before.status) and if_match is not None:
-                with version_at(place.dir_fd, place.name) as now:
-                    require_match(now, if_match, place.shown, cancellation)
-            fd = os.open(place.name, _APPEND, dir_fd=place.dir_fd)
+    with version_at(target.dir_fd, target.name, readable=if_match is not None) as before:
+        require_match(before, if_match, target.shown, cancellation)
+        with locks.holding(target.dir_fd):
+            if not same_state(target.status(), before.status) and if_match is not None:
+                with version_at(target.dir_fd, target.name) as now:
+                    require_match(now, if_match, target.shown, cancellation)
+            fd = os.open(target.name, _APPEND, dir_fd=target.dir_fd)
             try:
                 size = _extend(fd, content)
             finally:
                 os.close(fd)
             if size <= MAX_HASHED_APPEND_BYTES:
                 with suppress(OSError):
-                    reading = os.open(place.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=place.dir_fd)
+                    reading = os.open(target.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=target.dir_fd)
     return Replaced(len(content), False, _hash_of_first(reading, size))
 
 
@@ -248,9 +248,9 @@ def _already_exists(path: str) -> AlreadyExists:
     return AlreadyExists(f"file already exists: {path}; use overwrite mode to replace")
 
 
-def _require_writable(place: Place, current: os.stat_result | None) -> None:
+def _require_writable(target: Target, current: os.stat_result | None) -> None:
     # Renaming over a file needs no right to write it; the caller would expect one.
-    if current is None or os.access(place.name, os.W_OK, dir_fd=place.dir_fd, effective_ids=True):
+    if current is None or os.access(target.name, os.W_OK, dir_fd=target.dir_fd, effective_ids=True):
         return
-    if place.status() is not None:  # a file that has gone since is not protected
-        raise PermissionDenied(f"the file is write-protected: {place.shown}")
+    if target.status() is not None:  # a file that has gone since is not protected
+        raise PermissionDenied(f"the file is write-protected: {target.shown}")

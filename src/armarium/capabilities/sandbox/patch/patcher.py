@@ -24,7 +24,7 @@ from armarium.capabilities.sandbox.errors import PatchFailed
 from armarium.capabilities.sandbox.patch.diffs import diff_bytes, unified_diff
 from armarium.capabilities.sandbox.patch.hunks import Hunk, ParsedPatch, parse_patch, quoted
 
-__all__ = ["Patched", "apply_patch", "diff_bytes", "unified_diff"]
+__all__ = ["PatchedContent", "apply_patch", "diff_bytes", "unified_diff"]
 
 _REREAD = "read the file again and make the diff from what it holds now"
 _MAX_LISTED_PLACES = 5
@@ -34,7 +34,7 @@ _SEARCH_BUDGET = 10_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Patched:
+class PatchedContent:
     """The file after the patch; `offsets` tells for each hunk how many lines it stood below its stated place."""
 
     content: bytes
@@ -43,7 +43,7 @@ class Patched:
     offsets: tuple[int, ...]
 
 
-def apply_patch(original: bytes | None, patch: bytes, *, reveal: bool = True) -> Patched:
+def apply_patch(original: bytes | None, patch: bytes, *, reveal: bool = True) -> PatchedContent:
     """Apply the patch to `original` (None: there is no file yet), or raise `PatchFailed`.
 
     With `reveal` off a failure does not quote the file: for callers that may patch it but not read it.
@@ -61,7 +61,7 @@ def apply_patch(original: bytes | None, patch: bytes, *, reveal: bool = True) ->
         offset = place - hunk.begin
         offsets.append(offset)
     output.keep(target, done, len(target.lines))
-    return Patched(output.content(), len(parsed.hunks), original is None, tuple(offsets))
+    return PatchedContent(output.content(), len(parsed.hunks), original is None, tuple(offsets))
 
 
 class _Output:
