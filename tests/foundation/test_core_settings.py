@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 import pytest
 
 from armarium.foundation.errors import ConfigError
-from armarium.foundation.settings import CoreSettings, Section, SessionSettings, load_settings, read_yaml
+from armarium.foundation.settings import CoreSettings, Section, SessionSettings
+from armarium.foundation.settings_loader import load_settings, read_yaml
 
 
 class Colours(Section):

@@ -14,7 +14,7 @@ from armarium.assembly import Settings
 from armarium.foundation.audit import AuditLog
 from armarium.foundation.errors import ConfigError
 from armarium.foundation.identity import ensure_token, read_token
-from armarium.foundation.settings import load_settings
+from armarium.foundation.settings_loader import load_settings
 from armarium.foundation.telemetry import export_traces
 from armarium.surfaces.cli import filesystem
 from support.server import installed_command

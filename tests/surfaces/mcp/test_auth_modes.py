@@ -13,7 +13,8 @@ from speaking import calling, http_client, open_session, opening, serving
 from armarium.assembly import is_loopback, open_authenticator, token_path
 from armarium.foundation.errors import ConfigError
 from armarium.foundation.identity import ANYONE, key_hash
-from armarium.foundation.settings import CoreSettings, load_settings
+from armarium.foundation.settings import CoreSettings
+from armarium.foundation.settings_loader import load_settings
 
 
 def settings(state: Path, auth: str = "auto", *, host: str = "127.0.0.1", **security: Any) -> CoreSettings:

@@ -25,7 +25,8 @@ from armarium.foundation.audit import AuditFilter, read_records
 from armarium.foundation.errors import ConfigError
 from armarium.foundation.events import Events
 from armarium.foundation.identity import read_token
-from armarium.foundation.settings import CoreSettings, load_settings
+from armarium.foundation.settings import CoreSettings
+from armarium.foundation.settings_loader import load_settings
 from armarium.surfaces.cli.locations import given_file
 from armarium.surfaces.cli.output import show, show_json, without_credentials
 from armarium.surfaces.mcp.serving import listen

@@ -9,7 +9,8 @@ from typing import Any
 import yaml
 
 from armarium.assembly import Settings
-from armarium.foundation.settings import CoreSettings, load_settings
+from armarium.foundation.settings import CoreSettings
+from armarium.foundation.settings_loader import load_settings
 from armarium.surfaces.cli.locations import given_file
 from armarium.surfaces.cli.output import Misuse, without_credentials
 from armarium.surfaces.cli.starting import directory_settings

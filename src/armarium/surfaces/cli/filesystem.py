@@ -23,9 +23,8 @@ from armarium.foundation.settings import (
     SecuritySettings,
     SessionSettings,
     TelemetrySettings,
-    checked,
-    read_yaml,
 )
+from armarium.foundation.settings_loader import checked, read_yaml
 from armarium.surfaces.cli.command import Reporting, run_to_end
 from armarium.surfaces.cli.output import FAILED, MISUSED, say
 from armarium.surfaces.cli.running import run_http

@@ -14,7 +14,8 @@ import anyio
 from armarium.assembly import OneEndpoint, Settings, open_authenticator, open_rag_server, token_path
 from armarium.foundation.errors import ConfigError
 from armarium.foundation.identity import read_token
-from armarium.foundation.settings import CoreSettings, load_settings
+from armarium.foundation.settings import CoreSettings
+from armarium.foundation.settings_loader import load_settings
 from armarium.foundation.telemetry import log_as_json
 from armarium.surfaces.cli.output import show_json
 from armarium.surfaces.cli.running import prepare_process

@@ -19,7 +19,8 @@ from armarium.assembly import MANIFESTS, Settings, installed, open_authenticator
 from armarium.foundation.errors import ConfigError
 from armarium.foundation.events import Events
 from armarium.foundation.identity import read_token
-from armarium.foundation.settings import CoreSettings, load_settings
+from armarium.foundation.settings import CoreSettings
+from armarium.foundation.settings_loader import load_settings
 from armarium.surfaces.cli.addresses import reached_from_here
 from armarium.surfaces.cli.locations import CONFIG_FILE, given_file
 from armarium.surfaces.cli.output import say, show_json

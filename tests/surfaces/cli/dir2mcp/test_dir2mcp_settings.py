@@ -11,7 +11,7 @@ import yaml
 from dir2mcp_command import TEMPLATE, Quick
 
 from armarium.foundation.errors import ConfigError
-from armarium.foundation.settings import checked
+from armarium.foundation.settings_loader import checked
 from armarium.surfaces.cli.dir2mcp.loading import Where, load
 from armarium.surfaces.cli.dir2mcp.settings import Dir2McpSettings, parse_listen, plain_values
 from support.command_line import Outcome

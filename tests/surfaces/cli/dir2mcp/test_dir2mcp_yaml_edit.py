@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from armarium.foundation.errors import ConfigError
-from armarium.foundation.settings import parse_yaml
+from armarium.foundation.settings_loader import parse_yaml
 from armarium.surfaces.cli.dir2mcp.yaml_edit import set_values
 
 names = st.sampled_from(["alpha", "beta", "gamma", "off", "x402"])

@@ -16,7 +16,8 @@ from armarium.capabilities.corpus.settings import CorpusSettings
 from armarium.capabilities.corpus.state import prepare_directory, root_directory, state_directory
 from armarium.foundation.errors import ConfigError
 from armarium.foundation.files.state_files import replace_file
-from armarium.foundation.settings import CoreSettings, checked, overridden, read_yaml
+from armarium.foundation.settings import CoreSettings
+from armarium.foundation.settings_loader import checked, overridden, read_yaml
 from armarium.surfaces.cli.dir2mcp.ending import IngestionFailed
 from armarium.surfaces.cli.dir2mcp.keys import Keys, WrittenKey, substituted, take_keys
 from armarium.surfaces.cli.dir2mcp.settings import AUTH_TOKEN_VARIABLE, CORPUS_SECTIONS, Dir2McpSettings, parse_listen

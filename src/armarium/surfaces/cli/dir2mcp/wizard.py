@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from armarium.capabilities.corpus.secrets import Secret, SecretSources, Source, keychain_available
 from armarium.foundation.errors import ConfigError
-from armarium.foundation.settings import checked, read_yaml
+from armarium.foundation.settings_loader import checked, read_yaml
 from armarium.surfaces.cli.dir2mcp.keys import ELEVENLABS_KEY, MISTRAL_KEY, MissingKey, substituted, take_keys
 from armarium.surfaces.cli.dir2mcp.loading import Loaded, Where, load
 from armarium.surfaces.cli.dir2mcp.settings import Dir2McpSettings
