@@ -185,7 +185,7 @@ def test_a_section_may_refuse_the_environment_but_not_its_file(tmp_path: Path) -
     assert loaded("ledger: {ink: red}", tmp_path).ledger == Ledger(ink="red")
     for variable in ("ARMARIUM_LEDGER__INK", "ARMARIUM_LEDGER"):
         mistake = complaint(environ={variable: "red"})
-        assert "takes nothing from the environment" in mistake.message
+        assert "cannot be set from the environment" in mistake.message
 
 
 def test_a_section_with_nothing_below_its_name_has_its_defaults(tmp_path: Path) -> None:

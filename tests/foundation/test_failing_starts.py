@@ -104,7 +104,7 @@ def test_traces_without_the_extra_are_refused_with_the_way_to_install_it(monkeyp
         ("ARMARIUM_LOG_LEVEL", "ARMARIUM_TELEMETRY__LOG_LEVEL"),
         ("ARMARIUM_STATEDIR", "ARMARIUM_STATE_DIR"),
         ("ARMARIUM_LANDLOCK", "ARMARIUM_SANDBOX__LANDLOCK"),
-        ("ARMARIUM_COLOUR_OF_THE_WALL", "two underscores"),
+        ("ARMARIUM_COLOUR_OF_THE_WALL", "SECTION__NAME"),
     ],
 )
 def test_a_variable_that_is_no_setting_is_refused_with_the_one_that_may_be_meant(variable: str, meant: str) -> None:

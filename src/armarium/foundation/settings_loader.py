@@ -30,7 +30,7 @@ def load_settings(
     environ: Mapping[str, str] | None = None,
     flags: Mapping[str, Any] | None = None,
 ) -> SettingsT:
-    """Build `model` from defaults, file, `ARMARIUM_SECTION__NAME` variables and dotted flags; later ones win."""
+    """Build `model` from defaults, file, `ARMARIUM_SECTION__NAME` variables and dotted flags, in this order."""
     values = read_yaml(file) if file else {}
     values = overridden(model, values, environ or {}, flags or {})
     return checked(model, values, source=str(file) if file else "the settings")
@@ -45,15 +45,15 @@ def overridden(
     prefix: str = "ARMARIUM_",
     not_settings: Collection[str] = _NOT_SETTINGS,
 ) -> dict[str, Any]:
-    """The values of a file with `PREFIX_SECTION__NAME` variables and dotted flags laid over them, not yet checked."""
-    for variable, text in _variables_of_ours(environ, prefix, not_settings):
+    """The values of a file, overridden by `PREFIX_SECTION__NAME` variables and dotted flags, not yet validated."""
+    for variable, text in _own_variables(environ, prefix, not_settings):
         steps = variable.removeprefix(prefix).lower().split(_NESTING)
         if len(steps) == 1 and steps[0] not in model.model_fields:
             raise ConfigError(f"{variable} is not a setting", hint=_hint_for_variable(model, variable, prefix))
         if (section := _section_named(model, steps[0])) is not None and section.from_file_only:
             raise ConfigError(
-                f"{variable}: the section `{steps[0]}` takes nothing from the environment",
-                hint="write it into the file of settings",
+                f"{variable}: the section `{steps[0]}` cannot be set from the environment",
+                hint="set it in the settings file",
             )
         _put(values, steps, _yaml_value(text, variable), source=variable)
     for flag, value in flags.items():
@@ -63,7 +63,7 @@ def overridden(
 
 
 class _Yaml(yaml.SafeLoader):
-    """YAML in which only `true` and `false` are truth values: `mode: off` is a word, and so is the country `no`."""
+    """YAML in which only `true` and `false` are booleans: `off` and `no` are strings."""
 
 
 _Yaml.yaml_implicit_resolvers = {
@@ -76,7 +76,7 @@ _Yaml.add_implicit_resolver(  # pyright: ignore[reportUnknownMemberType] PyYAML 
 
 
 def parse_yaml(text: str) -> Any:
-    """What the text of a settings file holds."""
+    """Parse the text of a settings file."""
     return yaml.load(text, _Yaml)  # noqa: S506 the loader is a safe one
 
 
@@ -96,7 +96,7 @@ def read_yaml(file: Path) -> dict[str, Any]:
 
 
 def checked(model: type[SettingsT], values: Mapping[str, Any], *, source: str) -> SettingsT:
-    """Build `model`, turning the first mistake into a sentence that names the setting."""
+    """Validate `values` as `model`. The error names the first invalid setting."""
     try:
         return model.model_validate(_with_empty_sections(model, values))
     except ValidationError as error:
@@ -105,9 +105,9 @@ def checked(model: type[SettingsT], values: Mapping[str, Any], *, source: str) -
 
 
 def _with_empty_sections(model: type[BaseModel], values: Mapping[str, Any]) -> dict[str, Any]:
-    """A section whose name stands there with nothing below it, as when all of it is commented out, has its defaults.
+    """Give an empty section, for instance one whose settings are all commented out, its defaults.
 
-    Not a section that may be absent, as a capability's: there nothing means that it is not wanted.
+    An optional section, such as that of a capability, stays empty: the capability is disabled.
     """
     filled = dict(values)
     for name, value in values.items():
@@ -141,7 +141,7 @@ def _hint(model: type[BaseModel], error: ErrorDetails) -> str | None:
 
 
 def _sections_known_as(model: type[BaseModel], first: str) -> str | None:
-    """Where the settings stand that others write below the name `first`."""
+    """A hint for settings that other documents have below the name `first`."""
     for name in model.model_fields:
         section = _section_named(model, name)
         if section is not None and section.known_as is not None and section.known_as.split(".")[0] == first:
@@ -171,14 +171,12 @@ def _section_within(annotation: Any) -> type[BaseModel] | None:
     return next((found for part in get_args(annotation) if (found := _section_within(part))), None)
 
 
-def _variables_of_ours(
-    environ: Mapping[str, str], prefix: str, not_settings: Collection[str]
-) -> Iterator[tuple[str, str]]:
+def _own_variables(environ: Mapping[str, str], prefix: str, not_settings: Collection[str]) -> Iterator[tuple[str, str]]:
     in_cluster = "KUBERNETES_SERVICE_HOST" in environ
     for variable, text in environ.items():
         if not variable.startswith(prefix) or variable in not_settings:
             continue
-        # A cluster with a service called `armarium` tells every process its address in variables that look like ours.
+        # Kubernetes sets variables like ours in every process if a service is called `armarium`.
         if in_cluster and (_CLUSTER_NAME.fullmatch(variable) or text.startswith(("tcp://", "udp://", "sctp://"))):
             continue
         yield variable, text
@@ -187,17 +185,17 @@ def _variables_of_ours(
 def _hint_for_variable(model: type[BaseModel], unknown: str, prefix: str) -> str:
     known = list(_variable_names(model))
     wanted = unknown.removeprefix(prefix)
-    # Mostly it is the section that was left out.
+    # Usually the section is missing.
     near = [name for name in known if name.endswith(_NESTING + wanted)] or difflib.get_close_matches(wanted, known, n=1)
     if not near:
-        return f"a name is {prefix}, the section, two underscores, the setting"
+        return f"the form is {prefix}SECTION__NAME"
     return f"did you mean {prefix}{near[0]}?"
 
 
 def _variable_names(model: type[BaseModel], section: str = "") -> Iterator[str]:
     for name, field in model.model_fields.items():
         variable = section + name.upper()
-        # Within a list nothing has a name.
+        # Items of a list have no names.
         inner = None if get_origin(field.annotation) is tuple else _section_within(field.annotation)
         if inner is None:
             yield variable

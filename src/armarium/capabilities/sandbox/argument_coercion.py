@@ -1,4 +1,4 @@
-"""Takes arguments as they are meant: models write "2" for 2 and "true" for true."""
+"""Converts strings to the integers and booleans that a schema asks for: models write "2" for 2."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _BOOLEANS = {"true": True, "false": False}
 
 
 def coerced(schema: JsonSchema) -> Callable[[Call, Given], Given]:
-    """What puts numbers and truth values in the place of strings that say the same, where the schema wants them.
+    """A function that converts strings to integers and booleans where the schema asks for them.
 
-    Every other string stays as it is, for the schema to refuse.
+    Strings that cannot be converted stay, and fail validation.
     """
     converters = {
         name: _CONVERTERS[described["type"]]

@@ -1,4 +1,4 @@
-"""What the sandbox's tools answer. Plain dictionaries, typed here, so that large answers cost nothing to build."""
+"""Results of the sandbox's tools: typed dictionaries, which are cheap to build for large results."""
 
 from __future__ import annotations
 

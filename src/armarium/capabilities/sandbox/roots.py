@@ -136,7 +136,7 @@ class Root:
         _log.warning("the directory of a root was replaced; the new one is served", extra={"root": self.name})
 
     def effective_tools(self) -> list[str]:
-        """What can be done here after all is considered."""
+        """The allowed tools, without those that a read-only root denies."""
         return [tool for tool in self.allowed_tools if not (self.read_only and tool in _CHANGES_ITS_ROOT)]
 
     def allow(self, tool: str, path: str, *, writing: bool) -> None:

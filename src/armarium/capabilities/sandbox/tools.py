@@ -28,14 +28,14 @@ async def list_roots(sandbox: Sandbox, call: Call, args: NoArgs) -> results.Root
 
 async def list_folder(sandbox: Sandbox, call: Call, args: arguments.ListFolderArgs) -> results.Folder:
     """List the immediate children of a directory, sorted by name, with type, size and modification time. A
-    symlink also tells what it leads to. For a recursive listing use glob. Large directories can be paged
+    symlink also has the type of its target. For a recursive listing use glob. Large directories can be paged
     with `limit` and `cursor`."""
     return await sandbox.list_folder(call, args.root, args.path, args.limit, args.cursor)
 
 
 async def read_file(sandbox: Sandbox, call: Call, args: arguments.ReadFileArgs) -> results.FileContent:
     """Read a file: whole if it is small, or a part by bytes (`offset_bytes`, `limit_bytes`), by lines
-    (`offset_lines` from 1, `limit_lines`) or from the end (`tail_lines`). The answer has the file's size, its
+    (`offset_lines` from 1, `limit_lines`) or from the end (`tail_lines`). The result has the file's size, its
     total lines, the numbers of the first and last line returned, whether more follows (`truncated`), and for
     a whole file its `sha256`, which `if_match` of the writing tools takes. Binary content comes as base64
     (`encoding`). Use grep to find the place first when the file is large."""
@@ -44,15 +44,15 @@ async def read_file(sandbox: Sandbox, call: Call, args: arguments.ReadFileArgs) 
 
 
 async def read_files(sandbox: Sandbox, call: Call, args: arguments.ReadFilesArgs) -> results.FileContents:
-    """Read several whole files of one root in one call. Each item of the answer is a file as read_file returns
-    it, or its path with an error. Needs read_file on the root."""
+    """Read several whole files of one root in one call. Each item of the result is a file as read_file returns
+    it, or its path with an error. Requires read_file on the root."""
     return await sandbox.read_files(call, args.root, args.paths)
 
 
 async def write_file(sandbox: Sandbox, call: Call, args: arguments.WriteFileArgs) -> results.Written:
     """Write text to a file. `mode` overwrite (the default) replaces it, append adds to its end, create_only
     fails if it exists. Missing parent directories are created. A failed write changes nothing. Pass `if_match` to
-    be sure that nobody changed the file since you read it. For small changes prefer patch_file."""
+    fail if the file has changed since you read it. For small changes prefer patch_file."""
     return await sandbox.write_file(call, args.root, args.path, args.content, args.mode, args.if_match)
 
 
@@ -80,7 +80,7 @@ async def remove_folder(sandbox: Sandbox, call: Call, args: arguments.AtPath) ->
 
 
 async def stat_file(sandbox: Sandbox, call: Call, args: arguments.StatFileArgs) -> results.Metadata:
-    """Tell about a file or directory without reading it: type, size, modification and creation time. For a
+    """Get the metadata of a file or directory: type, size, modification and creation time. For a
     symlink: the link itself, and its `target`. `include_sha256` adds the content's hash for `if_match`."""
     return await sandbox.stat_file(call, args.root, args.path, include_sha256=args.include_sha256)
 
@@ -91,14 +91,14 @@ async def hash_file(sandbox: Sandbox, call: Call, args: arguments.HashFileArgs) 
 
 
 async def permissions_file(sandbox: Sandbox, call: Call, args: arguments.AtPath) -> results.Permissions:
-    """Tell owner, group and mode (`0644`, `-rw-r--r--`) of a file, directory or symlink."""
+    """Get owner, group and mode (`0644`, `-rw-r--r--`) of a file, directory or symlink."""
     return await sandbox.permissions_file(call, args.root, args.path)
 
 
 async def copy(sandbox: Sandbox, call: Call, args: arguments.TransferArgs) -> results.Copied:
     """Copy a file, or a directory with everything in it, within a root or to another one. An existing file is
     overwritten; an existing directory gets the copy inside. Links that stay inside the root stay links; what
-    could not be copied is named in `skipped`."""
+    could not be copied is listed in `skipped`."""
     return await sandbox.copy(
         call, (args.source_root, args.source_path), (args.dest_root, args.dest_path), args.if_match
     )
@@ -106,8 +106,8 @@ async def copy(sandbox: Sandbox, call: Call, args: arguments.TransferArgs) -> re
 
 async def move(sandbox: Sandbox, call: Call, args: arguments.TransferArgs) -> results.Moved:
     """Move or rename a file or directory, within a root or to another one. An existing file is overwritten; an
-    existing directory gets the source inside. A symlink is moved itself. If the answer says `complete: false`,
-    `remaining` names what had to stay at the source, and why."""
+    existing directory gets the source inside. A symlink is moved itself. If the result has `complete: false`,
+    `remaining` lists what stayed at the source, and why."""
     return await sandbox.move(
         call, (args.source_root, args.source_path), (args.dest_root, args.dest_path), args.if_match
     )
@@ -155,15 +155,15 @@ def _about_roots(tool: ToolSpec) -> str:
     return f"Required: {' and '.join(names)} {verb} of a root from list_roots."
 
 
-def _roots_as_array(answer: Json) -> list[str]:
+def _roots_as_array(result: Json) -> list[str]:
     """The roots as a JSON array, which the contract requires (FR-003) and structured content cannot be."""
-    return [orjson.dumps(answer["roots"]).decode()]
+    return [orjson.dumps(result["roots"]).decode()]
 
 
-def _content_then_metadata(answer: Json) -> list[str]:
+def _content_then_metadata(result: Json) -> list[str]:
     """The content as it is, then everything else as JSON."""
-    facts = {name: value for name, value in answer.items() if name != "content"}
-    return [answer["content"], orjson.dumps(facts).decode()]
+    facts = {name: value for name, value in result.items() if name != "content"}
+    return [result["content"], orjson.dumps(facts).decode()]
 
 
 def _scope(args: arguments.SearchArgs) -> Scope:

@@ -1,6 +1,6 @@
-"""Prepares files and directories beside their destination, and removes what a process that has ended left there.
+"""Staged entries: files and directories in progress, renamed to their final name when complete.
 
-Whoever prepares an entry holds a lock (`flock`) on it. An entry that nobody locks has no owner any more.
+The owner of a staged entry holds a lock (`flock`) on it. An entry without a lock is stale and can be removed.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from armarium.foundation.files.staged_names import is_staged, new_staged_name
 from armarium.foundation.files.traversal import Descent, EntryFailed, remove_contents
 
 _NEW_FILE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_LOOK = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_MOST_TRIES = 100
+_OPEN_ENTRY = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_MAX_TRIES = 100
 _OLD_ENOUGH_S = 24 * 3600.0
-"""When an entry that cannot be locked counts as left behind."""
+"""Age at which an entry that cannot be locked counts as stale."""
 _PAUSE_AFTER_S = 0.005
 _PAUSE_RATIO = 4
 
 
 class Staged:
-    """An entry under a hidden name, and its open descriptor. As a block: it is removed at the end unless it was put in
-    place."""
+    """A staged entry and its open descriptor. As a context manager, it removes the entry at the end unless it was
+    renamed to its final name."""
 
     def __init__(self, dir_fd: int, name: str, fd: int) -> None:
         self.fd = fd
@@ -53,14 +53,14 @@ class Staged:
             if error.errno != errno.ENOTSUP:
                 raise
             if stat.S_ISDIR(os.fstat(self.fd).st_mode):
-                # An empty directory is all that this may replace.
+                # This can only replace an empty directory.
                 os.rename(self._name, name, src_dir_fd=self._dir_fd, dst_dir_fd=self._dir_fd)
                 return
             os.link(self._name, name, src_dir_fd=self._dir_fd, dst_dir_fd=self._dir_fd, follow_symlinks=False)
             os.unlink(self._name, dir_fd=self._dir_fd)
 
     def remove_empty(self) -> None:
-        """Remove a directory that is empty."""
+        """Remove the empty directory."""
         os.rmdir(self._name, dir_fd=self._dir_fd)
         self._placed = True
 
@@ -74,7 +74,7 @@ class Staged:
             self.close()
 
     def close(self) -> None:
-        """Let go of the entry, whatever its name."""
+        """Close the descriptor, which releases the lock."""
         os.close(self.fd)
 
     def discard(self) -> None:
@@ -91,12 +91,12 @@ class Staged:
 
 
 def staged_file(dir_fd: int, mode: int) -> Staged:
-    """A new file in the directory. It is removed at the end of the block unless it was put in place."""
+    """A new file in the directory, removed at the end of the block unless it was renamed."""
     return _owned(dir_fd, lambda name: os.open(name, _NEW_FILE, mode, dir_fd=dir_fd))
 
 
 def staged_directory(dir_fd: int, mode: int) -> Staged:
-    """A new directory in the directory. It is removed at the end of the block unless it was put in place."""
+    """A new directory in the directory, removed at the end of the block unless it was renamed."""
 
     def make(name: str) -> int:
         os.mkdir(name, mode | stat.S_IRWXU, dir_fd=dir_fd)
@@ -106,7 +106,7 @@ def staged_directory(dir_fd: int, mode: int) -> Staged:
 
 
 def set_aside(dir_fd: int, name: str) -> Staged:
-    """Rename an existing directory to a hidden name. The caller closes it, and removes it or puts it back."""
+    """Rename an existing directory to a staged name. The caller closes it, and removes it or renames it back."""
     fd = open_child_directory(dir_fd, name)
     try:
         _lock(fd)
@@ -124,13 +124,13 @@ def _owned(dir_fd: int, make: Callable[[str], int]) -> Staged:
 
 
 def _made(make: Callable[[str], int]) -> tuple[str, int]:
-    """Create an entry and lock it. A sweep that comes between the two removes the entry; then another is made."""
-    for _ in range(_MOST_TRIES):
+    """Create an entry and lock it. If a sweep removes it in between, create another."""
+    for _ in range(_MAX_TRIES):
         name = new_staged_name()
         try:
             fd = make(name)
         except FileNotFoundError:
-            # The sweep was faster than the open, or the directory itself is gone; the next try tells.
+            # A sweep removed the entry, or the directory no longer exists; the next attempt shows which.
             continue
         if _lock(fd) and os.fstat(fd).st_nlink > 0:
             return name, fd
@@ -139,7 +139,7 @@ def _made(make: Callable[[str], int]) -> tuple[str, int]:
 
 
 def _lock(fd: int) -> bool:
-    """Own the entry; False if somebody else does. True as well where the file system has no locks."""
+    """Lock the entry. Returns False if it is locked already, and True if the file system has no locks."""
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -150,9 +150,9 @@ def _lock(fd: int) -> bool:
 
 
 def sweep(top_fd: int, cancellation: Cancellation, prune: Callable[[str], bool]) -> int:
-    """Remove staged entries without an owner below an open directory; returns how many.
+    """Remove stale staged entries below an open directory. Returns their number.
 
-    `prune` says of a directory's path whether to leave it out. The sweep pauses often, because nobody waits for it.
+    `prune` decides whether to skip the directory at a path. The sweep pauses often, because it is not urgent.
     """
     removed = 0
     resumed = time.monotonic()
@@ -184,7 +184,7 @@ def sweep(top_fd: int, cancellation: Cancellation, prune: Callable[[str], bool])
 
 
 def _scan(dir_fd: int) -> tuple[list[str], list[str]]:
-    """The subdirectories and the staged entries of a directory; nothing where it cannot be read."""
+    """The subdirectories and the staged entries of a directory; nothing if it cannot be read."""
     below, staged = list[str](), list[str]()
     with suppress(OSError), os.scandir(dir_fd) as entries:
         for entry in entries:
@@ -200,16 +200,16 @@ def _remove_stale(dir_fd: int, names: list[str]) -> int:
 
 
 def remove_if_stale(dir_fd: int, name: str) -> bool:
-    """Remove a staged entry if its owner is gone; False if it stays."""
+    """Remove a staged entry if it is stale. Returns whether it was removed."""
     try:
         status = os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
         if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
-            # A link cannot be locked. It is staged for an instant only.
+            # A link cannot be locked, and is staged only for an instant.
             if time.time() - status.st_ctime < _OLD_ENOUGH_S:
                 return False
             os.unlink(name, dir_fd=dir_fd)
             return True
-        fd = os.open(name, _LOOK, dir_fd=dir_fd)
+        fd = os.open(name, _OPEN_ENTRY, dir_fd=dir_fd)
     except OSError:
         return False
     try:
@@ -230,7 +230,7 @@ def _is_stale(fd: int, status: os.stat_result) -> bool:
 
 def _removed(dir_fd: int, name: str, fd: int) -> bool:
     try:
-        # The name may have become another file's between the look and the lock.
+        # Another file may have the name since it was opened.
         if not os.path.samestat(os.fstat(fd), os.stat(name, dir_fd=dir_fd, follow_symlinks=False)):
             return False
         if stat.S_ISDIR(os.fstat(fd).st_mode):

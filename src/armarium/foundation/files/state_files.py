@@ -23,7 +23,7 @@ def make_private_directory(directory: Path) -> None:
 
 
 def replace_file(path: Path, content: bytes, *, mode: int = 0o600) -> None:
-    """Write beside, make it durable, rename."""
+    """Replace a file atomically and durably: write a temporary file, sync it, rename it."""
     fresh = path.with_name(f".{path.name}.{secrets.token_hex(6)}")
     descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     try:
@@ -38,7 +38,7 @@ def replace_file(path: Path, content: bytes, *, mode: int = 0o600) -> None:
 
 
 def make_way(path: Path) -> None:
-    """Remove whatever else stands where a file belongs: a directory, a pipe. A file stays."""
+    """Remove anything at the path that is not a regular file."""
     try:
         mode = os.lstat(path).st_mode
     except FileNotFoundError:
@@ -50,7 +50,7 @@ def make_way(path: Path) -> None:
 
 
 def open_regular(path: Path) -> FileIO:
-    """A file to read. Anything else is an `OSError`, at once: opening a pipe would wait for whoever writes to it."""
+    """Open a regular file for reading. Raise `OSError` for anything else: opening a pipe would block."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):

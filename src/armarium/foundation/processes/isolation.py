@@ -1,4 +1,4 @@
-"""Takes from a process what it does not need: files, network, other processes, privileges, memory, descriptors."""
+"""Isolates a process from files, network, other processes and privileges, and limits its resources."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ _LANDLOCK_WITH_NETWORK = 4
 
 @dataclass(frozen=True, slots=True)
 class Isolation:
-    """How well a process is, or can be, cut off."""
+    """How well a process is, or can be, isolated."""
 
     landlock: int
-    """The kernel's version; 0 is none."""
+    """The kernel's Landlock version; 0 if it has none."""
     seccomp: bool
 
     @property
     def is_complete(self) -> bool:
-        """Whether other files and the network are out of reach."""
+        """Whether the process can reach neither other files nor the network."""
         return self.landlock > 0 and self.seccomp
 
     @property
     def missing(self) -> str:
-        """What is not there, for a log line; empty when it is complete."""
+        """What is missing, for a log message; empty if it is complete."""
         absent: list[str] = []
         if not self.landlock:
             absent.append("Landlock (other files can be read)")
@@ -53,7 +53,7 @@ class Isolation:
 
 
 def available_isolation() -> Isolation:
-    """What this kernel can do for a process."""
+    """The isolation that this kernel supports."""
     return Isolation(landlock.supported_abi(), seccomp.is_supported())
 
 
@@ -64,7 +64,7 @@ def isolate_process(readable: Sequence[str]) -> Isolation:
     """
     if len(os.listdir("/proc/self/task")) != 1:
         raise RuntimeError("a process can only be isolated while it has a single thread")
-    # No core dump, and no debugger of the same user: both would hand out the text of documents.
+    # No core dumps and no debuggers: both would reveal the text of documents.
     _libc.prctl(_PR_SET_DUMPABLE, *map(ctypes.c_ulong, (0, 0, 0, 0)))
     landlock.forbid_new_privileges()
     _drop_capabilities()
@@ -77,12 +77,12 @@ def isolate_process(readable: Sequence[str]) -> Isolation:
 
 
 def end_with_parent() -> None:
-    """Have the kernel kill this process when the thread that started it ends, so that no loop outlives a server."""
+    """Have the kernel kill this process when its parent thread ends."""
     _libc.prctl(_PR_SET_PDEATHSIG, *map(ctypes.c_ulong, (signal.SIGKILL, 0, 0, 0)))
 
 
 def limit_resources(memory_bytes: int, open_files: int) -> None:
-    """Bound memory and descriptors, and allow neither files to be written nor cores to be dumped."""
+    """Limit memory and descriptors, and forbid writing files and dumping cores."""
     for limit, wanted in (
         (resource.RLIMIT_AS, memory_bytes),
         (resource.RLIMIT_NOFILE, open_files),
@@ -95,7 +95,7 @@ def limit_resources(memory_bytes: int, open_files: int) -> None:
 
 
 def python_code_paths() -> list[str]:
-    """What this process must be able to read to import modules and load libraries later on."""
+    """Paths that this process must be able to read to import modules and load libraries."""
     paths = sysconfig.get_paths()
     prefixes = {sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix}
     wanted = [
@@ -116,7 +116,7 @@ def python_code_paths() -> list[str]:
 
 
 def _drop_capabilities() -> None:
-    """Keep none of root's powers but reading, which importing from somebody else's directory may need."""
+    """Drop all capabilities of root except reading, which imports from other users' directories may need."""
     header = struct.pack("=Ii", _CAPABILITY_VERSION, 0)
     before = ctypes.create_string_buffer(24)
     if _libc.capget(header, before) != 0:

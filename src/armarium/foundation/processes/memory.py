@@ -1,4 +1,4 @@
-"""Memory that is not needed any more."""
+"""Memory of the process: one heap, returning freed memory, how much there is."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ _M_ARENA_MAX = -8
 
 
 def share_one_heap() -> None:
-    """Make the threads of this process allocate from one heap; for its start, before there are threads.
+    """Make all threads of this process allocate from one heap. Call it at the start, before there are threads.
 
-    By default glibc gives threads heaps of their own. Each keeps up to twice the largest block it has freed, and
-    `malloc_trim` cannot reach the end of any but the first. glibc's own variables take precedence.
+    By default glibc gives threads separate heaps. Each retains up to twice the largest block it has freed, and
+    `malloc_trim` shrinks only the first. The environment variables of glibc take precedence.
     """
     if "MALLOC_ARENA_MAX" in os.environ or "glibc.malloc.arena_max" in os.environ.get("GLIBC_TUNABLES", ""):
         return
@@ -22,14 +22,14 @@ def share_one_heap() -> None:
 
 
 def give_memory_back() -> None:
-    """Hand what was freed to the system. The C library keeps it otherwise, after a large index as much as it took."""
-    # Only glibc has it; elsewhere nothing happens.
+    """Return freed memory to the operating system. The C library would retain it."""
+    # Only glibc has it.
     with suppress(AttributeError, OSError):
         ctypes.CDLL(None).malloc_trim(0)
 
 
 def machine_memory_bytes() -> int:
-    """What there is for this process at most: the machine's memory, or less where a container allows less."""
+    """Memory available to this process: that of the machine, or the limit of the container."""
     available = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     for file in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
         with suppress(OSError, ValueError), open(file) as limit:

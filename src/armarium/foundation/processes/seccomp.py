@@ -1,4 +1,4 @@
-"""Forbids system calls to the calling process with a seccomp filter: network, other processes, writing, the kernel."""
+"""Denies system calls with a seccomp filter: network, other processes, writing, kernel administration."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _CLONE_THREAD = 0x10000
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 _X32_CALLS = 0x40000000
 _FIRST_UNKNOWN_CALL = 471
-"""Calls from here on are younger than this table. They do not exist for the process, so libraries use older ones."""
+"""Calls from here on are newer than this table. They fail with ENOSYS, so that libraries use older ones."""
 
 _ARCHITECTURES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 
@@ -70,7 +70,7 @@ setxattr 188 5, lsetxattr 189 6, fsetxattr 190 7, removexattr 197 14, lremovexat
 setxattrat 463 463, removexattrat 466 466, file_setattr 469 469
 """
 
-# Their arguments are in memory, where a filter cannot look. Libraries that miss them use the older call.
+# A filter cannot inspect arguments in memory. Libraries fall back to the older calls.
 _ABSENT = "clone3 435 435, openat2 437 437"
 
 _CHECKED = "clone 56 220, kill 62 129, tgkill 234 131, open 2 -, openat 257 56, prlimit64 302 261, seccomp 317 277"
@@ -84,7 +84,7 @@ def _numbers(table: str) -> dict[str, int]:
 
 
 def is_supported() -> bool:
-    """Whether the kernel has seccomp filters, and the table knows the numbers of this architecture."""
+    """Whether the kernel has seccomp filters and the table has the numbers of this architecture."""
     if platform.machine() not in _ARCHITECTURES or struct.calcsize("P") != 8:
         return False
     number = _numbers(_CHECKED)["seccomp"]
@@ -92,11 +92,11 @@ def is_supported() -> bool:
 
 
 def forbid_dangerous_calls() -> bool:
-    """Let the process read, compute and answer, and nothing else; False where the kernel has no seccomp filters.
+    """Install the filter for all threads of this process. Returns False if the kernel has no seccomp filters.
 
-    Denied with EPERM: network, starting programs or processes, signals to others, looking into others, changing files
-    or limits, and the parts of the kernel that a parser has no use for. Threads may be started. It holds for all
-    threads, and nothing takes it back. The caller must have set no-new-privileges.
+    Denied with EPERM: network, starting programs or processes, signalling or inspecting other processes, changing
+    files or limits, and parts of the kernel that a parser does not need. Threads may be started. The filter cannot be
+    removed. The caller must have set no-new-privileges.
     """
     if not is_supported():
         return False
@@ -118,24 +118,24 @@ def _program() -> bytes:
         _step(_EQUAL, _ARCHITECTURES[platform.machine()][1], 1, 0),
         _step(_RETURN, _KILL_PROCESS),
         _step(_LOAD, _NUMBER_AT),
-        _refuse_if(_AT_LEAST, _X32_CALLS, errno.ENOSYS),
-        _refuse_if(_AT_LEAST, _FIRST_UNKNOWN_CALL, errno.ENOSYS),
-        *(_refuse_if(_EQUAL, number, errno.ENOSYS) for number in _numbers(_ABSENT).values()),
-        *(_refuse_if(_EQUAL, number, errno.EPERM) for number in _numbers(_DENIED).values()),
-        _check(checked["clone"], _step(_LOAD, _argument(0)), _unless(_ANY_BIT, _CLONE_THREAD)),
-        _check(checked["kill"], _step(_LOAD, _argument(0)), _unless(_EQUAL, own_pid)),
-        _check(checked["tgkill"], _step(_LOAD, _argument(0)), _unless(_EQUAL, own_pid)),
-        _check(checked["openat"], _step(_LOAD, _argument(2)), _refuse_if(_ANY_BIT, _WRITING, errno.EPERM)),
+        _deny_if(_AT_LEAST, _X32_CALLS, errno.ENOSYS),
+        _deny_if(_AT_LEAST, _FIRST_UNKNOWN_CALL, errno.ENOSYS),
+        *(_deny_if(_EQUAL, number, errno.ENOSYS) for number in _numbers(_ABSENT).values()),
+        *(_deny_if(_EQUAL, number, errno.EPERM) for number in _numbers(_DENIED).values()),
+        _check(checked["clone"], _step(_LOAD, _argument(0)), _deny_unless(_ANY_BIT, _CLONE_THREAD)),
+        _check(checked["kill"], _step(_LOAD, _argument(0)), _deny_unless(_EQUAL, own_pid)),
+        _check(checked["tgkill"], _step(_LOAD, _argument(0)), _deny_unless(_EQUAL, own_pid)),
+        _check(checked["openat"], _step(_LOAD, _argument(2)), _deny_if(_ANY_BIT, _WRITING, errno.EPERM)),
         # Reading a limit has no new one: its pointer is null, in both halves.
         _check(
             checked["prlimit64"],
-            _step(_LOAD, _argument(2)) + _unless(_EQUAL, 0),
-            _step(_LOAD, _argument(2) + 4) + _unless(_EQUAL, 0),
+            _step(_LOAD, _argument(2)) + _deny_unless(_EQUAL, 0),
+            _step(_LOAD, _argument(2) + 4) + _deny_unless(_EQUAL, 0),
         ),
         _step(_RETURN, _ALLOW),
     ]
     if "open" in checked:
-        flags = _refuse_if(_ANY_BIT, _WRITING, errno.EPERM)
+        flags = _deny_if(_ANY_BIT, _WRITING, errno.EPERM)
         parts.insert(-1, _check(checked["open"], _step(_LOAD, _argument(1)), flags))
     return b"".join(parts)
 
@@ -144,20 +144,20 @@ def _step(code: int, value: int, then_skip: int = 0, else_skip: int = 0) -> byte
     return struct.pack("=HBBI", code, then_skip, else_skip, value)
 
 
-def _refuse_if(test: int, value: int, error: int) -> bytes:
+def _deny_if(test: int, value: int, error: int) -> bytes:
     return _step(test, value, 0, 1) + _step(_RETURN, _ERRNO | error)
 
 
-def _unless(test: int, value: int) -> bytes:
+def _deny_unless(test: int, value: int) -> bytes:
     return _step(test, value, 1, 0) + _step(_RETURN, _ERRNO | errno.EPERM)
 
 
 def _check(number: int, *steps: bytes) -> bytes:
-    """Of one call, look at arguments too; what the steps do not refuse is allowed."""
+    """Check the arguments of one call. What the steps do not deny is allowed."""
     body = b"".join(steps) + _step(_RETURN, _ALLOW)
     return _step(_EQUAL, number, 0, len(body) // 8) + body
 
 
 def _argument(number: int) -> int:
-    """Where the lower half of an argument is; both architectures are little-endian."""
+    """Offset of the lower half of an argument; both architectures are little-endian."""
     return 16 + 8 * number

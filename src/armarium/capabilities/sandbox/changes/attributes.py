@@ -1,4 +1,4 @@
-"""Gives a file the owner, mode, extended attributes and times of another."""
+"""Copies owner, mode, extended attributes and times from one entry to another."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from contextlib import suppress
 _SET_ID = stat.S_ISUID | stat.S_ISGID
 
 
-def take_after(fd: int, like: os.stat_result) -> None:
-    """Owner and mode of the file that is about to be replaced."""
+def copy_owner_and_mode(fd: int, like: os.stat_result) -> None:
+    """Set the owner and mode of the file that is going to be replaced."""
     own = os.fstat(fd)
     if (own.st_uid, own.st_gid) != (like.st_uid, like.st_gid):
         _chown(fd, like)
@@ -18,10 +18,10 @@ def take_after(fd: int, like: os.stat_result) -> None:
 
 
 def keep_attributes(source_fd: int, like: os.stat_result, fd: int) -> None:
-    """Everything a moved file or directory keeps. What this user may not set, or the file system has not, is left."""
+    """Set everything that a moved file or directory keeps. Skip what this user may not set or the file system lacks."""
     mode = stat.S_IMODE(like.st_mode)
     if not _chown(fd, like):
-        mode &= ~_SET_ID  # Under another owner these bits would give away that owner's rights.
+        mode &= ~_SET_ID  # Under another owner these bits would grant that owner's rights.
     with suppress(OSError):
         os.fchmod(fd, mode)
     with suppress(OSError):
@@ -34,7 +34,7 @@ def keep_attributes(source_fd: int, like: os.stat_result, fd: int) -> None:
 
 
 def keep_link_attributes(like: os.stat_result, dir_fd: int, name: str) -> None:
-    """Owner and times of a link itself."""
+    """Set the owner and times of a link itself."""
     with suppress(OSError):
         os.chown(name, like.st_uid, like.st_gid, dir_fd=dir_fd, follow_symlinks=False)
     with suppress(OSError):
@@ -42,7 +42,7 @@ def keep_link_attributes(like: os.stat_result, dir_fd: int, name: str) -> None:
 
 
 def _chown(fd: int, like: os.stat_result) -> bool:
-    """Without privileges a file of somebody else becomes ours; its group we may at least keep."""
+    """Set owner and group; without privileges only the group, if possible. Returns whether the owner was set."""
     try:
         os.fchown(fd, like.st_uid, like.st_gid)
     except PermissionError:

@@ -1,4 +1,4 @@
-"""Copies the content of files between descriptors, keeps holes, and tells which side failed."""
+"""Copies file content between descriptors, preserving holes, and reports which side failed."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from armarium.capabilities.sandbox.errors import DestinationFailed
 from armarium.foundation.cancellation import Cancellation
 
 _BLOCK = 8 * 1024 * 1024
-# Where the kernel cannot copy by itself; after EIO, reading and writing tell which of the two failed.
+# The kernel cannot copy here. After EIO, separate reads and writes show which side failed.
 _COPY_BY_HAND = frozenset({errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EIO, errno.EBADF})
 _TARGET_IS_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 def copy_content(source: int, target: int, cancellation: Cancellation) -> int:
-    """Copy a file into an empty one, in the kernel where it can; returns the size. Holes stay holes."""
+    """Copy a file into an empty one, in the kernel if possible, preserving holes. Returns the size."""
     size = os.fstat(source).st_size
     for start, end in _extents(source, size):
         _copy_range(source, target, start, end, cancellation)
-    # Also what came to the end meanwhile, and files of which the kernel does not tell the size.
+    # This also copies what was appended meanwhile, and files whose reported size is 0.
     size = _copy_by_hand(source, target, size, None, cancellation)
     try:
         os.ftruncate(target, size)
@@ -30,7 +30,7 @@ def copy_content(source: int, target: int, cancellation: Cancellation) -> int:
 
 
 def _extents(fd: int, size: int) -> Generator[tuple[int, int]]:
-    """Where a file has data."""
+    """Ranges of a file that have data."""
     offset = 0
     while offset < size:
         try:
@@ -61,7 +61,7 @@ def _copy_range(source: int, target: int, start: int, end: int, cancellation: Ca
 
 
 def _copy_by_hand(source: int, target: int, start: int, end: int | None, cancellation: Cancellation) -> int:
-    """Copy up to `end`, or to the end of the file; returns how far it came."""
+    """Copy up to `end`, or to the end of the file. Returns the offset reached."""
     while end is None or start < end:
         block = os.pread(source, _BLOCK if end is None else min(_BLOCK, end - start), start)
         if not block:
@@ -87,7 +87,7 @@ def read_all(fd: int) -> bytes:
 
 
 def write_all(fd: int, content: bytes) -> None:
-    """Write all of it, however many calls that takes."""
+    """Write all of the content."""
     rest = memoryview(content)
     while rest:
         rest = rest[os.write(fd, rest) :]

@@ -1,4 +1,4 @@
-"""Copies files and directories: what an agent asks for, in terms of roots and paths."""
+"""Copies files and directories within a root or between roots."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Remaining:
 
 @dataclass(slots=True)
 class Transferred:
-    """What a copy or move did."""
+    """Outcome of a copy or move."""
 
     destination: str
     is_directory: bool
@@ -52,7 +52,7 @@ class Transferred:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What is to be copied, found: a link given as the source has been followed."""
+    """The entry to copy, with links resolved."""
 
     root: Root
     path: str
@@ -62,7 +62,7 @@ class Source:
 
 
 def copy_source(root: Root, path: str) -> Source:
-    """Find what is to be copied."""
+    """Resolve the path of the entry to copy."""
     with root.confined.opened(path, os.O_PATH) as fd:
         status = os.fstat(fd)
         is_directory = stat.S_ISDIR(status.st_mode)
@@ -74,7 +74,7 @@ def copy_source(root: Root, path: str) -> Source:
 def copy(
     found: Source, target: Root, wanted: str, if_match: str | None, locks: DirectoryLocks, cancellation: Cancellation
 ) -> Transferred:
-    """Copy a file, or a directory with all it holds."""
+    """Copy a file, or a directory with everything in it."""
     destination = destination_in(target, wanted, found.name, is_directory=found.is_directory)
     if not found.is_directory:
         expect_bytes(found.size)
@@ -134,7 +134,7 @@ def _copy_directory(
     refuse_into_itself(found.root, found.path, target, landing)
     target.require_visible(landing, is_directory=True)
     if not landing:
-        raise AlreadyExists("the root itself is there")
+        raise AlreadyExists("the destination is the root itself")
     parent, _, name = landing.rpartition("/")
     with errors_at(found.root, escape_name(found.path)):
         top_fd = found.root.confined.open_directory(found.path)
@@ -152,7 +152,7 @@ def _copy_directory(
 def _stage_and_put(
     job: trees.CopyJob, dir_fd: int, name: str, locks: DirectoryLocks, cancellation: Cancellation
 ) -> trees.TreeCopy:
-    """Copy to a hidden directory; at the end it gets its name, or its content goes into the directory that has it."""
+    """Copy to a staged directory, then rename it to its final name or merge it into the existing directory."""
     existing = _existing_directory(dir_fd, name)
     try:
         with staged_directory(dir_fd, stat.S_IMODE(os.fstat(job.top_fd).st_mode) & 0o777) as staged:
@@ -178,13 +178,13 @@ def _existing_directory(dir_fd: int, name: str) -> int | None:
 
 
 def destination_in(root: Root, wanted: str, name: str, *, is_directory: bool) -> str:
-    """Where the entry goes: into the wanted path if that is a directory, else there. A file in the way of a directory
-    is refused."""
+    """The destination: inside the wanted path if that is a directory, otherwise the path itself. Raise if a directory
+    would replace a file."""
     try:
         with root.confined.opened(wanted, os.O_PATH) as fd:
             if not stat.S_ISDIR(os.fstat(fd).st_mode):
                 if is_directory:
-                    raise NotADirectory("a file is there; a directory does not take its place")
+                    raise NotADirectory("a file exists there; a directory cannot replace it")
                 return wanted
             directory = root.confined.locate(fd)
     except FileNotFoundError:
@@ -193,8 +193,8 @@ def destination_in(root: Root, wanted: str, name: str, *, is_directory: bool) ->
 
 
 def refuse_into_itself(source: Root, path: str, target: Root, destination: str) -> None:
-    """Raise if a directory would come to stand below itself."""
-    # By host path, because one root may lie inside another.
+    """Raise if a directory would be copied or moved into itself."""
+    # By host path, because roots may be nested.
     old = os.path.join(source.confined.real_path, path).rstrip("/")
     new = os.path.join(target.confined.real_path, destination)
     if f"{new}/".startswith(f"{old}/"):

@@ -1,4 +1,4 @@
-"""Moves entries to another file system: a staged copy takes its place, then what was copied goes from the source."""
+"""Moves entries to another file system: copies them, then removes the copied entries from the source."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ _NOT_EMPTY = frozenset({errno.ENOTEMPTY, errno.EEXIST})
 
 
 @dataclass(frozen=True, slots=True)
-class Journey:
-    """What moves where."""
+class Move:
+    """A move: its source, its destination, and how to perform it."""
 
     source: Root
     path: str
@@ -41,40 +41,40 @@ class Journey:
     target: Root
     destination: str
     landing: str
-    """Where the destination really is, once links are followed."""
+    """The destination with links resolved."""
     if_match: str | None
     locks: DirectoryLocks
     cancellation: Cancellation
 
     @property
     def from_shown(self) -> str:
-        """The source, for messages."""
+        """The source path, for messages."""
         return escape_name(self.path)
 
 
-def carry(journey: Journey, target_fd: int, new_name: str) -> Transferred:
-    """Copy the entry, put the copy in place, and remove from the source what is still as it was copied."""
-    entry = journey.entry
-    with errors_at(journey.source, journey.from_shown):
-        _require_removable(journey)
+def copy_and_remove(move: Move, target_fd: int, new_name: str) -> Transferred:
+    """Copy the entry, rename the copy to its final name, and remove unchanged entries from the source."""
+    entry = move.entry
+    with errors_at(move.source, move.from_shown):
+        _require_removable(move)
     if entry.is_directory:
-        return _carry_directory(journey, target_fd, new_name)
+        return _move_directory(move, target_fd, new_name)
     if stat.S_ISLNK(entry.status.st_mode):
-        return _carry_link(journey, target_fd, new_name)
-    return _carry_file(journey, target_fd, new_name)
+        return _move_link(move, target_fd, new_name)
+    return _move_file(move, target_fd, new_name)
 
 
 def status_at(dir_fd: int, name: str) -> os.stat_result | None:
-    """What is at the name, a link itself; None if it is free."""
+    """Status of the entry at the name, without following a link; None if there is none."""
     try:
         return os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
     except FileNotFoundError:
         return None
 
 
-def _require_removable(journey: Journey) -> None:
-    """Raise before anything is copied if the source could not be removed afterwards."""
-    entry = journey.entry
+def _require_removable(move: Move) -> None:
+    """Raise if the source could not be removed after copying."""
+    entry = move.entry
     if os.fstatvfs(entry.dir_fd).f_flag & os.ST_RDONLY:
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))
     trees.require_writable(entry.dir_fd, ".")
@@ -82,30 +82,30 @@ def _require_removable(journey: Journey) -> None:
         return
     trees.require_writable(entry.dir_fd, entry.name)
     with entry.opened() as fd:
-        for visit in visits(fd, journey.path, journey.cancellation, only_directories=True):
+        for visit in visits(fd, move.path, move.cancellation, only_directories=True):
             if visit.kind == "enter":
-                with errors_at(journey.source, escape_name(visit.path)), suppress(FileNotFoundError):
+                with errors_at(move.source, escape_name(visit.path)), suppress(FileNotFoundError):
                     trees.require_writable(visit.dir_fd, visit.name)
 
 
-def _carry_file(journey: Journey, target_fd: int, new_name: str) -> Transferred:
-    """Copied without a lock as long as nobody writes to the file; if others do, the third try keeps them out."""
-    entry, source = journey.entry, journey.source
-    for keep_out in (False, False, True):
+def _move_file(move: Move, target_fd: int, new_name: str) -> Transferred:
+    """Copy without a lock; if the file changes meanwhile, the third attempt holds the lock while copying."""
+    entry, source = move.entry, move.source
+    for locked in (False, False, True):
         with ExitStack() as held:
-            lock = journey.locks.holding(entry.dir_fd, target_fd, wait_long=True)
-            if keep_out:
+            lock = move.locks.holding(entry.dir_fd, target_fd, wait_long=True)
+            if locked:
                 held.enter_context(lock)
-            with errors_at(source, journey.from_shown, what="source file"):
+            with errors_at(source, move.from_shown, what="source file"):
                 fd = os.open(entry.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=entry.dir_fd)
                 held.callback(os.close, fd)
                 status = os.fstat(fd)
-                require_match(Version(fd, status), journey.if_match, journey.from_shown, journey.cancellation)
+                require_match(Version(fd, status), move.if_match, move.from_shown, move.cancellation)
             new = held.enter_context(staged_file(target_fd, 0o600))
-            trees.fill_from(source, journey.path, fd, new.fd, journey.cancellation)
+            trees.fill_from(source, move.path, fd, new.fd, move.cancellation)
             keep_attributes(fd, status, new.fd)
             _sync(new.fd)
-            if not keep_out:
+            if not locked:
                 held.enter_context(lock)
             if not same_state(status_at(entry.dir_fd, entry.name), status):
                 continue
@@ -113,26 +113,26 @@ def _carry_file(journey: Journey, target_fd: int, new_name: str) -> Transferred:
             new.put(new_name)
             os.fsync(target_fd)
             return Transferred(
-                journey.destination, False, status.st_size, replaced=replaced, remaining=_unlinked(entry, journey.path)
+                move.destination, False, status.st_size, replaced=replaced, remaining=_unlinked(entry, move.path)
             )
-    with errors_at(source, journey.from_shown):
+    with errors_at(source, move.from_shown):
         raise Conflict("the file changes all the time; it was not moved", hint="try again")
 
 
-def _carry_link(journey: Journey, target_fd: int, new_name: str) -> Transferred:
-    entry = journey.entry
+def _move_link(move: Move, target_fd: int, new_name: str) -> Transferred:
+    entry = move.entry
     with (
         trees.staged_link(entry.dir_fd, entry.name, target_fd, entry.status) as staged,
-        journey.locks.holding(entry.dir_fd, target_fd, wait_long=True),
+        move.locks.holding(entry.dir_fd, target_fd, wait_long=True),
     ):
         if not same_state(status_at(entry.dir_fd, entry.name), entry.status):
-            with errors_at(journey.source, journey.from_shown):
+            with errors_at(move.source, move.from_shown):
                 raise Conflict("the link has changed; it was not moved", hint="try again")
         replaced = status_at(target_fd, new_name) is not None
         os.rename(staged, new_name, src_dir_fd=target_fd, dst_dir_fd=target_fd)
         os.fsync(target_fd)
-        remaining = _unlinked(entry, journey.path)
-    return Transferred(journey.destination, False, replaced=replaced, remaining=remaining)
+        remaining = _unlinked(entry, move.path)
+    return Transferred(move.destination, False, replaced=replaced, remaining=remaining)
 
 
 def _unlinked(entry: Entry, path: str) -> list[Remaining]:
@@ -143,22 +143,22 @@ def _unlinked(entry: Entry, path: str) -> list[Remaining]:
     return []
 
 
-def _carry_directory(journey: Journey, target_fd: int, new_name: str) -> Transferred:
-    entry = journey.entry
-    replaced = _takes_empty_place(target_fd, new_name)
+def _move_directory(move: Move, target_fd: int, new_name: str) -> Transferred:
+    entry = move.entry
+    replaced = _replaces_empty_directory(target_fd, new_name)
     with entry.opened() as top_fd:
-        job = trees.CopyJob(journey.source, top_fd, journey.path, journey.target, journey.landing, whole=True)
+        job = trees.CopyJob(move.source, top_fd, move.path, move.target, move.landing, whole=True)
         with staged_directory(target_fd, 0o700) as staged:
-            with errors_at(journey.source, journey.from_shown):
-                done = trees.copy_tree(job, staged.fd, journey.cancellation)
+            with errors_at(move.source, move.from_shown):
+                done = trees.copy_tree(job, staged.fd, move.cancellation)
             keep_attributes(top_fd, os.fstat(top_fd), staged.fd)
             _sync(staged.fd)
-            with journey.locks.holding(entry.dir_fd, target_fd, wait_long=True):
+            with move.locks.holding(entry.dir_fd, target_fd, wait_long=True):
                 staged.put(new_name)
         os.fsync(target_fd)
-        remaining = _remove_copied(journey, top_fd, done.states or {})
+        remaining = _remove_copied(move, top_fd, done.states or {})
     return Transferred(
-        journey.destination, True, done.bytes, done.files, done.skipped, replaced=replaced, remaining=remaining
+        move.destination, True, done.bytes, done.files, done.skipped, replaced=replaced, remaining=remaining
     )
 
 
@@ -169,48 +169,49 @@ def _sync(fd: int) -> None:
         raise DestinationFailed(error) from error
 
 
-def _takes_empty_place(dir_fd: int, name: str) -> bool:
-    """As a rename would have it: a directory takes the place of nothing or of an empty directory."""
+def _replaces_empty_directory(dir_fd: int, name: str) -> bool:
+    """Whether an empty directory is at the name. Raise if it is not empty, as a rename would."""
     try:
         fd = open_child_directory(dir_fd, name)
     except FileNotFoundError:
         return False
     try:
         if os.listdir(fd):
-            raise AlreadyExists("a directory that is not empty is there")
+            raise AlreadyExists("a directory that is not empty exists there")
     finally:
         os.close(fd)
     return True
 
 
-def _remove_copied(journey: Journey, top_fd: int, states: dict[str, State]) -> list[Remaining]:
-    """Remove what is still as it was copied. The copy is in place: from here on nothing is an error."""
+def _remove_copied(move: Move, top_fd: int, states: dict[str, State]) -> list[Remaining]:
+    """Remove entries that have not changed since they were copied. The copy is complete, so failures are only
+    reported."""
     remaining: list[Remaining] = []
     left_before: list[int] = []
     try:
-        for visit in visits(top_fd, journey.path, Cancellation()):
+        for visit in visits(top_fd, move.path, Cancellation()):
             if visit.kind == "enter":
                 left_before.append(len(remaining))
             elif visit.kind == "leave":
-                nothing_told = left_before.pop() == len(remaining)
+                nothing_reported = left_before.pop() == len(remaining)
                 reason = _rmdir(visit.dir_fd, visit.name)
-                if reason and nothing_told:
+                if reason and nothing_reported:
                     remaining.append(Remaining(visit.path, reason))
-            elif reason := _remove_entry(journey.locks, visit, states.get(visit.path)):
+            elif reason := _remove_entry(move.locks, visit, states.get(visit.path)):
                 remaining.append(Remaining(visit.path, reason))
     except EntryFailed as failed:
         remaining.append(Remaining(failed.path, os_error_reason(failed.error)))
-    entry = journey.entry
+    entry = move.entry
     now = status_at(entry.dir_fd, entry.name)
     if now is not None and os.path.samestat(now, os.fstat(top_fd)):
         reason = _rmdir(entry.dir_fd, entry.name)
         if reason and not remaining:
-            remaining.append(Remaining(journey.path, reason))
+            remaining.append(Remaining(move.path, reason))
     return remaining
 
 
 def _remove_entry(locks: DirectoryLocks, visit: Visit, copied: State | None) -> str | None:
-    """Remove one entry if it is the one that was copied; otherwise say why it stays."""
+    """Remove an entry if it has not changed since it was copied. Otherwise return the reason."""
     if copied is None:
         return _APPEARED
     try:
@@ -229,7 +230,7 @@ def _remove_entry(locks: DirectoryLocks, visit: Visit, copied: State | None) -> 
 
 
 def _rmdir(dir_fd: int, name: str) -> str | None:
-    """Remove a directory that holds nothing that callers see; otherwise say why it stays."""
+    """Remove a directory without visible entries. Otherwise return the reason."""
     try:
         with suppress(FileNotFoundError):
             try:
@@ -246,7 +247,7 @@ def _rmdir(dir_fd: int, name: str) -> str | None:
 
 
 def _left_in(dir_fd: int, name: str) -> list[str]:
-    """What is in the directory, without what a process that has ended left there: that is removed."""
+    """Names in the directory, after removing stale staged entries."""
     fd = open_child_directory(dir_fd, name)
     try:
         return [each for each in os.listdir(fd) if not (is_staged(each) and remove_if_stale(fd, each))]

@@ -1,4 +1,4 @@
-"""Moves entries: by a rename wherever the kernel can, also from one root to another."""
+"""Moves entries within a root or between roots, by a rename where the kernel supports it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import stat
 
 from armarium.capabilities.sandbox.changes import trees
 from armarium.capabilities.sandbox.changes.copies import Transferred, destination_in, refuse_into_itself
-from armarium.capabilities.sandbox.changes.cross_device_copy import Journey, carry, status_at
+from armarium.capabilities.sandbox.changes.cross_device_copy import Move, copy_and_remove, status_at
 from armarium.capabilities.sandbox.changes.removal import Entry, entry_at
 from armarium.capabilities.sandbox.changes.targets import in_directory, matching
 from armarium.capabilities.sandbox.error_context import errors_at
@@ -30,7 +30,7 @@ _REFUSED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 
 
 def require_movable_source(root: Root, path: str) -> bool:
-    """Whether a directory is to be moved; raise if there is nothing at the path, or it is the root itself."""
+    """Whether the source is a directory. Raise if it does not exist or is the root itself."""
     if not path:
         raise CannotRemoveRoot("cannot move root directory")
     with entry_at(root, path) as entry:
@@ -46,7 +46,7 @@ def move(
     locks: DirectoryLocks,
     cancellation: Cancellation,
 ) -> Transferred:
-    """Move an entry; a link is moved itself. What could not be removed from the source is told in `remaining`."""
+    """Move an entry, or a link itself. `remaining` lists what could not be removed from the source."""
     shown = escape_name(path)
     with errors_at(source, shown, what="source file"), entry_at(source, path) as entry:
         name = path.rpartition("/")[2]
@@ -55,42 +55,42 @@ def move(
             parent, _, new_name = destination.rpartition("/")
             landing = "/".join(filter(None, [target.resolved(parent), new_name]))
             target.require_visible(landing)
-        journey = Journey(source, path, entry, target, destination, landing, if_match, locks, cancellation)
-        # Whatever speaks against the move is found before a directory is made for it.
-        _check(journey)
+        planned = Move(source, path, entry, target, destination, landing, if_match, locks, cancellation)
+        # Check everything before a directory is created for the destination.
+        _check(planned)
         with matching(entry.dir_fd, entry.name, if_match, shown, cancellation):
             pass
         with errors_at(target, escape_name(destination)):
-            done = in_directory(target, parent, lambda fd: _move_into(journey, fd, new_name), make=True)
+            done = in_directory(target, parent, lambda fd: _move_into(planned, fd, new_name), make=True)
         os.fsync(entry.dir_fd)
     return done
 
 
-def _check(journey: Journey) -> None:
-    entry, source, path = journey.entry, journey.source, journey.path
+def _check(planned: Move) -> None:
+    entry, source, path = planned.entry, planned.source, planned.path
     if not entry.is_directory:
-        if source is not journey.target:
+        if source is not planned.target:
             _require_movable(source, entry.dir_fd, entry.name, path, entry.status.st_mode)
         return
-    if journey.if_match is not None:
+    if planned.if_match is not None:
         raise InvalidArgument("`if_match` is the hash of a file; the source is a directory")
-    if source.ignore is not None or source is not journey.target:
-        expect_much()  # everything in the directory is looked at
+    if source.ignore is not None or source is not planned.target:
+        expect_much()  # every entry of the directory is checked
     with entry.opened() as fd:
-        refuse_into_itself(source, source.confined.locate(fd), journey.target, journey.landing)
-        trees.require_nothing_hidden(source, fd, path, journey.cancellation)
-        if source is not journey.target:
-            _require_all_movable(journey, fd)
+        refuse_into_itself(source, source.confined.locate(fd), planned.target, planned.landing)
+        trees.require_nothing_hidden(source, fd, path, planned.cancellation)
+        if source is not planned.target:
+            _require_all_movable(planned, fd)
 
 
-def _require_all_movable(journey: Journey, fd: int) -> None:
-    """Raise if something in the directory may not be in the other root."""
-    for visit in visits(fd, journey.path, journey.cancellation):
-        landing = visit.landing(journey.path, journey.landing)
-        with errors_at(journey.target, escape_name(landing)):
-            journey.target.require_visible(landing, is_directory=visit.kind != "entry")
+def _require_all_movable(planned: Move, fd: int) -> None:
+    """Raise if an entry of the directory cannot be in the other root."""
+    for visit in visits(fd, planned.path, planned.cancellation):
+        landing = visit.landing(planned.path, planned.landing)
+        with errors_at(planned.target, escape_name(landing)):
+            planned.target.require_visible(landing, is_directory=visit.kind != "entry")
         if visit.kind == "entry":
-            _require_movable(journey.source, visit.dir_fd, visit.name, visit.path, visit.status.st_mode)
+            _require_movable(planned.source, visit.dir_fd, visit.name, visit.path, visit.status.st_mode)
 
 
 def _require_movable(root: Root, dir_fd: int, name: str, path: str, mode: int) -> None:
@@ -102,16 +102,16 @@ def _require_movable(root: Root, dir_fd: int, name: str, path: str, mode: int) -
             raise NotARegularFile("not a regular file, cannot be moved to another root")
 
 
-def _move_into(journey: Journey, target_fd: int, new_name: str) -> Transferred:
-    entry = journey.entry
-    # By inode, because roots may lie in each other, and a directory may be mounted at two places.
+def _move_into(planned: Move, target_fd: int, new_name: str) -> Transferred:
+    entry = planned.entry
+    # By inode, because roots may be nested, and a directory may be mounted twice.
     if entry.name == new_name and os.path.sameopenfile(entry.dir_fd, target_fd):
         raise InvalidArgument("source and destination are the same")
-    done = Transferred(journey.destination, entry.is_directory)
+    done = Transferred(planned.destination, entry.is_directory)
     try:
         with (
-            matching(entry.dir_fd, entry.name, journey.if_match, journey.from_shown, journey.cancellation) as confirm,
-            journey.locks.holding(entry.dir_fd, target_fd),
+            matching(entry.dir_fd, entry.name, planned.if_match, planned.from_shown, planned.cancellation) as confirm,
+            planned.locks.holding(entry.dir_fd, target_fd),
         ):
             confirm()
             there = status_at(target_fd, new_name)
@@ -122,43 +122,41 @@ def _move_into(journey: Journey, target_fd: int, new_name: str) -> Transferred:
     except OSError as error:
         if error.errno != errno.EXDEV:
             if error.errno == errno.EINVAL and entry.is_directory:
-                # It was not inside itself a moment ago: another move has come between.
-                raise Conflict(
-                    "directories on the way were moved meanwhile; nothing was moved", hint="try again"
-                ) from None
+                # It was checked a moment ago: another move happened in between.
+                raise Conflict("a parent directory was moved meanwhile; nothing was moved", hint="try again") from None
             if _is_about_target(error, entry, target_fd, new_name):
                 raise
-            with errors_at(journey.source, journey.from_shown, what="source file"):
+            with errors_at(planned.source, planned.from_shown, what="source file"):
                 raise
         if entry.is_directory:
             expect_much()
         expect_bytes(entry.status.st_size)
-        if journey.source is journey.target:
-            _require_carriable(journey)
-        done = carry(journey, target_fd, new_name)
+        if planned.source is planned.target:
+            _require_copyable(planned)
+        done = copy_and_remove(planned, target_fd, new_name)
     os.fsync(target_fd)
     return done
 
 
 def _drop_second_name(entry: Entry, replaced: os.stat_result) -> None:
-    """A rename onto another name of the same file leaves both, and says that it succeeded."""
+    """Remove the source after a rename onto another hard link of the same file, which leaves both names."""
     left = status_at(entry.dir_fd, entry.name)
     if left is not None and os.path.samestat(left, replaced):
         os.unlink(entry.name, dir_fd=entry.dir_fd)
 
 
-def _require_carriable(journey: Journey) -> None:
-    """Raise if something would be lost on the way to another file system."""
-    entry = journey.entry
+def _require_copyable(planned: Move) -> None:
+    """Raise if an entry cannot be copied to another file system."""
+    entry = planned.entry
     if not entry.is_directory:
-        _require_movable(journey.source, entry.dir_fd, entry.name, journey.path, entry.status.st_mode)
+        _require_movable(planned.source, entry.dir_fd, entry.name, planned.path, entry.status.st_mode)
         return
-    with errors_at(journey.source, journey.from_shown), entry.opened() as fd:
-        _require_all_movable(journey, fd)
+    with errors_at(planned.source, planned.from_shown), entry.opened() as fd:
+        _require_all_movable(planned, fd)
 
 
 def _is_about_target(error: OSError, entry: Entry, target_fd: int, new_name: str) -> bool:
-    """Which side of a rename failed; the kernel does not tell."""
+    """Whether a rename failed because of its target, which the kernel does not report."""
     if error.errno in _ABOUT_THE_TARGET:
         return True
     if error.errno == errno.ENOENT:
@@ -169,5 +167,5 @@ def _is_about_target(error: OSError, entry: Entry, target_fd: int, new_name: str
         return False
     if not os.access(".", os.W_OK | os.X_OK, dir_fd=target_fd, effective_ids=True):
         return True
-    # In a directory with the sticky bit only its owner replaces an entry.
+    # In a directory with the sticky bit only the owner can replace an entry.
     return bool(os.fstat(target_fd).st_mode & stat.S_ISVTX) and status_at(target_fd, new_name) is not None

@@ -22,13 +22,13 @@ from armarium.foundation.files.names import escape_name
 from armarium.foundation.files.staged_entries import Staged, set_aside
 from armarium.foundation.files.traversal import EntryFailed, remove_contents, visits
 
-_TRIES = 5
+_MAX_TRIES = 5
 _CHANGED_MEANWHILE = frozenset({errno.ENOTEMPTY, errno.EEXIST})
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A name in an open directory and what stands there; a link is the link."""
+    """An entry of an open directory: its name and status. A link is not followed."""
 
     dir_fd: int
     name: str
@@ -40,7 +40,7 @@ class Entry:
 
     @contextmanager
     def opened(self) -> Generator[int]:
-        """The directory, to list."""
+        """The directory, opened for reading."""
         fd = open_child_directory(self.dir_fd, self.name)
         try:
             yield fd
@@ -50,7 +50,7 @@ class Entry:
 
 @contextmanager
 def entry_at(root: Root, path: str) -> Generator[Entry]:
-    """The entry at a path, if callers may see it."""
+    """The entry at a path. Raise if it is hidden."""
     with root.confined.opened_parent(path) as (dir_fd, name):
         entry = Entry(dir_fd, name, os.stat(name, dir_fd=dir_fd, follow_symlinks=False))
         if root.ignore:
@@ -60,7 +60,7 @@ def entry_at(root: Root, path: str) -> Generator[Entry]:
 
 
 def remove_file(root: Root, path: str, if_match: str | None, locks: DirectoryLocks, cancellation: Cancellation) -> None:
-    """Remove a file or a link, never what the link leads to."""
+    """Remove a file, or a link itself."""
     with entry_at(root, path) as entry:
         if entry.is_directory:
             raise IsADirectory(f"is a directory: {escape_name(path)}", hint="use remove_folder")
@@ -74,9 +74,10 @@ def remove_file(root: Root, path: str, if_match: str | None, locks: DirectoryLoc
 
 
 def remove_folder(root: Root, path: str, locks: DirectoryLocks, cancellation: Cancellation) -> int:
-    """Remove a directory and everything in it; returns how many entries went.
+    """Remove a directory and everything in it. Returns the number of entries.
 
-    It gets a hidden name first, so that nobody meets half of it and a killed removal is finished at the next start.
+    The directory gets a staged name first. So callers never see a part of it, and the next start completes a removal
+    that was killed.
     """
     if not path:
         raise CannotRemoveRoot("cannot remove root directory")
@@ -101,7 +102,7 @@ def remove_folder(root: Root, path: str, locks: DirectoryLocks, cancellation: Ca
 
 
 def _require_removable(root: Root, top_fd: int, path: str, cancellation: Cancellation) -> None:
-    """Raise if a directory of the tree keeps what is in it, before anything is removed from the others."""
+    """Raise if a directory of the tree cannot be emptied, before anything is removed."""
     _require_emptiable(root, top_fd, ".", path)
     for visit in visits(top_fd, path, cancellation, with_staged=True, only_directories=True):
         if visit.kind == "enter":
@@ -127,14 +128,16 @@ def _is_empty(dir_fd: int, name: str) -> bool:
 
 def _remove_tree(aside: Staged, path: str, cancellation: Cancellation) -> int:
     removed = 0
-    for _ in range(_TRIES):
+    for _ in range(_MAX_TRIES):
         try:
             removed += remove_contents(aside.fd, path, cancellation)
             aside.remove_empty()
         except (OSError, EntryFailed) as error:
-            # A caller who had opened a directory of the tree before may put something into it.
+            # A caller that had already opened a directory of the tree may add an entry to it.
             if (error.error if isinstance(error, EntryFailed) else error).errno not in _CHANGED_MEANWHILE:
                 raise
         else:
             return removed + 1
-    raise Conflict(f"others write into the directory while it is removed: {escape_name(path)}", hint="try again")
+    raise Conflict(
+        f"another process writes to the directory while it is removed: {escape_name(path)}", hint="try again"
+    )

@@ -1,4 +1,4 @@
-"""Finds where a change goes: a directory, a name in it, and the state of what stands there."""
+"""Targets of changes: a directory, a name in it, and the state of the entry there."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ State = tuple[int, int, int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where a file is written: an open directory and a name in it."""
+    """Where to write a file: an open directory and a name in it."""
 
     dir_fd: int
     name: str
@@ -34,7 +34,7 @@ class Target:
     """The path as the caller gave it, for messages."""
 
     def status(self) -> os.stat_result | None:
-        """The regular file that is there now; anything else is refused."""
+        """Status of the regular file that is there now, or None. Raise for anything else."""
         try:
             status = os.stat(self.name, dir_fd=self.dir_fd, follow_symlinks=False)
         except FileNotFoundError:
@@ -50,7 +50,7 @@ class Target:
 
 
 def with_target(root: Root, path: str, shown: str, work: Callable[[Target], ResultT], *, make_parents: bool) -> ResultT:
-    """Work on the target that a path leads to, through links that stay inside."""
+    """Run `work` on the target of a path, following links that stay inside the root."""
     real = _real_path(root, path)
     parent, _, name = real.rpartition("/")
     if not name:
@@ -68,14 +68,14 @@ def with_target(root: Root, path: str, shown: str, work: Callable[[Target], Resu
 
 
 def in_directory(root: Root, path: str, work: Callable[[int], ResultT], *, make: bool) -> ResultT:
-    """Work in an open directory. With `make` it is created with its parents, and they go again if the work fails."""
+    """Run `work` in an open directory. With `make`, create it and its parents first; remove them if the work fails."""
     for tries_left in reversed(range(_TRIES)):
         made: list[str] = []
         fd = root.confined.make_directories(path, made) if make else root.confined.open_directory(path)
         try:
             return work(fd)
         except BaseException as error:
-            # Another caller may have removed the directory again, because its own work failed.
+            # Another caller may have removed the directory because its own work failed.
             vanished = isinstance(error, (FileNotFoundError, NotFound)) and os.fstat(fd).st_nlink == 0
             root.confined.remove_empty(made)
             if not (make and vanished and tries_left):
@@ -86,17 +86,17 @@ def in_directory(root: Root, path: str, work: Callable[[int], ResultT], *, make:
 
 
 def _real_path(root: Root, path: str) -> str:
-    """Where the path leads once links are followed; the path itself when nothing is there yet."""
+    """The path with links resolved; the path itself if nothing exists there."""
     try:
         with root.confined.opened(path, os.O_PATH) as fd:
-            # Another writer may replace the file at this very moment; its name stays the target to write to.
+            # Another writer may replace the file at this moment; the name stays the same.
             return root.confined.locate(fd, last_known=True)
     except FileNotFoundError:
         return path
 
 
 def has_parent(root: Root, path: str) -> bool:
-    """Whether the directory that would hold the file exists."""
+    """Whether the parent directory of the path exists."""
     try:
         with root.confined.opened(path.rpartition("/")[0], os.O_PATH | os.O_DIRECTORY):
             return True
@@ -105,36 +105,36 @@ def has_parent(root: Root, path: str) -> bool:
 
 
 def same_state(now: os.stat_result | None, before: os.stat_result | None) -> bool:
-    """Whether a file is still the one that was looked at, unchanged."""
+    """Whether two statuses are of the same, unchanged file."""
     if now is None or before is None:
         return now is before
     return is_unchanged(now, state_of(before))
 
 
 def state_of(status: os.stat_result) -> State:
-    """What changes when a file is replaced or written."""
-    # Removing another hard link of the file changes its ctime, and nothing that matters.
+    """The part of a status that changes when a file is replaced or written."""
+    # Removing another hard link of the file changes its ctime, but not the file.
     changed_ns = status.st_ctime_ns if status.st_nlink == 1 else 0
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, changed_ns
 
 
 def is_unchanged(now: os.stat_result, before: State) -> bool:
-    """Whether a file is still in that state."""
+    """Whether a file is still in the state `before`."""
     return (now.st_dev, now.st_ino, now.st_size, now.st_mtime_ns) == before[:4] and before[4] in (0, now.st_ctime_ns)
 
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """A file as it was when it was looked at. While it is open, no other file can get its inode number."""
+    """A file at one moment. While it is open, no other file can get its inode number."""
 
     fd: int
-    """To read its content; -1 where there is no file, or nobody wants to read it."""
+    """Descriptor for reading; -1 if there is no file or it was not opened."""
     status: os.stat_result | None
 
 
 @contextmanager
 def version_at(dir_fd: int, name: str, *, readable: bool = True) -> Generator[Version]:
-    """What is at the name; only a regular file is opened."""
+    """The current version of the file at a name. Only a regular file is opened."""
     fd = -1
     try:
         status = os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
@@ -151,7 +151,7 @@ def version_at(dir_fd: int, name: str, *, readable: bool = True) -> Generator[Ve
 
 
 def require_match(version: Version, if_match: str | None, shown: str, cancellation: Cancellation) -> None:
-    """Raise `Conflict` unless the file still has the hash the caller saw."""
+    """Raise `Conflict` unless the file has the hash `if_match`."""
     if if_match is None:
         return
     current: str | None = None
@@ -161,7 +161,7 @@ def require_match(version: Version, if_match: str | None, shown: str, cancellati
     if current != if_match.lower():
         raise Conflict(
             f"file has changed since it was read: {shown}" if current else f"no such file to match: {shown}",
-            hint="read the file again and decide anew",
+            hint="read the file again, then decide",
             current_sha256=current,
         )
 
@@ -170,7 +170,7 @@ def require_match(version: Version, if_match: str | None, shown: str, cancellati
 def matching(
     dir_fd: int, name: str, if_match: str | None, shown: str, cancellation: Cancellation
 ) -> Generator[Callable[[], None]]:
-    """Compare the file with the expected hash before the lock is taken; what is yielded confirms it under the lock."""
+    """Compare the file with the expected hash before locking. The yielded function checks it again under the lock."""
     if if_match is None:
         yield lambda: None
         return

@@ -1,4 +1,4 @@
-"""Copies directory trees into a staged directory, and merges a staged tree into one that exists."""
+"""Copies directory trees to a staged directory, and merges staged trees into existing directories."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Generator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 
-from armarium.capabilities.sandbox.changes.attributes import keep_attributes, keep_link_attributes, take_after
+from armarium.capabilities.sandbox.changes.attributes import copy_owner_and_mode, keep_attributes, keep_link_attributes
 from armarium.capabilities.sandbox.changes.content import copy_content
 from armarium.capabilities.sandbox.changes.targets import READ, State, state_of
 from armarium.capabilities.sandbox.error_context import errors_at
@@ -29,7 +29,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def require_nothing_hidden(root: Root, top_fd: int, top_path: str, cancellation: Cancellation) -> None:
-    """A directory that holds files hidden from agents is not theirs to remove or rename."""
+    """Raise if the directory contains hidden files: agents may not remove or rename it."""
     if root.ignore is None:
         return
     for visit in visits(top_fd, top_path, cancellation):
@@ -38,7 +38,7 @@ def require_nothing_hidden(root: Root, top_fd: int, top_path: str, cancellation:
 
 
 def require_writable(dir_fd: int, name: str) -> None:
-    """Raise as the kernel would if this user may not change what is in the directory, or if it is gone."""
+    """Raise the kernel's error if this user may not change the entries of the directory, or if it does not exist."""
     if not os.access(name, os.W_OK | os.X_OK, dir_fd=dir_fd, effective_ids=True):
         os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
@@ -46,32 +46,32 @@ def require_writable(dir_fd: int, name: str) -> None:
 
 @dataclass(slots=True)
 class TreeCopy:
-    """What copying a directory did."""
+    """Outcome of copying a directory."""
 
     files: int = 0
     bytes: int = 0
     skipped: list[str] = field(default_factory=list[str])
-    """Paths that were left out: links that lead outside, FIFOs, sockets and devices, names hidden at the target."""
+    """Paths that were skipped: links that lead outside, FIFOs, sockets, devices, and names hidden at the target."""
     states: dict[str, State] | None = None
-    """Path to the state in which the entry was copied, where somebody wants to know."""
+    """State of each entry when it was copied, by path; None unless requested."""
 
 
 @dataclass(frozen=True, slots=True)
 class CopyJob:
-    """What goes where."""
+    """A tree to copy, and its destination."""
 
     source: Root
     top_fd: int
     top_path: str
     target: Root
     target_path: str
-    """Where the tree comes to stand; until then it is staged."""
+    """The final path of the tree, for ignore lists and messages."""
     whole: bool
-    """For a move: everything that a file has is kept, and the state of every entry is remembered."""
+    """Preserve all attributes and record the state of every entry, for a move."""
 
 
 def copy_tree(job: CopyJob, staged_fd: int, cancellation: Cancellation) -> TreeCopy:
-    """Copy everything below one open directory into an empty one. Links that stay inside the root are kept as links."""
+    """Copy everything below an open directory into an empty one. Links inside the root are copied as links."""
     done = TreeCopy(states={} if job.whole else None)
     hidden_depth = 0
     source, target = job.source, job.target
@@ -140,7 +140,7 @@ def _stays_inside(root: Root, visit: Visit) -> bool:
 def copy_file(
     root: Root, visit: Visit, staged_fd: int, cancellation: Cancellation, *, whole: bool, sync: bool
 ) -> tuple[int, State]:
-    """Copy a regular file by name into an open directory; returns its size, and its state before it was read."""
+    """Copy a regular file into an open directory. Returns its size, and its state before it was read."""
     fd = open_source(root, visit.dir_fd, visit.name, visit.path)
     try:
         status = os.fstat(fd)
@@ -159,7 +159,7 @@ def copy_file(
 
 
 def open_source(root: Root, dir_fd: int, name: str, path: str) -> int:
-    """A file to copy; an error names it. One that vanished is a plain `FileNotFoundError`."""
+    """Open a file to copy. Errors name it, except a plain `FileNotFoundError` for one that was removed."""
     try:
         return os.open(name, READ, dir_fd=dir_fd)
     except FileNotFoundError:
@@ -170,7 +170,7 @@ def open_source(root: Root, dir_fd: int, name: str, path: str) -> int:
 
 
 def fill_from(root: Root, path: str, source_fd: int, target_fd: int, cancellation: Cancellation) -> int:
-    """Copy the content. A failure of the source names it, one of the destination is `DestinationFailed`."""
+    """Copy the content. An error of the source names it; one of the destination is `DestinationFailed`."""
     try:
         return copy_content(source_fd, target_fd, cancellation)
     except DestinationFailed:
@@ -181,7 +181,7 @@ def fill_from(root: Root, path: str, source_fd: int, target_fd: int, cancellatio
 
 
 def copy_link(source_fd: int, source: str, target_fd: int, target: str, like: os.stat_result | None) -> None:
-    """Make the same link elsewhere, with the owner and times of `like` if it is given."""
+    """Create a copy of a link, with the owner and times of `like` if it is given."""
     os.symlink(os.readlink(source, dir_fd=source_fd), target, dir_fd=target_fd)
     if like is not None:
         keep_link_attributes(like, target_fd, target)
@@ -189,7 +189,7 @@ def copy_link(source_fd: int, source: str, target_fd: int, target: str, like: os
 
 @contextmanager
 def staged_link(source_fd: int, source: str, target_fd: int, like: os.stat_result) -> Generator[str]:
-    """A copy of the link under a hidden name; gone at the end of the block unless it was renamed."""
+    """A copy of the link under a staged name, removed at the end of the block unless it was renamed."""
     name = new_staged_name()
     copy_link(source_fd, source, target_fd, name, like)
     try:
@@ -200,7 +200,7 @@ def staged_link(source_fd: int, source: str, target_fd: int, like: os.stat_resul
 
 
 def _sync(staged_fd: int, files: int) -> None:
-    """Make a staged tree durable. The first files are by now; one call for the whole file system does the many."""
+    """Sync a staged tree to disk. The first files are already synced; many are faster with one `syncfs`."""
     if files > _SYNCED_ONE_BY_ONE and _libc.syncfs(staged_fd) != 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
@@ -210,7 +210,7 @@ def _sync(staged_fd: int, files: int) -> None:
 def merge(
     staged_fd: int, target: Root, target_fd: int, path: str, locks: DirectoryLocks, cancellation: Cancellation
 ) -> None:
-    """Move everything of a staged tree into an existing directory. Each file changes at once, the tree does not."""
+    """Move everything in a staged tree into an existing directory. Each file is replaced atomically."""
     _require_mergeable(staged_fd, target, target_fd, path, cancellation)
     with closing(Descent(target_fd)) as there:
         for visit in visits(staged_fd, path, cancellation):
@@ -234,15 +234,15 @@ def _merge_entry(visit: Visit, target_fd: int, locks: DirectoryLocks) -> None:
             if stat.S_ISREG(current.st_mode) and stat.S_ISREG(visit.status.st_mode):
                 fd = os.open(visit.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=visit.dir_fd)
                 try:
-                    take_after(fd, current)
+                    copy_owner_and_mode(fd, current)
                 finally:
                     os.close(fd)
         os.rename(visit.name, visit.name, src_dir_fd=visit.dir_fd, dst_dir_fd=target_fd)
 
 
 def _require_mergeable(staged_fd: int, target: Root, target_fd: int, path: str, cancellation: Cancellation) -> None:
-    """Raise, before anything is changed, if a file stands where a directory would come, or the other way round, or if
-    something would come into a directory that this user may not change."""
+    """Raise, before anything is changed, if a file would replace a directory or a directory a file, or if this user may
+    not change a directory of the target."""
     missing_depth = 0
     is_writable = [False]
     with closing(Descent(target_fd)) as there:
@@ -258,7 +258,7 @@ def _require_mergeable(staged_fd: int, target: Root, target_fd: int, path: str, 
                 missing_depth += visit.kind == "enter"
                 continue
             with errors_at(target, escape_name(visit.path)):
-                if _fits(visit, there.fd):
+                if _is_existing_directory(visit, there.fd):
                     there.enter(visit.name)
                     is_writable.append(False)
                     continue
@@ -268,15 +268,15 @@ def _require_mergeable(staged_fd: int, target: Root, target_fd: int, path: str, 
                     is_writable[-1] = True
 
 
-def _fits(visit: Visit, dir_fd: int) -> bool:
-    """Whether a directory to go into is there already; what cannot be merged is refused."""
+def _is_existing_directory(visit: Visit, dir_fd: int) -> bool:
+    """Whether the target already has the directory. Raise if the entry cannot be merged."""
     try:
         current = os.stat(visit.name, dir_fd=dir_fd, follow_symlinks=False)
     except FileNotFoundError:
         return False
     is_directory = stat.S_ISDIR(current.st_mode)
     if is_directory and visit.kind == "entry":
-        raise IsADirectory("a directory stands where a file would be copied")
+        raise IsADirectory("a directory exists where a file would be copied")
     if not is_directory and visit.kind == "enter":
-        raise NotADirectory("a file stands where a directory would be copied")
+        raise NotADirectory("a file exists where a directory would be copied")
     return is_directory

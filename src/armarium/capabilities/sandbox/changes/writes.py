@@ -1,6 +1,6 @@
-"""Changes single files so that a crash leaves the old file or the new one, and two callers never mix theirs.
+"""Replaces, patches and appends to single files atomically.
 
-The new content is prepared without a lock; the lock is held while it is decided whether it may take its target.
+The new content is staged without a lock. The lock is held only for the final check and the rename.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 
-from armarium.capabilities.sandbox.changes.attributes import take_after
+from armarium.capabilities.sandbox.changes.attributes import copy_owner_and_mode
 from armarium.capabilities.sandbox.changes.content import read_all, write_all
 from armarium.capabilities.sandbox.changes.targets import Target, Version, require_match, same_state, version_at
 from armarium.capabilities.sandbox.errors import AlreadyExists, DestinationFailed, FileTooLarge, PermissionDenied
@@ -24,10 +24,10 @@ from armarium.foundation.files.staged_entries import Staged, staged_file
 
 MAX_PATCHED_BYTES = 64 * 1024 * 1024
 MAX_HASHED_APPEND_BYTES = 8 * 1024 * 1024
-"""Up to this size an append tells the hash of the whole file, which it has to read for it."""
+"""Up to this size an append returns the hash of the whole file, which requires reading it."""
 _NEW_FILE_MODE = 0o666
 _APPEND = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_TRIES = 20
+_MAX_TRIES = 20
 
 Fill = Callable[[int], None]
 """Writes a file's content into an open descriptor."""
@@ -35,7 +35,7 @@ Fill = Callable[[int], None]
 
 @dataclass(frozen=True, slots=True)
 class Replaced:
-    """What a write left behind."""
+    """Outcome of a write."""
 
     size: int
     created: bool
@@ -45,7 +45,7 @@ class Replaced:
 def write(
     target: Target, content: bytes, mode: str, if_match: str | None, locks: DirectoryLocks, cancellation: Cancellation
 ) -> Replaced:
-    """Overwrite, append or create; the answer's size is what was written, its hash that of the whole file."""
+    """Overwrite, append or create. The outcome has the size of `content` and the hash of the whole file."""
     if mode == "append":
         return _append(target, content, if_match, locks, cancellation)
     exclusive = mode == "create_only"
@@ -70,7 +70,7 @@ def patch(
     reveal: bool,
     dry_run: bool,
 ) -> tuple[bytes | None, patcher.PatchedContent]:
-    """Apply a diff; returns the content before and what became of it. Errors quote the file only if `reveal`."""
+    """Apply a diff. Returns the content before and after. Errors quote the file only with `reveal`."""
     outcome: tuple[bytes | None, patcher.PatchedContent] | None = None
 
     def fill_for(before: Version) -> Fill:
@@ -121,23 +121,26 @@ def replace_file(
 ) -> bool:
     """Write a new file beside the old one and rename it to the target's name, with the old one's mode and owner.
 
-    `depends`: the new content was made from the old one. If that has changed by the time the lock is held, it is made
-    again under the lock. Returns whether there was no file before.
+    `depends`: the new content depends on the old one. If the file has changed by the time the lock is held, the new
+    content is created again under the lock. Returns whether there was no file before.
     """
     created: bool | None = None
     with (
-        _prepared(target, fill_for, new_mode, readable=depends) as (before, new),
+        _staged_replacement(target, fill_for, new_mode, readable=depends) as (before, new),
         locks.holding(target.dir_fd, wait_long=wait_long),
     ):
         now = target.status()
         is_current = same_state(now, before.status)
         if is_current or not depends:
             if not is_current and now is not None:
-                take_after(new.fd, now)
+                copy_owner_and_mode(new.fd, now)
             _put(new, target, exclusive)
             created = now is None
     if created is None:
-        with locks.holding(target.dir_fd, wait_long=wait_long), _prepared(target, fill_for, new_mode) as (before, new):
+        with (
+            locks.holding(target.dir_fd, wait_long=wait_long),
+            _staged_replacement(target, fill_for, new_mode) as (before, new),
+        ):
             _put(new, target, exclusive)
             created = before.status is None
     os.fsync(target.dir_fd)
@@ -145,7 +148,7 @@ def replace_file(
 
 
 @contextmanager
-def _prepared(
+def _staged_replacement(
     target: Target, fill_for: Callable[[Version], Fill], new_mode: int, *, readable: bool = True
 ) -> Generator[tuple[Version, Staged]]:
     like = target.status()
@@ -155,7 +158,7 @@ def _prepared(
         with staged_file(target.dir_fd, new_mode if before.status is None else 0o600) as new:
             fill(new.fd)
             if before.status is not None:
-                take_after(new.fd, before.status)
+                copy_owner_and_mode(new.fd, before.status)
             try:
                 os.fsync(new.fd)
             except OSError as error:
@@ -173,8 +176,8 @@ def _put(new: Staged, target: Target, exclusive: bool) -> None:
 def _append(
     target: Target, content: bytes, if_match: str | None, locks: DirectoryLocks, cancellation: Cancellation
 ) -> Replaced:
-    """Add to the end of the file itself, which a program that has it open goes on writing to."""
-    for _ in range(_TRIES):
+    """Append in place, so that programs that have the file open keep writing to the same file."""
+    for _ in range(_MAX_TRIES):
         status = target.status()
         _require_writable(target, status)
         if status is None and if_match is None:
@@ -211,7 +214,7 @@ def _append_to_existing(
 
 
 def _extend(fd: int, content: bytes) -> int:
-    """Write at the end, or not at all; returns the new size."""
+    """Append atomically. Returns the new size."""
     before = os.fstat(fd).st_size
     written = 0
     rest = memoryview(content)
@@ -222,7 +225,7 @@ def _extend(fd: int, content: bytes) -> int:
             rest = rest[count:]
         os.fsync(fd)
     except BaseException:
-        # A program that does not take our lock may have written behind us; its lines stay.
+        # Keep what a program that does not take our lock appended after us.
         if os.fstat(fd).st_size == before + written:
             os.ftruncate(fd, before)
         raise
@@ -230,7 +233,7 @@ def _extend(fd: int, content: bytes) -> int:
 
 
 def _hash_of_first(fd: int, size: int) -> str | None:
-    """The hash of the file up to here: another append may follow before it is computed."""
+    """Hash of the first `size` bytes: another append may follow before it is computed."""
     if fd < 0:
         return None
     try:
@@ -249,8 +252,8 @@ def _already_exists(path: str) -> AlreadyExists:
 
 
 def _require_writable(target: Target, current: os.stat_result | None) -> None:
-    # Renaming over a file needs no right to write it; the caller would expect one.
+    # The kernel allows renaming over a write-protected file. Callers do not expect that.
     if current is None or os.access(target.name, os.W_OK, dir_fd=target.dir_fd, effective_ids=True):
         return
-    if target.status() is not None:  # a file that has gone since is not protected
+    if target.status() is not None:  # it may have been removed since
         raise PermissionDenied(f"the file is write-protected: {target.shown}")

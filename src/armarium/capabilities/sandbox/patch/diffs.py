@@ -1,4 +1,4 @@
-"""Writes the unified diff between two versions of a file, byte for byte, in time that stays bounded."""
+"""Creates the unified diff of two versions of a file, in bounded time."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 _CONTEXT_LINES = 3
 _NO_NEWLINE = b"\n\\ No newline at end of file\n"
-# The search for the shortest edit grows with the square of the edits. Beyond these (a few seconds at most) a region is
-# shown as replaced whole, which is correct and only longer than it needs to be.
+# The search for the shortest edit is quadratic in the number of edits. Beyond these limits (a few seconds) a region is
+# shown as replaced, which is correct but longer than necessary.
 _MAX_EDITS = 2_000
 _MAX_STEPS = 5_000_000
 
@@ -27,12 +27,12 @@ class Change(NamedTuple):
 
 
 def unified_diff(before: bytes | None, after: bytes, path: str) -> str:
-    """The diff as text, to be shown; bytes that are not UTF-8 appear as replacement characters."""
+    """The diff as text. Bytes that are not UTF-8 become replacement characters."""
     return diff_bytes(before, after, path).decode("utf-8", "replace")
 
 
 def diff_bytes(before: bytes | None, after: bytes, path: str) -> bytes:
-    """The diff from `before` (None: no file) to `after`; empty when no line differs."""
+    """The diff from `before` (None: no file) to `after`; empty if no line differs."""
     old, new = _lines(before or b""), _lines(after)
     changes = _Comparison(old, new).changes()
     if not changes:
@@ -56,7 +56,7 @@ def _header_name(name: str) -> bytes:
     if any(byte < 0x20 or byte in b'"\\\x7f' for byte in raw) or not _is_utf8(raw):
         shown = (chr(byte) if 0x20 <= byte < 0x7F and byte not in b'"\\' else f"\\{byte:03o}" for byte in raw)
         return b'"' + "".join(shown).encode() + b'"'
-    # Readers take everything up to a tab as the name, which lets it hold spaces.
+    # A tab ends the name, so that the name can contain spaces.
     return raw + b"\t" if b" " in raw else raw
 
 
@@ -69,7 +69,7 @@ def _is_utf8(raw: bytes) -> bool:
 
 
 def _groups(changes: list[Change]) -> Iterator[list[Change]]:
-    """Changes whose context would touch go into one hunk."""
+    """Group changes whose context overlaps into one hunk."""
     group = [changes[0]]
     for change in changes[1:]:
         if change.old_from - group[-1].old_to > 2 * _CONTEXT_LINES:
@@ -106,7 +106,7 @@ def _signed(sign: bytes, lines: list[bytes]) -> Iterator[bytes]:
 
 
 class _Comparison:
-    """Finds what changed: lines that occur once on both sides hold their place, shortest edits fill the gaps."""
+    """Finds the changes: lines that are unique on both sides are anchors; shortest edits fill the gaps."""
 
     def __init__(self, old: list[bytes], new: list[bytes]) -> None:
         self._old, self._new = old, new
@@ -147,7 +147,7 @@ class _Comparison:
         return self._shortest_edit(gap) or [gap]
 
     def _shortest_edit(self, gap: Change) -> list[Change] | None:
-        """The fewest single-line edits (Myers' greedy search), or None when finding them takes too many steps.
+        """The shortest edit script (Myers' greedy algorithm), or None if it takes too many steps.
 
         reached[d][i] is how far down the old side d edits come on diagonal 2 * i - d (old index minus new index).
         """

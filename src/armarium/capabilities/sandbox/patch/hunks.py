@@ -1,4 +1,4 @@
-"""Reads a unified diff of one file into hunks, and says precisely what is wrong with one that cannot be read."""
+"""Parses a unified diff of one file into hunks, with precise errors."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple, NoReturn
 
 from armarium.capabilities.sandbox.errors import PatchFailed
 
-# Twelve digits are more lines than any file has, and keep a header of a million digits from being converted.
+# No file has more lines than twelve digits; converting a million digits would be slow.
 _HUNK_HEADER = re.compile(rb"@@ -(\d{1,12})(?:,(\d{1,12}))? \+(\d{1,12})(?:,(\d{1,12}))? @@")
 _HARMLESS_GIT_LINES = (b"index ", b"similarity index ", b"dissimilarity index ", b"new file mode 100")
 _REFUSED_GIT_LINES = (
@@ -30,7 +30,7 @@ class HunkLine(NamedTuple):
     sign: bytes
     body: bytes
     ended: bool
-    """False where "\\ No newline at end of file" follows; the body never holds the newline itself."""
+    """False if "\\ No newline at end of file" follows. The body never contains the newline."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,25 +49,25 @@ class Hunk:
 
     @property
     def begin(self) -> int:
-        """The index of its first line in the file; a hunk without old lines goes after the line it names."""
+        """The index of its first line in the file. A hunk without old lines goes after its stated line."""
         return max(self.old_start - 1, 0) if self.old else self.old_start
 
     @property
     def closes_file(self) -> bool:
-        """It says "No newline at end of file", so it can only stand at the end."""
+        """Whether it has "No newline at end of file", so that it must be at the end of the file."""
         return not (self.old_ended and self.new_ended)
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedPatch:
-    """What a patch asks for: its hunks in file order, and whether the file must not have content yet."""
+    """A parsed patch: its hunks in file order, and whether it creates the file."""
 
     hunks: list[Hunk]
     creates: bool
 
 
 def parse_patch(patch: bytes) -> ParsedPatch:
-    """Read the patch, or raise `PatchFailed`.
+    """Parse the patch, or raise `PatchFailed`.
 
     Text is allowed before the file header only (a mail's head, a fence). After it everything must be part of the
     diff: skipping a line there could silently skip a hunk whose header is damaged.
@@ -95,8 +95,8 @@ def _split(patch: bytes) -> list[bytes]:
     if not lines[-1]:
         lines.pop()
     elif len(lines) > 1 and lines[-2].endswith(b"\r") and not lines[-1].endswith(b"\r"):
-        lines[-1] += b"\r"  # the text lost its last newline; that line ended like the one before it
-    # Headers never end in CRLF when a diff is made, so here the whole text was converted on its way.
+        lines[-1] += b"\r"  # the patch lost its last newline; assume the line ending of the line before
+    # Tools never write headers with CRLF, so the whole patch was converted in transit.
     if all(line.endswith(b"\r") for line in lines):
         lines = [line[:-1] for line in lines]
     return lines
@@ -158,7 +158,7 @@ def _check_git_line(line: bytes, at: int) -> None:
 
 
 def _read_hunk(lines: list[bytes], header_at: int, number: int) -> tuple[Hunk, int]:
-    """Read the hunk whose header is at `header_at`; return it and the index after its last line."""
+    """Parse the hunk whose header is at `header_at`. Returns it and the index after its last line."""
     old_start, old_count, new_start, new_count = _read_hunk_header(lines[header_at], header_at, number)
     body: list[HunkLine] = []
     old_left, new_left = old_count, new_count
@@ -194,7 +194,7 @@ def _read_hunk(lines: list[bytes], header_at: int, number: int) -> tuple[Hunk, i
 
 
 def _read_hunk_header(line: bytes, at: int, number: int) -> tuple[int, int, int, int]:
-    """Return old start, old count, new start, new count; a count left out is one."""
+    """Returns old start, old count, new start, new count. A missing count is 1."""
     match = _HUNK_HEADER.match(line)
     if match is None:
         problem = "combined diff of a merge" if line.startswith(b"@@@") else "malformed header"
@@ -233,7 +233,7 @@ def _refuse_stray_line(lines: list[bytes], at: int, last: Hunk) -> NoReturn:
 
 
 def _fail_counts(lines: list[bytes], header_at: int, number: int) -> NoReturn:
-    """The body does not have the lines its header counts: say what the header should be, or which line is no line."""
+    """Report that the header's counts do not match the body: suggest a header, or name the invalid line."""
     old_start, old_declared, new_start, new_declared = _read_hunk_header(lines[header_at], header_at, number)
     body_end = header_at + 1
     while body_end < len(lines) and not _ends_body(lines, body_end):
@@ -277,14 +277,14 @@ def _refuse(what: str, at: int, hint: str) -> NoReturn:
 
 
 def _fail_hunk(problem: str, number: int, line: int | None, at: int, *, hint: str) -> NoReturn:
-    """`line` is the line of the file that the hunk's header names; None where the header cannot be read."""
+    """Raise. `line` is the line of the file in the hunk's header; None if the header is invalid."""
     place = "" if line is None else f" at line {line}"
     message = f"patch failed: hunk {number}{place} (patch line {at + 1}): {problem}"
     raise PatchFailed(message, hint=hint, hunk=number, line=line, patch_line=at + 1)
 
 
 def quoted(line: bytes, limit: int = 80) -> str:
-    """The line as a caller can read it: one printable line of at most `limit` characters, in double quotes."""
+    """The line for a message: printable, at most `limit` characters, in double quotes."""
     text = line[: limit * 8].decode("utf-8", "replace")
     shown = "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
     return f'"{shown}"' if len(shown) <= limit else f'"{shown[: limit - 1]}…"'

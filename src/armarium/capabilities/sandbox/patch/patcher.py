@@ -1,15 +1,14 @@
-"""Applies a unified diff to a file's bytes, strictly: every hunk finds its one place, or nothing is changed.
+"""Applies a unified diff to the bytes of a file, strictly: every hunk has exactly one position, or nothing is changed.
 
-Nothing is decoded and a line ends at LF and nowhere else, so CRLF, lone CR, form feeds, NUL and bytes that are not
-UTF-8 survive. Two things are taken from the file rather than from the patch, because texts lose them on their way:
+Nothing is decoded and only LF ends a line, so CRLF, lone CR, form feeds, NUL and bytes that are not UTF-8 are
+preserved. Two things come from the file instead of the patch, because text often loses them in transit:
 
-- Line endings. A patch whose lines all end alike says nothing about endings: the file's are kept, and an added line
-  ends like the file's line before it in the hunk. A patch that has both LF and CRLF lines is taken literally, and so
-  is one that starts a file. (An insertion without any context gives no line to compare: it takes the file's endings.)
+- Line endings. If all lines of a patch end alike, the file's line endings are preserved, and an added line ends like
+  the file's line before it in the hunk. A patch with both LF and CRLF lines is taken literally, and so is one that
+  creates a file. (An insertion without context has no line to compare with; it gets the line endings of the file.)
 - The newline at the end of the file. A line without "No newline at end of file" also matches a last line that has no
-  newline; what the patch adds in its place ends in one, and what it leaves as context stays as it is. The contract
-  asks for this: "Hello World", with World changed to Agent, becomes "Hello Agent" and a newline. A marker, where the
-  patch has one, must be true.
+  newline. What the patch adds there ends in a newline; context stays unchanged. The contract requires this: "Hello
+  World", with World changed to Agent, becomes "Hello Agent" and a newline. A marker in the patch must be true.
 """
 
 from __future__ import annotations
@@ -28,14 +27,14 @@ __all__ = ["PatchedContent", "apply_patch", "diff_bytes", "unified_diff"]
 
 _REREAD = "read the file again and make the diff from what it holds now"
 _MAX_LISTED_PLACES = 5
-# Line comparisons that one patch may spend on hunks that are not where they say, about a second's worth: files made
-# of few different lines could otherwise be searched for hours.
+# Limit on line comparisons for hunks that are not at their stated line, about one second. Files with few different
+# lines could otherwise be searched for hours.
 _SEARCH_BUDGET = 10_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class PatchedContent:
-    """The file after the patch; `offsets` tells for each hunk how many lines it stood below its stated place."""
+    """The patched file. `offsets` has, for each hunk, the distance in lines from its stated position."""
 
     content: bytes
     hunks_applied: int
@@ -44,9 +43,9 @@ class PatchedContent:
 
 
 def apply_patch(original: bytes | None, patch: bytes, *, reveal: bool = True) -> PatchedContent:
-    """Apply the patch to `original` (None: there is no file yet), or raise `PatchFailed`.
+    """Apply the patch to `original` (None: no file exists), or raise `PatchFailed`.
 
-    With `reveal` off a failure does not quote the file: for callers that may patch it but not read it.
+    Without `reveal` the error does not quote the file, for callers that may patch but not read it.
     """
     parsed = parse_patch(patch)
     target = _Target(original, parsed, reveal)
@@ -65,7 +64,7 @@ def apply_patch(original: bytes | None, patch: bytes, *, reveal: bool = True) ->
 
 
 class _Output:
-    """The patched file as it grows."""
+    """Builds the patched file."""
 
     def __init__(self) -> None:
         self._lines: list[bytes] = []
@@ -78,7 +77,7 @@ class _Output:
 
     def add(self, body: bytes, ended: bool, ending: bytes) -> None:
         if not self._last_ended and ending == b"\r":
-            self._lines[-1] += ending  # the file's last line gets the line ending it never had
+            self._lines[-1] += ending  # the last line of the file had no line ending
         self._lines.append(body)
         self._last_ended = ended
 
@@ -89,7 +88,7 @@ class _Output:
 
 
 def _rewrite(target: _Target, hunk: Hunk, place: int, output: _Output) -> None:
-    """Put the hunk's new lines out: context as the file has it, additions in the file's line endings."""
+    """Write the new lines of a hunk: context as in the file, additions with the file's line endings."""
     ending = target.ending_near(hunk, place)
     at = place
     for line in hunk.lines:
@@ -107,7 +106,7 @@ def _rewrite(target: _Target, hunk: Hunk, place: int, output: _Output) -> None:
 
 
 class _Target:
-    """The file being patched: its lines, and where a hunk's old lines stand among them."""
+    """The file being patched. It finds the position of each hunk."""
 
     def __init__(self, original: bytes | None, parsed: ParsedPatch, reveal: bool) -> None:
         content = original or b""
@@ -121,7 +120,7 @@ class _Target:
             self.lines.pop()
         self._file_ending = _uniform_ending(content)
         self._keep_endings = _ends_alike(parsed.hunks)
-        # What is compared: the lines themselves, or without their CR where endings are the file's business.
+        # Compare the lines themselves, or without their CR if the file's line endings are preserved.
         self._keys = self.lines
         if self._keep_endings and b"\r\n" in content:
             self._keys = [_key(line, self.ended(at)) for at, line in enumerate(self.lines)]
@@ -132,7 +131,7 @@ class _Target:
         return self._last_ended or at < len(self.lines) - 1
 
     def ending_near(self, hunk: Hunk, place: int) -> bytes | None:
-        """What stands before LF in the file where the hunk applies (CR or nothing); None: take the patch literally."""
+        """The CR before LF in the file where the hunk applies, or nothing. None: take the patch literally."""
         if not self._keep_endings:
             return None
         if hunk.old and self.ended(place):
@@ -140,7 +139,7 @@ class _Target:
         return self._file_ending
 
     def find(self, hunk: Hunk, *, earliest: int, offset: int) -> int:
-        """The index where the hunk applies: where it says it does, else the only place after the hunk before it."""
+        """The index where the hunk applies: its stated line, or else the only match after the previous hunk."""
         expected = hunk.begin + offset
         if self._creates and self.lines:
             self._fail_creation(hunk)
@@ -182,7 +181,7 @@ class _Target:
         return end == len(self.lines) and (hunk.old_ended or not self._last_ended)
 
     def _search(self, hunk: Hunk, old: list[bytes], earliest: int) -> list[int]:
-        """Places at or after `earliest` where the old lines stand: all of them, or the first few when they are many."""
+        """Indices at or after `earliest` where the old lines occur; only the first few if there are many."""
         if self._index is None:
             self._index = self._positions_of_old_lines()
         index = self._index
@@ -239,11 +238,11 @@ class _Target:
         return f", found {quoted(self.lines[at])}" if self._reveal else ""
 
     def _holds_new_side(self, hunk: Hunk, expected: int) -> bool:
-        """Whether the hunk's outcome is already there: where it was to go, or where its header puts the outcome."""
+        """Whether the hunk is already applied, at the expected line or at the new line in its header."""
         adds = any(line.sign == b"+" for line in hunk.lines)
         enclosed = hunk.lines[0].sign == hunk.lines[-1].sign == b" "
         if not (adds or enclosed):
-            return False  # a deletion with context on one side only: its outcome matches too easily to say so
+            return False  # a deletion with context on one side only would match too easily
         new = self._keys_of(hunk.new, hunk.new_ended)
         for place in (expected, max(hunk.new_start - 1, 0)):
             end = place + len(new)

@@ -1,4 +1,4 @@
-"""Reads files: whole, by bytes, by lines or from the end, never more than asked for or allowed."""
+"""Reads open files: whole, by bytes, by lines or from the end, within limits."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from armarium.foundation.errors import InvalidArgument
 
 _BLOCK = 1 << 20
 _LEAST_HASH_BLOCK, _HASH_BLOCK = 64 * 1024, 4 * 1024 * 1024
-"""The GIL is released while a block is hashed. Every block ends with a request for it, which delays the event loop."""
+"""Block sizes for hashing. Hashing releases the GIL; taking it again after each block delays the event loop."""
 _SNIFFED_BYTES = 8192
 _TAIL_BLOCK = 64 * 1024
 _NUMBERED_TAIL_BYTES = 16 * 1024 * 1024
-"""In a file up to this size the lines at the end are numbered, for which all of it is read."""
+"""Up to this size the whole file is read, so that lines at its end can be numbered."""
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Which part of a file is wanted; nothing set means all of it."""
+    """Which part of a file to read; by default all of it."""
 
     offset_bytes: int | None = None
     limit_bytes: int | None = None
@@ -35,7 +35,7 @@ class Window:
     tail_lines: int | None = None
 
     def check(self) -> None:
-        """Raise if it asks for two things at once."""
+        """Raise if mutually exclusive fields are set."""
         by_bytes = self.offset_bytes is not None or self.limit_bytes is not None
         by_lines = self.offset_lines is not None or self.limit_lines is not None
         if by_bytes and (by_lines or self.tail_lines is not None):
@@ -60,7 +60,7 @@ class ReadLimits:
 def read(
     fd: int, size: int, window: Window, limits: ReadLimits, cancellation: Cancellation, *, number_lines: bool
 ) -> FileContent:
-    """The wanted part of an open regular file. `root` and `path` are the caller's to add."""
+    """Read a part of an open regular file. The caller adds `root` and `path`."""
     if window.is_whole:
         return _read_whole(fd, size, limits, number_lines)
     if window.offset_bytes is not None or window.limit_bytes is not None:
@@ -72,17 +72,19 @@ def _read_whole(fd: int, size: int, limits: ReadLimits, number_lines: bool) -> F
     if size > limits.full_bytes:
         raise _too_large(size, limits)
     expect_bytes(size)
-    # To its end, not to its size: the file may have grown since, and some report no size at all.
+    # To its end, not to its size: it may have grown since, and some files report the size 0.
     data = _pread(fd, 0, limits.full_bytes + 1, first_block=size + 1)
     if len(data) > limits.full_bytes:
         raise _too_large(len(data), limits)
-    answer = _described(data, size=len(data), truncated=False, binary=is_binary(data), number_from=number_lines and 1)
-    answer["sha256"] = hashlib.sha256(data).hexdigest()
-    if answer["encoding"] != "base64":
+    result = _content_result(
+        data, size=len(data), truncated=False, binary=is_binary(data), number_from=number_lines and 1
+    )
+    result["sha256"] = hashlib.sha256(data).hexdigest()
+    if result["encoding"] != "base64":
         lines = _count_lines(data)
-        answer["lines_total"] = lines
-        _name_lines(answer, 1, lines)
-    return answer
+        result["lines_total"] = lines
+        _add_line_range(result, 1, lines)
+    return result
 
 
 def _read_bytes(fd: int, size: int, window: Window, limits: ReadLimits) -> FileContent:
@@ -92,9 +94,9 @@ def _read_bytes(fd: int, size: int, window: Window, limits: ReadLimits) -> FileC
     expect_bytes(length)
     data = _pread(fd, offset, length, first_block=length)
     binary = is_binary(_pread(fd, 0, _SNIFFED_BYTES))
-    answer = _described(data, size=size, truncated=offset + len(data) < size, binary=binary, exact=True)
-    answer["offset_bytes"] = offset
-    return answer
+    result = _content_result(data, size=size, truncated=offset + len(data) < size, binary=binary, exact=True)
+    result["offset_bytes"] = offset
+    return result
 
 
 def _read_lines(
@@ -110,7 +112,7 @@ def _read_lines(
         first, wanted = window.offset_lines or 1, window.limit_lines
     part = _lines_between(fd, first, wanted, limits.partial_bytes, cancellation)
     binary = is_binary(_pread(fd, 0, _SNIFFED_BYTES))
-    answer = _described(
+    result = _content_result(
         part.data,
         size=size,
         truncated=part.cut or first - 1 + part.lines < part.total,
@@ -118,19 +120,19 @@ def _read_lines(
         text=True,
         number_from=number_lines and first,
     )
-    answer["lines_total"] = part.total
-    _name_lines(answer, first, part.lines)
+    result["lines_total"] = part.total
+    _add_line_range(result, first, part.lines)
     if first > max(part.total, 1):
-        answer["note"] = f"line {first} is past the end: the file has {part.total} lines"
-    return answer
+        result["note"] = f"line {first} is past the end: the file has {part.total} lines"
+    return result
 
 
 def _read_tail(fd: int, size: int, wanted: int, limits: ReadLimits) -> FileContent:
-    """The last lines of a large file, read from its end. Which numbers they have is not known then."""
+    """The last lines of a large file, read from its end. Their line numbers are unknown."""
     data = b""
     start = size
     lines_found = False
-    # A newline at the end of the file ends its last line, so one more is looked for.
+    # A newline at the end of the file ends its last line, so one more is needed.
     while start > 0 and len(data) <= limits.partial_bytes and not lines_found:
         length = min(max(_TAIL_BLOCK, len(data)), start)
         start -= length
@@ -139,17 +141,17 @@ def _read_tail(fd: int, size: int, wanted: int, limits: ReadLimits) -> FileConte
         lines_found = count_newlines(data, 0, len(data)) > wanted
     begin = _before_lines(data, wanted)
     cut = (begin == 0 and start > 0) or len(data) - begin > limits.partial_bytes
-    if cut:  # what is left out stands before the rest, which begins with a line unless it is one
+    if cut:  # keep the end, from the start of a line if there is one
         begin = max(begin, len(data) - limits.partial_bytes)
         begin = data.find(b"\n", begin, len(data) - 1) + 1 or begin
     binary = is_binary(_pread(fd, 0, _SNIFFED_BYTES))
-    answer = _described(data[begin:], size=size, truncated=cut, binary=binary, text=True)
-    answer["note"] = "the end of a large file; its lines are numbered only with number_lines"
-    return answer
+    result = _content_result(data[begin:], size=size, truncated=cut, binary=binary, text=True)
+    result["note"] = "the end of a large file; its lines are numbered only with number_lines"
+    return result
 
 
 def _before_lines(data: bytes, count: int) -> int:
-    """Where the last `count` lines begin; 0 when there are fewer."""
+    """Offset of the last `count` lines; 0 if there are fewer."""
     position = len(data) - data.endswith(b"\n")
     for _ in range(count):
         position = data.rfind(b"\n", 0, position)
@@ -158,22 +160,22 @@ def _before_lines(data: bytes, count: int) -> int:
     return position + 1
 
 
-def _name_lines(answer: FileContent, first: int, count: int) -> None:
+def _add_line_range(result: FileContent, first: int, count: int) -> None:
     if count:
-        answer["start_line"] = first
-        answer["end_line"] = first + count - 1
+        result["start_line"] = first
+        result["end_line"] = first + count - 1
 
 
 @dataclass(slots=True)
-class _Lines:
+class _LineRange:
     data: bytes
     lines: int
     total: int
     cut: bool
 
 
-def _lines_between(fd: int, first: int, wanted: int | None, max_bytes: int, cancellation: Cancellation) -> _Lines:
-    """Lines `first` … `first + wanted - 1`, and how many the file has. Holds no more than the answer and a block."""
+def _lines_between(fd: int, first: int, wanted: int | None, max_bytes: int, cancellation: Cancellation) -> _LineRange:
+    """Lines `first` … `first + wanted - 1`, and the number of lines in the file."""
     kept: list[bytes] = []
     kept_bytes = 0
     newlines = 0
@@ -195,11 +197,11 @@ def _lines_between(fd: int, first: int, wanted: int | None, max_bytes: int, canc
         newlines += ends
         last_byte = block[-1:]
     data = b"".join(kept)
-    return _Lines(data, _count_lines(data), newlines + (last_byte != b"\n"), cut)
+    return _LineRange(data, _count_lines(data), newlines + (last_byte != b"\n"), cut)
 
 
 def _after_newline(block: bytes, count: int) -> int:
-    """The position behind the `count`-th newline of the block; its end when it has fewer, its start for none."""
+    """The position after the `count`-th newline of the block, or the end of the block if it has fewer."""
     position = 0
     for _ in range(count):
         position = block.find(b"\n", position) + 1
@@ -237,11 +239,11 @@ def _pread(fd: int, offset: int, length: int, *, first_block: int = _BLOCK) -> b
 
 
 def is_binary(head: bytes) -> bool:
-    """Whether a file that begins so is taken for binary: a NUL byte in the first 8 KB."""
+    """Whether a file with these first bytes counts as binary: it has a NUL byte in the first 8 KB."""
     return b"\0" in head[:_SNIFFED_BYTES]
 
 
-def _described(
+def _content_result(
     data: bytes,
     *,
     size: int,
@@ -251,7 +253,7 @@ def _described(
     text: bool = False,
     number_from: int | bool = False,
 ) -> FileContent:
-    """The bytes as JSON can carry them: text where they are text, base64 where only that is faithful."""
+    """The bytes as JSON: as text if possible, otherwise as base64."""
     content, encoding = None, "base64"
     if text or not binary:
         try:
@@ -292,7 +294,7 @@ def _too_large(size: int, limits: ReadLimits) -> FileTooLarge:
 
 
 def human_size(size: int) -> str:
-    """A size as people write it: 500B, 5.2MB."""
+    """A size for messages, such as 500B or 5.2MB."""
     amount = float(size)
     for unit in ("B", "KB", "MB", "GB"):
         if amount < 1024:
@@ -304,7 +306,7 @@ def human_size(size: int) -> str:
 def digest(fd: int, algorithm: str, cancellation: Cancellation) -> str:
     """The hash of an open file, read in blocks."""
     hasher = hashlib.new(algorithm, usedforsecurity=False)
-    # The size is a hint: a file may grow, and those of the kernel have content and the size 0.
+    # The size is only a hint: a file may grow, and files of the kernel have content and the size 0.
     buffer = bytearray(max(_LEAST_HASH_BLOCK, min(_HASH_BLOCK, os.fstat(fd).st_size)))
     view = memoryview(buffer)
     offset = 0

@@ -1,4 +1,4 @@
-"""Tells about files without opening their content: listings, metadata, owners."""
+"""Directory listings, metadata and permissions of entries."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 def iso_time(nanoseconds: int) -> str:
     """A file time as ISO 8601 in UTC with microseconds."""
-    # By hand, and the date once a day: datetime takes five times as long, and a listing may have ten thousand of these.
+    # datetime takes five times as long, and a listing may have ten thousand entries.
     seconds, fraction = divmod(nanoseconds, 1_000_000_000)
     day, second = divmod(seconds, 86_400)
     minute, second = divmod(second, 60)
@@ -43,12 +43,12 @@ def iso_time(nanoseconds: int) -> str:
 
 @lru_cache(maxsize=4096)
 def _date(day: int) -> str:
-    # File systems can store years that Python cannot name; the nearest one it can has to do.
+    # File systems can store years that Python cannot represent: use the nearest one.
     return date.fromordinal(max(1, min(_EPOCH + day, date.max.toordinal()))).isoformat()
 
 
 def entry_type(mode: int) -> EntryType:
-    """What the contract calls an entry of this mode."""
+    """The contract's type for an entry of this mode."""
     if stat.S_ISREG(mode):
         return "file"
     if stat.S_ISDIR(mode):
@@ -57,7 +57,7 @@ def entry_type(mode: int) -> EntryType:
 
 
 def list_folder(root: Root, path: str, limit: int | None, cursor: str | None) -> Folder:
-    """The children of a directory in alphabetical order, `limit` at a time behind `cursor`."""
+    """The children of a directory in alphabetical order, at most `limit` of them, after `cursor`."""
     fd = root.confined.open_directory(path)
     try:
         here = root.confined.locate(fd) if root.ignore else path
@@ -106,7 +106,7 @@ def _entry(root: Root, fd: int, directory: str, child: os.DirEntry[str]) -> Entr
 
 
 def _leads_to_hidden(root: Root, path: str, kind: TargetType) -> bool:
-    """Whether a link leads to something that the ignore list hides: then there is nothing for the caller."""
+    """Whether a link leads to an entry that the ignore list hides."""
     if root.ignore is None or kind in ("external", "missing"):
         return False
     try:
@@ -116,13 +116,13 @@ def _leads_to_hidden(root: Root, path: str, kind: TargetType) -> bool:
 
 
 def metadata(root: Root, path: str) -> Metadata:
-    """The entry itself, and for a link also what it leads to."""
+    """Metadata of the entry itself, and for a link also of its target."""
     with root.confined.opened(path, os.O_PATH | os.O_NOFOLLOW) as fd:
         status = os.fstat(fd)
         if root.ignore:
             root.require_visible(root.confined.locate(fd, last_known=True), is_directory=stat.S_ISDIR(status.st_mode))
         born = _birth_time_ns(fd)
-    answer = Metadata(
+    result = Metadata(
         root=root.name,
         path=escape_name(path),
         name=escape_name(path.rpartition("/")[2]) or root.name,
@@ -133,10 +133,10 @@ def metadata(root: Root, path: str) -> Metadata:
         modified_at=iso_time(status.st_mtime_ns),
     )
     if born is not None:
-        answer["created_at"] = iso_time(born)
-    if answer["is_symlink"]:
-        answer["target"] = _target(root, path)
-    return answer
+        result["created_at"] = iso_time(born)
+    if result["is_symlink"]:
+        result["target"] = _target(root, path)
+    return result
 
 
 def _target(root: Root, path: str) -> LinkTarget:
@@ -208,7 +208,7 @@ class _Statx(ctypes.Structure):
 
 
 def _birth_time_ns(fd: int) -> int | None:
-    """When the file was created, where the file system knows; os.stat does not tell it on Linux."""
+    """Creation time, if the file system stores it. On Linux `os.stat` does not return it."""
     try:
         statx = _libc.statx
     except AttributeError:

@@ -14,7 +14,7 @@ _LOWER = bytes(range(256)).lower()
 
 
 def byte_finder(byte: bytes) -> Find:
-    """Finds a single byte."""
+    """A function that finds a single byte."""
 
     def find(buffer: bytes | bytearray, start: int, stop: int) -> int:
         return buffer.find(byte, start, stop)
@@ -23,7 +23,7 @@ def byte_finder(byte: bytes) -> Find:
 
 
 def text_finder(text: bytes) -> Find:
-    """Finds text of at least two bytes."""
+    """A function that finds text of at least two bytes."""
     vectors_find = _vectors.find
 
     def find(buffer: bytes | bytearray, start: int, stop: int) -> int:
@@ -33,6 +33,6 @@ def text_finder(text: bytes) -> Find:
 
 
 def lower_copy(buffer: bytearray, start: int, stop: int, into: bytearray) -> None:
-    """Copy [start, stop) to the same place of another buffer, with ASCII letters in lower case."""
+    """Copy [start, stop) to the same offset of another buffer, with ASCII letters in lower case."""
     with memoryview(into) as view:
         _vectors.translate(buffer, _LOWER, start=start, end=stop, out=view[start:stop])

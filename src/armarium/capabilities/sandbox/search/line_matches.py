@@ -1,4 +1,4 @@
-"""Turns matching lines into what is shown of them: file, line number, text, and the lines around."""
+"""Converts matching lines to results: file, line number, text and context."""
 
 from __future__ import annotations
 
@@ -7,42 +7,42 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from armarium.capabilities.sandbox.reads.newlines import count_newlines
-from armarium.capabilities.sandbox.search.haystack import Chunk
+from armarium.capabilities.sandbox.search.haystack import TextBlock
 from armarium.capabilities.sandbox.search.lines import LineSearch
 
 MAX_SHOWN_BYTES = 4096
-"""Longer lines are cut, so that a minified file does not make an answer of megabytes."""
+"""Longer lines are truncated, so that a minified file does not produce megabytes of results."""
 _SHOWN_BEFORE_MATCH = 512
 _CARRIAGE_RETURN = 13
 
 
-class Hit(NamedTuple):
-    """A matching line. Text that is no UTF-8 has replacement characters."""
+class LineMatch(NamedTuple):
+    """A matching line. Bytes that are not UTF-8 become replacement characters."""
 
     file: str
     line_number: int
     line_content: str
-    """Without its line end; of a very long line, the part around the match."""
+    """The line without its line ending; of a very long line, the part around the match."""
     context_before: tuple[str, ...]
     context_after: tuple[str, ...]
     line_truncated: bool
     """`line_content` is only a part of the line."""
 
 
-def hits(search: LineSearch, chunk: Chunk, context_lines: int) -> Iterator[Hit]:
-    """The matching lines of a chunk in order."""
-    buffer, starts = chunk.buffer, chunk.starts
+def line_matches(search: LineSearch, block: TextBlock, context_lines: int) -> Iterator[LineMatch]:
+    """The matching lines of a block, in order."""
+    buffer, starts = block.buffer, block.starts
     path = ""
     file_start = file_end = number = counted = 0
-    for match, start, newline in search.lines(buffer, chunk.begin, chunk.end):
+    for match, start, newline in search.lines(buffer, block.begin, block.end):
         if start >= file_end:
             index = bisect_right(starts, start) - 1
-            path = chunk.paths[index]
+            path = block.paths[index]
             file_start = counted = starts[index]
-            file_end = starts[index + 1] if index + 1 < len(starts) else chunk.readable_end
+            file_end = starts[index + 1] if index + 1 < len(starts) else block.readable_end
             number = 1
-            if chunk.first_line is not None:
-                number, counted = chunk.first_line(), chunk.begin
+            if block.first_line is not None:
+                number, counted = block.first_line(), block.begin
         number += count_newlines(buffer, counted, start)
         counted = start
         text, cut = _shown(buffer, start, newline, match)
@@ -50,7 +50,7 @@ def hits(search: LineSearch, chunk: Chunk, context_lines: int) -> Iterator[Hit]:
         if context_lines:
             before = _lines_before(buffer, file_start, start, context_lines)
             after = _lines_after(buffer, newline + 1, file_end, context_lines)
-        yield Hit(path, number, text, before, after, cut)
+        yield LineMatch(path, number, text, before, after, cut)
 
 
 def _shown(buffer: bytearray, start: int, stop: int, match: int) -> tuple[str, bool]:
@@ -59,7 +59,7 @@ def _shown(buffer: bytearray, start: int, stop: int, match: int) -> tuple[str, b
     if stop - start <= MAX_SHOWN_BYTES:
         return buffer[start:stop].decode("utf-8", "replace"), False
     start = max(start, min(match - _SHOWN_BEFORE_MATCH, stop - MAX_SHOWN_BYTES))
-    # A character cut in two at either end would only show as damage.
+    # Remove the replacement characters of characters that were cut at either end.
     return buffer[start : start + MAX_SHOWN_BYTES].decode("utf-8", "replace").strip("\ufffd"), True
 
 

@@ -1,4 +1,4 @@
-"""Compiled patterns, shared by the searches that use them and kept for the next ones.
+"""Compiles patterns and caches them.
 
 RE2's expressions may be used by many threads at a time, so ten searches for one pattern have one automaton between
 them. One pattern at a time is compiled: threads that wait for each other here do not queue for the GIL.
@@ -24,16 +24,16 @@ class Pattern:
 
     def __init__(self, required: Requirements, in_buffer: Find | None, alone: Callable[[], Find]) -> None:
         self.required = required
-        """What every text holds that it is found in."""
+        """The literals that every match contains."""
         self.in_buffer = in_buffer
-        """Finds it in a buffer of many lines; None: look at each by itself."""
+        """Finds the pattern in a buffer of many lines; None if lines must be searched one by one."""
         self._compile_alone = alone
         self._alone: Find | None = None
         self._compiling = threading.Lock()
 
     @property
     def alone(self) -> Find:
-        """Finds it in one line or path. Most searches do not need it, so it is compiled when one does."""
+        """Finds the pattern in one line or path. Compiled on first use, because most searches do not need it."""
         if self._alone is None:
             with self._compiling:
                 self._alone = self._alone or self._compile_alone()
@@ -41,7 +41,7 @@ class Pattern:
 
 
 def line_pattern(pattern: str, *, fold: bool) -> Pattern:
-    """A pattern for lines without their line end; raises `InvalidPattern`."""
+    """Compile a pattern for lines without their line ending, or raise `InvalidPattern`."""
 
     def make(node: Node | None, max_bytes: int) -> Pattern:
         in_buffer = buffer_pattern(pattern, node, strip_cr=True)
@@ -51,7 +51,7 @@ def line_pattern(pattern: str, *, fold: bool) -> Pattern:
 
 
 def path_pattern(pattern: str) -> Pattern:
-    """A pattern for paths, in which a line end is a character like any other; raises `InvalidPattern`."""
+    """Compile a pattern for paths, in which a line feed is an ordinary character, or raise `InvalidPattern`."""
 
     def make(node: Node | None, max_bytes: int) -> Pattern:
         in_buffer = buffer_pattern(pattern, None, strip_cr=False)
@@ -67,7 +67,7 @@ def _pattern(pattern: str, in_buffer: str | None, compiled: Callable[[str], Find
         try:
             find = compiled(in_buffer)
         except InvalidPattern:
-            find = None  # the pattern as it was written has the error that means something to the caller
+            find = None  # compiling the original pattern raises the error that the caller understands
     if find is None:
         alone = compiled(pattern)
         return Pattern(requirements(node), None, lambda: alone)
@@ -76,7 +76,7 @@ def _pattern(pattern: str, in_buffer: str | None, compiled: Callable[[str], Find
 
 
 class _KeptPatterns:
-    """Keeps patterns up to an amount of memory; the least recently used is given up first."""
+    """A least-recently-used cache of patterns, bounded by memory."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes

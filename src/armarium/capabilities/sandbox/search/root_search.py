@@ -1,4 +1,4 @@
-"""Finds files by name and lines by content below a path of a root."""
+"""Runs grep and glob at a path of a root, and builds their results."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from armarium.capabilities.sandbox.error_context import checked_path
 from armarium.capabilities.sandbox.reads.metadata import iso_time
 from armarium.capabilities.sandbox.results import FileCount, FoundFile, FoundFiles, Match, Matches
 from armarium.capabilities.sandbox.roots import Root
-from armarium.capabilities.sandbox.search.glob import Found, glob
+from armarium.capabilities.sandbox.search.glob import FoundEntry, glob
 from armarium.capabilities.sandbox.search.grep import Query, grep, grep_file
-from armarium.capabilities.sandbox.search.line_matches import Hit
+from armarium.capabilities.sandbox.search.line_matches import LineMatch
 from armarium.foundation.cancellation import Cancellation
 from armarium.foundation.files.errors import NotADirectory, NotARegularFile
 from armarium.foundation.files.ignore import GitIgnores
@@ -23,12 +23,12 @@ from armarium.foundation.files.names import escape_name
 from armarium.foundation.files.walk import Bounds
 
 MAX_RESULTS = 100_000
-"""Most results of one search, whatever it asks for."""
+"""Maximum number of results of one search."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """How far a search goes."""
+    """Limits of a search that the caller sets."""
 
     timeout_seconds: int
     max_depth: int | None
@@ -37,7 +37,7 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class NameQuery:
-    """Which files to look for: exactly one of `pattern` and `regex`."""
+    """A search for paths, with exactly one of `pattern` and `regex`."""
 
     pattern: str | None
     regex: str | None
@@ -60,24 +60,24 @@ def grep_root(
         else:
             raise NotARegularFile(f"not a directory or a regular file: {path}")
     found = Matches(
-        matches=[_match(hit) for hit in result.matches],
+        matches=[_match(line) for line in result.matches],
         total_matches=len(result.matches),
         truncated=result.truncated,
         timed_out=result.timed_out,
         files_searched=result.files_searched,
     )
     if query.output != "content":
-        found["total_matches"] = sum(hits.lines for hits in result.files)
+        found["total_matches"] = sum(file.lines for file in result.files)
     if query.output == "files":
-        found["files"] = [escape_name(hits.file) for hits in result.files]
+        found["files"] = [escape_name(file.file) for file in result.files]
     elif query.output == "count":
-        found["counts"] = [FileCount(file=escape_name(hits.file), count=hits.lines) for hits in result.files]
+        found["counts"] = [FileCount(file=escape_name(file.file), count=file.lines) for file in result.files]
     if result.truncated:
-        _tell_of_more(found, query.offset + len(result.matches or result.files), query.max_results)
+        _add_next_offset(found, query.offset + len(result.matches or result.files), query.max_results)
     return found
 
 
-def _tell_of_more(found: Matches | FoundFiles, next_offset: int, asked: int) -> None:
+def _add_next_offset(found: Matches | FoundFiles, next_offset: int, asked: int) -> None:
     found["next_offset"] = next_offset
     if asked > MAX_RESULTS:
         found["note"] = f"no more than {MAX_RESULTS} results are returned at once"
@@ -86,7 +86,7 @@ def _tell_of_more(found: Matches | FoundFiles, next_offset: int, asked: int) -> 
 def glob_root(
     root: Root, path: str, query: NameQuery, scope: Scope, deadline: float, cancellation: Cancellation
 ) -> FoundFiles:
-    """Entries whose path matches, in path order."""
+    """Find entries whose path matches, in path order."""
     with checked_path(root, path, what="directory") as normal, _opened(root, normal, scope, deadline) as (fd, bounds):
         if not stat.S_ISDIR(os.fstat(fd).st_mode):
             raise NotADirectory(f"not a directory: {path}")
@@ -106,14 +106,14 @@ def glob_root(
         matches=matches, total_matches=len(matches), truncated=result.truncated, timed_out=result.timed_out
     )
     if result.truncated:
-        _tell_of_more(found, query.offset + len(matches), query.max_results)
+        _add_next_offset(found, query.offset + len(matches), query.max_results)
     return found
 
 
 @contextmanager
 def _opened(root: Root, path: str, scope: Scope, deadline: float) -> Generator[tuple[int, Bounds]]:
-    """Where the search begins, and the bounds it keeps; rules about paths mean the place it really is."""
-    confined = root.confined  # one and the same, should the root be replaced meanwhile
+    """Open the searched path and build the bounds of the walk. Ignore rules apply to the resolved path."""
+    confined = root.confined  # the same object even if the root is replaced meanwhile
     with confined.opened(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY) as fd:
         located = confined.locate(fd) if root.ignore or scope.respect_gitignore else path
         root.require_visible(located, is_directory=stat.S_ISDIR(os.fstat(fd).st_mode))
@@ -121,20 +121,20 @@ def _opened(root: Root, path: str, scope: Scope, deadline: float) -> Generator[t
         yield fd, Bounds(deadline, scope.max_depth, root.ignore, gitignores, located)
 
 
-def _match(hit: Hit) -> Match:
+def _match(line: LineMatch) -> Match:
     match = Match(
-        file=escape_name(hit.file),
-        line_number=hit.line_number,
-        line_content=hit.line_content,
-        context_before=list(hit.context_before),
-        context_after=list(hit.context_after),
+        file=escape_name(line.file),
+        line_number=line.line_number,
+        line_content=line.line_content,
+        context_before=list(line.context_before),
+        context_after=list(line.context_after),
     )
-    if hit.line_truncated:
+    if line.line_truncated:
         match["line_truncated"] = True
     return match
 
 
-def _found_file(found: Found) -> FoundFile:
+def _found_file(found: FoundEntry) -> FoundFile:
     return FoundFile(
         path=escape_name(found.path), type=found.type, size=found.size, modified_at=iso_time(found.modified_ns)
     )

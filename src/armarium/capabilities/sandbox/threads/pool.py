@@ -1,4 +1,4 @@
-"""Threads that do one kind of work and serve their callers in turn."""
+"""A thread pool that serves its callers in turn."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from armarium.foundation.run_slots import RunSlots
 ResultT = TypeVar("ResultT")
 
 _IDLE_S = 30.0
-"""How long a thread without work waits for some before it ends."""
+"""How long an idle thread waits for work before it ends."""
 
 _here = threading.local()
-"""`max_bytes` of the pool that the current thread belongs to."""
+"""Holds `max_bytes` of the pool that the current thread belongs to."""
 
 
 class LongWork(Exception):
-    """The work would go through too many bytes for a thread that others wait for."""
+    """The work would process too many bytes for a pool of short work."""
 
 
 def expect_bytes(count: int) -> None:
-    """Say how many bytes of files the work is about to go through, before it changes anything.
+    """Announce how many bytes of files the work is going to process, before it changes anything.
 
-    In a thread for short work this raises `LongWork` if they are many, and the work begins anew in one for long work.
+    In a pool for short work, too many bytes raise `LongWork`; the work then starts again in the pool for long work.
     """
     if count > getattr(_here, "max_bytes", count):
         raise LongWork
 
 
 def expect_much() -> None:
-    """Say that the work is about to go through a directory tree, or takes long for another reason."""
+    """Announce that the work is going to process a directory tree, or takes long for another reason."""
     expect_bytes(sys.maxsize)
 
 
@@ -44,17 +44,17 @@ class _Job(NamedTuple):
     caller: str
     work: Callable[..., Any]
     arguments: tuple[object, ...]
-    answer: asyncio.Future[Any]
+    future: asyncio.Future[Any]
 
 
 class Pool:
-    """Threads that start when there is work for them and end when there has been none for a while.
+    """Threads that start on demand and end when they have been idle for a while.
 
-    A caller gets another thread as long as it has fewer than are left over. So whatever one caller asks for, the next
-    one finds a thread, and a third one too; jobs that wait are taken from one caller after the other.
+    A caller gets another thread only while it has fewer than are still free, so that other callers always find one.
+    Waiting jobs are taken from each caller in turn.
 
-    The standard library's pool takes half as long again to hand work over, and waits at exit for a thread that hangs on
-    a dead disk; these are daemons.
+    The standard library's pool takes 1.5 times as long to hand work over, and at exit it waits for a thread that hangs
+    on a dead disk. These threads are daemons.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Pool:
         max_bytes: int | None = None,
         at_once: int | None = None,
     ) -> None:
-        """With `max_bytes`, work that expects to go through more raises `LongWork`.
+        """With `max_bytes`, work that announces more raises `LongWork`.
 
         With `at_once`, at most that many jobs run at the same time; the others wait for a time slice.
         """
@@ -79,20 +79,20 @@ class Pool:
         self._threads: set[threading.Thread] = set()
         self._started = 0
         self._assigned: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
-        """Jobs that have a thread, which is about to take them."""
+        """Jobs that a thread is about to take."""
         self._running = 0
         self._running_of: Counter[str] = Counter()
-        """Jobs that have a thread, of all callers and of each."""
+        """Number of jobs that have a thread, in total and for each caller."""
         self._waiting: OrderedDict[str, deque[_Job]] = OrderedDict()
-        """Jobs that have none yet; the caller whose turn is next stands first."""
+        """Jobs without a thread, by caller, in the order of their turns."""
         self._closed = False
 
     def submit(
         self, caller: str, work: Callable[..., ResultT], arguments: tuple[object, ...] = ()
     ) -> asyncio.Future[ResultT]:
-        """Hand work to a thread; the future is the calling loop's."""
-        answer: asyncio.Future[ResultT] = asyncio.get_running_loop().create_future()
-        job = _Job(caller, work, arguments, answer)
+        """Hand work to a thread. The future belongs to the running event loop."""
+        future: asyncio.Future[ResultT] = asyncio.get_running_loop().create_future()
+        job = _Job(caller, work, arguments, future)
         thread = None
         with self._lock:
             if self._closed:
@@ -106,7 +106,7 @@ class Pool:
                 self._waiting.setdefault(caller, deque()).append(job)
         if thread is not None:
             thread.start()
-        return answer
+        return future
 
     @property
     def is_idle(self) -> bool:
@@ -115,21 +115,21 @@ class Pool:
             return not (self._running or self._waiting)
 
     def retire(self) -> None:
-        """Take no more work; the threads end once all that was handed in is done."""
+        """Accept no more work. The threads end when all submitted work is done."""
         with self._lock:
             self._closed = True
             for _ in self._threads:
                 self._assigned.put(None)
 
     def close(self) -> list[threading.Thread]:
-        """Give up what waits; every thread ends after its work."""
+        """Cancel waiting jobs. Returns the threads, which end after their current job."""
         self.retire()
         with self._lock:
             given_up = [job for jobs in self._waiting.values() for job in jobs]
             self._waiting.clear()
             threads = list(self._threads)
         for job in given_up:
-            job.answer.cancel()
+            job.future.cancel()
         return threads
 
     def _may_run(self, caller: str) -> bool:
@@ -158,17 +158,17 @@ class Pool:
         while (job := self._next_assigned()) is not None:
             while job is not None:
                 self._run(job)
-                job = self._next_waiting(job.caller)  # an idle thread must not keep the last answer alive
+                job = self._next_waiting(job.caller)  # an idle thread must not keep the last result alive
         with self._lock:
             self._threads.discard(threading.current_thread())
 
     def _run(self, job: _Job) -> None:
         with nullcontext() if self._run_slots is None else self._run_slots.slot():
-            if not job.answer.cancelled():
+            if not job.future.cancelled():
                 _do(job)
 
     def _next_assigned(self) -> _Job | None:
-        """The next job that was assigned to an idle thread; None: this thread ends."""
+        """The next assigned job, or None if this thread should end."""
         while True:
             try:
                 return self._assigned.get(timeout=_IDLE_S)
@@ -179,10 +179,10 @@ class Pool:
                         return None
 
     def _next_waiting(self, finished: str) -> _Job | None:
-        """The job whose turn it is, now that one of the caller `finished` is done."""
+        """The waiting job whose turn it is, after a job of the caller `finished` is done."""
         with self._lock:
             self._count_out(finished)
-            # Only callers that have threads can be passed over here, and there are no more of them than threads.
+            # This skips only callers that have threads, so at most as many as there are threads.
             for caller, jobs in self._waiting.items():
                 if self._may_run(caller):
                     job = jobs.popleft()
@@ -196,22 +196,22 @@ class Pool:
 
 
 def _do(job: _Job) -> None:
-    loop = job.answer.get_loop()
+    loop = job.future.get_loop()
     try:
         result = job.work(*job.arguments)
-    except BaseException as error:  # noqa: BLE001 it belongs to whoever waits for the answer
+    except BaseException as error:  # noqa: BLE001 the caller that waits for the result gets it
         settle, value = _fail, error
     else:
         settle, value = _succeed, result
     if not loop.is_closed():
-        loop.call_soon_threadsafe(settle, job.answer, value)
+        loop.call_soon_threadsafe(settle, job.future, value)
 
 
-def _succeed(answer: asyncio.Future[Any], result: Any) -> None:
-    if not answer.done():
-        answer.set_result(result)
+def _succeed(future: asyncio.Future[Any], result: Any) -> None:
+    if not future.done():
+        future.set_result(result)
 
 
-def _fail(answer: asyncio.Future[Any], error: BaseException) -> None:
-    if not answer.done():
-        answer.set_exception(error)
+def _fail(future: asyncio.Future[Any], error: BaseException) -> None:
+    if not future.done():
+        future.set_exception(error)

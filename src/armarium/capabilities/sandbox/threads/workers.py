@@ -1,4 +1,4 @@
-"""The threads in which the sandbox touches files, so that a slow disk never holds up the server."""
+"""The worker threads for all file access, so that a slow disk never blocks the event loop."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ from armarium.foundation.files.confine import ConfinedRoot
 ResultT = TypeVar("ResultT")
 
 _QUICK_BYTES = 2 * 1024 * 1024
-"""Work that goes through more bytes of files than this is long."""
+"""Work that processes more bytes than this is long work."""
 _QUICK_THREADS = 16
 _CORES = os.cpu_count() or 1
-# These keep a core busy for minutes: more threads than cores do not end sooner, and the event loop waits for them.
+# Long work keeps a core busy for minutes: more threads than cores are not faster, and delay the event loop.
 _BUSY_THREADS = min(32, max(2, _CORES))
 _BUSY_AT_ONCE = max(1, _BUSY_THREADS // 2)
-"""Of these threads half run at once and the others take turns with them. With all of them running, beside 50 long calls
-of 50 callers on two cores, a short call took ten times as long."""
+"""How many of these threads run at the same time; they take turns. With all of them running, a short call beside 50
+long calls of 50 callers on two cores took ten times as long."""
 _LONG_NICENESS = 10
 _SEARCH_NICENESS = 5
-"""Lower priority than the event loop has. Beside 50 long calls of 50 callers on two cores this halved what a short call
-takes."""
+"""Lower priority than the event loop. This halved the duration of a short call beside 50 long calls of 50 callers on
+two cores."""
 _SWITCH_S = 0.001
-"""How long a thread in Python code keeps the others waiting while there is long work. By default five times as long,
-and a short call waits several times."""
-_PARTING_S = 0.5
+"""The interpreter's switch interval while there is long work. The default is five times as long, and a short call waits
+for several of them."""
+_CLOSE_TIMEOUT_S = 0.5
 _FINISHING_S = 3.0
-"""How long a change may go on after its caller has left; a disk that takes longer is probably dead."""
+"""How long to wait for a change whose caller has left. A disk that takes longer is probably dead."""
 
 
 class Workers:
-    """Pools by kind of work: what takes long does not take the threads that short calls wait for."""
+    """One pool for each kind of work, so that long work does not occupy the threads that short calls need."""
 
     def __init__(
         self, writable: Sequence[ConfinedRoot], readable: Sequence[ConfinedRoot], *, confine: Literal["auto", "off"]
@@ -56,7 +56,7 @@ class Workers:
         own = landlock.python_read_paths()
 
         def prepare() -> None:
-            # By descriptor: another directory, or none, may be at the path when a thread starts.
+            # By descriptor: the directory at the path may be another one when a thread starts.
             if self.confined:
                 landlock.restrict_current_thread(
                     [root.descriptor_path for root in writable], [*(root.descriptor_path for root in readable), *own]
@@ -64,13 +64,15 @@ class Workers:
 
         self._short = Pool("sandbox", _QUICK_THREADS, prepare, max_bytes=_QUICK_BYTES)
         self._change = Pool("sandbox-change", _QUICK_THREADS, prepare, max_bytes=_QUICK_BYTES)
-        self._long = Pool("sandbox-long", _BUSY_THREADS, _stepping_back(prepare, _LONG_NICENESS), at_once=_BUSY_AT_ONCE)
+        self._long = Pool(
+            "sandbox-long", _BUSY_THREADS, _at_low_priority(prepare, _LONG_NICENESS), at_once=_BUSY_AT_ONCE
+        )
         self._search = Pool(
-            "sandbox-search", _BUSY_THREADS, _stepping_back(prepare, _SEARCH_NICENESS), at_once=_BUSY_AT_ONCE
+            "sandbox-search", _BUSY_THREADS, _at_low_priority(prepare, _SEARCH_NICENESS), at_once=_BUSY_AT_ONCE
         )
 
     def renew(self, writable: Sequence[ConfinedRoot], readable: Sequence[ConfinedRoot]) -> None:
-        """Start threads that may use these directories; those that run now finish what they have and end."""
+        """Start threads that may use these directories. The current ones end when their work is done."""
         if self.confined:
             self._retired = [pool for pool in (*self._retired, *self._pools()) if not pool.is_idle]
             for pool in self._pools():
@@ -78,9 +80,9 @@ class Workers:
             self._start(writable, readable)
 
     @contextmanager
-    def _sharing(self) -> Generator[None]:
-        """While long work waits or runs, threads switch more often. Otherwise every hand-over would cost half as much
-        again."""
+    def _fast_switching(self) -> Generator[None]:
+        """Switch threads more often while long work waits or runs. Otherwise every hand-over would take 1.5 times as
+        long."""
         self._busy += 1
         sys.setswitchinterval(min(_SWITCH_S, self._usual_switch_s))
         try:
@@ -93,14 +95,14 @@ class Workers:
     async def _submit_long(
         self, pool: Pool, caller: str, work: Callable[..., ResultT], arguments: tuple[object, ...] = ()
     ) -> ResultT:
-        with self._sharing():
+        with self._fast_switching():
             return await pool.submit(caller, work, arguments)
 
     def _pools(self) -> tuple[Pool, ...]:
         return self._short, self._change, self._long, self._search
 
     async def run(self, caller: str, work: Callable[..., ResultT], *arguments: object) -> ResultT:
-        """Run work that changes nothing and is short, or says with `expect_bytes` that it is not."""
+        """Run work that changes nothing. It is short unless it calls `expect_bytes`."""
         try:
             return await self._short.submit(caller, work, arguments)
         except LongWork:
@@ -111,7 +113,7 @@ class Workers:
         return await self._submit_long(self._long, caller, work, arguments)
 
     async def transfer(self, caller: str, work: Callable[[], ResultT]) -> ResultT:
-        """Run a copy or a move: of a small file it is short, otherwise it says that it is not."""
+        """Run a copy or a move. It is short unless it calls `expect_bytes` or `expect_much`."""
         try:
             return await self._change.submit(caller, work)
         except LongWork:
@@ -122,23 +124,24 @@ class Workers:
         return await self._submit_long(self._search, caller, work, arguments)
 
     async def change(self, caller: str, work: Callable[[], ResultT]) -> ResultT:
-        """Run work that changes a file. Once begun it is waited for, so that its caller can tell of it."""
+        """Run work that changes a file. Once started, it is awaited even if the call is cancelled, so that its event is
+        published."""
         try:
             return await _finished(self._change.submit(caller, work))
         except LongWork:
-            with self._sharing():
+            with self._fast_switching():
                 return await _finished(self._long.submit(caller, work))
 
     def close(self) -> bool:
-        """Start no work that waits, and let what runs end; False if some of it goes on after a moment."""
+        """Cancel waiting work and let running work end. Returns False if some of it still runs after half a second."""
         threads = [thread for pool in (*self._pools(), *self._retired) for thread in pool.close()]
-        deadline = time.monotonic() + _PARTING_S
+        deadline = time.monotonic() + _CLOSE_TIMEOUT_S
         for thread in threads:
             thread.join(max(0.0, deadline - time.monotonic()))
         return not any(thread.is_alive() for thread in threads)
 
 
-def _stepping_back(prepare: Callable[[], None], niceness: int) -> Callable[[], None]:
+def _at_low_priority(prepare: Callable[[], None], niceness: int) -> Callable[[], None]:
     def prepared() -> None:
         with suppress(OSError):
             thread = threading.get_native_id()  # on Linux a priority is a thread's own
@@ -148,11 +151,11 @@ def _stepping_back(prepare: Callable[[], None], niceness: int) -> Callable[[], N
     return prepared
 
 
-async def _finished(answer: asyncio.Future[ResultT]) -> ResultT:
+async def _finished(future: asyncio.Future[ResultT]) -> ResultT:
     try:
-        return await asyncio.shield(answer)
+        return await asyncio.shield(future)
     except asyncio.CancelledError:
         with anyio.move_on_after(_FINISHING_S, shield=True):
-            return await asyncio.shield(answer)
-        answer.cancel()  # one that has not begun never will
+            return await asyncio.shield(future)
+        future.cancel()  # the pool skips it if it has not started
         raise
