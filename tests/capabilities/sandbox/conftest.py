@@ -6,9 +6,9 @@ from collections.abc import AsyncGenerator, Generator
 from pathlib import Path
 
 import pytest
-from sandbox_server import ALLOWED, Box, contract_config, make_outside
 
 from support.client import ToolClient, connected
+from support.sandbox_server import ALLOWED, Box, contract_config, make_outside
 from support.server import ServerProcess
 from support.trees import empty
 

@@ -9,9 +9,9 @@ import signal
 from pathlib import Path
 
 import pytest
-from two_filesystems import sandbox
 
 from armarium.capabilities.sandbox.changes import writes
+from support.sandbox_in_process import sandbox
 
 pytestmark = pytest.mark.anyio
 

@@ -17,7 +17,6 @@ from pathlib import Path
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from searching import bounds, grepped, lines, plant
 
 from armarium.capabilities.sandbox.reads import newlines
 from armarium.capabilities.sandbox.search import byte_scan
@@ -29,6 +28,7 @@ from armarium.capabilities.sandbox.search.literals import requirements
 from armarium.capabilities.sandbox.search.syntax import parse
 from armarium.foundation.cancellation import Cancellation
 from armarium.foundation.files.errors import InvalidPattern
+from support.file_search import bounds, grepped, lines, plant
 
 MANY = 1_000_000
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sandbox_server import Box
 
 from support.client import RawSession, ToolClient, require_silence_about, require_snake_case
+from support.sandbox_server import Box
 from support.trees import Picture, make_tree, picture
 
 KNOWN_CODES = {

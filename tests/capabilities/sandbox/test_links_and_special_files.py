@@ -11,9 +11,9 @@ from typing import Any
 
 import anyio
 import pytest
-from sandbox_server import CANARY, Box
 
 from support.client import ToolClient
+from support.sandbox_server import CANARY, Box
 from support.trees import make_tree, picture
 
 AT_ONCE_S = 5

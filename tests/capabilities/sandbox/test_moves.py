@@ -12,11 +12,11 @@ from typing import Any
 
 import anyio
 import pytest
-from two_filesystems import apart, between, other_file_system, sandbox
 
 from armarium.capabilities.sandbox.changes import cross_device_copy, trees
 from armarium.foundation.errors import InvalidArgument
 from armarium.foundation.files.staged_entries import staged_file
+from support.sandbox_in_process import apart, between, other_file_system, sandbox
 from support.trees import make_tree, picture
 
 pytestmark = pytest.mark.anyio

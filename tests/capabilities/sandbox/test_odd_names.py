@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sandbox_server import Box
 
 from support.client import ToolClient
+from support.sandbox_server import Box
 
 DIRECTORY, FILE = "d\\xff", "d\\xff/f\\xfe.txt"
 PATCH = "--- a\n+++ b\n@@ -1 +1 @@\n-needle\n+other\n"

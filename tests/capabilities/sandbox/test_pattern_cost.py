@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from searching import globbed, grepped, lines, paths, plant
 
 from armarium.capabilities.sandbox.search import cost, patterns, regex
 from armarium.capabilities.sandbox.search.syntax import buffer_pattern, parse
 from armarium.foundation.files.errors import InvalidPattern
+from support.file_search import globbed, grepped, lines, paths, plant
 
 EXPENSIVE = [
     r"\pL{700}\d",

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from two_filesystems import between, sandbox
 
 from armarium.foundation.files import landlock
 from support.client import connected
+from support.sandbox_in_process import between, sandbox
 from support.server import ServerProcess
 from support.trees import make_tree
 

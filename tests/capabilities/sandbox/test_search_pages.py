@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sandbox_server import Box
 
 from armarium.capabilities.sandbox.reads.file_content import ReadLimits, Window, read
 from armarium.capabilities.sandbox.search import root_search
 from armarium.foundation.cancellation import Cancellation
 from support.client import ToolClient, texts_of
+from support.sandbox_server import Box
 from support.trees import make_tree
 
 TREE = {"a.txt": "hit 1\nno\nhit 2\n", "b/c.txt": "hit 3\n", "b/d.txt": "nothing\n", "e.txt": "hit 4\nhit 5\nhit 6\n"}

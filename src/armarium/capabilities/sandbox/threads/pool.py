@@ -65,12 +65,14 @@ class Pool:
         *,
         max_bytes: int | None = None,
         at_once: int | None = None,
+        idle_s: float = _IDLE_S,
     ) -> None:
         """With `max_bytes`, work that announces more raises `LongWork`.
 
         With `at_once`, at most that many jobs run at the same time; the others wait for a time slice.
         """
         self._max_bytes = max_bytes
+        self._idle_s = idle_s
         self._run_slots = None if at_once is None else RunSlots(at_once)
         self._name = name
         self._size = size
@@ -109,10 +111,16 @@ class Pool:
         return future
 
     @property
+    def thread_count(self) -> int:
+        """Number of threads, working and idle."""
+        with self._lock:
+            return len(self._threads)
+
+    @property
     def is_idle(self) -> bool:
         """Whether no work runs or waits."""
         with self._lock:
-            return not (self._running or self._waiting)
+            return not (self._running or self._running_of or self._waiting)
 
     def retire(self) -> None:
         """Accept no more work. The threads end when all submitted work is done."""
@@ -171,7 +179,7 @@ class Pool:
         """The next assigned job, or None if this thread should end."""
         while True:
             try:
-                return self._assigned.get(timeout=_IDLE_S)
+                return self._assigned.get(timeout=self._idle_s)
             except queue.Empty:
                 with self._lock:
                     if len(self._threads) > self._running:

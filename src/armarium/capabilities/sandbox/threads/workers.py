@@ -36,7 +36,7 @@ _SWITCH_S = 0.001
 """The interpreter's switch interval while there is long work. The default is five times as long, and a short call waits
 for several of them."""
 _CLOSE_TIMEOUT_S = 0.5
-_FINISHING_S = 3.0
+_FINISH_TIMEOUT_S = 3.0
 """How long to wait for a change whose caller has left. A disk that takes longer is probably dead."""
 
 
@@ -44,8 +44,14 @@ class Workers:
     """One pool for each kind of work, so that long work does not occupy the threads that short calls need."""
 
     def __init__(
-        self, writable: Sequence[ConfinedRoot], readable: Sequence[ConfinedRoot], *, confine: Literal["auto", "off"]
+        self,
+        writable: Sequence[ConfinedRoot],
+        readable: Sequence[ConfinedRoot],
+        *,
+        confine: Literal["auto", "off"],
+        finish_timeout_s: float = _FINISH_TIMEOUT_S,
     ) -> None:
+        self._finish_timeout_s = finish_timeout_s
         self.confined = confine == "auto" and landlock.supported_abi() > 0
         self._retired: list[Pool] = []
         self._busy = 0
@@ -127,10 +133,19 @@ class Workers:
         """Run work that changes a file. Once started, it is awaited even if the call is cancelled, so that its event is
         published."""
         try:
-            return await _finished(self._change.submit(caller, work))
+            return await self._finished(self._change.submit(caller, work))
         except LongWork:
             with self._fast_switching():
-                return await _finished(self._long.submit(caller, work))
+                return await self._finished(self._long.submit(caller, work))
+
+    async def _finished(self, future: asyncio.Future[ResultT]) -> ResultT:
+        try:
+            return await asyncio.shield(future)
+        except asyncio.CancelledError:
+            with anyio.move_on_after(self._finish_timeout_s, shield=True):
+                return await asyncio.shield(future)
+            future.cancel()  # the pool skips it if it has not started
+            raise
 
     def close(self) -> bool:
         """Cancel waiting work and let running work end. Returns False if some of it still runs after half a second."""
@@ -149,13 +164,3 @@ def _at_low_priority(prepare: Callable[[], None], niceness: int) -> Callable[[],
         prepare()
 
     return prepared
-
-
-async def _finished(future: asyncio.Future[ResultT]) -> ResultT:
-    try:
-        return await asyncio.shield(future)
-    except asyncio.CancelledError:
-        with anyio.move_on_after(_FINISHING_S, shield=True):
-            return await asyncio.shield(future)
-        future.cancel()  # the pool skips it if it has not started
-        raise

@@ -16,7 +16,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from searching import CountingCancellation, StoppingCancellation, bounds, globbed, grepped, lines, opened, paths, plant
 
 from armarium.capabilities.sandbox.search.grep import Query
 from armarium.foundation.cancellation import Cancellation, Stopped
@@ -24,6 +23,17 @@ from armarium.foundation.files import walk as walk_module
 from armarium.foundation.files.errors import InvalidPattern
 from armarium.foundation.files.ignore import GitIgnores, IgnoreRules
 from armarium.foundation.files.walk import Bounds, Everything, Walk, Watch
+from support.file_search import (
+    CountingCancellation,
+    StoppingCancellation,
+    bounds,
+    globbed,
+    grepped,
+    lines,
+    opened,
+    paths,
+    plant,
+)
 
 NAMES = st.sampled_from(["a", "a.b", "a-b", "a0", "b", "A", "é", "~", " ", "a b", "\U0001f600", "z\udce9"])
 TREES = st.recursive(

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from searching import CountingCancellation, bounds, globbed, paths, plant
 
 from armarium.foundation.errors import InvalidArgument
 from armarium.foundation.files.errors import InvalidPattern
 from armarium.foundation.files.glob_patterns import filter_selection, glob_selection
 from armarium.foundation.files.walk import Selection
+from support.file_search import CountingCancellation, bounds, globbed, paths, plant
 
 
 @dataclass
