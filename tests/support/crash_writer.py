@@ -1,4 +1,4 @@
-"""Run by test_crash.py: forks writers that change a file through the sandbox until somebody kills them."""
+"""Started by test_crash.py: forks writers that change a file through the sandbox until they are killed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FILLER = "".join(f"filler line {number}\n" for number in range(5000))
 
 
 def content_of(how: str, version: int) -> str:
-    """What the file holds after that many changes."""
+    """The content of the file after that many changes."""
     if how == "overwrite":
         return f"version {version:06}\n" * 20_000
     if how == "append":
@@ -32,7 +32,7 @@ def appended(number: int) -> str:
 
 
 def patch_to(version: int) -> str:
-    """Changes the first and the last line, so that half a patch would show."""
+    """A patch of the first and the last line, so that a partial patch is detected."""
     last = FILLER.count("\n") + 2
     before, after = f"version {version - 1:06}", f"version {version:06}"
     return (
@@ -62,7 +62,7 @@ async def write_forever(directory: str, how: str) -> None:
 
 
 def main() -> None:
-    """For every line on standard input fork a writer of that kind, and tell when it is dead."""
+    """For every line on standard input, fork a writer of that kind, and report when it is dead."""
     for line in sys.stdin:
         child = os.fork()
         if child == 0:

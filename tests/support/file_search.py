@@ -1,4 +1,4 @@
-"""What the tests of walking, globbing and grepping share."""
+"""Helpers for tests of walks, globs and greps."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FAR = 60.0
 
 
 def plant(base: Path, files: dict[str, bytes]) -> Path:
-    """Make the files, and the directories above them; a path that ends in "/" is a directory."""
+    """Create files and their parent directories; a path that ends in "/" is a directory."""
     for path, content in files.items():
         target = base / path
         if path.endswith("/"):
@@ -32,7 +32,7 @@ def plant(base: Path, files: dict[str, bytes]) -> Path:
 
 @contextmanager
 def opened(directory: Path) -> Iterator[int]:
-    """A descriptor of the directory; afterwards no other descriptor may be left."""
+    """A descriptor of the directory. At the end no other descriptor may be open."""
     fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         with none_left_open(directory):
@@ -98,11 +98,11 @@ def lines(result: GrepResult) -> list[tuple[str, int, str]]:
 
 
 class StoppingCancellation(Cancellation):
-    """Ends the work at the given beat, as a caller who goes away does."""
+    """Cancels the work at the given checkpoint."""
 
-    def __init__(self, beats: int) -> None:
+    def __init__(self, checkpoints: int) -> None:
         super().__init__()
-        self.left = beats
+        self.left = checkpoints
 
     def checkpoint(self, done: int) -> None:
         self.left -= 1
@@ -112,7 +112,7 @@ class StoppingCancellation(Cancellation):
 
 
 class CountingCancellation(Cancellation):
-    """Remembers how far the work said it was."""
+    """Records the reported progress."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""A sandbox in this process whose two roots may lie on different file systems."""
+"""A sandbox in this process, whose roots may be on different file systems."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Tools:
 
 
 def between(source: str, dest: str) -> dict[str, str]:
-    """Arguments of a transfer; "one:a/b" is the path a/b in the root `one`."""
+    """Arguments of a copy or move; "one:a/b" is the path a/b in the root `one`."""
     from_root, _, from_path = source.partition(":")
     into_root, _, into_path = dest.partition(":")
     return {"source_root": from_root, "source_path": from_path, "dest_root": into_root, "dest_path": into_path}
@@ -55,7 +55,7 @@ def between(source: str, dest: str) -> dict[str, str]:
 
 @asynccontextmanager
 async def sandbox(roots: Mapping[str, Path], state: Path, **settings: Any) -> AsyncGenerator[Tools]:
-    """A sandbox with these roots, in which everything is allowed."""
+    """A sandbox with these roots, which allow all tools."""
     listed = [{"name": name, "path": str(path), "allowed_tools": ["*"]} for name, path in roots.items()]
     made = SandboxSettings.model_validate({"roots": listed, **settings})
     async with open_sandbox(made, Facilities(Events(), state)) as capability:
@@ -64,7 +64,7 @@ async def sandbox(roots: Mapping[str, Path], state: Path, **settings: Any) -> As
 
 @contextmanager
 def other_file_system(near: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[Path]:
-    """An empty directory that no rename reaches from `near`: on another file system, or with renames that say so."""
+    """An empty directory on another file system than `near`, which is simulated if there is none."""
     if _OTHER.is_dir() and os.access(_OTHER, os.W_OK) and _OTHER.stat().st_dev != near.stat().st_dev:
         directory = Path(tempfile.mkdtemp(prefix="armarium-test-", dir=_OTHER))
         try:
@@ -79,7 +79,7 @@ def other_file_system(near: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[
 
 
 def apart(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let every rename into or out of the directory fail as between two file systems."""
+    """Let every rename into or out of the directory fail with EXDEV."""
     rename = os.rename
 
     def refusing(source: str, target: str, *, src_dir_fd: int | None = None, dst_dir_fd: int | None = None) -> None:

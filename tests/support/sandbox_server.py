@@ -1,4 +1,4 @@
-"""The server that the sandbox's tests talk to: which roots it has, where they are, and what is outside."""
+"""The server for tests of the sandbox: its roots, and a directory outside of them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ EXTRAS: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Box:
-    """A running server, its roots on this machine, and a directory beside them that nobody may reach."""
+    """A running server, the directories of its roots, and a directory that no call may reach."""
 
     server: ServerProcess
     base: Path
@@ -44,7 +44,7 @@ class Box:
 
     @property
     def never_said(self) -> tuple[str, ...]:
-        """What no answer may contain: host paths, and anything from outside."""
+        """What no result may contain: host paths, and content from outside."""
         return str(self.base), CANARY
 
     def outside_picture(self) -> Picture:
@@ -52,7 +52,7 @@ class Box:
 
 
 def contract_config(base: Path, **settings: Any) -> dict[str, Any]:
-    """The configuration of §7.1 with all roots the cases ask for, each an existing directory."""
+    """The configuration of §7.1 with all roots that the cases need, and their directories."""
     roots = [
         {"name": name, "path": str(base / "roots" / name), "allowed_tools": tools, **EXTRAS.get(name, {})}
         for name, tools in ALLOWED.items()
@@ -63,6 +63,6 @@ def contract_config(base: Path, **settings: Any) -> dict[str, Any]:
 
 
 def make_outside(base: Path) -> None:
-    """A directory next to the roots, full of what must not be read, changed or even noticed."""
+    """Create a directory beside the roots with files that must not be read, changed or revealed."""
     files = {f"outside/{name}": f"{CANARY} in {name}\n" for name in ("secret.txt", "sub/file.txt", "sub/victim.txt")}
     make_tree(base, files)

@@ -69,7 +69,7 @@ def _furnish(root: Path) -> None:
 
 
 def _require_readable(value: object) -> None:
-    """Nothing that was answered has lost a byte: neither half a character, nor a mark in its place."""
+    """Results lose no byte: they contain neither unpaired surrogates nor replacement characters."""
     if isinstance(value, dict):
         for inner in value.values():
             _require_readable(inner)
