@@ -1,4 +1,4 @@
-"""Settings: where they come from, who wins, and what is said of a mistake."""
+"""Settings: their sources, their precedence, and error messages."""
 
 from __future__ import annotations
 

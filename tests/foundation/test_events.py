@@ -1,4 +1,4 @@
-"""Events: who is told, in which order, and what a failing listener does to the others."""
+"""Events: delivery, order, and failing handlers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Starts that cannot succeed: each is refused with the name of what is wrong and what to do about it."""
+"""Starts that cannot succeed fail with an error that names the problem and what to do."""
 
 from __future__ import annotations
 

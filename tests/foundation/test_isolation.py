@@ -1,4 +1,4 @@
-"""A process that was isolated keeps what it has open, may compute and start threads, and can do nothing else."""
+"""An isolated process can use open files, compute and start threads, and nothing else."""
 
 from __future__ import annotations
 

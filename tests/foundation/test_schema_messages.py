@@ -1,4 +1,4 @@
-"""What is said of a value that does not fit its schema."""
+"""Messages about values that do not match their schema."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tools as every surface sees them: schemas made from Python, manuals from docstrings, answers and errors."""
+"""Tools: generated schemas, descriptions, results and errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whoever keeps something about a file hears of its move as one event, before it could be taken for two changes."""
+"""A move publishes one move event before the change events of its source and destination."""
 
 from __future__ import annotations
 

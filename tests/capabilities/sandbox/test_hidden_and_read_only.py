@@ -1,4 +1,4 @@
-"""A root's `read_only` keeps it as it is, and for agents what its `ignore` list hides does not exist."""
+"""Read-only roots cannot be changed, and paths on the ignore list are hidden from every tool."""
 
 from __future__ import annotations
 

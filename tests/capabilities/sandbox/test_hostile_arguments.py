@@ -1,4 +1,4 @@
-"""Whatever is sent as an argument: a clear error with a stable code, nothing changed, nothing told, still serving."""
+"""Hostile arguments get an error with a stable code. They change nothing, reveal nothing and stop nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Symbolic links are treated as what they are, and FIFOs, sockets and devices are never waited for."""
+"""Symbolic links are handled as links, and FIFOs, sockets and devices never block a call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Moves lose nothing: a rename where the kernel can, and otherwise a copy, after which only what was copied goes."""
+"""Moves lose nothing: a rename if possible, otherwise a copy, after which only copied entries are removed."""
 
 from __future__ import annotations
 

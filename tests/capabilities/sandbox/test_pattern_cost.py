@@ -1,4 +1,4 @@
-"""What a pattern costs is known before it is compiled, and compiled patterns are shared and bounded."""
+"""The cost of a pattern is estimated before it is compiled, and the cache of patterns is bounded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""While another process swaps directories and files for links to the outside, no tool reads, tells or changes it."""
+"""While another process swaps directories and files for links to the outside, no tool reads or changes the outside."""
 
 from __future__ import annotations
 

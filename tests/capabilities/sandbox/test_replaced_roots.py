@@ -1,4 +1,4 @@
-"""A root whose directory was replaced: the new one is served, with a warning; the old one never again."""
+"""If the directory of a root is replaced, the new one is served and a warning is logged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Searches by page, by file and by count; arguments that are meant well; the end of large files."""
+"""Search pages and output modes, coerced arguments, and the end of large files."""
 
 from __future__ import annotations
 

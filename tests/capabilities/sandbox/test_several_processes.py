@@ -1,4 +1,4 @@
-"""Several servers on one directory, and servers killed in the middle: no acknowledged change is lost or mixed up."""
+"""Several servers on one directory, some of them killed: no acknowledged change is lost or mixed with another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is half done is hidden from every tool, is removed when its owner is gone, and never when it is not."""
+"""Staged entries are hidden from every tool, and removed if and only if they are stale."""
 
 from __future__ import annotations
 

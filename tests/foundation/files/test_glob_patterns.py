@@ -1,4 +1,4 @@
-"""Globs and path regexes select what they should, and nothing is read in vain."""
+"""Globs and path regexes select the right paths, and the walk reads no other directories."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A thread under Landlock reaches its directories and nothing else; each case runs in a process of its own."""
+"""A thread under Landlock can access only its directories. Each case runs in a separate process."""
 
 from __future__ import annotations
 

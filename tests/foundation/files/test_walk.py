@@ -1,4 +1,4 @@
-"""A walk goes down by descriptors, in path order, and stays where it was sent."""
+"""A walk yields entries in path order and stays below its top directory."""
 
 from __future__ import annotations
 

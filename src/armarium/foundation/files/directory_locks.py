@@ -66,7 +66,7 @@ class DirectoryLocks:
         The timeout is short, because the caller occupies a thread. `wait_long` selects the long one, for callers that
         would lose much work.
         """
-        return _Holding(self, dir_fds, wait_long)
+        return _LockContext(self, dir_fds, wait_long)
 
     def acquire(self, dir_fds: Sequence[int], *, wait_long: bool) -> Held:
         """Lock all of the directories or none; used by `holding`."""
@@ -123,7 +123,7 @@ def _identity(fd: int) -> Identity:
     return status.st_dev, status.st_ino
 
 
-class _Holding:
+class _LockContext:
     # Not a generator-based context manager: this takes half the time, and every change needs it.
     __slots__ = ("_dir_fds", "_held", "_locks", "_wait_long")
 
