@@ -34,13 +34,15 @@ _CAUGHT = (FileError, InvalidArgument, EntryFailed, DestinationFailed, OSError)
 @contextmanager
 def checked_path(root: Root, path: str, *, what: str = "file") -> Generator[str]:
     """Normalise a path that a caller gave and check that it is visible. Errors in the block name root and path."""
-    with errors_at(root, path, what=what):
+    try:
         root.require_current()
         normal = normalise(path)
         if leads_through_staged(normal):
             raise PathIgnored("path is reserved for changes in progress")
         root.require_visible(normal)
         yield normal
+    except _CAUGHT as error:
+        _raise_with_location(error, root, path, what)
 
 
 @contextmanager

@@ -58,9 +58,9 @@ def available_isolation() -> Isolation:
 
 
 def isolate_process(readable: Sequence[str]) -> Isolation:
-    """Cut this process off for good: it keeps its open descriptors, and may read what is below the given paths.
+    """Isolate this process permanently. It keeps its open descriptors, and can read below the given paths.
 
-    Where the kernel lacks a part, the others hold, and the answer tells. Call it before there are threads.
+    Parts that the kernel lacks are skipped; the result shows which apply. Call it before there are threads.
     """
     if len(os.listdir("/proc/self/task")) != 1:
         raise RuntimeError("a process can only be isolated while it has a single thread")
