@@ -1,6 +1,6 @@
 """Finds the lines of a buffer that match a pattern.
 
-A line ends at a line feed; a carriage return before it does not belong to the line. A match lies within one line.
+A line ends at a line feed; a carriage return before it is not part of the line. A match never spans two lines.
 """
 
 from __future__ import annotations

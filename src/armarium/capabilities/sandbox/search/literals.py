@@ -1,6 +1,6 @@
 """Extracts the literal texts that every match of a pattern contains: searching for them first is many times faster.
 
-The result is a list of clauses. Every line that matches the pattern holds at least one literal of each clause.
+The result is a list of clauses. Every line that matches the pattern contains at least one literal of each clause.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Compiles patterns and caches them.
 
-RE2's expressions may be used by many threads at a time, so ten searches for one pattern have one automaton between
-them. One pattern at a time is compiled: threads that wait for each other here do not queue for the GIL.
+RE2 expressions are thread-safe, so concurrent searches for one pattern share one automaton. Only one pattern is
+compiled at a time: threads that wait here do not compete for the GIL.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from armarium.capabilities.sandbox.search.regex import Find, line_finder, whole_
 from armarium.capabilities.sandbox.search.syntax import Node, buffer_pattern, parse
 from armarium.foundation.files.errors import InvalidPattern
 
-_KEPT_BYTES = 32 * 1024 * 1024
+CACHE_BYTES = 32 * 1024 * 1024
 
 
 class Pattern:
@@ -47,7 +47,7 @@ def line_pattern(pattern: str, *, fold: bool) -> Pattern:
         in_buffer = buffer_pattern(pattern, node, strip_cr=True)
         return _pattern(pattern, in_buffer, lambda text: line_finder(text, fold=fold, max_bytes=max_bytes), node)
 
-    return _kept.find(("line", pattern, fold), make)
+    return _cache.find(("line", pattern, fold), make)
 
 
 def path_pattern(pattern: str) -> Pattern:
@@ -58,7 +58,7 @@ def path_pattern(pattern: str) -> Pattern:
         found = _pattern(pattern, in_buffer, lambda text: line_finder(text, max_bytes=max_bytes), node)
         return Pattern(found.required, found.in_buffer, lambda: whole_finder(pattern, max_bytes=max_bytes))
 
-    return _kept.find(("path", pattern, False), make)
+    return _cache.find(("path", pattern, False), make)
 
 
 def _pattern(pattern: str, in_buffer: str | None, compiled: Callable[[str], Find], node: Node | None) -> Pattern:
@@ -75,14 +75,21 @@ def _pattern(pattern: str, in_buffer: str | None, compiled: Callable[[str], Find
     return Pattern(requirements(node), find, (lambda: find) if in_buffer == pattern else (lambda: compiled(pattern)))
 
 
-class _KeptPatterns:
+class PatternCache:
     """A least-recently-used cache of patterns, bounded by memory."""
 
     def __init__(self, max_bytes: int) -> None:
-        self._max_bytes = max_bytes
-        self._bytes = 0
+        self.max_bytes = max_bytes
+        self.bytes = 0
+        """Memory of the cached patterns."""
         self._patterns: OrderedDict[tuple[str, str, bool], tuple[Pattern, int]] = OrderedDict()
         self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._patterns)
+
+    def __contains__(self, key: tuple[str, str, bool]) -> bool:
+        return key in self._patterns
 
     def find(self, key: tuple[str, str, bool], make: Callable[[Node | None, int], Pattern]) -> Pattern:
         cost.require_length(key[1])
@@ -99,11 +106,11 @@ class _KeptPatterns:
         node = parse(pattern, fold=fold)
         max_bytes = cost.memory_for(cost.affordable(node))
         made = self._patterns[key] = make(node, max_bytes), 2 * max_bytes
-        self._bytes += made[1]
-        while self._bytes > self._max_bytes:
-            _, (_, given_up) = self._patterns.popitem(last=False)
-            self._bytes -= given_up
+        self.bytes += made[1]
+        while self.bytes > self.max_bytes:
+            _, (_, evicted) = self._patterns.popitem(last=False)
+            self.bytes -= evicted
         return made
 
 
-_kept = _KeptPatterns(_KEPT_BYTES)
+_cache = PatternCache(CACHE_BYTES)

@@ -1,8 +1,7 @@
 """Wraps RE2: compiles patterns with precise errors, and finds the next match in a buffer.
 
-RE2 has the contract's Go syntax, takes time linear in the text whatever the pattern, and releases the GIL to search; it
-holds the GIL to compile. Expressions are built here directly and not with `re2.compile`, whose cache is bounded by
-number and not by memory.
+RE2 has the contract's Go syntax, takes linear time for every pattern, and releases the GIL during a search, but not
+while it compiles. Expressions are created directly instead of with `re2.compile`, whose cache is not bounded by memory.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Parses RE2 patterns as far as a line search needs it: literals, anchors, groups.
 
-RE2 itself decides what is valid and what matches. What is not understood here is left `Unknown`, which costs speed
-and never a match.
+RE2 itself decides what is valid and what matches. Other elements become `Unknown`, which affects only speed.
 """
 
 from __future__ import annotations
