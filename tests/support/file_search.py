@@ -107,7 +107,7 @@ class StoppingCancellation(Cancellation):
     def checkpoint(self, done: int) -> None:
         self.left -= 1
         if self.left <= 0:
-            self.stop()
+            self.cancel()
         super().checkpoint(done)
 
 
