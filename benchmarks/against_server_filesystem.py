@@ -22,14 +22,14 @@ ROUNDS = 7
 
 @dataclass(frozen=True)
 class Case:
-    """The same question to both servers."""
+    """The same call to both servers."""
 
     name: str
     ours: tuple[str, dict[str, Any]]
     theirs: tuple[str, dict[str, Any]]
     calls: int
     goal: float
-    """How many times faster, in wall time, we want to be."""
+    """Required speed-up in wall time."""
 
 
 def main() -> None:

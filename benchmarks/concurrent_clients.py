@@ -26,7 +26,7 @@ HEADERS = {"accept": "application/json, text/event-stream", "content-type": "app
 
 
 class Client:
-    """One MCP session over bare HTTP."""
+    """One MCP session over plain HTTP."""
 
     def __init__(self, http: httpx.AsyncClient, number: int) -> None:
         self._http = http
@@ -72,7 +72,7 @@ class Client:
 
 
 async def load(url: str, clients: int, calls: int) -> tuple[float, int]:
-    """Wall seconds and errors of `clients` working at once."""
+    """Wall time and errors of `clients` concurrent clients."""
     limits = httpx.Limits(max_connections=clients)
     async with httpx.AsyncClient(base_url=url, limits=limits, timeout=60) as http:
         working = [Client(http, number) for number in range(clients)]

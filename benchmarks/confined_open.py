@@ -54,7 +54,7 @@ def confined(root: ConfinedRoot) -> None:
 
 
 def realpath_then_open(base: str) -> None:
-    """What servers do that check a path by name: right while nobody changes the tree between the two steps."""
+    """Check a path by name, then open it: correct only if the tree does not change in between."""
     inside = base + os.sep
     for _ in range(OPENS):
         real = os.path.realpath(os.path.join(base, PATH))

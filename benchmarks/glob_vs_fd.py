@@ -28,7 +28,7 @@ FD = shutil.which("fdfind") or shutil.which("fd") or "fd"
 
 @dataclass(frozen=True)
 class Case:
-    """A pattern, how fd is asked the same, and how many times its CPU we may take; None: only shown."""
+    """A pattern, the arguments of fd for it, and the maximum CPU ratio; None: no limit."""
 
     kind: str
     pattern: str

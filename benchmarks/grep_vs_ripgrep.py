@@ -26,7 +26,7 @@ NO_LIMIT = 10**9
 
 @dataclass(frozen=True)
 class Case:
-    """A pattern, and how many times ripgrep's CPU it may take; None: only shown."""
+    """A pattern, and the maximum ratio to ripgrep's CPU; None: no limit."""
 
     kind: str
     pattern: str
@@ -102,7 +102,7 @@ def ripgrep(case: Case, top: Path, output: Path, *options: str) -> None:
 
 
 def same_hits(found: GrepResult, output: Path) -> bool:
-    """Whether we found what ripgrep did; of a search that stopped early, whether it found the first of them."""
+    """Whether the results equal those of ripgrep, or the first of them if the search stopped early."""
     expected: list[tuple[str, int, str]] = []
     for row in output.read_bytes().splitlines():
         file, number, text = row.decode("utf-8", "replace").split(":", 2)

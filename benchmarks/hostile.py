@@ -57,7 +57,7 @@ class Attack:
     callers: int = 1
     corpus: bool = False
     until_s: float | None = None
-    """Hang up after this time: the calls go on for longer than anybody waits."""
+    """Disconnect after this time, while the calls are still running."""
     peer_calls: Callable[[Path], list[Call]] | None = None
     """The same for the official server-filesystem, where it has such a tool."""
 
@@ -142,7 +142,7 @@ def make_files(root: Path) -> None:
 
 
 class Server:
-    """One running server of ours, of this code or of another commit's."""
+    """A running server of this code or of another commit."""
 
     def __init__(self, directory: Path, root: Path, source: Path, corpus: bool) -> None:
         self.port = _free_port()
@@ -191,7 +191,7 @@ class Server:
 
 
 def measured(attack: Attack, root: Path, source: Path) -> dict[str, Any]:
-    """What an attack on a fresh server costs."""
+    """Measure an attack on a new server."""
     with tempfile.TemporaryDirectory() as directory:
         server = Server(Path(directory), root, source, attack.corpus)
         try:

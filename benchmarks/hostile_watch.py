@@ -1,4 +1,4 @@
-"""What somebody else notices of an attack: asks `/health` and `stat_file` all the time, in a process of its own."""
+"""Measures the latency of `/health` and `stat_file` for other callers during an attack, in a separate process."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from contextlib import suppress
 from typing import Any
 
 PAUSE_S = 0.01
-PATIENCE_S = 120.0
+TIMEOUT_S = 120.0
 PROTOCOL_VERSION = "2025-11-25"
 
 
 class Caller:
-    """One MCP session over bare HTTP; answers are read to their end, and only looked at when asked."""
+    """One MCP session over plain HTTP. Responses are read completely but parsed only on request."""
 
-    def __init__(self, port: int, key: str, timeout_s: float = PATIENCE_S) -> None:
+    def __init__(self, port: int, key: str, timeout_s: float = TIMEOUT_S) -> None:
         self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout_s)
         self._headers = {
             "authorization": f"Bearer {key}",
@@ -28,7 +28,7 @@ class Caller:
         }
 
     def open(self) -> int:
-        """Open a session; the status of the answer."""
+        """Open a session. Returns the status of the response."""
         client = {"name": "hostile", "version": "1"}
         params = {"protocolVersion": PROTOCOL_VERSION, "capabilities": {}, "clientInfo": client}
         response, _ = self._post({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params})
@@ -38,11 +38,11 @@ class Caller:
         return response.status
 
     def initialized(self) -> None:
-        """Tell the server that the session is in use."""
+        """Send the `initialized` notification."""
         self._post({"jsonrpc": "2.0", "method": "notifications/initialized"})
 
     def call(self, tool: str, arguments: dict[str, Any]) -> str:
-        """Call a tool; `ok`, the code of its error, or the status of a refusal."""
+        """Call a tool. Returns `ok`, the code of the error, or the HTTP status."""
         params = {"name": tool, "arguments": arguments}
         response, body = self._post({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params})
         if response.status != http.client.OK:
@@ -52,7 +52,7 @@ class Caller:
         return json.loads(body)["result"]["structuredContent"]["error"]["code"]
 
     def health(self) -> None:
-        """Ask whether the server is well."""
+        """Request `/health`."""
         self._request("GET", "/health")
 
     def close(self) -> None:
@@ -72,13 +72,13 @@ class Caller:
 
 
 def watch(ask: Callable[[], object]) -> list[float]:
-    """How long each answer took, until our standard input is closed."""
+    """The latency of each response, until standard input is closed."""
     ended = threading.Event()
     threading.Thread(target=lambda: (sys.stdin.read(), ended.set()), daemon=True).start()
     latencies: list[float] = []
     while not ended.is_set():
         started = time.perf_counter()
-        with suppress(OSError):  # no answer within our patience is an answer that took as long
+        with suppress(OSError):  # a timeout counts as a response that took as long
             ask()
         latencies.append(time.perf_counter() - started)
         ended.wait(PAUSE_S)
@@ -86,7 +86,7 @@ def watch(ask: Callable[[], object]) -> list[float]:
 
 
 def main() -> None:
-    """`hostile_watch.py health|stat PORT KEY`: the latencies, as JSON."""
+    """`hostile_watch.py health|stat PORT KEY`: print the latencies as JSON."""
     what, port, key = sys.argv[1:4]
     caller = Caller(int(port), key)
     if what == "stat":

@@ -12,7 +12,7 @@ from typing import Any
 
 import anyio
 
-from armarium.capabilities.sandbox.workers import Workers
+from armarium.capabilities.sandbox.threads.workers import Workers
 from measure import Cost, best_of_each, compared, report
 
 HANDOVERS = 2000

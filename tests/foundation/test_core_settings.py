@@ -1,4 +1,4 @@
-"""Settings: where they come from, who wins, and what is said of a mistake."""
+"""Settings: their sources, their precedence, and error messages."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 import pytest
 
 from armarium.foundation.errors import ConfigError
-from armarium.foundation.settings import CoreSettings, Section, SessionSettings, load_settings, read_yaml
+from armarium.foundation.settings import CoreSettings, Section, SessionSettings
+from armarium.foundation.settings_loader import load_settings, read_yaml
 
 
 class Colours(Section):
@@ -184,7 +185,7 @@ def test_a_section_may_refuse_the_environment_but_not_its_file(tmp_path: Path) -
     assert loaded("ledger: {ink: red}", tmp_path).ledger == Ledger(ink="red")
     for variable in ("ARMARIUM_LEDGER__INK", "ARMARIUM_LEDGER"):
         mistake = complaint(environ={variable: "red"})
-        assert "takes nothing from the environment" in mistake.message
+        assert "cannot be set from the environment" in mistake.message
 
 
 def test_a_section_with_nothing_below_its_name_has_its_defaults(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A contract's own way with errors: its codes, its words, its schemas."""
+"""Error formats of contracts: codes, messages, schemas."""
 
 from __future__ import annotations
 

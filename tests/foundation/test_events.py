@@ -1,4 +1,4 @@
-"""Events: who is told, in which order, and what a failing listener does to the others."""
+"""Events: delivery, order, and failing handlers."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ async def test_whether_anybody_listens_can_be_asked() -> None:
     [(None, True), (frozenset(), False), (frozenset({"staff", "admin"}), True), (frozenset({"admin"}), False)],
 )
 def test_a_public_event_is_for_its_groups_or_for_everybody(groups: frozenset[str] | None, may_hear: bool) -> None:
-    assert PublicEvent("news", {}, groups).is_for(Principal("alice", ("staff",), "")) is may_hear
+    assert PublicEvent("example", {}, groups).is_for(Principal("alice", ("staff",), "")) is may_hear
 
 
 @pytest.mark.parametrize("name", ["", "Two words", "a\nb", "ä", "7"])

@@ -1,4 +1,4 @@
-"""Starts that cannot succeed: each is refused with the name of what is wrong and what to do about it."""
+"""Starts that cannot succeed fail with an error that names the problem and what to do."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from armarium.capabilities.sandbox import commands as filesystem
 from armarium.foundation.audit import AuditLog
 from armarium.foundation.errors import ConfigError
 from armarium.foundation.identity import ensure_token, read_token
-from armarium.foundation.settings import load_settings
+from armarium.foundation.settings_loader import load_settings
 from armarium.foundation.telemetry import export_traces
 from armarium.settings import Settings
 from support.server import installed_command
@@ -104,7 +104,7 @@ def test_traces_without_the_extra_are_refused_with_the_way_to_install_it(monkeyp
         ("ARMARIUM_LOG_LEVEL", "ARMARIUM_TELEMETRY__LOG_LEVEL"),
         ("ARMARIUM_STATEDIR", "ARMARIUM_STATE_DIR"),
         ("ARMARIUM_LANDLOCK", "ARMARIUM_SANDBOX__LANDLOCK"),
-        ("ARMARIUM_COLOUR_OF_THE_WALL", "two underscores"),
+        ("ARMARIUM_COLOUR_OF_THE_WALL", "SECTION__NAME"),
     ],
 )
 def test_a_variable_that_is_no_setting_is_refused_with_the_one_that_may_be_meant(variable: str, meant: str) -> None:

@@ -1,4 +1,4 @@
-"""Principals, the keys that prove them, and the token that is made once."""
+"""Principals, keys, and the generated token."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How often a caller may call, by a clock that the test turns."""
+"""Rate limits, with a fake clock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of a call's arguments may be written down."""
+"""Redaction of arguments in logs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a route expects the arguments of its tool, and which routes cannot be."""
+"""Where a route expects the arguments of its tool, and invalid routes."""
 
 from __future__ import annotations
 

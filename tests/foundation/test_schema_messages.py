@@ -1,4 +1,4 @@
-"""What is said of a value that does not fit its schema."""
+"""Messages about values that do not match their schema."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_a_value_that_fits_is_left_alone() -> None:
         ({"path": "a", "each": [{"tag": 3}]}, "unknown argument `each.0.tag`; did you mean `each.0.tags`?", "each.0"),
         (
             {"path": "a", "wanted": {"count": 3}},
-            "unknown argument `wanted.count`; `count` stands beside `wanted`, not in it",
+            "unknown argument `wanted.count`; `count` belongs beside `wanted`, not in it",
             "wanted",
         ),
     ],

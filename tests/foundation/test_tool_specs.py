@@ -1,4 +1,4 @@
-"""Tools as every surface sees them: schemas made from Python, manuals from docstrings, answers and errors."""
+"""Tools: generated schemas, descriptions, results and errors."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ def test_a_cancellation_reports_progress_but_not_at_every_checkpoint(monkeypatch
 
 def test_progress_of_another_party_is_forwarded_unthrottled_until_the_call_ends() -> None:
     told: list[object] = []
-    cancellation = Cancellation(lambda *news: told.append(news))
+    cancellation = Cancellation(lambda *progress: told.append(progress))
     cancellation.report(0.5, 2, "halfway")
     cancellation.report(2)
     assert told == [(0.5, 2, "halfway"), (2, None, None)]

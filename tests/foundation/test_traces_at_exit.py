@@ -1,4 +1,4 @@
-"""The last traces: delivered when the collector takes them, given up when it does not answer."""
+"""The last traces are delivered at exit, or dropped if the collector does not respond."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which descriptors this process holds on files of one directory."""
+"""Checks for leaked descriptors of files in a directory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 @contextmanager
 def none_left_open(directory: Path) -> Iterator[None]:
-    """Nothing that is opened at or below the directory meanwhile may still be open at the end.
+    """Assert that everything opened at or below the directory in the block is closed at its end.
 
     Other descriptors do not count: threads of servers and pools open and close theirs at any moment.
     """
@@ -22,7 +22,7 @@ def none_left_open(directory: Path) -> Iterator[None]:
 
 
 def _open_below(directory: Path) -> dict[tuple[str, int], str]:
-    """Where each descriptor leads, by number and inode: a directory that moved is still the same one."""
+    """Path of each descriptor, by number and inode, so that a moved directory is recognised."""
     top = os.path.realpath(directory)
     found: dict[tuple[str, int], str] = {}
     for fd in os.listdir("/proc/self/fd"):

@@ -1,4 +1,4 @@
-"""Directory trees for tests: made from a table, and pictured so that any change shows."""
+"""Creates directory trees for tests, and takes snapshots of them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 Picture = dict[str, tuple[str, int, str]]
-"""Path to (kind, mode, content): enough to notice every change that an agent could make."""
+"""Maps each path to (kind, mode, content), to detect every change."""
 
 
 def make_tree(directory: Path, files: Mapping[str, str | bytes | None]) -> None:
-    """Create files with their content; None makes a directory."""
+    """Create files with their content; None creates a directory."""
     for name, content in files.items():
         path = directory / name
         if content is None:
@@ -25,7 +25,7 @@ def make_tree(directory: Path, files: Mapping[str, str | bytes | None]) -> None:
 
 
 def empty(directory: Path) -> None:
-    """Remove everything in the directory; the directory itself stays the same one."""
+    """Remove everything in the directory, but not the directory itself."""
     for entry in os.scandir(directory):
         if entry.is_dir(follow_symlinks=False):
             shutil.rmtree(entry.path)
@@ -34,7 +34,7 @@ def empty(directory: Path) -> None:
 
 
 def picture(directory: Path) -> Picture:
-    """Names, kinds, modes and contents of everything below the directory; links are read, not followed."""
+    """A snapshot of everything below the directory. Links are read, not followed."""
     found: Picture = {}
     for parent, directories, files in os.walk(os.fsencode(directory)):
         for name in sorted(directories + files):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from unittest.mock import patch
 
 from armarium.capabilities.corpus.ingest import worker as prepare_worker
-from armarium.foundation import seccomp
+from armarium.foundation.processes import seccomp
 
 if __name__ == "__main__":
     with patch.object(seccomp, "is_supported", lambda: False):

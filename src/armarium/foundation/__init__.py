@@ -1,1 +1,1 @@
-"""What every part stands on: errors, settings, identity, tool descriptions, events, telemetry."""
+"""Shared basics below all capabilities: errors, settings, identity, tools, events, telemetry, files."""

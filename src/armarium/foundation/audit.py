@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from armarium.foundation.errors import ConfigError
-from armarium.foundation.files.private import make_private_directory
+from armarium.foundation.files.state_files import make_private_directory
 from armarium.foundation.sqlite import connect, create_file, schema_version, transaction, use_write_ahead_log
 
 _log = logging.getLogger(__name__)

@@ -1,4 +1,4 @@
-"""A circuit breaker: a server that is gone, or keeps failing, is left alone for a while and then tried apart."""
+"""A circuit breaker: stops calls to a service that keeps failing, and tries it again after a while."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ CircuitState = Literal["closed", "open", "half_open"]
 
 
 class CircuitBreaker:
-    """Counts failures in a row. Open, it admits no call; whoever owns it tries the server once the break is over."""
+    """Opens after a number of consecutive failures. While open, it admits no calls; its owner tries later."""
 
     def __init__(self, failures: int, open_s: float, now: Callable[[], float]) -> None:
         self._limit = failures
@@ -22,56 +22,56 @@ class CircuitBreaker:
 
     @property
     def state(self) -> CircuitState:
-        """`half_open` when it is time for a trial, whether or not one is under way."""
+        """`half_open` when a trial is due, whether or not one is in progress."""
         if self._opened_at is None:
             return "closed"
         return "half_open" if self._now() - self._opened_at >= self._open_s else "open"
 
     @property
     def retry_in_s(self) -> float | None:
-        """How long until the next trial; None when calls are admitted."""
+        """Seconds until the next trial; None while calls are admitted."""
         if self._opened_at is None:
             return None
         return max(0.0, self._opened_at + self._open_s - self._now())
 
     def admits(self) -> bool:
-        """Whether calls may go through. None is ever the trial: a server that is still gone would cost it its time."""
+        """Whether calls are admitted. An ordinary call is never the trial: it would wait for a failing server."""
         return self._opened_at is None
 
     def succeeded(self) -> None:
-        """A call was answered. What was sent before a break does not end it, for its connection is given up."""
+        """Record a success. It does not close an open circuit: the call was sent before the circuit opened."""
         self._in_a_row = 0
 
     def failed(self) -> bool:
-        """A call failed; whether that is one too many, and the break begins now."""
+        """Record a failure. Returns whether the circuit opens now."""
         self._in_a_row += 1
         return self._in_a_row >= self._limit and self.gone()
 
     def gone(self) -> bool:
-        """The server is known not to answer, so no more failures are needed; whether the break begins now."""
+        """Open the circuit at once, because the server is known to be unavailable. Returns whether it opens now."""
         if self._opened_at is not None:
             return False
         self._opened_at = self._now()
         return True
 
     def tried(self, well: bool) -> None:
-        """The trial ended: all is well, or another break begins."""
+        """Record the outcome of a trial: close the circuit, or open it again."""
         self._in_a_row = 0
         self._opened_at = None if well else self._now()
 
 
 @dataclass(slots=True)
 class Attempt:
-    """One try of a service."""
+    """One attempt to call a service."""
 
     admitted: bool
-    """Whether the service is to be asked at all."""
+    """Whether the service may be called."""
     failed: bool = False
-    """To be set when it did not answer, or not in time."""
+    """Set this if the service did not answer in time."""
 
 
 class GuardedService:
-    """A service that everybody asks alike: left alone while it keeps failing, and then tried by one call at a time."""
+    """A service behind a circuit breaker. While the circuit is half open, one call at a time is the trial."""
 
     def __init__(self, failures: int, open_s: float, now: Callable[[], float]) -> None:
         self._breaker = CircuitBreaker(failures, open_s, now)
@@ -79,9 +79,9 @@ class GuardedService:
 
     @contextmanager
     def attempt(self) -> Generator[Attempt]:
-        """Ask the service within the block if the attempt is admitted, and mark it if it failed.
+        """Call the service in the block if the attempt is admitted, and set `failed` if it failed.
 
-        A block that is cut short and not marked counts as nothing: nobody knows what the service would have answered.
+        A block that raises without setting `failed` does not count.
         """
         trial = not self._breaker.admits()
         if trial and (self._in_trial or self._breaker.state != "half_open"):
@@ -93,13 +93,13 @@ class GuardedService:
             yield attempt
         except BaseException:
             if attempt.failed:
-                self._note(attempt, trial=trial)
+                self._record(attempt, trial=trial)
             elif trial:
                 self._in_trial = False
             raise
-        self._note(attempt, trial=trial)
+        self._record(attempt, trial=trial)
 
-    def _note(self, attempt: Attempt, *, trial: bool) -> None:
+    def _record(self, attempt: Attempt, *, trial: bool) -> None:
         if trial:
             self._in_trial = False
             self._breaker.tried(well=not attempt.failed)

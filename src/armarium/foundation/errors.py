@@ -1,43 +1,80 @@
-"""The one base of everything Armarium raises on purpose: a stable code, a message, and what to do next."""
+"""The base class of all errors Armarium raises on purpose, and the errors that every capability shares."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
 
 class ArmariumError(Exception):
-    """Something went wrong that the caller may know about.
+    """An error that the caller may see. It is immutable; `with_context` creates a more detailed copy.
 
-    The message, the hint and the details all reach the caller, so none of them may hold a host path, a secret or
-    file content the caller could not read anyway. What only an operator may see goes into `private`.
+    The message, the hint and the details reach the caller. They must not contain host paths, secrets or file content
+    that the caller cannot read. `private` holds what only an operator may see.
     """
 
     code: ClassVar[str] = "INTERNAL"
     retryable: ClassVar[bool] = False
     security: ClassVar[bool] = False
-    """A denial: logged at WARNING with what was attempted."""
+    """Whether this is a denial, which is logged at WARNING with what was attempted."""
     http_status: ClassVar[int | None] = None
-    """What plain HTTP says of it; without, 403 for a denial, 503 when trying again can help, and 500 otherwise."""
+    """The status over plain HTTP. By default 403 for a denial, 503 if it is retryable, and 500 otherwise."""
 
     def __init__(
-        self, message: str, *, hint: str | None = None, private: dict[str, Any] | None = None, **details: Any
+        self, message: str, *, hint: str | None = None, private: Mapping[str, Any] | None = None, **details: Any
     ) -> None:
         super().__init__(message)
-        self.message = message
-        self.hint = hint
-        self.details = details
-        self.private = private or {}
+        self._hint = hint
+        self._details = MappingProxyType(details)
+        self._private = MappingProxyType(dict(private or {}))
 
-    def with_context(self, *, hint: str) -> Self:
-        """A copy with another hint."""
-        copy = type(self).__new__(type(self), *self.args)
+    @property
+    def message(self) -> str:
+        """What happened."""
+        return self.args[0]
+
+    @property
+    def hint(self) -> str | None:
+        """What to do next."""
+        return self._hint
+
+    @property
+    def details(self) -> MappingProxyType[str, Any]:
+        """Facts about the error that the caller may see, by name."""
+        return self._details
+
+    @property
+    def private(self) -> MappingProxyType[str, Any]:
+        """Facts about the error that only an operator may see, by name."""
+        return self._private
+
+    def with_context(
+        self,
+        *,
+        message: str | None = None,
+        hint: str | None = None,
+        private: Mapping[str, Any] | None = None,
+        **details: Any,
+    ) -> Self:
+        """A copy of this error with more context, and with the same cause and traceback.
+
+        `message`, `hint` and `private` replace what the error has. A detail that the error already has stays, because
+        it was known closer to the cause.
+        """
+        copy = type(self).__new__(type(self), self.message if message is None else message)
         copy.__dict__.update(self.__dict__)
-        copy.hint = hint
-        return copy
+        copy._hint = self._hint if hint is None else hint
+        copy._details = MappingProxyType({**details, **self._details})
+        copy._private = MappingProxyType({**self._private, **(private or {})})
+        copy.__context__ = self.__context__
+        copy.__cause__ = self.__cause__
+        copy.__suppress_context__ = self.__suppress_context__
+        return copy.with_traceback(self.__traceback__)
 
 
 class Internal(ArmariumError):
-    """A fault of ours; the id leads to the log line that has the rest."""
+    """An unexpected failure inside the server. The id identifies the log entry with the details."""
 
     code = "INTERNAL"
 
@@ -49,68 +86,68 @@ class InvalidArgument(ArmariumError):
 
 
 class MissingArgument(InvalidArgument):
-    """A required argument is absent. Contracts that tell it apart give it a code of their own."""
+    """A required argument is missing. Some contracts have a separate code for this."""
 
 
 class ArgumentOutOfRange(InvalidArgument):
-    """A number, a text or a list is smaller or larger than it may be."""
+    """A number, a string or a list is smaller or larger than allowed."""
 
 
 class UnknownTool(ArmariumError):
-    """No tool of that name is served here."""
+    """There is no tool of that name."""
 
     code, http_status = "UNKNOWN_TOOL", 404
 
 
 class ToolFailed(ArmariumError):
-    """Whoever runs the tool says that it failed. The result, passed on as it is, says why."""
+    """A remote tool reported a failure. Its result, passed on unchanged, has the reason."""
 
     code = "TOOL_FAILED"
 
 
 class TooManyCalls(ArmariumError):
-    """The caller has as much in flight as it may: calls, or bytes of answers. Later the same call works."""
+    """The caller has too many calls, or too many bytes of results, in flight. The same call can succeed later."""
 
     code, retryable, http_status = "TOO_MANY_CALLS", True, 429
 
 
 class ResponseTooLarge(ArmariumError):
-    """The answer, encoded, is larger than an answer may be. What the call changed stays changed."""
+    """The encoded result exceeds the size limit. Changes made by the call persist."""
 
     code, http_status = "RESPONSE_TOO_LARGE", 400
 
 
 class NotInGroup(ArmariumError):
-    """The caller is in none of the groups that may do this."""
+    """The caller is in none of the groups that are allowed to do this."""
 
     code, security, http_status = "GROUP_REQUIRED", True, 403
 
 
 class DeadlineExceeded(ArmariumError):
-    """The call took longer than it may. What it had changed by then stays changed."""
+    """The call exceeded its deadline. Changes made by then persist."""
 
     code, http_status = "DEADLINE_EXCEEDED", 504
 
 
 class Cancelled(ArmariumError):
-    """The caller took the call back, or went away. What it had changed by then stays changed."""
+    """The caller cancelled the call or disconnected. Changes made by then persist."""
 
     code, http_status = "CANCELLED", 503
 
 
 class ConfigError(ArmariumError):
-    """The settings cannot be used; the server does not start."""
+    """The settings are invalid; the server does not start."""
 
     code = "CONFIG_INVALID"
 
 
 class BindFailed(ConfigError):
-    """The server cannot listen where it should."""
+    """The server cannot listen on the configured address."""
 
     code = "BIND_FAILED"
 
 
 class TlsConfigInvalid(ConfigError):
-    """The certificate or its key cannot be used."""
+    """The TLS certificate or its key is unusable."""
 
     code = "TLS_CONFIG_INVALID"

@@ -1,4 +1,4 @@
-"""What capabilities tell each other without knowing each other."""
+"""Events between capabilities, and the bus that delivers them."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ _PUBLIC_NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 @dataclass(frozen=True, slots=True)
 class FileChanged:
-    """A file or folder was changed through Armarium."""
+    """A file or directory was changed through Armarium."""
 
     ref: FileRef
     change: Literal["created", "modified", "removed"]
     is_directory: bool
     by: Principal
     host_path: str | None = None
-    """Where it is on this machine, for listeners in this process; never for callers."""
+    """Path on this machine, for subscribers in this process. It must not reach callers."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileMoved:
-    """A file or folder got another place through Armarium.
+    """A file or directory was moved through Armarium.
 
-    Told before the `FileChanged` of both places, so that whoever knows what moved need not take it for two changes.
+    Published before the `FileChanged` events of both paths, so that a subscriber can treat them as one move.
     """
 
     ref: FileRef
     previous: FileRef
     host_path: str
-    """Where it is now on this machine; like `previous_host_path`, never for callers."""
+    """New path on this machine. Like `previous_host_path`, it must not reach callers."""
     previous_host_path: str
     is_directory: bool
     by: Principal
@@ -50,18 +50,18 @@ class FileMoved:
 
 @dataclass(frozen=True, slots=True)
 class ScannerFinding:
-    """What a scanner of our own recognised, and where; never the text itself."""
+    """What a built-in scanner found, and where; never the text itself."""
 
     rule: str
     line: int
-    """Counted from 1."""
+    """Line number, from 1."""
     digest: str
-    """Tells one text from another and never what it is: made with a key that stays with the scanner."""
+    """Keyed hash of the text. It distinguishes texts without revealing them."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileScanned:
-    """A scanner of our own looked at a file and found something, or finds no more what it had told before."""
+    """A built-in scanner scanned a file. Published if the findings are not empty, or were not empty before."""
 
     scanner: str
     host_path: str
@@ -70,25 +70,25 @@ class FileScanned:
 
 @dataclass(frozen=True, slots=True)
 class PublicEvent:
-    """News for people and programs outside, such as a console. Everything in it reaches them."""
+    """An event for clients outside the server, such as a console. Everything in it reaches them."""
 
     name: str
     data: dict[str, Any]
     """JSON."""
     groups: frozenset[str] | None = None
-    """Who may hear of it: callers with one of these groups; everybody who may call when None."""
+    """Only callers in one of these groups receive it; None means all callers."""
 
     def __post_init__(self) -> None:
         if _PUBLIC_NAME.fullmatch(self.name) is None:
             raise ValueError(f"{self.name!r} is not a name of an event")
 
     def is_for(self, principal: Principal) -> bool:
-        """Whether the caller may hear of it."""
+        """Whether the caller may receive it."""
         return self.groups is None or not self.groups.isdisjoint(principal.groups)
 
 
 class Events:
-    """Delivers each event to the handlers of its type, in the order they subscribed."""
+    """Delivers each event to the handlers of its type, in the order of their subscription."""
 
     def __init__(self) -> None:
         self._handlers: dict[type, list[Callable[[Any], Awaitable[None]]]] = defaultdict(list)
@@ -99,13 +99,13 @@ class Events:
         return lambda: self._handlers[kind].remove(handler)
 
     def is_heard(self, kind: type) -> bool:
-        """Whether anybody listens, for those to whom finding out what to tell is work."""
+        """Whether there are subscribers, for events that are expensive to create."""
         return bool(self._handlers.get(kind))
 
     async def publish(self, event: object) -> None:
-        """Tell everyone who asked. A handler that fails must not undo what already happened, so it is only logged."""
+        """Deliver the event to all handlers. A failing handler is logged, because the reported change has happened."""
         for handler in tuple(self._handlers[type(event)]):
             try:
                 await handler(event)
-            except Exception:  # noqa: BLE001 the edge between capabilities: one listener must not break another
-                _log.exception("a listener failed", extra={"event": type(event).__name__})
+            except Exception:  # noqa: BLE001 the boundary between capabilities: one handler must not break another
+                _log.exception("an event handler failed", extra={"event": type(event).__name__})

@@ -1,4 +1,4 @@
-"""Who is calling: principals, and the keys that prove them."""
+"""Callers and their keys: principals, authentication, the generated token."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from armarium.foundation.errors import ConfigError
-from armarium.foundation.files.private import make_private_directory
+from armarium.foundation.files.state_files import make_private_directory
 
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """The caller as everything below the gate knows them; the key itself never comes this far."""
+    """A verified caller. It has the hash of the key, never the key itself."""
 
     username: str
     groups: tuple[str, ...]
@@ -24,31 +24,31 @@ class Principal:
 
 
 def key_hash(key: str) -> str:
-    """The SHA-256 of an API key, the form in which keys are configured, compared and recorded."""
+    """The SHA-256 of an API key. Keys are configured, compared and recorded in this form."""
     return hashlib.sha256(key.encode()).hexdigest()
 
 
 ANYONE = Principal("anonymous", (), key_hash(""))
 LOCAL = Principal("local", (), key_hash(""))
-"""The person whose own process talks to us over stdio."""
+"""The user whose process talks to the server over stdio."""
 
 
 class Authenticator:
-    """Tells which principal a bearer key belongs to."""
+    """Finds the principal of a bearer key."""
 
     def __init__(self, principals: Sequence[Principal], *, open_to_anyone: bool = False) -> None:
         self._principals = tuple((principal.apikey_hash.encode(), principal) for principal in principals)
         self._open_to_anyone = open_to_anyone
 
     def identify(self, key: str | None) -> Principal | None:
-        """The principal, or None when the key is missing or wrong."""
+        """The principal, or None if the key is missing or wrong."""
         if self._open_to_anyone:
             return ANYONE
         if key is None:
             return None
         presented = key_hash(key).encode()
         found: Principal | None = None
-        # Every key is compared, so that the time taken tells nothing about which one, if any, was near.
+        # Compare every key, so that the time reveals nothing about the keys.
         for known, principal in self._principals:
             if hmac.compare_digest(known, presented):
                 found = principal
@@ -56,7 +56,7 @@ class Authenticator:
 
 
 def read_token(path: Path) -> str:
-    """The token kept in a file, without surrounding white space."""
+    """The token in a file, without surrounding white space."""
     try:
         token = path.read_text(encoding="utf-8").strip()
     except OSError as error:
@@ -69,14 +69,14 @@ def read_token(path: Path) -> str:
 
 
 def ensure_token(path: Path) -> str:
-    """The token in `path`; on the first start one is generated, readable by its owner alone."""
+    """The token in `path`. On the first start it is generated, readable only by its owner."""
     try:
-        # One that is there needs no directory that can be written.
+        # An existing token does not require a writable directory.
         if not path.exists():
             _make_token(path)
     except OSError as error:
         raise ConfigError(
-            f"cannot keep a token in {path.parent}: {error.strerror}",
+            f"cannot store a token in {path.parent}: {error.strerror}",
             hint="let this user write there, or set `state_dir` to a directory where they can",
         ) from error
     return read_token(path)
@@ -91,7 +91,7 @@ def _make_token(path: Path) -> None:
             file.write(secrets.token_urlsafe(32) + "\n")
             file.flush()
             os.fsync(file.fileno())
-        # link() does not replace: of several processes that start at once, one token wins and all read it.
+        # link() does not replace: if several processes start at once, all of them read the same token.
         os.link(fresh, path)
     except FileExistsError:
         pass

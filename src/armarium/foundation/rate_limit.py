@@ -1,4 +1,4 @@
-"""How often a caller may call: a bucket of tokens for each of them, in this process."""
+"""Rate limits: a token bucket for each caller, in this process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class _Bucket:
 
 
 class RateLimit:
-    """Lets each caller call `burst` times at once and `calls_per_second` times a second over a longer time."""
+    """Allows each caller `burst` calls at once, and `calls_per_second` on average."""
 
     def __init__(
         self,
@@ -35,17 +35,17 @@ class RateLimit:
         self._buckets: dict[str, _Bucket] = {}
 
     def take(self, caller: str) -> None:
-        """One call of a caller; refused when it is one too many, with how long to wait."""
-        self.reserve(caller, patience_s=0)
+        """Count a call. Raise if it exceeds the limit; the error has the time to wait."""
+        self.reserve(caller, max_wait_s=0)
 
-    def reserve(self, caller: str, patience_s: float) -> float:
-        """One call of a caller: how many seconds it has to wait; refused when that is more than `patience_s`."""
+    def reserve(self, caller: str, max_wait_s: float) -> float:
+        """Count a call and return how many seconds it must wait. Raise if that is more than `max_wait_s`."""
         now = self._clock()
         bucket = self._buckets.get(caller) or self._new_bucket(caller, now)
         bucket.tokens = min(self._burst, bucket.tokens + (now - bucket.filled_at) * self._rate)
         bucket.filled_at = now
         wait_s = max(0.0, (1 - bucket.tokens) / self._rate)
-        if wait_s > patience_s:
+        if wait_s > max_wait_s:
             wait_ms = max(1, math.ceil(wait_s * 1000))
             raise self._refusal("too many calls", hint=f"try again in {wait_ms} ms", retry_after_ms=wait_ms)
         bucket.tokens -= 1
@@ -53,7 +53,7 @@ class RateLimit:
 
     def _new_bucket(self, caller: str, now: float) -> _Bucket:
         if len(self._buckets) >= _SWEEP_AT:
-            # A bucket that is full again by now is the same as none.
+            # Full buckets need not be stored.
             self._buckets = {
                 other: bucket
                 for other, bucket in self._buckets.items()

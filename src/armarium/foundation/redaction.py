@@ -1,4 +1,4 @@
-"""What of a call's arguments may be written down."""
+"""Redacts arguments for logs and the audit log."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 HIDDEN = "[hidden]"
-"""Stands for what must not even be recognised."""
+"""Replaces secrets."""
 
 UNKNOWN = "[unknown]"
-"""Stands for the arguments that nobody knows, which are only counted: anything may be in them, and in their names."""
+"""Stands for unknown arguments, which are only counted: their names and values may be anything."""
 
 _LONGEST_PLAIN_TEXT = 1024
 
@@ -21,8 +21,8 @@ def redacted(
     content_fields: frozenset[str] = frozenset(),
     secret_fields: frozenset[str] = frozenset(),
 ) -> dict[str, Any]:
-    """The arguments for a log or the audit trail: file content, and anything long, is reduced to its fingerprint; of a
-    secret there is nothing at all, and of arguments that are not `known` only how many there are."""
+    """The arguments without confidential values. File content and long values become fingerprints, secrets are
+    replaced, and arguments that are not `known` are only counted."""
     written: dict[str, Any] = {}
     for name, value in arguments.items():
         if name not in known:
@@ -45,7 +45,7 @@ def _must_shrink(name: str, value: object, content_fields: frozenset[str]) -> bo
 
 
 def fingerprint(value: object) -> dict[str, Any]:
-    """Length and hash: enough to recognise a content, not to have any of it."""
+    """Length and hash of a value."""
     text = value if isinstance(value, str) else repr(value)
     encoded = text.encode("utf-8", "backslashreplace")
     return {"length": len(encoded), "sha256": hashlib.sha256(encoded).hexdigest()}

@@ -1,4 +1,4 @@
-"""A tool said in HTTP: the method and the path it answers to, and where a request carries its arguments."""
+"""HTTP routes of tools: method, path, and where a request has each argument."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ _NAME_IN_PATH = re.compile(r"\{([a-z_]+)\}")
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A way to a tool over plain HTTP.
+    """An HTTP route to a tool.
 
-    Every argument of the tool has one place. Those in braces stand in the path. Of the others, GET and DELETE take all
-    from the query; POST, PUT and PATCH take those in `query` from there and the rest from a JSON object.
+    Every argument of the tool has one location. Arguments in braces are in the path. For GET and DELETE, all others
+    are in the query; for POST, PUT and PATCH, those in `query` are in the query and the rest in a JSON object.
     """
 
     method: Method
     path: str
-    """Below the capability's own, such as `/{project}/file`; see `at_root`."""
+    """Relative to the path of the capability, such as `/{project}/file`; see `at_root`."""
     tool: ToolSpec
     summary: str
     success: int = 200
-    """The status of an answer; 201 where something was made, 204 where there is nothing to say."""
+    """Status of a successful response: 201 if something was created, 204 without content."""
     query: frozenset[str] = frozenset()
     whole_body: str | None = None
-    """The argument that is the body as such, whatever JSON it is; the others then stand in the query."""
+    """The argument that is the whole body, as any JSON. The others are in the query then."""
     presets: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Arguments that the route decides; a request cannot."""
+    """Arguments that the route sets and a request cannot."""
     at_root: bool = False
-    """Whether the path stands below the root of the API instead, where a contract wants it there."""
+    """Whether the path is relative to the root of the API, as some contracts require."""
     groups: frozenset[str] = frozenset()
-    """Only callers with one of these may come this way; everybody if there are none. Other ways to the tool have their
+    """Only callers in one of these groups may use the route; if empty, all callers. Other routes to the tool have their
     own rules."""
 
     def __post_init__(self) -> None:
@@ -57,16 +57,16 @@ class Route:
             raise ValueError(f"{self.method} {self.path} takes everything from the query as it is")
 
     def path_of(self, capability: str) -> str:
-        """Where it stands below the root of the API, for a capability of this name."""
+        """The path relative to the root of the API, for a capability of this name."""
         return self.path if self.at_root else f"/{capability}{self.path}"
 
     def admits(self, principal: Principal) -> bool:
-        """Whether the caller may come this way."""
+        """Whether the caller may use the route."""
         return not self.groups or not self.groups.isdisjoint(principal.groups)
 
     @property
     def arguments(self) -> frozenset[str]:
-        """Everything the tool takes."""
+        """Names of the tool's arguments."""
         return frozenset(self.tool.input_schema.get("properties", ()))
 
     @property
@@ -75,7 +75,7 @@ class Route:
         return self.method in _METHODS_WITH_BODY
 
     def place_of(self, argument: str) -> Place | None:
-        """Where a request carries an argument; None if the tool does not know it."""
+        """Where a request has the argument; None if the tool has no such argument."""
         if argument not in self.arguments:
             return None
         if argument in self.presets:

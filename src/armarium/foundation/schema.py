@@ -1,4 +1,4 @@
-"""Checks JSON values against a JSON Schema, and says in plain words which field is wrong."""
+"""Validates JSON values against a JSON Schema, with readable error messages."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ _RANGES = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum
 
 
 class SchemaCheck:
-    """A compiled schema. One that is none, or that needs something from elsewhere, raises `ValueError`."""
+    """A compiled schema. An invalid schema, or one with external references, raises `ValueError`."""
 
     def __init__(self, schema: JsonSchema) -> None:
         self._schema = schema
-        self._validator = jsonschema_rs.validator_for(dict(schema), retriever=_nothing_elsewhere)
+        self._validator = jsonschema_rs.validator_for(dict(schema), retriever=_refuse_reference)
 
     def check(self, value: object) -> None:
-        """Raise `InvalidArgument` naming the field, if the value does not fit; its class says what kind of misfit."""
+        """Raise `InvalidArgument`, or a subclass for the kind of mismatch, if the value does not match the schema."""
         try:
-            # Stops at the first mistake; a list of all of them can take a thousand times as long.
+            # Stops at the first error. Collecting all errors can take a thousand times as long.
             self._validator.validate(value)
         except jsonschema_rs.ValidationError as error:
             raise _kind_of(error)(
@@ -38,13 +38,13 @@ class SchemaCheck:
             ) from None
 
     def misfits(self, value: Mapping[str, Any]) -> frozenset[str]:
-        """The arguments that do not fit, or have something inside that does not."""
+        """Names of the arguments that do not match the schema."""
         try:
-            mistakes = list(self._validator.iter_errors(value))
+            errors = list(self._validator.iter_errors(value))
         except ValueError:
-            # Half a character somewhere: then none is known to fit.
+            # An unpaired surrogate: treat all arguments as invalid.
             return frozenset(value)
-        return frozenset(str(mistake.instance_path[0]) for mistake in mistakes if mistake.instance_path)
+        return frozenset(str(error.instance_path[0]) for error in errors if error.instance_path)
 
     def _in_words(self, error: jsonschema_rs.ValidationError, value: object) -> str:
         field = _field_of(error)
@@ -79,20 +79,20 @@ class SchemaCheck:
 
     def _unknown_argument(self, error: jsonschema_rs.ValidationError) -> str:
         unknown, field = str(error.kind.as_dict()["unexpected"][0]), _field_of(error)
-        told = f"unknown argument `{_joined(field, _shortened(unknown))}`"
+        message = f"unknown argument `{_joined(field, _shortened(unknown))}`"
         if field and unknown in self._schema.get("properties", {}):
-            return f"{told}; `{unknown}` stands beside `{error.instance_path[0]}`, not in it"
+            return f"{message}; `{unknown}` belongs beside `{error.instance_path[0]}`, not in it"
         near = difflib.get_close_matches(unknown, self._known_beside(error), n=1)
-        return f"{told}; did you mean `{_joined(field, near[0])}`?" if near else told
+        return f"{message}; did you mean `{_joined(field, near[0])}`?" if near else message
 
     def _known_beside(self, error: jsonschema_rs.ValidationError) -> list[str]:
-        """The names that are known where one is not."""
+        """Known names at the location of an unknown one."""
         holder: Any = self._schema
         try:
             for step in error.schema_path[:-1]:
                 holder = holder[step]
         except (LookupError, TypeError):
-            # Somebody else's schema, put together in a way that leads elsewhere.
+            # A remote tool's schema may have a structure that the path does not fit.
             return []
         return [str(name) for name in holder.get("properties", {})]
 
@@ -103,13 +103,13 @@ class SchemaCheck:
 
 
 def _refusal_of(what: str) -> str:
-    """A mode is right or wrong; what else there is to choose from, others may support."""
+    """The beginning of the message: a mode is invalid, other options are unsupported."""
     return f"invalid {what}" if what.endswith(" mode") else f"unsupported {what}"
 
 
-def _nothing_elsewhere(uri: str) -> NoReturn:
-    """A schema may come from anybody, so what it refers to is neither fetched nor read from this machine."""
-    raise ValueError("the schema refers to something outside itself")
+def _refuse_reference(uri: str) -> NoReturn:
+    """Refuse external references: schemas may come from untrusted servers."""
+    raise ValueError("the schema has an external reference")
 
 
 def _kind_of(error: jsonschema_rs.ValidationError) -> type[InvalidArgument]:
@@ -123,7 +123,7 @@ def _field_of(error: jsonschema_rs.ValidationError) -> str:
 
 
 def _refused_name(error: jsonschema_rs.ValidationError, value: object) -> str:
-    """What a schema refuses as such. One without `properties` refuses every name, and the error tells none of them."""
+    """The name that a schema rejects. One without `properties` rejects every name, and the error has none."""
     field = _field_of(error)
     if not error.schema_path or error.schema_path[-1] != "additionalProperties":
         return field
@@ -134,7 +134,7 @@ def _refused_name(error: jsonschema_rs.ValidationError, value: object) -> str:
 
 
 def _absent_argument(error: jsonschema_rs.ValidationError) -> str | None:
-    """The argument that is missing: it has no place in the value, so no field tells it."""
+    """The missing argument, which has no path in the value."""
     if error.kind.name != "required" or error.instance_path:
         return None
     return str(error.kind.as_dict()["property"])
@@ -150,7 +150,7 @@ def _expected_types(error: jsonschema_rs.ValidationError) -> str:
 
 
 def type_in_words(value: object) -> str:
-    """What kind of JSON a value is."""
+    """The JSON type of a value, in words."""
     match value:
         case None:
             return "null"

@@ -1,34 +1,24 @@
-"""Settings: one YAML file, overridden by the environment, overridden by flags; wrong names are told, not ignored."""
+"""The settings that every server has, and the base class for the sections of capabilities."""
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args, get_origin
+from typing import Annotated, ClassVar, Literal
 
-import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
-from pydantic_core import ErrorDetails
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
 
-from armarium.foundation.errors import ConfigError
-
-_NESTING = "__"
-_NOT_SETTINGS = frozenset({"ARMARIUM_TOKEN", "ARMARIUM_TRACEBACK"})
-"""Variables of ours that commands and clients read themselves."""
-_CLUSTER_NAME = re.compile(r".*_(SERVICE_(HOST|PORT)|PORT_\d+_(TCP|UDP|SCTP))(_.*)?")
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 class Section(BaseModel):
-    """A part of the settings. Field docstrings become the reference page."""
+    """A section of the settings. Field docstrings become the reference page."""
 
     from_file_only: ClassVar[bool] = False
-    """Whether variables of the environment may not speak for this section."""
+    """Whether environment variables cannot set this section."""
     known_as: ClassVar[str | None] = None
-    """The dotted name that other documents have for this section. An error about it says where the settings stand."""
+    """The dotted name of this section in other documents. Errors about that name refer to this section."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
@@ -40,11 +30,11 @@ def _seconds(value: object) -> object:
 
 
 def written_duration(seconds: float | None) -> str:
-    """A duration as a settings file has it."""
+    """A duration in the format of settings files."""
     if seconds is None:
         return "off"
     for unit, size in reversed(_UNITS_S.items()):
-        # A single day is 24h to everybody.
+        # One day is written as 24h.
         if seconds % size == 0 and seconds >= (2 * size if unit == "d" else size):
             return f"{seconds / size:g}{unit}"
     return f"{seconds:g}s"
@@ -59,113 +49,115 @@ Duration = Annotated[
 
 
 class ServerSettings(Section):
-    """Where the server listens and what it accepts."""
+    """Where the server listens and which requests it accepts."""
 
     host: str = "127.0.0.1"
-    """Address to listen on. A public one needs `security.auth` other than `none`."""
+    """Address to listen on. A public address requires `security.auth` other than `none`."""
     port: int = Field(default=8091, ge=0, le=65535)
-    """Port to listen on; 0 takes a free one."""
+    """Port to listen on; 0 selects a free port."""
     allowed_origins: tuple[str, ...] = ()
-    """Browser origins that may call, besides the server's own loopback addresses."""
+    """Browser origins that may send requests, in addition to the server's own loopback addresses."""
     max_body_bytes: int = Field(default=16 * 1024 * 1024, gt=0)
-    """Requests with a larger body are refused with 413 before they are parsed."""
+    """Maximum size of a request body in bytes. Larger requests fail with 413 before they are parsed."""
     shutdown_grace: Duration = 4.0
-    """How long calls in flight may take to finish when the server is asked to stop."""
+    """How long calls in progress may take to finish when the server stops."""
 
 
 class KeySettings(Section):
-    """One caller and the SHA-256 of their key."""
+    """A caller and the SHA-256 of their key."""
 
     username: str = Field(min_length=1)
-    """Name in the audit trail and in access rules."""
+    """Name of the caller in the audit log and in access rules."""
     groups: tuple[str, ...] = ()
-    """Groups the caller belongs to."""
+    """Groups of the caller."""
     key_sha256: str = Field(pattern="^[0-9a-f]{64}$")
-    """SHA-256 of the key in hex, as `printf %s KEY | sha256sum` prints it."""
+    """Hexadecimal SHA-256 of the key, as printed by `printf %s KEY | sha256sum`."""
 
 
 class SecuritySettings(Section):
     """Who may call."""
 
     auth: str = Field(default="auto", pattern=r"^(auto|none|keys|file:.+)$")
-    """`auto`: one token, generated once; `file:<path>`: the token in that file; `keys`: the list below;
-    `none`: anyone, on a loopback address only."""
+    """`auto`: one token, generated at the first start; `file:<path>`: the token in that file; `keys`: the list `keys`;
+    `none`: no authentication, on a loopback address only."""
     keys: tuple[KeySettings, ...] = ()
-    """The callers for `auth: keys`."""
+    """Callers and their keys, for `auth: keys`."""
 
 
 class SessionSettings(Section):
     """How long MCP sessions last."""
 
     inactivity_timeout: Duration = 24 * 3600.0
-    """A session nobody used for this long is closed."""
+    """How long a session may be unused before it is closed."""
     max_lifetime: Duration = None
-    """A session older than this is closed, used or not."""
+    """Maximum age of a session, even if it is in use; unlimited by default."""
     max_sessions: int = Field(default=10_000, gt=0)
-    """When this many sessions are open, a new one closes the session that is idle for the longest time, of the caller
-    who has the most. When none is idle, new ones are refused with 503."""
+    """Maximum number of open sessions. A new session above the limit closes the longest idle session of the caller with
+    the most sessions. If none is idle, the new session fails with 503."""
     max_sessions_per_caller: int = Field(default=1000, gt=0)
-    """When a caller has this many sessions, a new one closes their own that is idle for the longest time. When none is
-    idle, new ones are refused with 429. Without keys, all callers of an address count as one here."""
+    """Maximum number of sessions of one caller. A new session above the limit closes their longest idle session. If
+    none is idle, the new session fails with 429. Without keys, all callers from one address count as one."""
 
 
 class LimitSettings(Section):
-    """What a call may cost, and what one caller may have in flight. A caller is a key; without keys a session, or an
-    address where there is no session; over stdio the process."""
+    """Limits for a call, and for all concurrent calls of one caller. A caller is a key; without keys a session, or an
+    address if there is no session; over stdio the process."""
 
     call_timeout: Duration = 330.0
-    """A call that takes longer is stopped with DEADLINE_EXCEEDED, unless its tool allows more."""
+    """Maximum duration of a call, unless its tool allows more. A longer call fails with DEADLINE_EXCEEDED."""
     max_argument_values: int = Field(default=200_000, gt=0)
-    """Most values in the arguments of a call, at any depth. A larger HTTP body is refused before it is parsed."""
+    """Maximum number of values in the arguments of a call, at any depth. A larger HTTP body is rejected before it is
+    parsed."""
     max_argument_depth: int = Field(default=64, gt=0, le=500)
-    """How deep the arguments of a call may be nested."""
+    """Maximum nesting depth of the arguments of a call."""
     max_response_bytes: int = Field(default=64 * 1024 * 1024, gt=0)
-    """A call whose answer is larger than this as JSON fails with RESPONSE_TOO_LARGE."""
+    """Maximum size of a result as JSON, in bytes. A larger one fails with RESPONSE_TOO_LARGE."""
     calls_in_flight: int = Field(default=256, gt=0)
-    """Most calls of one caller at a time; more are refused with TOO_MANY_CALLS, over plain HTTP with 429."""
+    """Maximum number of concurrent calls of one caller. More fail with TOO_MANY_CALLS, over plain HTTP with 429."""
     searches_in_flight: int = Field(default=16, gt=0)
-    """Most searches of one caller that run at a time; more wait for their turn, within their `call_timeout`."""
+    """Maximum number of concurrent searches of one caller. More are queued, within their `call_timeout`."""
     response_bytes_in_flight: int = Field(default=64 * 1024 * 1024, gt=0)
-    """Most bytes of large answers of one caller in memory; more wait, and those that find eight times as much waiting
-    are refused with TOO_MANY_CALLS."""
+    """Maximum number of bytes of large results of one caller in memory. More are queued; if the queue holds eight times
+    as much, further calls fail with TOO_MANY_CALLS."""
     total_response_bytes_in_flight: int = Field(default=256 * 1024 * 1024, gt=0)
-    """The same for all callers together."""
+    """The same limit for all callers together."""
     request_bytes_in_flight: int = Field(default=64 * 1024 * 1024, gt=0)
-    """Most bytes of large HTTP bodies of one caller in memory; more wait, and are refused with 429 after 30 seconds."""
+    """Maximum number of bytes of large HTTP bodies of one caller in memory. More wait, and fail with 429 after 30
+    seconds."""
     total_request_bytes_in_flight: int = Field(default=256 * 1024 * 1024, gt=0)
-    """The same for all callers together."""
+    """The same limit for all callers together."""
     requests_per_second: Annotated[float, Field(gt=0)] | None = 500.0
-    """Most HTTP requests of one caller per second, over a longer time. A faster one waits up to a second and is then
-    refused with 429; null means no limit."""
+    """Rate limit for HTTP requests of one caller, in requests per second on average. A request above the limit waits up
+    to a second or fails with 429. `null` means unlimited."""
     request_burst: int = Field(default=2000, gt=0)
-    """How many requests a caller may send at once before that limit counts."""
+    """Number of requests that a caller may send at once before the rate limit applies."""
 
 
 class AuditSettings(Section):
-    """The audit trail."""
+    """The audit log."""
 
     file: str | None = None
-    """SQLite file; by default `audit.sqlite` in the state directory."""
+    """Path of the SQLite file; by default `audit.sqlite` in the state directory."""
     enabled: bool = True
-    """Whether calls are recorded there. The structured log has them in any case."""
+    """Whether to record calls in the audit log. The structured log always has them."""
     retention_days: int | None = Field(default=None, gt=0)
-    """Records older than this are removed when the server starts."""
+    """Maximum age of records in days. Older ones are removed when the server starts; unlimited by default."""
 
 
 class TelemetrySettings(Section):
     """Logs and traces."""
 
     log_level: Literal["debug", "info", "warning", "error"] = "info"
-    """Lowest level written to standard error."""
+    """Lowest level of messages written to standard error."""
     otlp_endpoint: str | None = None
-    """OTLP/HTTP traces endpoint, e.g. http://127.0.0.1:4318/v1/traces; needs the `otel` extra."""
+    """OTLP/HTTP endpoint for traces, e.g. http://127.0.0.1:4318/v1/traces. Requires the `otel` extra."""
 
 
 class CoreSettings(Section):
-    """The settings every server has; capabilities add a section each."""
+    """The settings of every server. Each capability adds a section."""
 
     state_dir: str = "~/.local/state/armarium"
-    """Where the token and the audit trail live."""
+    """Directory for the token, the audit log and other state."""
     server: ServerSettings = ServerSettings()
     security: SecuritySettings = SecuritySettings()
     sessions: SessionSettings = SessionSettings()
@@ -180,207 +172,5 @@ class CoreSettings(Section):
         return Path(self.state_dir).expanduser()
 
     def audit_file(self) -> Path:
-        """Where the audit trail is."""
+        """The file of the audit log."""
         return Path(self.audit.file).expanduser() if self.audit.file else self.state_path() / "audit.sqlite"
-
-
-SettingsT = TypeVar("SettingsT", bound=BaseModel)
-
-
-def load_settings(
-    model: type[SettingsT],
-    file: Path | None = None,
-    *,
-    environ: Mapping[str, str] | None = None,
-    flags: Mapping[str, Any] | None = None,
-) -> SettingsT:
-    """Build `model` from defaults, file, `ARMARIUM_SECTION__NAME` variables and dotted flags; later ones win."""
-    values = read_yaml(file) if file else {}
-    values = overridden(model, values, environ or {}, flags or {})
-    return checked(model, values, source=str(file) if file else "the settings")
-
-
-def overridden(
-    model: type[BaseModel],
-    values: dict[str, Any],
-    environ: Mapping[str, str],
-    flags: Mapping[str, Any],
-    *,
-    prefix: str = "ARMARIUM_",
-    not_settings: Collection[str] = _NOT_SETTINGS,
-) -> dict[str, Any]:
-    """The values of a file with `PREFIX_SECTION__NAME` variables and dotted flags laid over them, not yet checked."""
-    for variable, text in _variables_of_ours(environ, prefix, not_settings):
-        steps = variable.removeprefix(prefix).lower().split(_NESTING)
-        if len(steps) == 1 and steps[0] not in model.model_fields:
-            raise ConfigError(f"{variable} is not a setting", hint=_hint_for_variable(model, variable, prefix))
-        if (section := _section_named(model, steps[0])) is not None and section.from_file_only:
-            raise ConfigError(
-                f"{variable}: the section `{steps[0]}` takes nothing from the environment",
-                hint="write it into the file of settings",
-            )
-        _put(values, steps, _yaml_value(text, variable), source=variable)
-    for flag, value in flags.items():
-        if value is not None:
-            _put(values, flag.split("."), value, source=flag)
-    return values
-
-
-class _Yaml(yaml.SafeLoader):
-    """YAML in which only `true` and `false` are truth values: `mode: off` is a word, and so is the country `no`."""
-
-
-_Yaml.yaml_implicit_resolvers = {
-    first: [(tag, form) for tag, form in known if tag != "tag:yaml.org,2002:bool"]
-    for first, known in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
-_Yaml.add_implicit_resolver(  # pyright: ignore[reportUnknownMemberType] PyYAML has no types for it
-    "tag:yaml.org,2002:bool", re.compile(r"(true|True|TRUE|false|False|FALSE)\Z"), list("tTfF")
-)
-
-
-def parse_yaml(text: str) -> Any:
-    """What the text of a settings file holds."""
-    return yaml.load(text, _Yaml)  # noqa: S506 the loader is a safe one
-
-
-def read_yaml(file: Path) -> dict[str, Any]:
-    """The mapping in a YAML file; an empty file is an empty mapping."""
-    try:
-        content = parse_yaml(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"cannot read {file}: {error.strerror}", hint="check the path after --config") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{file} is not valid YAML: {error}") from error
-    if content is None:
-        return {}
-    if not isinstance(content, dict):
-        raise ConfigError(f"{file} must hold a mapping of settings, not {type(content).__name__}")
-    return content  # pyright: ignore[reportUnknownVariableType] any YAML
-
-
-def checked(model: type[SettingsT], values: Mapping[str, Any], *, source: str) -> SettingsT:
-    """Build `model`, turning the first mistake into a sentence that names the setting."""
-    try:
-        return model.model_validate(_with_empty_sections(model, values))
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise ConfigError(f"{source}: {_in_words(first)}", hint=_hint(model, first)) from error
-
-
-def _with_empty_sections(model: type[BaseModel], values: Mapping[str, Any]) -> dict[str, Any]:
-    """A section whose name stands there with nothing below it, as when all of it is commented out, has its defaults.
-
-    Not a section that may be absent, as a capability's: there nothing means that it is not wanted.
-    """
-    filled = dict(values)
-    for name, value in values.items():
-        section = _section_named(model, name)
-        if section is None or not (isinstance(value, Mapping) or value is None):
-            continue
-        if value is not None or model.model_fields[name].annotation is section:
-            filled[name] = _with_empty_sections(section, value or {})  # pyright: ignore[reportUnknownArgumentType] any YAML
-    return filled
-
-
-def _in_words(error: ErrorDetails) -> str:
-    where = ".".join(str(step) for step in error["loc"])
-    if error["type"] == "extra_forbidden":
-        return f"unknown setting `{where}`"
-    if error["type"] == "missing":
-        return f"`{where}` is required"
-    message = error["msg"].removeprefix("Value error, ")
-    return f"`{where}`: {message}" if where else message
-
-
-def _hint(model: type[BaseModel], error: ErrorDetails) -> str | None:
-    if error["type"] != "extra_forbidden":
-        return None
-    *parents, unknown = error["loc"]
-    if not parents and (moved := _sections_known_as(model, str(unknown))):
-        return moved
-    known = _setting_names(model, parents)
-    near = difflib.get_close_matches(str(unknown), known, n=1)
-    return f"did you mean `{near[0]}`?" if near else f"known here: {', '.join(known)}"
-
-
-def _sections_known_as(model: type[BaseModel], first: str) -> str | None:
-    """Where the settings stand that others write below the name `first`."""
-    for name in model.model_fields:
-        section = _section_named(model, name)
-        if section is not None and section.known_as is not None and section.known_as.split(".")[0] == first:
-            return f"`{section.known_as}.NAME` is `{name}.NAME` here"
-    return None
-
-
-def _setting_names(model: type[BaseModel], path: list[int | str]) -> list[str]:
-    for step in path:
-        if isinstance(step, int):
-            continue
-        model = _section_within(model.model_fields[step].annotation) or model
-    return [field.alias or name for name, field in model.model_fields.items()]
-
-
-def _section_named(model: type[BaseModel], name: str) -> type[Section] | None:
-    field = model.model_fields.get(name)
-    if field is None or get_origin(field.annotation) is tuple:
-        return None
-    section = _section_within(field.annotation)
-    return section if section is not None and issubclass(section, Section) else None
-
-
-def _section_within(annotation: Any) -> type[BaseModel] | None:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
-    return next((found for part in get_args(annotation) if (found := _section_within(part))), None)
-
-
-def _variables_of_ours(
-    environ: Mapping[str, str], prefix: str, not_settings: Collection[str]
-) -> Iterator[tuple[str, str]]:
-    in_cluster = "KUBERNETES_SERVICE_HOST" in environ
-    for variable, text in environ.items():
-        if not variable.startswith(prefix) or variable in not_settings:
-            continue
-        # A cluster with a service called `armarium` tells every process its address in variables that look like ours.
-        if in_cluster and (_CLUSTER_NAME.fullmatch(variable) or text.startswith(("tcp://", "udp://", "sctp://"))):
-            continue
-        yield variable, text
-
-
-def _hint_for_variable(model: type[BaseModel], unknown: str, prefix: str) -> str:
-    known = list(_variable_names(model))
-    wanted = unknown.removeprefix(prefix)
-    # Mostly it is the section that was left out.
-    near = [name for name in known if name.endswith(_NESTING + wanted)] or difflib.get_close_matches(wanted, known, n=1)
-    if not near:
-        return f"a name is {prefix}, the section, two underscores, the setting"
-    return f"did you mean {prefix}{near[0]}?"
-
-
-def _variable_names(model: type[BaseModel], section: str = "") -> Iterator[str]:
-    for name, field in model.model_fields.items():
-        variable = section + name.upper()
-        # Within a list nothing has a name.
-        inner = None if get_origin(field.annotation) is tuple else _section_within(field.annotation)
-        if inner is None:
-            yield variable
-        elif not getattr(inner, "from_file_only", False):
-            yield from _variable_names(inner, variable + _NESTING)
-
-
-def _put(values: dict[str, Any], steps: list[str], value: Any, *, source: str) -> None:
-    *parents, last = steps
-    for step in parents:
-        inner = values.setdefault(step, {})
-        if not isinstance(inner, dict):
-            raise ConfigError(f"{source}: `{step}` is not a section")
-        values = inner  # pyright: ignore[reportUnknownVariableType] any YAML
-    values[last] = value
-
-
-def _yaml_value(text: str, variable: str) -> Any:
-    try:
-        return parse_yaml(text)
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{variable} does not hold a valid value") from error

@@ -1,4 +1,4 @@
-"""Named SQL in files of its own, beside the class that runs it."""
+"""Loads named SQL statements from files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 
 @cache
 def queries(package: str, file: str = "queries.sql") -> dict[str, str]:
-    """The statements of a file in `package`, by name: each begins with a line `-- name: <name>`."""
+    """The statements of a file in `package`, by name. Each begins with a line `-- name: <name>`."""
     text = (files(package) / file).read_text(encoding="utf-8")
     _, *parts = _NAME.split(text)
     named = {name: statement.strip() for name, statement in zip(parts[::2], parts[1::2], strict=True)}

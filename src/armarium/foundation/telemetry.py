@@ -1,4 +1,4 @@
-"""How the server tells what it does: structured log lines, metrics and, when asked, traces."""
+"""Structured logs, metrics and traces."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ _OWN_ATTRIBUTES = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asct
 
 _FIELDS = "armarium_fields"
 _LEVELS = {"WARNING": "WARN"}
-"""Levels as structured logs name them."""
+"""Names of levels in structured logs."""
 
-# A collector that does not answer must not keep a server from ending. An export gives up before we give up on it, so
-# that its thread does not still write to the log while the interpreter ends.
+# A collector that does not respond must not delay the end of the server. The export times out first, so that its
+# thread does not write to the log while the interpreter shuts down.
 _EXPORT_TIMEOUT_S = 0.8
 _LAST_EXPORT_S = 1.0
 
 
 def log_fields(logger: logging.Logger, level: int, message: str, fields: dict[str, Any]) -> None:
-    """Log a line with these fields, without the search for the calling line and the merging of `extra` that the
-    ordinary way does: every call logs one."""
+    """Log a message with these fields. Faster than `Logger.log`, because it does not look up the calling line: every
+    tool call logs one message."""
     if logger.isEnabledFor(level):
         record = logging.LogRecord(logger.name, level, "", 0, message, (), None)
         setattr(record, _FIELDS, fields)
@@ -39,12 +39,12 @@ def log_fields(logger: logging.Logger, level: int, message: str, fields: dict[st
 
 
 def timestamp(moment: datetime | None = None) -> str:
-    """ISO 8601 in UTC with microseconds, the form all our times have."""
+    """ISO 8601 in UTC with microseconds, the format of all our timestamps."""
     return (moment or datetime.now(UTC)).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object per log record; what was passed as `extra` stands beside time, level and message."""
+    """Formats each log record as a JSON object with time, level, message and the fields of `extra`."""
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, Any] = {
@@ -60,21 +60,21 @@ class JsonLines(logging.Formatter):
 
 
 def log_as_json(level: str) -> None:
-    """Send everything the process logs to standard error as JSON lines."""
+    """Write all log records of the process to standard error as JSON lines."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines())
     logging.basicConfig(handlers=[handler], level=level.upper(), force=True)
-    # Their per-request chatter says less than our own line for the call.
+    # Our own message for each call has more than their messages for each request.
     for chatty in ("mcp", "uvicorn", "uvicorn.error", "uvicorn.access", "httpx2"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
 
 
 class Metrics:
-    """The counters behind /metrics; each server has its own registry."""
+    """The metrics at /metrics. Each server has its own collector registry."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        """Where a capability adds metrics of its own."""
+        """Capabilities add their own metrics here."""
         self.calls = Counter("armarium_calls", "Tool calls.", ["capability", "tool", "outcome"], registry=self.registry)
         self.errors = Counter(
             "armarium_errors", "Failed calls by code.", ["capability", "code"], registry=self.registry
@@ -89,16 +89,17 @@ class Metrics:
         self.in_flight = Gauge("armarium_calls_in_flight", "Calls being worked on.", registry=self.registry)
         self.sessions = Gauge("armarium_sessions", "Open MCP sessions.", registry=self.registry)
         self.refused = Counter(
-            "armarium_requests_refused", "Requests the gate turned away.", ["status"], registry=self.registry
+            "armarium_requests_refused", "Requests the gate refused.", ["status"], registry=self.registry
         )
 
     def exposition(self) -> bytes:
-        """The text Prometheus scrapes."""
+        """The metrics in Prometheus text format."""
         return generate_latest(self.registry)
 
 
 def export_traces(endpoint: str, service: str) -> Callable[[], None]:
-    """Send the spans of every MCP request to an OpenTelemetry collector over OTLP/HTTP; the answer sends the last."""
+    """Send the spans of every MCP request to an OpenTelemetry collector over OTLP/HTTP. The returned function sends the
+    remaining ones."""
     try:
         from opentelemetry import trace
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -110,7 +111,7 @@ def export_traces(endpoint: str, service: str) -> Callable[[], None]:
             "telemetry.otlp_endpoint is set, and the otel extra is not installed", hint="pip install 'armarium[otel]'"
         ) from error
 
-    # The SDK's own way to end waits for the collector, for as long as thirty seconds.
+    # The SDK's own shutdown waits for the collector, up to thirty seconds.
     provider = TracerProvider(resource=Resource.create({"service.name": service}), shutdown_on_exit=False)
     exporter = OTLPSpanExporter(endpoint=endpoint, timeout=_EXPORT_TIMEOUT_S)
     provider.add_span_processor(BatchSpanProcessor(exporter))
@@ -121,6 +122,6 @@ def export_traces(endpoint: str, service: str) -> Callable[[], None]:
         ending.start()
         ending.join(_LAST_EXPORT_S)
         if ending.is_alive():
-            _log.warning("the last traces were given up: the collector does not answer")
+            _log.warning("the last traces were dropped: the collector does not respond")
 
     return close

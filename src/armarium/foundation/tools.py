@@ -1,4 +1,4 @@
-"""A tool as every surface sees it: its name, its manual, its schemas, and what runs when it is called."""
+"""Tools: their declaration, schemas, error format, and how they are bound to a service."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ServiceT = TypeVar("ServiceT")
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One of the places that a call went to, and how it went there."""
+    """One target of a call that has several, with its outcome."""
 
     root: str | None
     path: str | None
@@ -32,51 +32,51 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call on its way down: who makes it, and how to tell when nobody waits for it any more."""
+    """A tool call: its caller, and its cancellation."""
 
     principal: Principal
     cancellation: Cancellation = field(default_factory=Cancellation)
     credential: str | None = field(default=None, repr=False)
-    """The raw key, for services that act for the caller elsewhere. It lives as long as the call."""
+    """The raw key, for services that act for the caller elsewhere. It must not outlive the call."""
     denials: list[ArmariumError] = field(default_factory=list[ArmariumError])
-    """What was denied inside a call that succeeds as a whole; it is put on record like a denied call."""
+    """Denials inside a call that succeeds. They are recorded like denied calls."""
     parts: list[Part] = field(default_factory=list[Part])
-    """Where a call went that may go to several places. Each is put on record; the only one, with the call itself."""
+    """Targets of a call that can have several. Each is recorded; a single one together with the call."""
     caller: str = ""
     """Identifies the caller for fair scheduling: the same for all calls of one key or, without keys, of one session."""
 
 
 class Args(BaseModel):
-    """The arguments of a tool. Field docstrings become the descriptions a model reads."""
+    """Base class for the arguments of a tool. Field docstrings become the descriptions that models read."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
 
 class NoArgs(Args):
-    """Nothing to say."""
+    """For tools without arguments."""
 
 
 def message_and_hint(error: ArmariumError) -> str:
-    """An error for whoever reads only text."""
+    """The error as text."""
     return f"{error.message}\nhint: {error.hint}" if error.hint else error.message
 
 
 @dataclass(frozen=True, slots=True)
 class ErrorStyle:
-    """How a capability's contract wants its errors."""
+    """The format of errors that a capability's contract requires."""
 
     render: Callable[[ArmariumError], Json]
-    """The error in `structuredContent`."""
+    """Renders the error for `structuredContent`."""
     schema: JsonSchema
     text: Callable[[ArmariumError], str] = message_and_hint
     translate: Callable[[ArmariumError], ArmariumError] = lambda error: error
-    """The contract's own error for one of everybody's, before it is told or recorded."""
+    """Replaces a shared error by the contract's own, before it is reported or recorded."""
     in_output_schema: bool = True
-    """Whether output schemas offer the error as well; without, a client is told them as they are written."""
+    """Whether advertised output schemas include the error."""
 
 
 def render_error(error: ArmariumError) -> Json:
-    """The envelope of capabilities whose contract asks for no other."""
+    """The default error envelope."""
     body: Json = {"code": error.code, "message": error.message, "retryable": error.retryable}
     if error.hint:
         body["hint"] = error.hint
@@ -108,12 +108,12 @@ ERROR_ENVELOPE = ErrorStyle(
 )
 
 UNTOUCHED_SCHEMAS = replace(ERROR_ENVELOPE, in_output_schema=False)
-"""The same envelope for tools whose schemas are somebody else's, and are told as they are."""
+"""The same envelope for remote tools, whose schemas are advertised unchanged."""
 
 
 @dataclass(frozen=True, slots=True)
 class Relayed:
-    """A result that somebody else made, passed on as it is: blocks of any kind, as MCP has them."""
+    """The result of a remote tool, passed on unchanged: MCP content blocks of any kind."""
 
     content: Sequence[Json]
     structured: Json | None = None
@@ -123,9 +123,9 @@ class Relayed:
 Run = Callable[[Call, Mapping[str, Any]], Awaitable[Json | Relayed]]
 
 
-def as_json_text(answer: Json) -> list[str]:
-    """The answer for clients that read only text: the same JSON."""
-    return [orjson.dumps(answer).decode()]
+def as_json_text(result: Json) -> list[str]:
+    """The result as JSON text, for clients that ignore structured content."""
+    return [orjson.dumps(result).decode()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,11 +142,11 @@ class ToolSpec:
     description: str
     input_schema: JsonSchema
     run: Run
-    """Takes arguments that already fit `input_schema`."""
+    """Runs the tool with arguments that match `input_schema`."""
     completed: Callable[[Call, Mapping[str, Any]], Mapping[str, Any]] = lambda call, arguments: arguments
-    """The arguments with what is not the caller's to say, before they are checked."""
+    """Completes the arguments before they are validated, for instance with values that the caller cannot set."""
     null_is_absent: bool = True
-    """Whether an argument that is null counts as one that was not given."""
+    """Whether a null argument counts as missing."""
     output_schema: JsonSchema | None = None
     title: str | None = None
     read_only: bool = False
@@ -154,28 +154,28 @@ class ToolSpec:
     idempotent: bool = False
     open_world: bool = False
     is_search: bool = False
-    """Whether a call may search for a long time; a caller has only so many of these running at once."""
+    """Whether calls count as searches, whose concurrency is limited for each caller."""
     content_fields: frozenset[str] = frozenset()
-    """Arguments that carry file content: never written to a log or the audit trail as they are."""
+    """Arguments with file content. Logs and the audit log have only a fingerprint of them."""
     secret_fields: frozenset[str] = frozenset()
-    """Arguments that are secrets: nothing of them is written down, not even a hash."""
+    """Arguments that are secrets. Logs and the audit log have nothing of them, not even a hash."""
     subject: tuple[str, str] = ("root", "path")
-    """The two arguments that say what a call is about, as the audit trail shows it."""
+    """The two arguments that the audit log shows as root and path."""
     deadline_s: Callable[[Mapping[str, Any]], float | None] = lambda arguments: None
-    """How long this call may take; None leaves it to the server's settings."""
+    """Deadline of a call in seconds; None means the default of the settings."""
     text: Callable[[Json], list[str]] = as_json_text
-    """The answer as text blocks, beside its structured form."""
+    """Converts the result to text blocks, in addition to the structured content."""
     errors: ErrorStyle = ERROR_ENVELOPE
 
     def advertised_output(self) -> Json | None:
-        """The output schema as clients are told it: an answer or, unless its contract forbids, the error."""
+        """The output schema as advertised to clients: the result or, unless the contract forbids it, the error."""
         if self.output_schema is None:
             return None
-        answer = dict(self.output_schema)
+        result = dict(self.output_schema)
         if not self.errors.in_output_schema:
-            return answer
-        definitions = answer.pop("$defs", None)
-        schema: Json = {"type": "object", "anyOf": [answer, dict(self.errors.schema)]}
+            return result
+        definitions = result.pop("$defs", None)
+        schema: Json = {"type": "object", "anyOf": [result, dict(self.errors.schema)]}
         return schema | {"$defs": definitions} if definitions else schema
 
 
@@ -256,7 +256,7 @@ def local_tool(name: str, function: Callable[[Call, Any], Awaitable[Any]], **tra
 
 
 def remote_tool(name: str, description: str, input_schema: JsonSchema, forward: Run, **traits: Any) -> ToolSpec:
-    """A tool that someone else runs; `forward` passes the arguments on as they came, nulls too."""
+    """A tool that another server runs; `forward` passes the arguments on unchanged, including nulls."""
     traits.setdefault("null_is_absent", False)
     traits.setdefault("errors", UNTOUCHED_SCHEMAS)
     return ToolSpec(name=name, description=description, input_schema=input_schema, run=forward, **traits)
@@ -269,11 +269,11 @@ def _validated(arguments: type[Args], values: Mapping[str, Any]) -> Args:
         return arguments.model_validate(values)
     except ValidationError as error:
         field = ".".join(str(step) for step in error.errors(include_input=False)[0]["loc"])
-        raise InvalidArgument(f"`{field}` cannot be used as it is", field=field) from error
+        raise InvalidArgument(f"`{field}` cannot be represented", field=field) from error
 
 
 class _PlainSchema(GenerateJsonSchema):
-    """Schemas as a person would write them: an optional argument is one that may be left out, and titles are ours."""
+    """Generates concise schemas: an optional argument is not required instead of nullable, and there are no titles."""
 
     def nullable_schema(self, schema: core_schema.NullableSchema) -> JsonSchemaValue:
         return self.generate_inner(schema["schema"])

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import anyio
 
 from armarium.foundation.errors import TooManyCalls
-from armarium.foundation.memory import give_memory_back
+from armarium.foundation.processes.memory import give_memory_back
 
 MIB = 1024 * 1024
 

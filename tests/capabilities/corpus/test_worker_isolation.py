@@ -19,7 +19,7 @@ from armarium.capabilities.corpus.ingest.worker_process import TimeLimits, Worke
 from armarium.capabilities.corpus.prepared import Finished, Outcome, Prepared, PrepareRequest
 from armarium.capabilities.corpus.settings import IngestSettings
 from armarium.foundation.files.confine import ConfinedRoot
-from armarium.foundation.process_isolation import Isolation, available_isolation
+from armarium.foundation.processes.isolation import Isolation, available_isolation
 from support.open_corpus import OpenCorpus, found
 from support.waiting import eventually
 

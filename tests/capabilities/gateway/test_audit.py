@@ -66,6 +66,6 @@ async def test_what_fits_is_written_down_beside_what_does_not(tmp_path: Path) ->
 async def test_the_caller_is_told_the_name_that_is_unknown_and_where_it_belongs(tmp_path: Path) -> None:
     rigged = served(tmp_path)
     misplaced = await rigged.refusal(ANNA, DISCOVER, filters={"bearer": CANARY})
-    assert misplaced["message"] == "unknown argument `filters.bearer`; `bearer` stands beside `filters`, not in it"
+    assert misplaced["message"] == "unknown argument `filters.bearer`; `bearer` belongs beside `filters`, not in it"
     misspelt = await rigged.refusal(ANNA, DISCOVER, filters={"serach": "x"})
     assert misspelt["message"] == "unknown argument `filters.serach`; did you mean `filters.search`?"

@@ -1,4 +1,4 @@
-"""One `mcp-filesystem` for the sandbox's tests, its roots empty at the start of each."""
+"""One `mcp-filesystem` for all tests of the sandbox. Its roots are empty at the start of each test."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from collections.abc import AsyncGenerator, Generator
 from pathlib import Path
 
 import pytest
-from sandbox_server import ALLOWED, Box, contract_config, make_outside
 
 from support.client import ToolClient, connected
+from support.sandbox_server import ALLOWED, Box, contract_config, make_outside
 from support.server import ServerProcess
 from support.trees import empty
 
 
 @pytest.fixture(scope="session")
 def box(tmp_path_factory: pytest.TempPathFactory) -> Generator[Box]:
-    """The server; ask for `roots` or one of its users to work in it."""
+    """The server. Tests use `roots`, or a fixture that depends on it."""
     base = tmp_path_factory.mktemp("armarium-host")
     make_outside(base)
     with ServerProcess.mcp_filesystem(base, contract_config(base)) as server:
@@ -24,7 +24,7 @@ def box(tmp_path_factory: pytest.TempPathFactory) -> Generator[Box]:
 
 @pytest.fixture
 def roots(box: Box) -> Generator[Box]:
-    """The server with every root empty; afterwards the outside must be as it was."""
+    """The server with empty roots. Afterwards the directory outside must be unchanged."""
     for name in ALLOWED:
         empty(box.root(name))
     before = box.outside_picture()
@@ -34,7 +34,7 @@ def roots(box: Box) -> Generator[Box]:
 
 @pytest.fixture
 def workspace(roots: Box) -> Path:
-    """The root in which everything is allowed."""
+    """The root that allows all tools."""
     return roots.root("workspace")
 
 

@@ -1,4 +1,4 @@
-"""An append adds to the file itself: a program that has it open goes on, and nothing but the new bytes is written."""
+"""Appends happen in place: programs that have the file open keep working, and only the new bytes are written."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import signal
 from pathlib import Path
 
 import pytest
-from two_filesystems import sandbox
 
-from armarium.capabilities.sandbox import writes
+from armarium.capabilities.sandbox.changes import writes
+from support.sandbox_in_process import sandbox
 
 pytestmark = pytest.mark.anyio
 

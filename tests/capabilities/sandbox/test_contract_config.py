@@ -12,9 +12,9 @@ from uuid import uuid4
 
 import httpx
 import pytest
-from sandbox_server import ALLOWED, Box
 
 from support.client import ToolClient, connected
+from support.sandbox_server import ALLOWED, Box
 from support.server import LogLine, ServerProcess, failed_start
 from support.trees import make_tree, picture
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sandbox_server import Box, contract_config
 
 from support.client import ToolClient, connected
+from support.sandbox_server import Box, contract_config
 from support.server import ServerProcess
 from support.trees import make_tree, picture
 

@@ -7,9 +7,9 @@ from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import pytest
-from sandbox_server import Box
 
 from support.client import CONTRACT_PROTOCOL, ToolClient, connected
+from support.sandbox_server import Box
 from support.trees import make_tree
 
 GREETING_PATCH = """\

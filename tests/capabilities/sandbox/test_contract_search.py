@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sandbox_server import CANARY, Box
 
 from support.client import ToolClient
+from support.sandbox_server import CANARY, Box
 from support.trees import make_tree, picture
 
 
@@ -290,13 +290,13 @@ async def test_a_search_out_of_time_returns_what_it_found(client: ToolClient, wo
         os.link(big, workspace / f"tree/{number:04}.txt")
 
     found = await client.call("grep", root="workspace", pattern="comm[nop]n wor.", timeout_seconds=1)
-    patient = await client.call("grep", root="workspace", pattern="comm[nop]n wor.", glob_filter="?-*.txt")
+    complete = await client.call("grep", root="workspace", pattern="comm[nop]n wor.", glob_filter="?-*.txt")
 
     assert found["timed_out"] is True
     assert hits(found) == [("a-first.txt", 1), ("a-first.txt", 2), ("a-first.txt", 3), ("b-second.txt", 1)]
     assert 2 <= found["files_searched"] < 1002
-    assert patient["timed_out"] is False
-    assert hits(patient) == hits(found)
+    assert complete["timed_out"] is False
+    assert hits(complete) == hits(found)
 
 
 async def test_searching_changes_nothing(client: ToolClient, workspace: Path) -> None:

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sandbox_server import ALLOWED, CANARY, Box
 
 from support.client import ToolClient
+from support.sandbox_server import ALLOWED, CANARY, Box
 from support.trees import make_tree, picture
 
 ALL_TOOLS = [

@@ -15,7 +15,9 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from crash_writer import content_of
+
+from support import crash_writer
+from support.crash_writer import content_of
 
 KILLS = 35
 """For each of the three kinds of writing: at least 105 in all."""
@@ -39,13 +41,12 @@ class Writers:
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         assert process.stdin is not None
         assert process.stdout is not None
-        self._orders, self._news = process.stdin, process.stdout
+        self._commands, self._reports = process.stdin, process.stdout
 
     @classmethod
     @contextmanager
     def of(cls, directory: Path) -> Generator[Writers]:
-        script = Path(__file__).with_name("crash_writer.py")
-        command = [sys.executable, str(script), str(directory)]
+        command = [sys.executable, crash_writer.__file__, str(directory)]
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) as process:
             try:
                 yield cls(process)
@@ -54,13 +55,13 @@ class Writers:
 
     def kill_one(self, how: str, chance: random.Random) -> Killed:
         """Let a writer write, and kill it after a few writes and a moment more."""
-        self._orders.write(f"{how}\n".encode())
+        self._commands.write(f"{how}\n".encode())
         pid = int(self._next_words()[1])
         killed = Killed()
         for _ in range(2 * chance.randint(0, 3) + 1):
             self._note(killed, self._next_words())
         # The moment: as long as nothing new is said, but not longer than chance has it.
-        select.select([self._news], [], [], chance.uniform(0, MOST_DELAY_S))
+        select.select([self._reports], [], [], chance.uniform(0, MOST_DELAY_S))
         os.kill(pid, signal.SIGKILL)
         while (words := self._next_words()) != ["dead"]:
             self._note(killed, words)
@@ -74,9 +75,9 @@ class Writers:
             killed.done = int(words[1])
 
     def _next_words(self) -> list[str]:
-        ready, _, _ = select.select([self._news], [], [], DEADLINE_S)
+        ready, _, _ = select.select([self._reports], [], [], DEADLINE_S)
         assert ready, "the writer says nothing"
-        line = self._news.readline()
+        line = self._reports.readline()
         assert line, "the writers are gone"
         return line.decode().split()
 

@@ -17,17 +17,18 @@ from pathlib import Path
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from searching import bounds, grepped, lines, plant
 
+from armarium.capabilities.sandbox.reads import newlines
+from armarium.capabilities.sandbox.search import byte_scan
 from armarium.capabilities.sandbox.search import lines as lines_module
 from armarium.capabilities.sandbox.search import needles as needles_module
-from armarium.capabilities.sandbox.search import scan
 from armarium.capabilities.sandbox.search.grep import Query, grep_file
-from armarium.capabilities.sandbox.search.hits import MAX_SHOWN_BYTES
+from armarium.capabilities.sandbox.search.line_matches import MAX_SHOWN_BYTES
 from armarium.capabilities.sandbox.search.literals import requirements
 from armarium.capabilities.sandbox.search.syntax import parse
 from armarium.foundation.cancellation import Cancellation
 from armarium.foundation.files.errors import InvalidPattern
+from support.file_search import bounds, grepped, lines, plant
 
 MANY = 1_000_000
 
@@ -169,7 +170,7 @@ def priced(way: str) -> Iterator[None]:
             patch.setattr(lines_module, "_REGEX_NS_PER_BYTE", -1.0)
         elif way != "as measured":
             patch.setattr(lines_module, "_REGEX_NS_PER_BYTE", DEAR * 1000)
-            patch.setattr(scan, "_NEAR_BYTES", 4)
+            patch.setattr(newlines, "_SMALL_BYTES", 4)
             stop = CHEAP if way == "rare bytes" else DEAR
             patch.setattr(needles_module, "_STOP_AT_BYTE", stop)
             patch.setattr(needles_module, "_STOP_AT_BYTE_FOLDED", stop)
@@ -456,10 +457,10 @@ def test_newlines_are_counted_and_letters_folded_right_in_any_stretch(content: b
     buffer = bytearray(content.replace(b"\xff", b"\n") * 3)
     start, stop = sorted((min(start, len(buffer)), min(stop, len(buffer))))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scan, "_FAST_COUNT", False)
-        assert scan.count_newlines(buffer, start, stop) == bytes(buffer[start:stop]).count(b"\n")
+        patch.setattr(newlines, "_FAST_COUNT", False)
+        assert newlines.count_newlines(buffer, start, stop) == bytes(buffer[start:stop]).count(b"\n")
     copy = bytearray(b"?" * len(buffer))
-    scan.lower_copy(buffer, start, stop, copy)
+    byte_scan.lower_copy(buffer, start, stop, copy)
     assert copy == b"?" * start + bytes(buffer[start:stop]).lower() + b"?" * (len(buffer) - stop)
 
 
@@ -469,6 +470,6 @@ def test_text_is_found_at_its_first_place_in_any_stretch(content: bytes, data: s
     text = data.draw(st.sampled_from([b"ab", b"ba", b"aa", b"a\0", b"bb", b"abababab", b"ab" * 600]))
     start = data.draw(st.integers(0, len(content)))
     stop = data.draw(st.integers(start, len(content)))
-    find = scan.text_finder(text)
+    find = byte_scan.text_finder(text)
     assert find(bytearray(content), start, stop) == content.find(text, start, stop)
     assert find(content, start, stop) == content.find(text, start, stop)

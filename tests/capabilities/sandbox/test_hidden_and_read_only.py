@@ -1,4 +1,4 @@
-"""A root's `read_only` keeps it as it is, and for agents what its `ignore` list hides does not exist."""
+"""Read-only roots cannot be changed, and paths on the ignore list are hidden from every tool."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sandbox_server import Box
 
 from armarium.foundation.audit import AuditFilter, read_records
 from armarium.foundation.files.ignore import IgnoreRules, lines_hiding
 from support.client import ToolClient, connected
+from support.sandbox_server import Box
 from support.server import ServerProcess
 from support.trees import make_tree, picture
 

@@ -1,4 +1,4 @@
-"""Whatever is sent as an argument: a clear error with a stable code, nothing changed, nothing told, still serving."""
+"""Hostile arguments get an error with a stable code. They change nothing, reveal nothing and stop nothing."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sandbox_server import Box
 
 from support.client import RawSession, ToolClient, require_silence_about, require_snake_case
+from support.sandbox_server import Box
 from support.trees import Picture, make_tree, picture
 
 KNOWN_CODES = {

@@ -1,4 +1,4 @@
-"""Symbolic links are treated as what they are, and FIFOs, sockets and devices are never waited for."""
+"""Symbolic links are handled as links, and FIFOs, sockets and devices never block a call."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any
 
 import anyio
 import pytest
-from sandbox_server import CANARY, Box
 
 from support.client import ToolClient
+from support.sandbox_server import CANARY, Box
 from support.trees import make_tree, picture
 
 AT_ONCE_S = 5

@@ -1,4 +1,4 @@
-"""Moves lose nothing: a rename where the kernel can, and otherwise a copy, after which only what was copied goes."""
+"""Moves lose nothing: a rename if possible, otherwise a copy, after which only copied entries are removed."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from typing import Any
 
 import anyio
 import pytest
-from two_filesystems import apart, between, other_file_system, sandbox
 
-from armarium.capabilities.sandbox import carry, trees
+from armarium.capabilities.sandbox.changes import cross_device_copy, trees
 from armarium.foundation.errors import InvalidArgument
-from armarium.foundation.files.staging import staged_file
+from armarium.foundation.files.staged_entries import staged_file
+from support.sandbox_in_process import apart, between, other_file_system, sandbox
 from support.trees import make_tree, picture
 
 pytestmark = pytest.mark.anyio
@@ -159,7 +159,7 @@ async def test_a_file_that_changes_while_it_is_carried_is_carried_as_it_is_then(
 ) -> None:
     source = carried["one"] / "file.txt"
     source.write_text("first\n")
-    keep = carry.keep_attributes
+    keep = cross_device_copy.keep_attributes
     rounds = 0
 
     def changed_meanwhile(source_fd: int, like: os.stat_result, fd: int) -> None:
@@ -170,7 +170,7 @@ async def test_a_file_that_changes_while_it_is_carried_is_carried_as_it_is_then(
             with source.open("a") as file:
                 file.write(f"line {rounds}\n")
 
-    monkeypatch.setattr(carry, "keep_attributes", changed_meanwhile)
+    monkeypatch.setattr(cross_device_copy, "keep_attributes", changed_meanwhile)
     async with sandbox(carried, here) as tools:
         await tools.move("one:file.txt", "two:file.txt")
 

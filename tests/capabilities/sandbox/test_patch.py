@@ -15,7 +15,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from armarium.capabilities.sandbox.errors import PatchFailed
-from armarium.capabilities.sandbox.patch import apply_patch, diff_bytes, unified_diff
+from armarium.capabilities.sandbox.patch.patcher import apply_patch, diff_bytes, unified_diff
 
 FILE = b"--- a/f\n+++ b/f\n"
 NEW_FILE = b"--- /dev/null\n+++ b/f\n"

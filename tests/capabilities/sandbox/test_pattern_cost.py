@@ -1,4 +1,4 @@
-"""What a pattern costs is known before it is compiled, and compiled patterns are shared and bounded."""
+"""The cost of a pattern is estimated before it is compiled, and the cache of patterns is bounded."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from searching import globbed, grepped, lines, paths, plant
 
 from armarium.capabilities.sandbox.search import cost, patterns, regex
 from armarium.capabilities.sandbox.search.syntax import buffer_pattern, parse
 from armarium.foundation.files.errors import InvalidPattern
+from support.file_search import globbed, grepped, lines, paths, plant
 
 EXPENSIVE = [
     r"\pL{700}\d",
@@ -109,20 +109,20 @@ def test_an_expression_for_lines_with_carriage_returns_is_compiled_only_when_one
     assert len(compiled) == 2
 
 
-def test_kept_patterns_are_bounded_by_their_memory_and_the_last_used_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = patterns._KeptPatterns(max_bytes=5 * 2 * cost.memory_for(100))
-    monkeypatch.setattr(patterns, "_kept", kept)
+def test_cached_patterns_are_bounded_by_their_memory_and_the_last_used_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = patterns.PatternCache(max_bytes=5 * 2 * cost.memory_for(100))
+    monkeypatch.setattr(patterns, "_cache", cache)
     for number in range(50):
         patterns.line_pattern("first", fold=False)
         patterns.line_pattern(f"other {number}", fold=True)
-    assert kept._bytes <= kept._max_bytes
-    assert len(kept._patterns) >= 5
-    assert ("line", "first", False) in kept._patterns
-    assert ("line", "other 0", True) not in kept._patterns
+    assert cache.bytes <= cache.max_bytes
+    assert len(cache) >= 5
+    assert ("line", "first", False) in cache
+    assert ("line", "other 0", True) not in cache
 
 
-def test_a_pattern_larger_than_all_that_is_kept_still_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patterns, "_kept", patterns._KeptPatterns(max_bytes=1000))
+def test_a_pattern_larger_than_the_cache_still_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patterns, "_cache", patterns.PatternCache(max_bytes=1000))
     plant(tmp_path, {"a": b"needle\n"})
     assert len(lines(grepped(tmp_path, "ne+dle"))) == 1
     assert paths(globbed(tmp_path, regex="^a$")) == ["a"]
@@ -148,7 +148,7 @@ def _count_compilations(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return checked(pattern, fold, options)
 
     monkeypatch.setattr(regex, "_checked", counted)
-    monkeypatch.setattr(patterns, "_kept", patterns._KeptPatterns(patterns._KEPT_BYTES))
+    monkeypatch.setattr(patterns, "_cache", patterns.PatternCache(patterns.CACHE_BYTES))
     return compiled
 
 

@@ -1,4 +1,4 @@
-"""While another process swaps directories and files for links to the outside, no tool reads, tells or changes it."""
+"""While another process swaps directories and files for links to the outside, no tool reads or changes the outside."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ import anyio
 import orjson
 import pytest
 
-from armarium.capabilities.sandbox.reading import ReadLimits
+from armarium.capabilities.sandbox.reads.file_content import ReadLimits
 from armarium.capabilities.sandbox.roots import Root, Roots
 from armarium.capabilities.sandbox.service import Sandbox
-from armarium.capabilities.sandbox.tools import sandbox_tools
-from armarium.capabilities.sandbox.workers import Workers
+from armarium.capabilities.sandbox.threads.workers import Workers
+from armarium.capabilities.sandbox.tools import TOOLS
 from armarium.foundation.events import Events
 from armarium.foundation.files.confine import ConfinedRoot, Resolver
 from armarium.foundation.identity import LOCAL
 from armarium.foundation.telemetry import Metrics
+from armarium.foundation.tools import bind_tools
 from armarium.surfaces.dispatch import Caller, Dispatcher
 from support.client import connected
 from support.server import ServerProcess
@@ -206,7 +207,7 @@ async def sandbox(base: Path, resolver: Resolver) -> AsyncGenerator[Invoke]:
         for name in ("root", "other")
     )
     workers = Workers([], [], confine="off")
-    tools = sandbox_tools(Sandbox(roots, workers, Events(), ReadLimits(1 << 20, 8 << 20), 3600))
+    tools = bind_tools(TOOLS, Sandbox(roots, workers, Events(), ReadLimits(1 << 20, 8 << 20), 3600))
     dispatcher = Dispatcher(
         [("sandbox", tool) for tool in tools], metrics=Metrics(), audit=None, default_deadline_s=30, check_answers=True
     )

@@ -1,4 +1,4 @@
-"""A root whose directory was replaced: the new one is served, with a warning; the old one never again."""
+"""If the directory of a root is replaced, the new one is served and a warning is logged."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from two_filesystems import between, sandbox
 
 from armarium.foundation.files import landlock
 from support.client import connected
+from support.sandbox_in_process import between, sandbox
 from support.server import ServerProcess
 from support.trees import make_tree
 
@@ -91,7 +91,10 @@ async def test_a_missing_root_is_one_clear_error_until_it_is_back(
 
         (tmp_path / "away").rename(root)
         assert (await tools.call("read_file", root="root", path="a.txt"))["content"] == "a"
-    assert replaced_warnings(caplog) == ["the directory of a root is gone", "the directory of a root is back"]
+    assert replaced_warnings(caplog) == [
+        "the directory of a root is missing",
+        "the directory of a root is available again",
+    ]
 
 
 async def test_a_root_inside_another_cannot_be_turned_into_a_link_out(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Searches by page, by file and by count; arguments that are meant well; the end of large files."""
+"""Search pages and output modes, coerced arguments, and the end of large files."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sandbox_server import Box
 
-from armarium.capabilities.sandbox.reading import ReadLimits, Window, read
-from armarium.capabilities.sandbox.search import in_root
+from armarium.capabilities.sandbox.reads.file_content import ReadLimits, Window, read
+from armarium.capabilities.sandbox.search import root_search
 from armarium.foundation.cancellation import Cancellation
 from support.client import ToolClient, texts_of
+from support.sandbox_server import Box
 from support.trees import make_tree
 
 TREE = {"a.txt": "hit 1\nno\nhit 2\n", "b/c.txt": "hit 3\n", "b/d.txt": "nothing\n", "e.txt": "hit 4\nhit 5\nhit 6\n"}
@@ -81,7 +81,7 @@ async def test_a_search_may_ask_for_more_results_than_the_server_gives_and_is_to
     rest = await client.call("grep", root="workspace", pattern="x", max_results=5_000_000, offset=found["next_offset"])
 
     assert (found["total_matches"], found["truncated"], found["next_offset"]) == (100_000, True, 100_000)
-    assert str(in_root.MAX_RESULTS) in found["note"]
+    assert str(root_search.MAX_RESULTS) in found["note"]
     assert (rest["total_matches"], rest["truncated"]) == (3, False)
     assert "note" not in rest
 

@@ -1,4 +1,4 @@
-"""Several servers on one directory, and servers killed in the middle: no acknowledged change is lost or mixed up."""
+"""Several servers on one directory, some of them killed: no acknowledged change is lost or mixed with another."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ import anyio
 import anyio.abc
 import httpx
 import pytest
-from several_processes import Client, config_of, far_directory, run_campaign
-from two_filesystems import sandbox
 
 from armarium.foundation.files.directory_locks import DirectoryBusy, DirectoryLocks
+from support.sandbox_in_process import sandbox
+from support.sandbox_processes import Client, config_of, far_directory, run_campaign
 from support.server import ServerProcess
 from support.trees import empty, make_tree, picture
 

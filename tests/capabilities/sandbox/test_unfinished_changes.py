@@ -1,4 +1,4 @@
-"""What is half done is hidden from every tool, is removed when its owner is gone, and never when it is not."""
+"""Staged entries are hidden from every tool, and removed if and only if they are stale."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from two_filesystems import between, sandbox
 
-from armarium.capabilities.sandbox import trees
+from armarium.capabilities.sandbox.changes import trees
 from armarium.foundation.cancellation import Cancellation
+from armarium.foundation.files.staged_entries import staged_directory, staged_file, sweep
 from armarium.foundation.files.staged_names import drop_staged, is_staged, new_staged_name
-from armarium.foundation.files.staging import staged_directory, staged_file, sweep
+from support.sandbox_in_process import between, sandbox
 from support.trees import make_tree, picture
 
 pytestmark = pytest.mark.anyio

@@ -15,12 +15,12 @@ from typing import Any, cast
 import anyio
 import httpx
 import pytest
-from sandbox_server import Box
 
-from armarium.capabilities.sandbox import pool as pools
-from armarium.capabilities.sandbox.pool import Pool, expect_bytes
-from armarium.capabilities.sandbox.workers import Workers
+from armarium.capabilities.sandbox.threads.pool import Pool, expect_bytes
+from armarium.capabilities.sandbox.threads.workers import Workers
 from support.client import ToolClient
+from support.sandbox_server import Box
+from support.waiting import eventually
 
 FAR_S = 60.0
 HUGE = 1 << 42
@@ -28,12 +28,6 @@ HUGE = 1 << 42
 
 def nothing() -> None:
     return
-
-
-async def settled(condition: Callable[[], bool]) -> None:
-    with anyio.fail_after(FAR_S):
-        while not condition():
-            await anyio.sleep(0.01)
 
 
 @asynccontextmanager
@@ -58,8 +52,8 @@ async def attacking(url: str) -> AsyncGenerator[Callable[[str, dict[str, object]
 
 
 @asynccontextmanager
-async def opened(size: int) -> AsyncGenerator[Pool]:
-    pool = Pool("test", size, nothing)
+async def opened(size: int, *, idle_s: float = FAR_S) -> AsyncGenerator[Pool]:
+    pool = Pool("test", size, nothing, idle_s=idle_s)
     try:
         yield pool
     finally:
@@ -111,20 +105,17 @@ async def test_all_work_is_done_whatever_the_number_of_threads_and_callers() -> 
         async with opened(size) as pool:
             answers = [pool.submit(f"{number % 5}", lambda number=number: number) for number in range(500)]
             assert await asyncio.wait_for(asyncio.gather(*answers), FAR_S) == list(range(500))
-            await settled(lambda pool=pool: pool._running == 0)
-            assert not pool._waiting
-            assert not pool._running_of
-            assert len(pool._threads) <= size
+            await eventually(lambda pool=pool: pool.is_idle)
+            assert pool.thread_count <= size
 
 
-async def test_threads_start_on_demand_and_idle_ones_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pools, "_IDLE_S", 0.05)
-    async with opened(8) as pool:
-        assert not pool._threads
+async def test_threads_start_on_demand_and_idle_ones_end() -> None:
+    async with opened(8, idle_s=0.05) as pool:
+        assert pool.thread_count == 0
         for _ in range(3):
             await asyncio.wait_for(pool.submit("a", nothing), FAR_S)
-            assert 1 <= len(pool._threads) <= 4
-            await settled(lambda: not pool._threads)
+            assert 1 <= pool.thread_count <= 4
+            await eventually(lambda: pool.thread_count == 0)
 
 
 async def test_a_job_whose_caller_left_while_it_waited_is_never_begun() -> None:
@@ -162,7 +153,7 @@ async def test_a_retired_pool_finishes_what_it_was_given() -> None:
     pool.retire()
     release.set()
     assert await asyncio.wait_for(asyncio.gather(*held), FAR_S) == [True] * 10
-    await settled(lambda: not pool._threads)
+    await eventually(lambda: pool.thread_count == 0)
 
 
 async def test_work_that_turns_out_to_be_long_begins_anew_in_a_thread_for_long_work() -> None:
@@ -196,7 +187,7 @@ async def test_work_in_new_threads_goes_on_after_the_old_ones_are_renewed() -> N
                 lambda writable, readable: prepared.append(tuple(writable)),
             )
             held = asyncio.ensure_future(workers.run("a", release.wait))
-            await settled(lambda: len(prepared) == 1)
+            await eventually(lambda: len(prepared) == 1)
             workers.renew([cast(Any, SimpleNamespace(descriptor_path="/new"))], [])
             assert await asyncio.wait_for(workers.run("a", lambda: "new"), FAR_S) == "new"
             release.set()
@@ -206,9 +197,8 @@ async def test_work_in_new_threads_goes_on_after_the_old_ones_are_renewed() -> N
     assert prepared == [(), ("/new",)]
 
 
-async def test_a_change_whose_caller_left_before_it_began_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("armarium.capabilities.sandbox.workers._FINISHING_S", 0.05)
-    workers = Workers((), (), confine="off")
+async def test_a_change_whose_caller_left_before_it_began_is_not_made() -> None:
+    workers = Workers((), (), confine="off", finish_timeout_s=0.05)
     release = threading.Event()
     begun: list[str] = []
     try:

@@ -1,4 +1,4 @@
-"""Ignore lists: what they hide, how long ones are read, and files that are no lists at all."""
+"""Ignore lists: what they hide, long lists, and binary files."""
 
 from __future__ import annotations
 

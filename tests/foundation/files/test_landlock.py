@@ -1,4 +1,4 @@
-"""A thread under Landlock reaches its directories and nothing else; each case runs in a process of its own."""
+"""A thread under Landlock can access only its directories. Each case runs in a separate process."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ import errno, json, os, sys, threading
 from armarium.foundation.files.landlock import python_read_paths, restrict_current_thread
 
 base = sys.argv[1]
-root, shelf, outside = (f"{base}/{name}" for name in ("root", "shelf", "outside"))
+root, library, outside = (f"{base}/{name}" for name in ("root", "library", "outside"))
 answers = {}
 
 def attempt(name, action):
@@ -40,13 +40,13 @@ def write(path, mode="w"):
         file.write("new")
 
 def restrict():
-    answers["restricted"] = restrict_current_thread([root], [shelf, f"{base}/missing", *python_read_paths()])
+    answers["restricted"] = restrict_current_thread([root], [library, f"{base}/missing", *python_read_paths()])
 """
 
 
 @pytest.fixture
 def base(tmp_path: Path) -> Path:
-    for name in ("root", "root/inner", "shelf", "outside"):
+    for name in ("root", "root/inner", "library", "outside"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "file.txt").write_text("old")
     (tmp_path / "root/exit").symlink_to(tmp_path / "outside/file.txt")
@@ -109,8 +109,8 @@ attempt("write", lambda: write(f"{outside}/file.txt"))
 attempt("create", lambda: write(f"{outside}/new.txt", "x"))
 attempt("make directory", lambda: os.mkdir(f"{outside}/made"))
 attempt("remove", lambda: os.unlink(f"{outside}/file.txt"))
-attempt("write what may be read", lambda: write(f"{shelf}/file.txt"))
-attempt("create where may be read", lambda: write(f"{shelf}/new.txt", "x"))
+attempt("write what may be read", lambda: write(f"{library}/file.txt"))
+attempt("create where may be read", lambda: write(f"{library}/new.txt", "x"))
 """,
     )
     assert answers.pop("restricted") is True
@@ -125,8 +125,8 @@ def test_what_is_read_only_can_be_read_and_python_still_imports(base: Path) -> N
         base,
         """
 restrict()
-attempt("read", lambda: read(f"{shelf}/file.txt"))
-attempt("list", lambda: os.listdir(shelf))
+attempt("read", lambda: read(f"{library}/file.txt"))
+attempt("list", lambda: os.listdir(library))
 attempt("where", lambda: os.readlink("/proc/self/fd/0"))
 import csv, pwd, sqlite3, ssl, zoneinfo
 attempt("user", lambda: pwd.getpwuid(os.getuid()))

@@ -1,4 +1,4 @@
-"""Names that are not UTF-8 have one spelling each, which leads back to the same bytes."""
+"""Every name that is not UTF-8 has exactly one escaped form, which is reversible."""
 
 from __future__ import annotations
 

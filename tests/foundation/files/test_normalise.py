@@ -1,4 +1,4 @@
-"""What a path means is settled by its text alone, before anything is opened."""
+"""Paths are normalised lexically, before anything is opened."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Paths that are known already, against a file filter."""
+"""Matching known paths against a file filter."""
 
 from __future__ import annotations
 

@@ -11,7 +11,8 @@ import pytest
 from armarium.foundation.authentication import is_loopback, open_authenticator, token_path
 from armarium.foundation.errors import ConfigError
 from armarium.foundation.identity import ANYONE, key_hash
-from armarium.foundation.settings import CoreSettings, load_settings
+from armarium.foundation.settings import CoreSettings
+from armarium.foundation.settings_loader import load_settings
 from support.mcp_messages import calling, http_client, open_session, opening, serving
 from support.mcp_test_server import build
 

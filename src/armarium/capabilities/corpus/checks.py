@@ -10,7 +10,7 @@ from armarium.capabilities.corpus.errors import IndexNotReady, RootInaccessible,
 from armarium.capabilities.corpus.index.state import is_being_indexed, read_status, root_directory, state_directory
 from armarium.capabilities.corpus.settings import CorpusSettings
 from armarium.capability import CheckResult, Facilities
-from armarium.foundation.process_isolation import available_isolation
+from armarium.foundation.processes.isolation import available_isolation
 
 
 def check(section: CorpusSettings | None, facilities: Facilities) -> Iterator[CheckResult]:

@@ -23,7 +23,7 @@ from armarium.capabilities.corpus.resources import Resources
 from armarium.capabilities.corpus.storage.storage import remove_damaged
 from armarium.capabilities.corpus.troubles import root_trouble, storage_damage, what_ended_it, words_damage
 from armarium.foundation.events import FileScanned
-from armarium.foundation.memory import give_memory_back
+from armarium.foundation.processes.memory import give_memory_back
 from armarium.retrieval.chunks import IndexKind
 
 _FOLLOW_S = 1.0

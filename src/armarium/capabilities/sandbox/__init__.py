@@ -1,1 +1,1 @@
-"""Work on real directories, confined to named roots."""
+"""Access to directories on this machine, confined to named roots."""

@@ -1,4 +1,4 @@
-"""The arguments of the sandbox's tools, as the model is told them."""
+"""Arguments of the sandbox's tools. Field docstrings are the descriptions that models read."""
 
 from __future__ import annotations
 
@@ -29,29 +29,29 @@ class ListFolderArgs(InRoot):
     path: str
     """Directory relative to the root; "" or "." is the root itself."""
     limit: Annotated[int, Field(ge=1, le=100_000)] | None = None
-    """Return at most this many entries; the answer's `next_cursor` leads to the rest."""
+    """Maximum number of entries; `next_cursor` of the result leads to the rest."""
     cursor: str | None = None
-    """Continue behind the entry an earlier answer named in `next_cursor`."""
+    """Continue after this cursor, from `next_cursor` of an earlier result."""
 
 
 class ReadFileArgs(AtPath):
     offset_bytes: Offset | None = None
     """First byte to read, counted from 0. Not together with line parameters."""
     limit_bytes: Offset | None = None
-    """Most bytes to read."""
+    """Maximum number of bytes to read."""
     offset_lines: Count | None = None
     """First line to read; the first line of a file is 1."""
     limit_lines: Offset | None = None
-    """Most lines to read."""
+    """Maximum number of lines to read."""
     tail_lines: Count | None = None
     """Read this many lines from the end instead."""
     number_lines: bool = False
-    """Put its number before every line of the content."""
+    """Put the line number before every line of the content."""
 
 
 class ReadFilesArgs(InRoot):
     paths: Annotated[list[str], Field(min_length=1, max_length=100)]
-    """Files to read whole, relative to the root. One that fails does not spoil the others."""
+    """Files to read whole, relative to the root. An error for one file does not affect the others."""
 
 
 class WriteFileArgs(AtPath):
@@ -74,7 +74,7 @@ class PatchFileArgs(AtPath):
     if_match: Sha256 | None = None
     """Patch only if the file still has this SHA-256; otherwise CONFLICT."""
     dry_run: bool = False
-    """Change nothing; tell whether the patch applies and return the resulting diff."""
+    """Change nothing; check whether the patch applies and return the resulting diff."""
 
 
 class StatFileArgs(AtPath):
@@ -104,15 +104,15 @@ class SearchArgs(InRoot):
     path: str = "."
     """Directory to search, relative to the root."""
     max_results: Count = 100
-    """Stop after this many results; the server has a limit of its own, 100,000."""
+    """Stop after this many results. The server's own limit is 100,000."""
     offset: Offset = 0
-    """Leave out this many results, for the next page: `next_offset` of the answer before."""
+    """Skip this many results. For the next page, pass `next_offset` of the previous result."""
     timeout_seconds: Annotated[int, Field(ge=1, le=_MOST)] = 300
     """Stop after this time, or the server's own limit if that is shorter, and return what was found so far."""
     max_depth: Offset | None = None
     """How many levels of directories to go down; 1 is the searched directory alone, 0 is no limit."""
     respect_gitignore: bool = False
-    """Leave out what .gitignore files exclude, and .git itself."""
+    """Skip files that .gitignore files exclude, and .git itself."""
 
 
 class GrepArgs(SearchArgs):

@@ -1,4 +1,4 @@
-"""What the sandbox finds on a machine before it starts: how well the kernel confines, and which roots are usable."""
+"""The sandbox's part of `armarium doctor`: what the kernel supports, and whether the roots are usable."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from armarium.foundation.files.landlock import supported_abi
 
 
 def check(settings: SandboxSettings | None, facilities: Facilities) -> Generator[CheckResult]:
-    """Look at the kernel, and at every root the settings name."""
+    """Check the kernel, and every root in the settings."""
     yield _confinement()
     yield _second_layer(settings)
     for root in settings.roots if settings else ():
         yield _root(root)
         try:
             IgnoreRules.from_lines(root.ignore)
-            # Inside a root, the state directory is hidden; it cannot be a root itself.
+            # A state directory inside a root is hidden. It cannot be a root itself.
             lines_hiding([facilities.state_dir], root.path)
         except InvalidPattern as error:
             yield CheckResult(f"root {root.name}", "fail", error.message, hint="correct the root's `ignore`")
@@ -33,11 +33,11 @@ def check(settings: SandboxSettings | None, facilities: Facilities) -> Generator
 
 def _confinement() -> CheckResult:
     if kernel_has_openat2():
-        return CheckResult("openat2", "ok", "the kernel keeps every path inside its root")
+        return CheckResult("openat2", "ok", "the kernel confines every path to its root")
     return CheckResult(
         "openat2",
         "warn",
-        "missing; paths are walked one name at a time, which is as safe and slower",
+        "missing; paths are resolved one name at a time, which is as safe but slower",
         hint="Linux 5.6 or later has it; in a container, let the seccomp profile allow openat2",
     )
 
@@ -47,11 +47,11 @@ def _second_layer(settings: SandboxSettings | None) -> CheckResult:
     if settings and settings.landlock == "off":
         return CheckResult("landlock", "warn", "switched off", hint="remove `landlock: off` from the sandbox section")
     if abi:
-        return CheckResult("landlock", "ok", f"version {abi}; the kernel locks the worker threads into the roots")
+        return CheckResult("landlock", "ok", f"version {abi}; the kernel confines the worker threads to the roots")
     return CheckResult(
         "landlock",
         "warn",
-        "missing; the second layer below openat2 is not there",
+        "missing; there is no second layer of confinement besides openat2",
         hint="Linux 5.13 or later has it, when started with landlock among its security modules",
     )
 

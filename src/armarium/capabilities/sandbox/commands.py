@@ -18,7 +18,7 @@ from armarium.command_line.run import Reporting, run_to_end
 from armarium.foundation.authentication import is_loopback, open_authenticator, token_path
 from armarium.foundation.errors import ArmariumError, ConfigError, Internal
 from armarium.foundation.files import landlock
-from armarium.foundation.files.private import make_private_directory
+from armarium.foundation.files.state_files import make_private_directory
 from armarium.foundation.identity import Authenticator
 from armarium.foundation.settings import (
     AuditSettings,
@@ -27,9 +27,8 @@ from armarium.foundation.settings import (
     SecuritySettings,
     SessionSettings,
     TelemetrySettings,
-    checked,
-    read_yaml,
 )
+from armarium.foundation.settings_loader import checked, read_yaml
 from armarium.foundation.sockets import listen
 
 _log = logging.getLogger("armarium")

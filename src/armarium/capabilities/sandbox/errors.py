@@ -1,6 +1,8 @@
-"""What can go wrong in the sandbox, each with a stable code."""
+"""Errors of the sandbox, each with a stable code."""
 
 from __future__ import annotations
+
+import os
 
 from armarium.foundation.files.errors import FileError
 
@@ -30,25 +32,25 @@ class PathIgnored(FileError):
 
 
 class NotFound(FileError):
-    """Nothing is there."""
+    """Nothing exists at the path."""
 
     code = "NOT_FOUND"
 
 
 class AlreadyExists(FileError):
-    """Something is there that must not be."""
+    """Something already exists at the path."""
 
     code = "ALREADY_EXISTS"
 
 
 class CannotRemoveRoot(FileError):
-    """The root directory itself stays."""
+    """The root directory itself cannot be removed."""
 
     code = "CANNOT_REMOVE_ROOT"
 
 
 class FileTooLarge(FileError):
-    """More than a full read may return."""
+    """The file exceeds the limit for a full read."""
 
     code = "FILE_TOO_LARGE"
 
@@ -66,7 +68,7 @@ class Conflict(FileError):
 
 
 class PermissionDenied(FileError):
-    """The operating system refuses."""
+    """The operating system denies access."""
 
     code = "PERMISSION_DENIED"
 
@@ -78,12 +80,25 @@ class StorageFailure(FileError):
 
 
 class RootUnavailable(FileError):
-    """The directory of a root is gone, or another one is in its place that this process may not open."""
+    """The directory of a root is missing, or was replaced by one that this process may not open."""
 
     code, retryable = "ROOT_UNAVAILABLE", True
 
 
 class ResourceBusy(FileError):
-    """Another process holds the directory. Nothing was changed."""
+    """Another process holds the lock of the directory. Nothing was changed."""
 
     code, retryable = "RESOURCE_BUSY", True
+
+
+class DestinationFailed(Exception):
+    """Internal: writing the destination of a copy failed. A plain `OSError` is about the source."""
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+def os_error_reason(error: OSError) -> str:
+    """The operating system's text for the error, without any path."""
+    return os.strerror(error.errno).lower() if error.errno else "input/output error"

@@ -6,23 +6,23 @@ import logging
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 
-import anyio
-
-from armarium.capabilities.sandbox.reading import ReadLimits
+from armarium.capabilities.sandbox.reads.file_content import ReadLimits
 from armarium.capabilities.sandbox.roots import Root, Roots
 from armarium.capabilities.sandbox.service import Sandbox
 from armarium.capabilities.sandbox.settings import SandboxSettings
-from armarium.capabilities.sandbox.tools import sandbox_tools
-from armarium.capabilities.sandbox.workers import Workers
+from armarium.capabilities.sandbox.threads.workers import Workers
+from armarium.capabilities.sandbox.tools import TOOLS
 from armarium.capability import Capability, Facilities
 from armarium.foundation.cancellation import Cancellation, Stopped
 from armarium.foundation.files.confine import READ_DIRECTORY
 from armarium.foundation.files.ignore import lines_hiding
-from armarium.foundation.files.staging import sweep
+from armarium.foundation.files.staged_entries import sweep
+from armarium.foundation.tasks import background
+from armarium.foundation.tools import bind_tools
 
 _log = logging.getLogger(__name__)
 
-INSTRUCTIONS = (
+_INSTRUCTIONS = (
     "The sandbox lets you work on real files in named roots. Call list_roots first; every tool takes a `root` and a "
     "path relative to it. Find with glob and grep, read with read_file, change with patch_file (small edits) or "
     "write_file. Errors carry a stable `code` and a `hint`."
@@ -31,7 +31,7 @@ INSTRUCTIONS = (
 
 @asynccontextmanager
 async def open_sandbox(settings: SandboxSettings, facilities: Facilities) -> AsyncGenerator[Capability]:
-    """The capability, for as long as the block runs."""
+    """Open the roots and start the worker threads for the duration of the block."""
     roots = Roots(
         Root(
             root.name,
@@ -43,36 +43,23 @@ async def open_sandbox(settings: SandboxSettings, facilities: Facilities) -> Asy
         for root in settings.roots
     )
     workers = Workers(*roots.granted(), confine=settings.landlock)
+    cancellation = Cancellation()
     limits = ReadLimits(settings.max_full_read_size, settings.max_partial_read_size)
     sandbox = Sandbox(roots, workers, facilities.events, limits, settings.max_search_seconds, settings.max_lock_seconds)
     try:
-        async with _sweeping(roots, workers):
-            yield Capability("sandbox", sandbox_tools(sandbox), INSTRUCTIONS)
+        async with background(lambda: _sweep(roots, workers, cancellation)):
+            try:
+                yield Capability("sandbox", bind_tools(TOOLS, sandbox), _INSTRUCTIONS)
+            finally:
+                cancellation.cancel()
     finally:
-        # A descriptor that a thread still uses stays open; its number must not come to mean another file.
+        # A thread may still use a descriptor. Closed, its number could come to mean another file.
         if workers.close():
             roots.close()
 
 
-@asynccontextmanager
-async def _sweeping(roots: Roots, workers: Workers) -> AsyncGenerator[None]:
-    """Sweep beside whatever the block does. What the block raises comes out as it is, not in a group."""
-    cancellation = Cancellation()
-    raised: Exception | None = None
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_sweep, roots, workers, cancellation)
-        try:
-            yield
-        except Exception as error:  # noqa: BLE001 raised again below
-            raised = error
-        cancellation.cancel()
-        tasks.cancel_scope.cancel()
-    if raised is not None:
-        raise raised
-
-
 async def _sweep(roots: Roots, workers: Workers, cancellation: Cancellation) -> None:
-    """Remove what a process that was killed has left half done."""
+    """Remove staged entries that a killed process left behind."""
     for root in roots:
         if not root.read_only:
             with suppress(OSError, Stopped):
@@ -84,4 +71,4 @@ def _sweep_root(root: Root, cancellation: Cancellation) -> None:
     with confined.opened("", READ_DIRECTORY) as fd:
         removed = sweep(fd, cancellation, lambda path: ignore is not None and ignore.hides(path, True))
     if removed:
-        _log.info("entries of unfinished changes were removed", extra={"root": root.name, "entries": removed})
+        _log.info("removed staged entries of unfinished changes", extra={"root": root.name, "entries": removed})

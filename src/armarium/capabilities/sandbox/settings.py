@@ -1,4 +1,4 @@
-"""The sandbox's section of the settings: which directories agents may work on, and how."""
+"""The sandbox's section of the settings."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from armarium.foundation.settings import Section
 
 
 class RootSettings(Section):
-    """One directory that agents see under a name, never under its host path."""
+    """A directory that agents can use. They know its name, never its host path."""
 
     name: str = Field(min_length=1)
-    """Unique name that agents use."""
+    """Name of the root, unique in the list. Agents pass it as `root`."""
     path: str = Field(min_length=1)
-    """Directory on this machine. It must exist."""
+    """Path of an existing directory on this machine."""
     allowed_tools: tuple[str, ...]
-    """Tools that may be used here; `"*"` stands for all."""
+    """Tools that agents may use in this root; `"*"` allows all of them."""
     read_only: bool = False
-    """Refuse every tool that changes something, whatever `allowed_tools` says."""
+    """Deny every tool that changes something, even if `allowed_tools` lists it."""
     ignore: tuple[str, ...] = ()
-    """Patterns, as in .gitignore, of paths that no listing or search shows and no tool touches."""
+    """Patterns in .gitignore syntax. Matching paths are hidden from listings and searches, and no tool can use them."""
 
     @field_validator("allowed_tools")
     @classmethod
@@ -34,20 +34,21 @@ class RootSettings(Section):
 
 
 class SandboxSettings(Section):
-    """Work on real directories, confined to named roots."""
+    """Gives agents access to directories on this machine, confined to named roots."""
 
     roots: tuple[RootSettings, ...]
-    """The directories."""
+    """The directories that agents can use. At least one is required."""
     max_full_read_size: int = Field(default=1_048_576, gt=0)
-    """Largest file, in bytes, that is read without an offset or limit."""
+    """Maximum size in bytes of a file that is read without an offset or limit."""
     max_partial_read_size: int = Field(default=8 * 1024 * 1024, gt=0)
-    """Most bytes that one read with an offset or limit returns."""
+    """Maximum number of bytes that one read with an offset or limit returns."""
     max_search_seconds: int = Field(default=3600, gt=0)
-    """Longest time a grep or glob may take, whatever `timeout_seconds` asks for."""
+    """Maximum duration of a grep or glob in seconds, even if `timeout_seconds` asks for more."""
     max_lock_seconds: float = Field(default=10.0, gt=0, le=600)
-    """Longest time a change waits while another process holds the directory; then it is refused as RESOURCE_BUSY."""
+    """How many seconds a change waits for a directory that another process has locked. After that it fails with
+    RESOURCE_BUSY."""
     landlock: Literal["auto", "off"] = "auto"
-    """Let the kernel confine the worker threads as well, where it can."""
+    """`auto`: also confine the worker threads with Landlock where the kernel supports it; `off`: do not."""
 
     @field_validator("roots")
     @classmethod

@@ -1,163 +1,153 @@
-"""The sandbox's tools: arguments in, one service call, answer out. The docstrings are what a model reads."""
+"""The sandbox's tools. Their docstrings are the descriptions that models read."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 import orjson
 
-from armarium.capabilities.sandbox import answers, arguments
-from armarium.capabilities.sandbox.coercion import coerced
-from armarium.capabilities.sandbox.reading import Window
+from armarium.capabilities.sandbox import arguments, results
+from armarium.capabilities.sandbox.argument_coercion import coerced
+from armarium.capabilities.sandbox.reads.file_content import Window
 from armarium.capabilities.sandbox.search.grep import Query
-from armarium.capabilities.sandbox.search.in_root import NameQuery, Scope
+from armarium.capabilities.sandbox.search.root_search import NameQuery, Scope
 from armarium.capabilities.sandbox.service import Sandbox
 from armarium.foundation.schema import Json
-from armarium.foundation.tools import Call, NoArgs, ToolSpec, local_tool
+from armarium.foundation.tools import Call, DeclaredTool, NoArgs, ToolSpec, declare_tool
 
 _SEARCH_GRACE_S = 30.0
 
 
-def sandbox_tools(sandbox: Sandbox) -> list[ToolSpec]:
-    """All sixteen tools over one sandbox."""
+async def list_roots(sandbox: Sandbox, call: Call, args: NoArgs) -> results.RootList:
+    """List the roots: the named directories you can work in, and which tools each allows. Call this first;
+    every other tool takes one of these names as `root`."""
+    return sandbox.list_roots()
 
-    async def list_roots(call: Call, args: NoArgs) -> answers.RootList:
-        """List the roots: the named directories you can work in, and which tools each allows. Call this first;
-        every other tool takes one of these names as `root`."""
-        return sandbox.list_roots()
 
-    async def list_folder(call: Call, args: arguments.ListFolderArgs) -> answers.Folder:
-        """List the immediate children of a directory, sorted by name, with type, size and modification time. A
-        symlink also tells what it leads to. For a recursive listing use glob. Large directories can be paged
-        with `limit` and `cursor`."""
-        return await sandbox.list_folder(call, args.root, args.path, args.limit, args.cursor)
+async def list_folder(sandbox: Sandbox, call: Call, args: arguments.ListFolderArgs) -> results.Folder:
+    """List the immediate children of a directory, sorted by name, with type, size and modification time. A
+    symlink also has the type of its target. For a recursive listing use glob. Large directories can be paged
+    with `limit` and `cursor`."""
+    return await sandbox.list_folder(call, args.root, args.path, args.limit, args.cursor)
 
-    async def read_file(call: Call, args: arguments.ReadFileArgs) -> answers.FileContent:
-        """Read a file: whole if it is small, or a part by bytes (`offset_bytes`, `limit_bytes`), by lines
-        (`offset_lines` from 1, `limit_lines`) or from the end (`tail_lines`). The answer has the file's size, its
-        total lines, the numbers of the first and last line returned, whether more follows (`truncated`), and for
-        a whole file its `sha256`, which `if_match` of the writing tools takes. Binary content comes as base64
-        (`encoding`). Use grep to find the place first when the file is large."""
-        window = Window(args.offset_bytes, args.limit_bytes, args.offset_lines, args.limit_lines, args.tail_lines)
-        return await sandbox.read_file(call, args.root, args.path, window, number_lines=args.number_lines)
 
-    async def read_files(call: Call, args: arguments.ReadFilesArgs) -> answers.FileContents:
-        """Read several whole files of one root in one call. Each item of the answer is a file as read_file returns
-        it, or its path with an error. Needs read_file on the root."""
-        return await sandbox.read_files(call, args.root, args.paths)
+async def read_file(sandbox: Sandbox, call: Call, args: arguments.ReadFileArgs) -> results.FileContent:
+    """Read a file: whole if it is small, or a part by bytes (`offset_bytes`, `limit_bytes`), by lines
+    (`offset_lines` from 1, `limit_lines`) or from the end (`tail_lines`). The result has the file's size, its
+    total lines, the numbers of the first and last line returned, whether more follows (`truncated`), and for
+    a whole file its `sha256`, which `if_match` of the writing tools takes. Binary content comes as base64
+    (`encoding`). Use grep to find the place first when the file is large."""
+    window = Window(args.offset_bytes, args.limit_bytes, args.offset_lines, args.limit_lines, args.tail_lines)
+    return await sandbox.read_file(call, args.root, args.path, window, number_lines=args.number_lines)
 
-    async def write_file(call: Call, args: arguments.WriteFileArgs) -> answers.Written:
-        """Write text to a file. `mode` overwrite (the default) replaces it, append adds to its end, create_only
-        fails if it exists. Missing parent directories are created. A failed write changes nothing. Pass `if_match` to
-        be sure that nobody changed the file since you read it. For small changes prefer patch_file."""
-        return await sandbox.write_file(call, args.root, args.path, args.content, args.mode, args.if_match)
 
-    async def remove_file(call: Call, args: arguments.RemoveFileArgs) -> answers.Removed:
-        """Delete one file. A symlink is deleted itself, not what it leads to. For directories use remove_folder."""
-        return await sandbox.remove_file(call, args.root, args.path, args.if_match)
+async def read_files(sandbox: Sandbox, call: Call, args: arguments.ReadFilesArgs) -> results.FileContents:
+    """Read several whole files of one root in one call. Each item of the result is a file as read_file returns
+    it, or its path with an error. Requires read_file on the root."""
+    return await sandbox.read_files(call, args.root, args.paths)
 
-    async def patch_file(call: Call, args: arguments.PatchFileArgs) -> answers.Patched:
-        """Apply a unified diff (`--- +++ @@` with context lines, as `git diff` prints it) to one file. All hunks
-        apply or nothing changes. A file that does not exist is created. The error names the hunk and the line that
-        did not match; then read the file again and make a new diff. `dry_run` only checks."""
-        return await sandbox.patch_file(call, args.root, args.path, args.patch, args.if_match, dry_run=args.dry_run)
 
-    async def create_folder(call: Call, args: arguments.AtPath) -> answers.FolderCreated:
-        """Create a directory, with missing parents. One that exists already is fine."""
-        return await sandbox.create_folder(call, args.root, args.path)
+async def write_file(sandbox: Sandbox, call: Call, args: arguments.WriteFileArgs) -> results.Written:
+    """Write text to a file. `mode` overwrite (the default) replaces it, append adds to its end, create_only
+    fails if it exists. Missing parent directories are created. A failed write changes nothing. Pass `if_match` to
+    fail if the file has changed since you read it. For small changes prefer patch_file."""
+    return await sandbox.write_file(call, args.root, args.path, args.content, args.mode, args.if_match)
 
-    async def remove_folder(call: Call, args: arguments.AtPath) -> answers.Removed:
-        """Delete a directory and everything in it. Links inside are deleted, never followed. The root itself cannot
-        be deleted. For a single file use remove_file."""
-        return await sandbox.remove_folder(call, args.root, args.path)
 
-    async def stat_file(call: Call, args: arguments.StatFileArgs) -> answers.Metadata:
-        """Tell about a file or directory without reading it: type, size, modification and creation time. For a
-        symlink: the link itself, and its `target`. `include_sha256` adds the content's hash for `if_match`."""
-        return await sandbox.stat_file(call, args.root, args.path, include_sha256=args.include_sha256)
+async def remove_file(sandbox: Sandbox, call: Call, args: arguments.RemoveFileArgs) -> results.Removed:
+    """Delete one file. A symlink is deleted itself, not what it leads to. For directories use remove_folder."""
+    return await sandbox.remove_file(call, args.root, args.path, args.if_match)
 
-    async def hash_file(call: Call, args: arguments.HashFileArgs) -> answers.Hash:
-        """Compute the md5, sha1 or sha256 of a file's content, of any size."""
-        return await sandbox.hash_file(call, args.root, args.path, args.algorithm)
 
-    async def permissions_file(call: Call, args: arguments.AtPath) -> answers.Permissions:
-        """Tell owner, group and mode (`0644`, `-rw-r--r--`) of a file, directory or symlink."""
-        return await sandbox.permissions_file(call, args.root, args.path)
+async def patch_file(sandbox: Sandbox, call: Call, args: arguments.PatchFileArgs) -> results.Patched:
+    """Apply a unified diff (`--- +++ @@` with context lines, as `git diff` prints it) to one file. All hunks
+    apply or nothing changes. A file that does not exist is created. The error names the hunk and the line that
+    did not match; then read the file again and make a new diff. `dry_run` only checks."""
+    return await sandbox.patch_file(call, args.root, args.path, args.patch, args.if_match, dry_run=args.dry_run)
 
-    async def copy(call: Call, args: arguments.TransferArgs) -> answers.Copied:
-        """Copy a file, or a directory with everything in it, within a root or to another one. An existing file is
-        overwritten; an existing directory gets the copy inside. Links that stay inside the root stay links; what
-        could not be copied is named in `skipped`."""
-        return await sandbox.copy(
-            call, (args.source_root, args.source_path), (args.dest_root, args.dest_path), args.if_match
-        )
 
-    async def move(call: Call, args: arguments.TransferArgs) -> answers.Moved:
-        """Move or rename a file or directory, within a root or to another one. An existing file is overwritten; an
-        existing directory gets the source inside. A symlink is moved itself. If the answer says `complete: false`,
-        `remaining` names what had to stay at the source, and why."""
-        return await sandbox.move(
-            call, (args.source_root, args.source_path), (args.dest_root, args.dest_path), args.if_match
-        )
+async def create_folder(sandbox: Sandbox, call: Call, args: arguments.AtPath) -> results.FolderCreated:
+    """Create a directory, with missing parents. One that exists already is fine."""
+    return await sandbox.create_folder(call, args.root, args.path)
 
-    async def grep(call: Call, args: arguments.GrepArgs) -> answers.Matches:
-        """Search the content of files for a regular expression (RE2 syntax, line by line) and get file, line number,
-        line and context. Narrow the search with `path` and `glob_filter`. Binary files are skipped. Results come
-        in path order; `truncated` means there are more, from `next_offset` on; `timed_out` that time ran out. With
-        `output_mode` files or count you get the files that match, without their lines."""
-        query = Query(
-            args.pattern,
-            case_insensitive=args.case_insensitive,
-            glob_filter=args.glob_filter,
-            context_lines=args.context_lines,
-            max_results=args.max_results,
-            offset=args.offset,
-            output=args.output_mode,
-        )
-        return await sandbox.grep(call, args.root, args.path, query, _scope(args))
 
-    async def glob(call: Call, args: arguments.GlobArgs) -> answers.FoundFiles:
-        """Find files and directories by name: a glob `pattern` such as `**/*.go`, or a `regex` on the path. Results
-        come in path order with type, size and modification time; paths are relative to the root. `truncated` means
-        that there are more, from `next_offset` on."""
-        query = NameQuery(args.pattern, args.regex, args.type_filter, args.max_results, args.offset)
-        return await sandbox.glob(call, args.root, args.path, query, _scope(args))
+async def remove_folder(sandbox: Sandbox, call: Call, args: arguments.AtPath) -> results.Removed:
+    """Delete a directory and everything in it. Links inside are deleted, never followed. The root itself cannot
+    be deleted. For a single file use remove_file."""
+    return await sandbox.remove_folder(call, args.root, args.path)
 
-    reads = {"read_only": True, "idempotent": True}
-    finds = reads | {"deadline_s": _search_deadline, "is_search": True}
-    transfers = {"subject": ("source_root", "source_path")}
-    tools = [
-        local_tool("list_roots", list_roots, title="List roots", text=_roots_alone, **reads),
-        local_tool("list_folder", list_folder, title="List a folder", **reads),
-        local_tool("read_file", read_file, title="Read a file", text=_content_then_facts, **reads),
-        local_tool("read_files", read_files, title="Read several files", **reads),
-        local_tool("write_file", write_file, title="Write a file", content_fields=frozenset({"content"})),
-        local_tool("remove_file", remove_file, title="Remove a file"),
-        local_tool("patch_file", patch_file, title="Patch a file", content_fields=frozenset({"patch"})),
-        local_tool("create_folder", create_folder, title="Create a folder", idempotent=True),
-        local_tool("remove_folder", remove_folder, title="Remove a folder"),
-        local_tool("stat_file", stat_file, title="File metadata", **reads),
-        local_tool("hash_file", hash_file, title="Hash a file", **reads),
-        local_tool("permissions_file", permissions_file, title="File permissions", **reads),
-        local_tool("copy", copy, title="Copy", **transfers),
-        local_tool("move", move, title="Move", **transfers),
-        local_tool("grep", grep, title="Search in files", **finds),
-        local_tool("glob", glob, title="Find files", **finds),
-    ]
-    return [
-        replace(
-            tool,
-            description=f"{tool.description} {_about_roots(tool)}".strip(),
-            completed=coerced(tool.input_schema),
-        )
-        for tool in tools
-    ]
+
+async def stat_file(sandbox: Sandbox, call: Call, args: arguments.StatFileArgs) -> results.Metadata:
+    """Get the metadata of a file or directory: type, size, modification and creation time. For a
+    symlink: the link itself, and its `target`. `include_sha256` adds the content's hash for `if_match`."""
+    return await sandbox.stat_file(call, args.root, args.path, include_sha256=args.include_sha256)
+
+
+async def hash_file(sandbox: Sandbox, call: Call, args: arguments.HashFileArgs) -> results.Hash:
+    """Compute the md5, sha1 or sha256 of a file's content, of any size."""
+    return await sandbox.hash_file(call, args.root, args.path, args.algorithm)
+
+
+async def permissions_file(sandbox: Sandbox, call: Call, args: arguments.AtPath) -> results.Permissions:
+    """Get owner, group and mode (`0644`, `-rw-r--r--`) of a file, directory or symlink."""
+    return await sandbox.permissions_file(call, args.root, args.path)
+
+
+async def copy(sandbox: Sandbox, call: Call, args: arguments.TransferArgs) -> results.Copied:
+    """Copy a file, or a directory with everything in it, within a root or to another one. An existing file is
+    overwritten; an existing directory gets the copy inside. Links that stay inside the root stay links; what
+    could not be copied is listed in `skipped`."""
+    return await sandbox.copy(
+        call, (args.source_root, args.source_path), (args.dest_root, args.dest_path), args.if_match
+    )
+
+
+async def move(sandbox: Sandbox, call: Call, args: arguments.TransferArgs) -> results.Moved:
+    """Move or rename a file or directory, within a root or to another one. An existing file is overwritten; an
+    existing directory gets the source inside. A symlink is moved itself. If the result has `complete: false`,
+    `remaining` lists what stayed at the source, and why."""
+    return await sandbox.move(
+        call, (args.source_root, args.source_path), (args.dest_root, args.dest_path), args.if_match
+    )
+
+
+async def grep(sandbox: Sandbox, call: Call, args: arguments.GrepArgs) -> results.Matches:
+    """Search the content of files for a regular expression (RE2 syntax, line by line) and get file, line number,
+    line and context. Narrow the search with `path` and `glob_filter`. Binary files are skipped. Results come
+    in path order; `truncated` means there are more, from `next_offset` on; `timed_out` that time ran out. With
+    `output_mode` files or count you get the files that match, without their lines."""
+    query = Query(
+        args.pattern,
+        case_insensitive=args.case_insensitive,
+        glob_filter=args.glob_filter,
+        context_lines=args.context_lines,
+        max_results=args.max_results,
+        offset=args.offset,
+        output=args.output_mode,
+    )
+    return await sandbox.grep(call, args.root, args.path, query, _scope(args))
+
+
+async def glob(sandbox: Sandbox, call: Call, args: arguments.GlobArgs) -> results.FoundFiles:
+    """Find files and directories by name: a glob `pattern` such as `**/*.go`, or a `regex` on the path. Results
+    come in path order with type, size and modification time; paths are relative to the root. `truncated` means
+    that there are more, from `next_offset` on."""
+    query = NameQuery(args.pattern, args.regex, args.type_filter, args.max_results, args.offset)
+    return await sandbox.glob(call, args.root, args.path, query, _scope(args))
+
+
+def _declared(
+    name: str, function: Callable[[Sandbox, Call, Any], Awaitable[Any]], **traits: Any
+) -> DeclaredTool[Sandbox]:
+    tool = declare_tool(name, function, **traits)
+    description = f"{tool.spec.description} {_about_roots(tool.spec)}".strip()
+    return replace(tool, spec=replace(tool.spec, description=description, completed=coerced(tool.spec.input_schema)))
 
 
 def _about_roots(tool: ToolSpec) -> str:
-    """Every tool says that it needs a root, for models that read one manual and not the others."""
+    """The sentence about the required root, repeated in every description for models that read only one of them."""
     names = [f"`{name}`" for name in tool.input_schema.get("properties", {}) if name.endswith("root")]
     if not names:
         return ""
@@ -165,15 +155,15 @@ def _about_roots(tool: ToolSpec) -> str:
     return f"Required: {' and '.join(names)} {verb} of a root from list_roots."
 
 
-def _roots_alone(answer: Json) -> list[str]:
-    """The contract wants a JSON array (FR-003), which structured content cannot be."""
-    return [orjson.dumps(answer["roots"]).decode()]
+def _roots_as_array(result: Json) -> list[str]:
+    """The roots as a JSON array, which the contract requires (FR-003) and structured content cannot be."""
+    return [orjson.dumps(result["roots"]).decode()]
 
 
-def _content_then_facts(answer: Json) -> list[str]:
-    """A file reads best as it is; what is known about it follows as JSON."""
-    facts = {name: value for name, value in answer.items() if name != "content"}
-    return [answer["content"], orjson.dumps(facts).decode()]
+def _content_then_metadata(result: Json) -> list[str]:
+    """The content as it is, then everything else as JSON."""
+    facts = {name: value for name, value in result.items() if name != "content"}
+    return [result["content"], orjson.dumps(facts).decode()]
 
 
 def _scope(args: arguments.SearchArgs) -> Scope:
@@ -181,5 +171,29 @@ def _scope(args: arguments.SearchArgs) -> Scope:
 
 
 def _search_deadline(given: Mapping[str, Any]) -> float:
-    """A search ends by itself, with what it found; the deadline only catches one that does not."""
+    """Later than the search's own timeout: a search that times out returns what it found."""
     return float(given.get("timeout_seconds", 300)) + _SEARCH_GRACE_S
+
+
+_READS = {"read_only": True, "idempotent": True}
+_SEARCHES = _READS | {"deadline_s": _search_deadline, "is_search": True}
+_TRANSFERS = {"subject": ("source_root", "source_path")}
+
+TOOLS = (
+    _declared("list_roots", list_roots, title="List roots", text=_roots_as_array, **_READS),
+    _declared("list_folder", list_folder, title="List a folder", **_READS),
+    _declared("read_file", read_file, title="Read a file", text=_content_then_metadata, **_READS),
+    _declared("read_files", read_files, title="Read several files", **_READS),
+    _declared("write_file", write_file, title="Write a file", content_fields=frozenset({"content"})),
+    _declared("remove_file", remove_file, title="Remove a file"),
+    _declared("patch_file", patch_file, title="Patch a file", content_fields=frozenset({"patch"})),
+    _declared("create_folder", create_folder, title="Create a folder", idempotent=True),
+    _declared("remove_folder", remove_folder, title="Remove a folder"),
+    _declared("stat_file", stat_file, title="File metadata", **_READS),
+    _declared("hash_file", hash_file, title="Hash a file", **_READS),
+    _declared("permissions_file", permissions_file, title="File permissions", **_READS),
+    _declared("copy", copy, title="Copy", **_TRANSFERS),
+    _declared("move", move, title="Move", **_TRANSFERS),
+    _declared("grep", grep, title="Search in files", **_SEARCHES),
+    _declared("glob", glob, title="Find files", **_SEARCHES),
+)

@@ -1,1 +1,1 @@
-"""Files below one directory: opened without ever leaving it, walked, matched, ignored."""
+"""Files below a directory: confined opening, traversal, globs, ignore rules, locks, staged entries."""

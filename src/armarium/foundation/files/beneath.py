@@ -1,4 +1,4 @@
-"""Opens one path beneath a directory descriptor and never leaves it: by `openat2`, or by a walk over its components."""
+"""Opens a path beneath a directory descriptor without leaving it, with `openat2` or component by component."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterable
 from functools import cache
 
-# The same number on every architecture: calls younger than Linux 5.1 share one table.
+# This number is the same on every architecture.
 _SYS_OPENAT2 = 437
 _RESOLVE_NO_MAGICLINKS = 0x02
 _RESOLVE_BENEATH = 0x08
@@ -23,21 +23,21 @@ MAX_SWAPS = 10_000
 """How many links one resolution may follow; Linux has the same bound."""
 
 MAX_TRIES = 64
-"""How often `openat2` is asked again when the kernel saw a rename pass by a `..`."""
+"""How often `openat2` is repeated when a concurrent rename affects a `..`."""
 
-_LOOK = os.O_PATH | os.O_NOFOLLOW
+_OPEN_LINK = os.O_PATH | os.O_NOFOLLOW
 _PASS_THROUGH = os.O_PATH | os.O_NOFOLLOW | os.O_DIRECTORY
 
 _ENCODING = sys.getfilesystemencoding()
 _ENCODING_ERRORS = sys.getfilesystemencodeerrors()
 
 _libc = ctypes.CDLL(None, use_errno=True)
-# No argtypes on purpose: ctypes passes plain ints and bytes as they are, a third faster than through converters.
+# No argtypes on purpose: passing ints and bytes directly is a third faster than with converters.
 _syscall = _libc.syscall
 
 
 class LeadsOutside(Exception):
-    """Following the path would leave the directory. `resolved` says where to, for the operator alone."""
+    """Following the path would leave the directory. Only operators may see the target, `resolved`."""
 
     def __init__(self, resolved: str) -> None:
         super().__init__("path leads outside")
@@ -46,7 +46,7 @@ class LeadsOutside(Exception):
 
 @cache
 def kernel_has_openat2() -> bool:
-    """Whether `openat2` answers here; old kernels lack it and some container profiles forbid it."""
+    """Whether `openat2` works here: old kernels lack it, and some container profiles deny it."""
     slash = os.open("/", os.O_PATH | os.O_DIRECTORY)
     try:
         os.close(openat2(slash, "", os.O_PATH | os.O_DIRECTORY))
@@ -60,12 +60,12 @@ def kernel_has_openat2() -> bool:
 @cache
 def _open_how(flags: int, mode: int) -> bytes:
     creates = flags & os.O_CREAT or flags & os.O_TMPFILE == os.O_TMPFILE
-    # Unlike open(), openat2 refuses a mode where nothing is created.
+    # Unlike open(), openat2 rejects a mode if nothing is created.
     return _OPEN_HOW.pack(flags | os.O_CLOEXEC, mode if creates else 0, _RESOLVE_BENEATH | _RESOLVE_NO_MAGICLINKS)
 
 
 def openat2(dir_fd: int, path: str, flags: int, mode: int = 0) -> int:
-    """Open `path` beneath `dir_fd` ("" is the directory itself); the kernel refuses every way out with EXDEV."""
+    """Open `path` beneath `dir_fd` ("" is the directory itself). The kernel denies leaving it with EXDEV."""
     encoded = path.encode(_ENCODING, _ENCODING_ERRORS) or b"."
     how = _open_how(flags, mode)
     fd: int = _syscall(_SYS_OPENAT2, dir_fd, encoded, how, 24)
@@ -80,7 +80,7 @@ def openat2(dir_fd: int, path: str, flags: int, mode: int = 0) -> int:
 
 
 def walk(dir_fd: int, own_names: Iterable[str], path: str, flags: int, mode: int = 0) -> int:
-    """Open `path` beneath `dir_fd` one component at a time, reading every link ourselves.
+    """Open `path` beneath `dir_fd` one component at a time, resolving every link in user space.
 
     Each component is opened `O_NOFOLLOW` from the descriptor before it, so an entry swapped for a link is seen as a
     link, and `..` goes back to a descriptor still held, never to wherever the directory was moved to. `own_names` are
@@ -103,7 +103,7 @@ def walk(dir_fd: int, own_names: Iterable[str], path: str, flags: int, mode: int
                     raise LeadsOutside(_lexically(here, "..", pending))
                 os.close(held.pop())
                 continue
-            # A link's text ending in a slash asks for a directory, and open() creates none.
+            # A link target with a trailing slash requires a directory, and open() creates none.
             if pending == [""] and flags & os.O_CREAT:
                 raise _os_error(errno.EISDIR, path)
             try:
@@ -116,7 +116,7 @@ def walk(dir_fd: int, own_names: Iterable[str], path: str, flags: int, mode: int
                     raise
                 target = _read_link(here, name, pending, error)
             if target is None:
-                # It was a link a moment ago, so somebody swaps it under us; try again, though not for ever.
+                # It was a link a moment ago, so it is being replaced concurrently: try again, up to a limit.
                 swaps += 1
                 if swaps > MAX_SWAPS:
                     raise _os_error(errno.ELOOP, path)
@@ -142,7 +142,7 @@ def walk(dir_fd: int, own_names: Iterable[str], path: str, flags: int, mode: int
 
 def _open_last(here: int, name: str, flags: int, mode: int) -> int:
     fd = os.open(name, flags | os.O_NOFOLLOW, mode, dir_fd=here)
-    # O_PATH opens a link itself where every other open fails; the caller asked for what it leads to.
+    # O_PATH opens a link itself where other opens fail, but the caller asked for its target.
     if flags & os.O_PATH and not flags & os.O_NOFOLLOW and stat.S_ISLNK(os.fstat(fd).st_mode):
         os.close(fd)
         raise _os_error(errno.ELOOP, name)
@@ -150,16 +150,16 @@ def _open_last(here: int, name: str, flags: int, mode: int) -> int:
 
 
 def _read_link(here: int, name: str, pending: list[str], error: OSError) -> str | None:
-    """The text of the link that `error` was about, read from the link itself so that no swap can come between.
+    """The target of the link that caused `error`, read from an open descriptor so that it cannot be replaced.
 
-    None where it is no link any more.
+    None if it is no longer a link.
     """
-    fd = os.open(name, _LOOK, dir_fd=here)
+    fd = os.open(name, _OPEN_LINK, dir_fd=here)
     try:
         kind = os.fstat(fd).st_mode
         if stat.S_ISLNK(kind):
             target = os.readlink("", dir_fd=fd)
-            # A link of procfs may stand for an open file or another process's root; its text proves nothing.
+            # A link in procfs may lead to an open file or another process's root, whatever its text is.
             if _is_procfs(fd):
                 raise LeadsOutside(_lexically(here, target, pending))
             return target
@@ -178,7 +178,7 @@ def _is_procfs(fd: int) -> bool:
 
 
 def _components(path: str) -> list[str]:
-    """The components of a path or of a link's text; a last "" or "." stays, because it demands a directory."""
+    """The components of a path or link target. A last "" or "." stays, because it requires a directory."""
     names = path.split("/")
     kept = [name for name in names if name not in ("", ".")]
     return [*kept, names[-1]] if kept and names[-1] in ("", ".") else kept
@@ -194,12 +194,12 @@ def _components_below(own_names: Iterable[str], target: str) -> list[str] | None
 
 
 def host_path(fd: int) -> str:
-    """Where a descriptor is on the host right now, as the kernel tells it."""
+    """The current host path of a descriptor, from the kernel."""
     return os.readlink(f"/proc/self/fd/{fd}")
 
 
 def _lexically(here: int, target: str, pending: list[str]) -> str:
-    # By text alone: looking outside to name the place better would already be a look outside.
+    # By text only: resolving it would access files outside.
     return os.path.normpath(os.path.join(host_path(here), target, *pending[::-1]))
 
 

@@ -1,4 +1,4 @@
-"""Keeps every path of a call inside its root: names are cleaned here, and opened here as descriptors."""
+"""Confines paths to a root directory: normalises them, and opens them as descriptors."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ Resolver = Literal["openat2", "walk"]
 LinkTarget = Literal["file", "directory", "other", "external", "missing"]
 
 READ_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY
-MAX_PATH_BYTES = 4095  # PATH_MAX counts the closing NUL.
+MAX_PATH_BYTES = 4095  # PATH_MAX includes the terminating NUL.
 MAX_NAME_BYTES = 255
 
 _LONGEST_ESCAPED = 4 * MAX_PATH_BYTES  # every byte as `\xNN`
 _RENAME_NOREPLACE = 1
 _DELETED = " (deleted)"
-# Where openat2 stops, the walk knows more: an absolute link may still lead inside (EXDEV), a magic link is an escape
-# and not a loop (ELOOP), and renames next to a ".." do not disturb it (EAGAIN).
-_ASK_THE_WALK = frozenset({errno.EXDEV, errno.ELOOP, errno.EAGAIN})
-# What opening a socket, or a device without a driver, answers.
+# After these errors of openat2 the walk is more precise: an absolute link may still lead inside (EXDEV), a magic link
+# is an escape and not a loop (ELOOP), and renames next to a ".." do not affect it (EAGAIN).
+_RETRY_WITH_WALK = frozenset({errno.EXDEV, errno.ELOOP, errno.EAGAIN})
+# Errors of opening a socket, or a device without a driver.
 _NOTHING_TO_READ = frozenset({errno.ENXIO, errno.ENODEV})
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def normalise(path: str) -> str:
-    """The path relative to the root, "" for the root itself: "/" is the root, and `..` is resolved by name alone.
+    """The path relative to the root, "" for the root itself. "/" is the root, and `..` is resolved lexically.
 
-    The caller may have written bytes that are not UTF-8 as `escape_name` does; the answer is a name of the file system.
+    Escapes of `escape_name` are decoded: the result is a path of the file system.
     """
     if (
         len(path) <= MAX_NAME_BYTES
@@ -56,11 +56,11 @@ def normalise(path: str) -> str:
         and "\\x" not in path
     ):
         return path
-    return _normalise_with_care(path)
+    return _normalise_slowly(path)
 
 
-def _normalise_with_care(path: str) -> str:
-    # The length in characters first: encoding and splitting a path of megabytes would be work for nothing.
+def _normalise_slowly(path: str) -> str:
+    # Check the number of characters first, to avoid encoding and splitting megabytes.
     if len(path) > _LONGEST_ESCAPED:
         raise _invalid(path, f"path is longer than {MAX_PATH_BYTES} bytes")
     path = _unescaped(path)
@@ -91,7 +91,7 @@ def _unescaped(path: str) -> str:
 
 
 def _invalid(path: str, reason: str) -> InvalidPath:
-    # The path itself stays out of the message: it may be huge, and it may not even be encodable.
+    # The message does not contain the path: it may be huge, or impossible to encode.
     return InvalidPath(reason, private={"attempted": path[:MAX_NAME_BYTES].encode(errors="backslashreplace").decode()})
 
 
@@ -103,21 +103,21 @@ def _escapes(path: str, *, resolved: str) -> PathEscapesRoot:
 
 
 class ConfinedRoot:
-    """One directory, and everything that may be opened below it.
+    """A directory that confines all paths opened through it.
 
-    Methods take paths as `normalise` returns them and follow links that stay inside. Whatever leads outside raises
-    `PathEscapesRoot`; other failures are the operating system's own `OSError`, naming the path relative to the root.
-    Every descriptor returned is the caller's to close, and is not inherited by child processes.
+    Methods take paths as returned by `normalise` and follow links that stay inside. A path that leads outside raises
+    `PathEscapesRoot`; other failures are an `OSError` with the path relative to the root. The caller must close every
+    returned descriptor. Child processes do not inherit them.
     """
 
     def __init__(self, path: str, *, resolver: Resolver | None = None, follow_links: bool = True) -> None:
-        self.fd = -1  # `close` is called also when the open below fails
+        self.fd = -1  # `close` is also called if the open below fails
         self.fd = os.open(path, os.O_PATH | os.O_DIRECTORY) if follow_links else _open_without_links(path)
         self.real_path = host_path(self.fd)
         status = os.fstat(self.fd)
         self.identity = (status.st_dev, status.st_ino)
         self.resolver: Resolver = resolver or ("openat2" if kernel_has_openat2() else "walk")
-        # An operator may have written absolute links by the name in the settings, itself perhaps a link.
+        # Absolute links may use the path in the settings, which may itself be a link.
         self._own_names = (self.real_path, os.path.abspath(path))
 
     def close(self) -> None:
@@ -126,18 +126,18 @@ class ConfinedRoot:
             self.fd = -1
 
     def __del__(self) -> None:
-        # A root that was replaced stays open until the last call that works in it has ended.
+        # A replaced root stays open until the last call that uses it has ended.
         self.close()
 
     def reopened(self) -> ConfinedRoot:
-        """The directory that is at this root's place now. No link on the way is followed: it may be an agent's."""
+        """The directory that is now at this root's path. Links are not followed: an agent may have created them."""
         fresh = ConfinedRoot(self.real_path, resolver=self.resolver, follow_links=False)
         fresh._own_names = self._own_names
         return fresh
 
     @property
     def descriptor_path(self) -> str:
-        """A path to the open directory itself, whatever is at its place by now."""
+        """A path to the open directory itself, even if it was moved or replaced."""
         return f"/proc/self/fd/{self.fd}"
 
     def __enter__(self) -> Self:
@@ -147,14 +147,14 @@ class ConfinedRoot:
         self.close()
 
     def open(self, path: str, flags: int, mode: int = 0) -> int:
-        """Open a normalised path ("" is the root); to look at an entry itself, ask for `O_PATH | O_NOFOLLOW`."""
-        if "\0" in path:  # C would silently open the part before it.
+        """Open a normalised path ("" is the root). `O_PATH | O_NOFOLLOW` opens an entry itself."""
+        if "\0" in path:  # C would open the part before it.
             raise _invalid(path, "path contains a null byte")
         if self.resolver == "openat2":
             try:
                 return openat2(self.fd, path, flags, mode)
             except OSError as error:
-                if error.errno not in _ASK_THE_WALK:
+                if error.errno not in _RETRY_WITH_WALK:
                     raise
         try:
             return walk(self.fd, self._own_names, path, flags, mode)
@@ -171,14 +171,14 @@ class ConfinedRoot:
             os.close(fd)
 
     def open_directory(self, path: str) -> int:
-        """A directory to list."""
+        """Open a directory for listing."""
         return self.open(path, READ_DIRECTORY)
 
     def open_parent(self, path: str) -> tuple[int, str]:
-        """The directory that holds the entry, good for fsync and every `dir_fd=` call, and the entry's own name.
+        """Open the parent directory of an entry, for fsync and `dir_fd=`. Returns it with the name of the entry.
 
-        The entry is not touched and need not exist; a link stays the link. The root has no parent that may be opened,
-        so "" raises `IsADirectory`.
+        The entry need not exist, and a link is not followed. The parent of the root cannot be opened, so "" raises
+        `IsADirectory`.
         """
         parent, _, name = path.rpartition("/")
         if not name:
@@ -195,7 +195,7 @@ class ConfinedRoot:
             os.close(fd)
 
     def open_regular(self, path: str) -> tuple[int, os.stat_result]:
-        """A regular file to read and its status; anything else is refused without waiting for it."""
+        """Open a regular file for reading. Returns it with its status. Raise for anything else, without blocking."""
         try:
             fd = self.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
         except OSError as error:
@@ -220,10 +220,10 @@ class ConfinedRoot:
             os.close(fd)
 
     def make_directories(self, path: str, made: list[str] | None = None) -> int:
-        """Create the directory and those above it where they are missing, and open it to list.
+        """Create a directory and its missing parents, and open it for listing.
 
-        Others may create the same directories meanwhile. A file, or a link to nothing, in the way is `NotADirectory`.
-        The paths of those that this call created are added to `made`.
+        Other processes may create the same directories concurrently. A file or a broken link on the path raises
+        `NotADirectory`. The paths of the created directories are added to `made`.
         """
         existing, missing = path, list[str]()
         while True:
@@ -244,15 +244,15 @@ class ConfinedRoot:
         return fd
 
     def remove_empty(self, paths: Sequence[str]) -> None:
-        """Remove directories, the last first, that are still empty; `make_directories` told which it had made."""
+        """Remove the directories that are still empty, the last first; see `made` of `make_directories`."""
         for path in reversed(paths):
             with suppress(OSError, PathEscapesRoot), self.opened_parent(path) as (parent_fd, name):
                 os.rmdir(name, dir_fd=parent_fd)
 
     def _make_child(self, parent_fd: int, name: str, path: str, made: list[str] | None) -> int:
-        """Create one directory if it is missing and open it; the parent's descriptor is closed either way."""
+        """Create a directory if it is missing, and open it. Always closes the descriptor of the parent."""
         try:
-            with suppress(FileExistsError):  # Somebody was faster; what they made is judged by opening it.
+            with suppress(FileExistsError):  # Another process created it; opening it checks what it is.
                 os.mkdir(name, dir_fd=parent_fd)
                 if made is not None:
                     made.append(path)
@@ -265,18 +265,18 @@ class ConfinedRoot:
             os.close(parent_fd)
 
     def locate(self, fd: int, *, last_known: bool = False) -> str:
-        """Where a descriptor really is, relative to the root; a file deleted or moved out raises `PathEscapesRoot`.
+        """The current path of a descriptor, relative to the root. Raise `PathEscapesRoot` if it is deleted or outside.
 
-        With `last_known` a file that was deleted, or replaced by a rename, since it was opened is told by its old name.
+        With `last_known`, the result for a file that was deleted or replaced since it was opened is its last path.
         """
-        # Both places are asked for now: an operator may have moved the root itself since it was opened.
+        # Read both paths now: an operator may have moved the root itself since it was opened.
         there, base = host_path(fd), host_path(self.fd)
         prefix = base if base.endswith("/") else base + "/"
         if there == base:
             return ""
         inside = there.startswith(prefix)
         if inside and there.endswith(_DELETED) and not self._is_at(there[len(prefix) :], fd):
-            # Asked again, because only of a file without names it is sure that the mark is not part of the name.
+            # Read it again: only for a file without links the mark is certainly not part of the name.
             gone = last_known and os.fstat(fd).st_nlink == 0
             there = host_path(fd).removesuffix(_DELETED)
             inside = gone and there.startswith(prefix)
@@ -285,7 +285,7 @@ class ConfinedRoot:
         return there[len(prefix) :]
 
     def _is_at(self, path: str, fd: int) -> bool:
-        """Whether this very file stands at the path; tells a file whose name ends in "(deleted)" from a deleted one."""
+        """Whether the descriptor is the file at the path, to detect names that really end in "(deleted)"."""
         try:
             with self.opened(path, os.O_PATH | os.O_NOFOLLOW) as found:
                 return os.path.samestat(os.fstat(found), os.fstat(fd))
@@ -293,10 +293,10 @@ class ConfinedRoot:
             return False
 
     def link_target(self, dir_fd: int, name: str, path: str) -> LinkTarget:
-        """What the link `name` in `dir_fd`, whose path is `path`, leads to.
+        """The type of the target of the link `name` in `dir_fd`, whose path is `path`.
 
-        Outside is "external" whether or not something is there: the difference would already tell of the outside. A
-        loop leads nowhere and is "missing"; what the operating system will not let us see is "other".
+        A target outside is "external" whether or not it exists, because that would reveal something about the outside.
+        A loop is "missing", and a target without permission is "other".
         """
         try:
             fd = self._follow(dir_fd, name, path)
@@ -317,7 +317,7 @@ class ConfinedRoot:
         return "file" if stat.S_ISREG(mode) else "other"
 
     def _follow(self, dir_fd: int, name: str, path: str) -> int:
-        # Most links stay in their own directory: one short step, and right even while a directory above is renamed.
+        # Most links stay in their directory: this is fast, and correct even while a parent directory is renamed.
         try:
             if self.resolver == "openat2":
                 return openat2(dir_fd, name, os.O_PATH)
@@ -325,7 +325,7 @@ class ConfinedRoot:
         except LeadsOutside:
             pass
         except OSError as error:
-            if error.errno not in _ASK_THE_WALK:
+            if error.errno not in _RETRY_WITH_WALK:
                 raise
         return self.open(path, os.O_PATH)
 
@@ -335,7 +335,7 @@ def _not_regular(path: str) -> NotARegularFile:
 
 
 def _open_without_links(path: str) -> int:
-    """An absolute path as it is written: a link anywhere on it is refused."""
+    """Open an absolute path. Raise if there is a link anywhere on it."""
     fd = os.open("/", os.O_PATH | os.O_DIRECTORY)
     for name in path.split("/"):
         if name:
@@ -348,17 +348,17 @@ def _open_without_links(path: str) -> int:
 
 
 def open_child_directory(dir_fd: int, name: str) -> int:
-    """A directory inside another, to list; never through a link."""
+    """Open a child directory for listing. Links are not followed."""
     if "/" in name or name == "..":
         raise _invalid(name, "a single name was expected")
     return os.open(name, READ_DIRECTORY | os.O_NOFOLLOW, dir_fd=dir_fd)
 
 
 def rename_noreplace(src_fd: int, src: str, dst_fd: int, dst: str) -> None:
-    """Rename an entry in one step unless the new name is taken (`FileExistsError`).
+    """Rename an entry atomically unless the new name exists (`FileExistsError`).
 
-    ENOTSUP: this file system or C library cannot, or a directory was to move into itself, which many file systems
-    report the same way. A caller that can do with a look before a plain rename may fall back to that.
+    ENOTSUP means that the file system or C library does not support it, or that a directory would move into itself,
+    which many file systems report the same way. The caller may fall back to a check and a plain rename.
     """
     try:
         renameat2 = _libc.renameat2

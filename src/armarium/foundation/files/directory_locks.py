@@ -1,7 +1,7 @@
-"""Lets one caller at a time change a directory's entries, over all threads and processes of this machine.
+"""Locks directories, so that one caller at a time changes their entries, across all threads and processes.
 
-The lock is `flock` on the directory itself: no file is created for it, a process that ends gives it back, and every
-process that opens the same directory meets it, whatever its user, container or path to it.
+The lock is `flock` on the directory itself: it needs no file, the kernel releases it when a process ends, and every
+process that opens the same directory sees it, from any user, container or path.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 _log = logging.getLogger(__name__)
 
-# What network file systems answer that cannot lock a directory.
+# Errors of network file systems that cannot lock a directory.
 _CANNOT_LOCK = frozenset({errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EACCES})
 _FIRST_PAUSE_S = 0.0005
 _LONGEST_PAUSE_S = 0.01
@@ -28,23 +28,23 @@ Identity = tuple[int, int]
 
 
 class DirectoryBusy(Exception):
-    """Somebody else held the directory for as long as the caller was ready to wait. Nothing was changed."""
+    """The directory was locked until the timeout. Nothing was changed."""
 
     def __init__(self, directory: Identity, *, waited_long: bool) -> None:
         super().__init__("the directory is locked")
         self.directory = directory
         self.waited_long = waited_long
-        """There is no point in trying again."""
+        """Whether the long timeout has passed, so that the call should not be retried."""
 
 
 class Held(NamedTuple):
-    """What one caller holds: locks of this process, and descriptors that the kernel has locked."""
+    """Locks that a caller holds: locks of this process, and descriptors locked by the kernel."""
 
     in_process: list[threading.Lock]
     locked: list[int]
 
     def release(self) -> None:
-        """Give everything back."""
+        """Release all locks."""
         for fd in self.locked:
             fcntl.flock(fd, fcntl.LOCK_UN)
         for lock in self.in_process:
@@ -52,27 +52,28 @@ class Held(NamedTuple):
 
 
 class DirectoryLocks:
-    """The locks of this process. A fixed set of them serves all directories, before the kernel is asked."""
+    """Locks for directories. A fixed set of locks inside the process reduces contention for the kernel's locks."""
 
-    def __init__(self, patience_s: float = 0.25, *, long_patience_s: float = 10.0) -> None:
-        self._patience_s = patience_s
-        self._long_patience_s = long_patience_s
+    def __init__(self, timeout_s: float = 0.25, *, long_timeout_s: float = 10.0) -> None:
+        self._timeout_s = timeout_s
+        self._long_timeout_s = long_timeout_s
         self._locks = [threading.Lock() for _ in range(256)]
         self._unlockable: set[int] = set()
 
-    def holding(self, *dir_fds: int, patient: bool = False) -> AbstractContextManager[None]:
-        """Hold the open directories for the block, or raise `DirectoryBusy`.
+    def holding(self, *dir_fds: int, wait_long: bool = False) -> AbstractContextManager[None]:
+        """Lock the open directories for the block, or raise `DirectoryBusy`.
 
-        The wait is short, because the caller occupies a thread. `patient` is for those who would lose much work.
+        The timeout is short, because the caller occupies a thread. `wait_long` selects the long one, for callers that
+        would lose much work.
         """
-        return _Holding(self, dir_fds, patient)
+        return _LockContext(self, dir_fds, wait_long)
 
-    def acquire(self, dir_fds: Sequence[int], *, patient: bool) -> Held:
-        """Lock the directories, all or none; for `holding`."""
-        until = time.monotonic() + (self._long_patience_s if patient else self._patience_s)
+    def acquire(self, dir_fds: Sequence[int], *, wait_long: bool) -> Held:
+        """Lock all of the directories or none; used by `holding`."""
+        until = time.monotonic() + (self._long_timeout_s if wait_long else self._timeout_s)
         directories = [(_identity(fd), fd) for fd in dir_fds]
         if len(directories) > 1:
-            # Always in the same order, so that two moves in opposite directions cannot wait for each other.
+            # Always in the same order, so that two moves in opposite directions cannot deadlock.
             directories = sorted(dict(directories).items())
         mine = sorted({hash(identity) % len(self._locks) for identity, _ in directories})
         held = Held([], [])
@@ -80,10 +81,10 @@ class DirectoryLocks:
             for index in mine:
                 lock = self._locks[index]
                 if not lock.acquire(blocking=False) and not lock.acquire(timeout=max(0.0, until - time.monotonic())):
-                    raise DirectoryBusy(directories[0][0], waited_long=patient)
+                    raise DirectoryBusy(directories[0][0], waited_long=wait_long)
                 held.in_process.append(lock)
             for identity, fd in directories:
-                if self._lock(fd, identity, until, waited_long=patient):
+                if self._lock(fd, identity, until, waited_long=wait_long):
                     held.locked.append(fd)
         except BaseException:
             held.release()
@@ -91,7 +92,7 @@ class DirectoryLocks:
         return held
 
     def _lock(self, fd: int, identity: Identity, until: float, *, waited_long: bool) -> bool:
-        """Take the kernel's lock; False where the file system has none."""
+        """Take the kernel's lock. Returns False if the file system has none."""
         if identity[0] in self._unlockable:
             return False
         pause = _FIRST_PAUSE_S
@@ -106,13 +107,13 @@ class DirectoryLocks:
                     raise
                 self._unlockable.add(identity[0])
                 _log.warning(
-                    "a file system cannot lock directories; changes by other processes are not kept apart",
+                    "a file system cannot lock directories; changes by other processes are not synchronised",
                     extra={"reason": os.strerror(error.errno)},
                 )
                 return False
             else:
                 return True
-            # The kernel has no lock that waits for a limited time, so the lock is asked for again and again.
+            # flock has no timeout, so poll.
             time.sleep(pause * random.uniform(0.5, 1))  # noqa: S311 only to spread the attempts
             pause = min(2 * pause, _LONGEST_PAUSE_S)
 
@@ -122,18 +123,18 @@ def _identity(fd: int) -> Identity:
     return status.st_dev, status.st_ino
 
 
-class _Holding:
-    # Not a generator: every change of a file comes through here, and this takes half the time.
-    __slots__ = ("_dir_fds", "_held", "_locks", "_patient")
+class _LockContext:
+    # Not a generator-based context manager: this takes half the time, and every change needs it.
+    __slots__ = ("_dir_fds", "_held", "_locks", "_wait_long")
 
-    def __init__(self, locks: DirectoryLocks, dir_fds: Sequence[int], patient: bool) -> None:
+    def __init__(self, locks: DirectoryLocks, dir_fds: Sequence[int], wait_long: bool) -> None:
         self._locks = locks
         self._dir_fds = dir_fds
-        self._patient = patient
+        self._wait_long = wait_long
         self._held: Held | None = None
 
     def __enter__(self) -> None:
-        self._held = self._locks.acquire(self._dir_fds, patient=self._patient)
+        self._held = self._locks.acquire(self._dir_fds, wait_long=self._wait_long)
 
     def __exit__(self, *_: object) -> None:
         if self._held is not None:

@@ -1,4 +1,4 @@
-"""What can be wrong with a path or a pattern, whoever asks."""
+"""Errors about paths and patterns."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from armarium.foundation.errors import ArmariumError
 
 
 class FileError(ArmariumError):
-    """A file could not be reached as asked."""
+    """Base class of errors about files."""
 
 
 class PathEscapesRoot(FileError):
-    """The path leads, or a link on it leads, outside the root."""
+    """The path, or a link on it, leads outside the root."""
 
     code, security = "PATH_ESCAPES_ROOT", True
 
 
 class InvalidPath(FileError):
-    """No file can have this path: a NUL byte, a name too long, characters no file system stores."""
+    """No file can have this path: it has a NUL byte, a name that is too long, or invalid characters."""
 
     code, security = "INVALID_PATH", True
 
@@ -34,7 +34,7 @@ class IsADirectory(FileError):
 
 
 class NotARegularFile(FileError):
-    """A FIFO, socket or device, which is never opened for its content."""
+    """The entry is a FIFO, socket or device, which cannot be read."""
 
     code = "NOT_A_REGULAR_FILE"
 

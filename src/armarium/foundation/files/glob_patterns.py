@@ -1,7 +1,7 @@
-"""Follows a glob down a tree: which names to pick in a directory, and which subdirectories can hold a match at all.
+"""Matches globs during a walk: selects names in a directory, and the subdirectories that can contain a match.
 
-The pattern is an automaton over the names of a path, and a walk carries its states along. So a fixed depth or a
-literal directory in the pattern keeps the walk out of everything else.
+The pattern is an automaton over the names of a path, and the walk tracks its states. So a fixed depth or a literal
+directory in the pattern excludes everything else from the walk.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from armarium.foundation.files.glob_syntax import Alternative, Segment, parse_gl
 from armarium.foundation.files.walk import Entries, Selection
 
 _State = tuple[int, int]
-"""Number of an alternative, and of the segment of it that the next name has to match."""
+"""Index of an alternative, and of its segment that the next name must match."""
 
 _EVERY_NAME = Segment(".*", suffix="")
 
 
 def glob_selection(pattern: str) -> Selection:
-    """What a glob selects of the paths below the searched directory."""
+    """Selects paths below the searched directory that match a glob."""
     return _Program(parse_glob(pattern)).start()
 
 
 def filter_selection(pattern: str) -> Selection:
-    """What a file filter selects: without a "/" it speaks about names at any depth, otherwise about the path."""
+    """Selects files that match a filter: by name at any depth, or by path if the filter contains a "/"."""
     return _Program(_of_filter(pattern)).start()
 
 
@@ -37,7 +37,7 @@ def _of_filter(pattern: str) -> list[Alternative]:
 
 
 def path_matcher(pattern: str) -> Callable[[str], bool]:
-    """Whether the path of a file fits a file filter; for paths that are known already and need no walk."""
+    """A function that tells whether a path matches a file filter, without a walk."""
     directories: dict[str, Selection | None] = {"": filter_selection(pattern)}
 
     def within(directory: str) -> Selection | None:
@@ -56,7 +56,7 @@ def path_matcher(pattern: str) -> Callable[[str], bool]:
 
 
 class _Program:
-    """A compiled pattern, and the selections made from it so far."""
+    """A compiled pattern, and its cached selections."""
 
     def __init__(self, alternatives: list[Alternative]) -> None:
         self.alternatives = alternatives
@@ -68,7 +68,7 @@ class _Program:
         return self.selection(states) or _GlobSelection(self, frozenset())
 
     def selection(self, states: set[_State]) -> _GlobSelection | None:
-        """The selection for these states and for those reached by letting `**` stand for nothing."""
+        """The selection for these states and those reached if `**` matches nothing."""
         for number, index in tuple(states):
             segments = self.alternatives[number].segments
             if segments[index] is None and index + 1 < len(segments):
@@ -89,7 +89,7 @@ class _Program:
 
 
 class _GlobSelection:
-    """Where the pattern stands in one directory."""
+    """The states of the pattern in one directory."""
 
     def __init__(self, program: _Program, states: frozenset[_State]) -> None:
         self._program = program
@@ -122,7 +122,7 @@ class _GlobSelection:
 
     @cached_property
     def _otherwise(self) -> Selection | None:
-        """What is selected below a name that does not move the pattern on: in a big tree, most of them."""
+        """The selection below a name that does not advance the pattern. In a large tree these are most names."""
         return self._program.selection(set(self._stays))
 
 
@@ -133,7 +133,7 @@ def _matcher(segments: list[Segment]) -> Callable[[str], object]:
 
 
 def _chooser(wanted: list[Segment], wanted_directories: list[Segment]) -> Callable[[Entries], Entries]:
-    """Picks entries from a listing. Looking for a piece of text in every name first is cheaper than any call."""
+    """A function that selects entries of a listing. A substring test for each name is cheaper than a call."""
     if any(segment.suffix == "" for segment in wanted):
         return lambda entries: entries
     named, directories = _matcher(wanted), _matcher(wanted_directories)
@@ -144,7 +144,7 @@ def _chooser(wanted: list[Segment], wanted_directories: list[Segment]) -> Callab
             if named(entry.name) or (directories(entry.name) and entry.is_dir(follow_symlinks=False))
         ]
     if len(wanted) == 1 and (second := wanted[0].second_piece):
-        # The longest piece may be what all names begin with.
+        # The longest substring may be a common prefix of all names.
         first = wanted[0].piece
         return lambda entries: [
             entry for entry in entries if first in entry.name and second in entry.name and named(entry.name)

@@ -1,4 +1,4 @@
-"""Reads globs: `*` and `?` in a name, `**` for any directories, `[a-z]`, `[!x]`, `{a,b}`, and `\\` before a character.
+"""Parses globs: `*` and `?` in a name, `**` for any directories, `[a-z]`, `[!x]`, `{a,b}`, and `\\` before a character.
 
 `**` is special only as a whole name of the path; elsewhere it is a star. No wildcard stands for a "/".
 """
@@ -22,29 +22,29 @@ class Segment:
 
     regex: str
     literal: str | None = None
-    """The segment is just this text."""
+    """The text, if the segment has no wildcards."""
     suffix: str | None = None
-    """The segment is a star and then this text; "" matches every name."""
+    """The text after the star, if the segment is a star and a text; "" matches every name."""
     piece: str = ""
-    """The longest text that every matching name holds."""
+    """The longest text that every matching name contains."""
     second_piece: str = ""
-    """The next longest; "" if there is none."""
+    """The second longest; "" if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """A pattern without braces, name by name; None stands for `**`."""
+    """A pattern without braces, as a list of segments; None stands for `**`."""
 
     segments: tuple[Segment | None, ...]
     only_directories: bool = False
 
     def completed_after(self, index: int) -> bool:
-        """Whether a path that got through the segments before `index` matches as it is."""
+        """Whether a path that matches the segments before `index` matches the pattern."""
         return all(segment is None for segment in self.segments[index:])
 
 
 def parse_glob(pattern: str) -> list[Alternative]:
-    """Multiply out the braces, and cut each alternative into names."""
+    """Expand braces, and split each alternative into segments."""
     if len(pattern) > _MAX_LENGTH:
         raise InvalidPattern(f"invalid pattern: longer than {_MAX_LENGTH} characters")
     return [_alternative(items) for items in _Parser(pattern).alternatives()]
@@ -52,7 +52,7 @@ def parse_glob(pattern: str) -> list[Alternative]:
 
 @dataclass(frozen=True, slots=True)
 class _Item:
-    """A piece of a pattern: a star, a slash, or one character, described by a regular expression."""
+    """A token of a pattern: a star, a slash, or a regular expression for one character."""
 
     regex: str
     literal: str | None = None
@@ -65,7 +65,7 @@ _Items = tuple[_Item, ...]
 
 
 class _Parser:
-    """Goes through one pattern from left to right."""
+    """Parses one pattern from left to right."""
 
     def __init__(self, pattern: str) -> None:
         self._pattern = pattern
@@ -78,7 +78,7 @@ class _Parser:
         return found
 
     def _sequence(self, nesting: int) -> list[_Items]:
-        """Everything up to the end, or up to the "," or "}" that ends an alternative."""
+        """Parse up to the end, or up to the "," or "}" that ends an alternative."""
         found: list[_Items] = [()]
         plain: list[_Item] = []
         while self._at < len(self._pattern):
@@ -207,7 +207,7 @@ def _segment(items: list[_Item]) -> Segment:
 
 
 def _segment_regex(items: list[_Item]) -> str:
-    """A regular expression that never goes back behind a star, so that hostile patterns stay fast.
+    """A regular expression that never backtracks over a star, so that hostile patterns stay fast.
 
     What follows a star may be taken at the first place where it fits, because the next star can take up whatever
     comes then. Only the last star must reach to the end.

@@ -1,4 +1,4 @@
-"""Locks a thread or a process into a set of directories with Landlock, below confinement by descriptors."""
+"""Confines a thread or process to a set of directories with Landlock, as a second layer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import armarium
 
-# The same numbers on every architecture: calls younger than Linux 5.1 share one table.
+# These numbers are the same on every architecture.
 _SYS_CREATE_RULESET = 444
 _SYS_ADD_RULE = 445
 _SYS_RESTRICT_SELF = 446
@@ -44,13 +44,13 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def supported_abi() -> int:
-    """The kernel's Landlock version; 0 where it has none, has it switched off, or a container profile forbids it."""
+    """The kernel's Landlock version; 0 if it is missing, disabled, or denied by a container profile."""
     version: int = _libc.syscall(_SYS_CREATE_RULESET, None, 0, _CREATE_RULESET_VERSION)
     return max(version, 0)
 
 
 def handled_rights(abi: int) -> int:
-    """Every file-system right that this version knows: what is handled and not granted is denied."""
+    """All file-system rights of this version. Rights that are handled and not granted are denied."""
     rights = _RIGHTS_OF_ABI_1
     for since, right in _RIGHTS_SINCE_ABI.items():
         if abi >= since:
@@ -59,27 +59,27 @@ def handled_rights(abi: int) -> int:
 
 
 def restrict_current_thread(read_write: Sequence[str], read_only: Sequence[str]) -> bool:
-    """Deny the calling thread every file outside the given paths; False where the kernel has no Landlock.
+    """Deny the calling thread access outside the given paths. Returns False if the kernel has no Landlock.
 
-    It holds for this thread and for the threads and processes it starts afterwards, and nothing takes it back; threads
-    that run already stay free. Descriptors opened before keep working. Nothing may be executed and no device node
-    created, inside or outside. Paths that do not exist are skipped; any other failure is an `OSError`.
+    This applies to the thread and to threads and processes it starts afterwards, and cannot be undone; other threads
+    are not affected. Open descriptors keep working. Executing files and creating device nodes is denied everywhere.
+    Paths that do not exist are skipped; any other failure is an `OSError`.
 
     Landlock 1 (Linux 5.13 to 5.18) cannot allow a rename between two directories: such a rename fails with EXDEV.
     """
     abi = supported_abi()
     if abi == 0:
         return False
-    # Only the first field of the kernel's struct: shorter is allowed, and the rest is about networks and signals.
+    # Only the first field of the kernel's struct; the others are about networks and signals.
     _restrict(struct.pack("=Q", handled_rights(abi)), read_write, read_only)
     return True
 
 
 def restrict_process(read_only: Sequence[str]) -> int:
-    """Deny this process every file but the given ones, all writing, TCP, and signals and abstract sockets of others.
+    """Deny this process all files except the given ones, all writing, TCP, and signals and abstract sockets of others.
 
-    Returns the kernel's Landlock version, 0 where it has none: version 4 denies TCP, version 6 the last two. The
-    process must have a single thread, because Landlock holds for the calling thread and those it starts afterwards.
+    Returns the kernel's Landlock version, 0 if it has none. TCP needs version 4, signals and sockets version 6. The
+    process must have a single thread, because Landlock applies to the calling thread and those it starts afterwards.
     """
     abi = supported_abi()
     if abi == 0:
@@ -94,12 +94,12 @@ def restrict_process(read_only: Sequence[str]) -> int:
 
 
 def forbid_new_privileges() -> None:
-    """No program that the calling thread starts gains privileges, whatever its set-user-id bit says."""
+    """Ensure that programs started by the calling thread gain no privileges, even with a set-user-id bit."""
     _checked(_libc.prctl(_PR_SET_NO_NEW_PRIVS, *map(ctypes.c_ulong, (1, 0, 0, 0))))
 
 
 def _restrict(attributes: bytes, read_write: Sequence[str], read_only: Sequence[str]) -> None:
-    """`attributes` is the kernel's struct, which begins with the file-system rights that are handled."""
+    """Apply a ruleset. `attributes` is the kernel's struct, which begins with the handled file-system rights."""
     (handled,) = struct.unpack_from("=Q", attributes)
     ruleset = _checked(_libc.syscall(_SYS_CREATE_RULESET, attributes, len(attributes), 0))
     try:
@@ -107,7 +107,7 @@ def _restrict(attributes: bytes, read_write: Sequence[str], read_only: Sequence[
             _grant(ruleset, path, handled & ~_NEVER_GRANTED)
         for path in read_only:
             _grant(ruleset, path, handled & _READ)
-        # Required of a thread without privileges, and right for one that has them.
+        # Required for threads without privileges.
         forbid_new_privileges()
         _checked(_libc.syscall(_SYS_RESTRICT_SELF, ruleset, 0))
     finally:
@@ -121,7 +121,7 @@ def _grant(ruleset: int, path: str, rights: int) -> None:
         return
     try:
         if not stat.S_ISDIR(os.fstat(fd).st_mode):
-            rights &= _RIGHTS_OF_FILES  # The kernel refuses directory rights on a file.
+            rights &= _RIGHTS_OF_FILES  # The kernel rejects directory rights on a file.
         rule = struct.pack("=Qi", rights, fd)
         _checked(_libc.syscall(_SYS_ADD_RULE, ruleset, _RULE_PATH_BENEATH, rule, 0))
     finally:
@@ -136,9 +136,9 @@ def _checked(answer: int) -> int:
 
 
 def python_read_paths() -> list[str]:
-    """What a Python thread must still be able to read: the interpreter, its libraries, users, time zones, certificates.
+    """Paths that a Python thread must be able to read: interpreter, libraries, users, time zones, certificates.
 
-    The module search path is left out on purpose: it may hold the working directory, which may be anything.
+    The module search path is omitted on purpose: it may contain the working directory, which may be any directory.
     """
     paths = sysconfig.get_paths()
     wanted = [

@@ -1,16 +1,16 @@
-r"""Names that are not UTF-8, written as text that JSON can carry and that leads back to the same bytes.
+r"""Escapes file names that are not UTF-8 as JSON text, reversibly.
 
-A file name on Linux is any bytes but `/` and NUL. Inside the program a byte that is not UTF-8 is a lone surrogate, as
-`os.fsdecode` makes it. Outside, it is written `\xNN`:
+A file name on Linux can contain any byte except `/` and NUL. Inside the program a byte that is not UTF-8 is an unpaired
+surrogate, from `os.fsdecode`. Outside, it is written as `\xNN`:
 
     b"caf\xe9.txt"    "caf\xe9.txt"
 
-A real name may hold that very text. There the backslash is written `\x5c`, so that no two names look the same:
+A real name may contain that text. Its backslash is written as `\x5c`, so that escaped names are unique:
 
     b"caf\\xe9.txt"   "caf\x5cxe9.txt"
 
-Every other name, with or without backslashes, is written as it is. `escape_name` and `unescape_name` are inverse to
-each other; an escape that `escape_name` would not write is refused, so each file has exactly one spelling.
+All other names are unchanged. `unescape_name` is the inverse of `escape_name`. It rejects escapes that `escape_name`
+does not produce, so each file has exactly one escaped name.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ _BACKSLASH = 0x5C
 
 
 class NotAnEscape(ValueError):
-    """The text holds a lone surrogate, or an escape of something that is written without one."""
+    """The text contains an unpaired surrogate, or an unnecessary escape."""
 
 
 def escape_name(name: str) -> str:
-    """The name or path, from `os.fsdecode`, as callers see it."""
+    """The escaped form of a name or path from `os.fsdecode`."""
     if "\\" in name:
         name = _LOOKS_ESCAPED.sub(r"\\x5c", name)
     return name if name.isascii() else _BYTE.sub(_as_escape, name)
 
 
 def unescape_name(text: str) -> str:
-    """The name or path that `escape_name` shows as this text; raises `NotAnEscape` if there is none."""
+    """The name or path whose escaped form is this text. Raise `NotAnEscape` if there is none."""
     if not text.isascii() and _SURROGATE.search(text):
-        raise NotAnEscape("a lone surrogate is not part of any name")
+        raise NotAnEscape("no name contains an unpaired surrogate")
     if "\\x" not in text:
         return text
     raw = _ESCAPE.sub(_as_byte, text)
-    # Bytes that together are UTF-8 have a spelling without escapes, which is the only one.
+    # Bytes that form valid UTF-8 must not be escaped.
     name = os.fsdecode(os.fsencode(raw))
     if escape_name(name) != _ESCAPE.sub(_in_lower_case, text):
-        raise NotAnEscape("an escape stands for something that is written without one")
+        raise NotAnEscape("unnecessary escape")
     return name
 
 

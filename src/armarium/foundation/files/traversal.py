@@ -1,4 +1,4 @@
-"""Goes through a directory tree by descriptor, one name at a time and never through a link."""
+"""Visits the entries of a directory tree by descriptor, without following links."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from armarium.foundation.cancellation import Cancellation
 from armarium.foundation.files.confine import READ_DIRECTORY, open_child_directory
 from armarium.foundation.files.staged_names import drop_staged
 
-_MOST_OPEN = 64
+_MAX_OPEN = 64
 
 
 class EntryFailed(Exception):
-    """The operating system refused one entry of a tree."""
+    """An operating system error about one entry of a tree."""
 
     def __init__(self, path: str, error: OSError) -> None:
         super().__init__(path)
@@ -33,9 +33,9 @@ class _Level:
 
 
 class Descent:
-    """The way from a top directory down to the current one. It keeps a bounded number of directories open.
+    """The path from a top directory down to the current one, with a bounded number of open directories.
 
-    The descriptor of the top stays the caller's; the others are closed on the way back, or by `close`.
+    The caller owns the descriptor of the top. The others are closed by `leave` and `close`.
     """
 
     def __init__(self, top_fd: int) -> None:
@@ -47,13 +47,13 @@ class Descent:
         return self._levels[-1].fd
 
     def enter(self, name: str) -> None:
-        """Go into a child directory, never through a link."""
+        """Enter a child directory; links are not followed."""
         self._levels.append(_Level(open_child_directory(self.fd, name)))
-        if len(self._levels) > _MOST_OPEN + 1:
-            self._set_aside(self._levels[-1 - _MOST_OPEN])
+        if len(self._levels) > _MAX_OPEN + 1:
+            self._close_level(self._levels[-1 - _MAX_OPEN])
 
     def leave(self) -> None:
-        """Go back to the parent."""
+        """Return to the parent."""
         child = self._levels.pop()
         parent = self._levels[-1]
         try:
@@ -70,7 +70,7 @@ class Descent:
         del self._levels[1:]
 
     @staticmethod
-    def _set_aside(level: _Level) -> None:
+    def _close_level(level: _Level) -> None:
         if level.fd < 0:
             return
         status = os.fstat(level.fd)
@@ -80,7 +80,7 @@ class Descent:
 
 
 def _parent(child_fd: int, identity: tuple[int, int] | None) -> int:
-    """The parent of an open directory, which must be the one it was entered from."""
+    """Open the parent of an open directory. Raise if it is not the one it was entered from."""
     fd = os.open("..", READ_DIRECTORY | os.O_NOFOLLOW, dir_fd=child_fd)
     status = os.fstat(fd)
     if (status.st_dev, status.st_ino) == identity:
@@ -91,17 +91,17 @@ def _parent(child_fd: int, identity: tuple[int, int] | None) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """One step through a tree: an entry that is no directory, or the way into or out of one."""
+    """One step of a traversal: an entry that is not a directory, or entering or leaving a directory."""
 
     kind: Literal["entry", "enter", "leave"]
     dir_fd: int
-    """The directory that holds the name. It is open until the next step."""
+    """The directory that contains the name, open until the next step."""
     name: str
     path: str
     status: os.stat_result
 
     def landing(self, top_path: str, target_path: str) -> str:
-        """Where the entry comes to stand when the tree at `top_path` is put at `target_path`."""
+        """The path of the entry if the tree at `top_path` is copied to `target_path`."""
         below = self.path[len(top_path) :].lstrip("/")
         return f"{target_path}/{below}" if target_path else below
 
@@ -112,16 +112,16 @@ class _Directory:
     name: str
     status: os.stat_result | None
     names: list[str]
-    """What is still to be visited, the next one last."""
+    """Names to visit, in reverse order."""
 
 
 def visits(
     top_fd: int, top_path: str, cancellation: Cancellation, *, with_staged: bool = False, only_directories: bool = False
 ) -> Generator[Visit]:
-    """Everything below an open directory, parents around their children; an error is an `EntryFailed`.
+    """Visit everything below an open directory; errors are raised as `EntryFailed`.
 
-    An entry that vanishes meanwhile is passed over. Staged entries are left out unless they are asked for. Directories
-    alone are cheap to go through: no other entry is looked at.
+    Entries that are removed meanwhile are skipped, and staged entries unless `with_staged`. `only_directories` is
+    cheap: no other entry is examined.
     """
     names_in = _directories if only_directories else _names
     seen = 0
@@ -148,7 +148,7 @@ def visits(
                         yield Visit("entry", descent.fd, name, path, status)
                         continue
                     parent_fd = descent.fd
-                    way_in = Visit("enter", parent_fd, name, path, status)
+                    entered = Visit("enter", parent_fd, name, path, status)
                     descent.enter(name)
                     try:
                         names = names_in(descent.fd, with_staged)
@@ -156,21 +156,21 @@ def visits(
                         descent.leave()
                         continue
                     levels.append(_Directory(path, name, status, names))
-                    yield way_in
+                    yield entered
         except OSError as error:
             raise EntryFailed(path, error) from error
 
 
 def _names(dir_fd: int, with_staged: bool) -> list[str]:
-    return _in_turn(os.listdir(dir_fd), with_staged)
+    return _in_visiting_order(os.listdir(dir_fd), with_staged)
 
 
 def _directories(dir_fd: int, with_staged: bool) -> list[str]:
     with os.scandir(dir_fd) as entries:
-        return _in_turn([entry.name for entry in entries if entry.is_dir(follow_symlinks=False)], with_staged)
+        return _in_visiting_order([entry.name for entry in entries if entry.is_dir(follow_symlinks=False)], with_staged)
 
 
-def _in_turn(names: list[str], with_staged: bool) -> list[str]:
+def _in_visiting_order(names: list[str], with_staged: bool) -> list[str]:
     names.sort()
     if not with_staged:
         drop_staged(names)
@@ -179,9 +179,9 @@ def _in_turn(names: list[str], with_staged: bool) -> list[str]:
 
 
 def remove_contents(top_fd: int, top_path: str, cancellation: Cancellation, *, force: bool = False) -> int:
-    """Remove everything below an open directory; returns how many entries went.
+    """Remove everything below an open directory. Returns the number of removed entries.
 
-    With `force` also from directories of ours that are write-protected.
+    With `force`, also from write-protected directories of this user.
     """
     removed = 0
     for visit in visits(top_fd, top_path, cancellation, with_staged=True):

@@ -1,4 +1,4 @@
-"""Goes down a directory tree by descriptors only, in the order of the paths, without ever following a link."""
+"""Walks a directory tree by descriptor in path order, with selection, ignore rules and limits."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 EntryKind = Literal["file", "directory", "symlink", "all"]
 Entries = list[os.DirEntry[str]]
 
-_ENTRIES_PER_BEAT = 10_000
+_ENTRIES_PER_CHECKPOINT = 10_000
 _MAX_OPEN_LEVELS = 64
-# Longer paths are refused by every tool, so nothing found there could be used.
+# Every tool rejects longer paths.
 _MAX_PATH_CHARS = 4096
 
 
 class Selection(Protocol):
-    """What is looked for in one directory, and below it."""
+    """Selects entries of a directory, and below it."""
 
     def choose(self, entries: Entries, directory: str, /) -> Entries:
-        """The entries that are looked for. `directory` is relative to the top, "" or ending in "/"."""
+        """The selected entries. `directory` is relative to the top, "" or ending in "/"."""
         ...
 
     def enter(self, name: str, /) -> Selection | None:
-        """What is looked for in a subdirectory; None when nothing can be there."""
+        """The selection for a subdirectory; None if nothing below it can be selected."""
         ...
 
 
@@ -48,33 +48,33 @@ class Everything:
 
 
 class Run(NamedTuple):
-    """Chosen entries of one directory that follow each other in the order of the paths."""
+    """Selected entries of one directory that are adjacent in path order."""
 
     directory_fd: int
-    """Open only until the walk goes on."""
+    """Open until the next run."""
     directory: str
-    """Shown path of the directory, "" or ending in "/"."""
+    """Path of the directory for results, "" or ending in "/"."""
     names: list[str]
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Where a walk does not go, and when it ends."""
+    """Limits of a walk."""
 
     deadline: float
-    """In the time of `time.monotonic`."""
+    """Deadline on the clock of `time.monotonic`."""
     max_depth: int | None = None
     """1: only the entries of the top directory itself; 2: those of its subdirectories too; and so on."""
     ignore: IgnoreRules | None = None
     gitignores: GitIgnores | None = None
-    """What git leaves out is left out, from the rules of the directories above on. None: git is not asked."""
+    """Rules of .gitignore files above the top, to which those below are added. None: ignore .gitignore files."""
     located: str | None = None
-    """Where the top really is in its root, if it is shown under another path: rules speak about real paths."""
+    """The resolved path of the top in its root, if results show another path. Ignore rules apply to it."""
 
 
 @dataclass(slots=True)
 class _Level:
-    """A directory on the way from the top to where the walk is."""
+    """A directory on the path from the top to the current directory."""
 
     fd: int
     relative: str
@@ -83,21 +83,21 @@ class _Level:
     gitignores: GitIgnores | None
     identity: tuple[int, int] | None = None
     steps: Iterator[str] = field(default_factory=lambda: iter(()))
-    """Names to yield, and names followed by "/" to go down into, in order."""
+    """Names to yield, and names with a trailing "/" to enter, in order."""
 
 
 class Watch:
-    """Knows when a search has to end: at its deadline with what it found, or at once because nobody waits for it."""
+    """Ends a search: at its deadline with partial results, or at once when it is cancelled."""
 
     def __init__(self, deadline: float, cancellation: Cancellation) -> None:
         self.timed_out = False
         self.done = 0
-        """Entries seen so far."""
+        """Number of entries so far."""
         self._deadline = deadline
         self._cancellation = cancellation
 
     def checkpoint(self) -> None:
-        """Called in every loop that may take long."""
+        """Check the deadline and the cancellation. Call it in every long loop."""
         self._cancellation.checkpoint(self.done)
         if time.monotonic() >= self._deadline:
             self.timed_out = True
@@ -124,9 +124,9 @@ class Walk:
         self._levels: list[_Level] = []
 
     def runs(self) -> Generator[Run]:
-        """Chosen entries in path order. Close the iterator to close the descriptors."""
+        """Selected entries in path order. Close the iterator to close the descriptors."""
         try:
-            # A descriptor of its own: the position in a directory is shared by all copies of a descriptor.
+            # A separate descriptor: duplicates of a descriptor share the position in the directory.
             top = os.open(".", OPEN_DIRECTORY, dir_fd=self._top_fd)
             self._push(_Level(top, "", 1, self._selection, self._bounds.gitignores))
             while self._levels and not self._watch.timed_out:
@@ -151,9 +151,9 @@ class Walk:
         if below is None:
             self._pop()
         else:
-            self._go_down(level, below)
+            self._enter(level, below)
 
-    def _go_down(self, level: _Level, name: str) -> None:
+    def _enter(self, level: _Level, name: str) -> None:
         selection = level.selection.enter(name)
         if selection is None:
             return
@@ -171,7 +171,7 @@ class Walk:
             self._pop()
             return
         if len(self._levels) > _MAX_OPEN_LEVELS:
-            self._set_aside(self._levels[-1 - _MAX_OPEN_LEVELS])
+            self._close_level(self._levels[-1 - _MAX_OPEN_LEVELS])
 
     def _pop(self) -> None:
         level = self._levels.pop()
@@ -203,10 +203,10 @@ class Walk:
         entries: Entries = []
         with os.scandir(fd) as listing:
             while not watch.timed_out:
-                more = list(islice(listing, _ENTRIES_PER_BEAT))
+                more = list(islice(listing, _ENTRIES_PER_CHECKPOINT))
                 watch.done += len(more)
                 entries += more
-                if len(more) < _ENTRIES_PER_BEAT:
+                if len(more) < _ENTRIES_PER_CHECKPOINT:
                     break
                 watch.checkpoint()
         return entries
@@ -219,8 +219,8 @@ class Walk:
             gitignores is not None and gitignores.hides_entry(path, is_directory)
         )
 
-    def _set_aside(self, level: _Level) -> None:
-        """Give back the descriptor of a directory far above, so that a deep tree cannot use up all there are."""
+    def _close_level(self, level: _Level) -> None:
+        """Close the descriptor of a directory far above, so that a deep tree cannot exhaust descriptors."""
         if level.fd < 0:
             return
         status = os.fstat(level.fd)
@@ -229,7 +229,7 @@ class Walk:
         level.fd = -1
 
     def _is_open(self, level: _Level) -> bool:
-        """Make sure the directory is open, and is still the one that was read."""
+        """Open the directory again if necessary. Returns False if it is not the one that was read."""
         if level.fd >= 0:
             return True
         fd = os.open(".", OPEN_DIRECTORY, dir_fd=self._top_fd)

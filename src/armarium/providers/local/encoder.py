@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from armarium.foundation.memory import give_memory_back
+from armarium.foundation.processes.memory import give_memory_back
 from armarium.foundation.surrogates import replace_unpaired_surrogates
 from armarium.providers.errors import LocalModelMissing
 from armarium.providers.local.pack import INSTALL_HINT, load_pack

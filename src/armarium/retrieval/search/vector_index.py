@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 # Loaded before usearch on purpose: after usearch alone, onnxruntime crashes the process when it is loaded.
 import re2  # noqa: F401  # pyright: ignore[reportMissingTypeStubs, reportUnusedImport] the package has no types
 
-from armarium.foundation.files.replace import make_way, open_regular
+from armarium.foundation.files.state_files import make_way, open_regular
 from armarium.retrieval.errors import DamagedIndex
 from armarium.retrieval.search.ranking import Ranking, empty_ranking
 

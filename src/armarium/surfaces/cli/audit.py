@@ -67,7 +67,8 @@ def existing_trail(file: Path | None, config: Path | None) -> Path:
 
 
 def _configured_trail(config: Path | None) -> Path:
-    from armarium.foundation.settings import CoreSettings, load_settings
+    from armarium.foundation.settings import CoreSettings
+    from armarium.foundation.settings_loader import load_settings
 
     file = settings_file(config)
     if file is None and not any(name.startswith("ARMARIUM_") for name in os.environ):

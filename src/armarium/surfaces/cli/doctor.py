@@ -28,7 +28,8 @@ from armarium.foundation.authentication import open_authenticator, token_path
 from armarium.foundation.errors import ConfigError
 from armarium.foundation.events import Events
 from armarium.foundation.identity import read_token
-from armarium.foundation.settings import CoreSettings, load_settings
+from armarium.foundation.settings import CoreSettings
+from armarium.foundation.settings_loader import load_settings
 from armarium.foundation.sockets import listen
 from armarium.settings import Settings
 

@@ -37,7 +37,7 @@ class Host:
 
     def load_settings(self, config: Path | None = None, flags: Mapping[str, Any] | None = None) -> CoreSettings:
         """The settings in a file, by default `armarium.yaml`; raises `ConfigError` if there is none."""
-        from armarium.foundation.settings import load_settings
+        from armarium.foundation.settings_loader import load_settings
 
         file = settings_file(config)
         if file is None:
@@ -62,7 +62,7 @@ class Host:
 
         from armarium.foundation.audit import AuditLog
         from armarium.foundation.identity import LOCAL
-        from armarium.foundation.settings import load_settings
+        from armarium.foundation.settings_loader import load_settings
         from armarium.foundation.telemetry import Metrics
         from armarium.surfaces.caller import Caller
         from armarium.surfaces.dispatch import Dispatcher
@@ -146,7 +146,7 @@ class Host:
 
 
 def _prepare_process(settings: CoreSettings) -> None:
-    from armarium.foundation.memory import share_one_heap
+    from armarium.foundation.processes.memory import share_one_heap
     from armarium.foundation.telemetry import log_as_json
 
     log_as_json(settings.telemetry.log_level)

@@ -10,7 +10,8 @@ import yaml
 
 from armarium.command_line.options import settings_file
 from armarium.command_line.output import Misuse, without_credentials
-from armarium.foundation.settings import CoreSettings, load_settings
+from armarium.foundation.settings import CoreSettings
+from armarium.foundation.settings_loader import load_settings
 from armarium.settings import Settings
 from armarium.surfaces.cli.start import directory_settings
 

@@ -12,7 +12,7 @@ import orjson
 from armarium.capabilities.corpus.commands.server_token import Access
 from armarium.capabilities.corpus.settings import PROTOCOL_VERSION
 from armarium.command_line.addresses import reached_from_elsewhere, reached_from_here
-from armarium.foundation.files.replace import replace_file
+from armarium.foundation.files.state_files import replace_file
 
 _TRANSPORT = "mcp_streamable_http"
 _SESSION_HEADER = "MCP-Session-Id"

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from armarium.foundation.errors import ConfigError
-from armarium.foundation.files.private import make_private_directory
-from armarium.foundation.files.replace import replace_file
+from armarium.foundation.files.state_files import make_private_directory, replace_file
 
 Source = Literal["env", "keychain", "file", "session"]
 Provider = Literal["auto", "keychain", "file", "env", "session"]

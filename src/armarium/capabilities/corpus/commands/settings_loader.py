@@ -23,8 +23,9 @@ from armarium.capabilities.corpus.errors import StoreCorrupt
 from armarium.capabilities.corpus.index.state import prepare_directory, root_directory, state_directory
 from armarium.capabilities.corpus.settings import CorpusSettings
 from armarium.foundation.errors import ConfigError
-from armarium.foundation.files.replace import replace_file
-from armarium.foundation.settings import CoreSettings, checked, overridden, read_yaml
+from armarium.foundation.files.state_files import replace_file
+from armarium.foundation.settings import CoreSettings
+from armarium.foundation.settings_loader import checked, overridden, read_yaml
 
 CONFIG_FILE = ".dir2mcp.yaml"
 PREFIX = "DIR2MCP_"

@@ -11,7 +11,7 @@ from armarium.capabilities.corpus.commands.server_token import Access
 from armarium.capabilities.corpus.commands.settings import plain_values
 from armarium.capabilities.corpus.commands.settings_loader import Loaded
 from armarium.command_line.output import without_credentials
-from armarium.foundation.files.replace import replace_file
+from armarium.foundation.files.state_files import replace_file
 
 SNAPSHOT_FILE = ".dir2mcp.yaml.snapshot"
 

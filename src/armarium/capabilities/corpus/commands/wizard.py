@@ -22,7 +22,7 @@ from armarium.capabilities.corpus.commands.settings_loader import Loaded, Where,
 from armarium.capabilities.corpus.commands.yaml_edit import set_values
 from armarium.command_line.output import say
 from armarium.foundation.errors import ConfigError
-from armarium.foundation.settings import checked, read_yaml
+from armarium.foundation.settings_loader import checked, read_yaml
 
 _FIRST_LINES = """\
 # Settings of dir2mcp for this directory. Everything left out has a default: `dir2mcp config print` shows them all.

@@ -9,7 +9,7 @@ from typing import Any, cast
 import yaml
 
 from armarium.foundation.errors import ConfigError
-from armarium.foundation.settings import parse_yaml
+from armarium.foundation.settings_loader import parse_yaml
 
 _INDENT = "  "
 

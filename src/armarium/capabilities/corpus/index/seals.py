@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from armarium.capabilities.corpus.errors import CorpusError
 from armarium.capabilities.corpus.storage.storage import Storage
-from armarium.foundation.files.replace import open_regular
+from armarium.foundation.files.state_files import open_regular
 from armarium.retrieval.chunks import IndexKind
 
 _log = logging.getLogger(__name__)

@@ -20,7 +20,7 @@ from armarium.capabilities.corpus.settings import STATE_DIRECTORY
 from armarium.capabilities.corpus.storage.storage import remove_damaged
 from armarium.capabilities.corpus.troubles import unwritable
 from armarium.foundation.files.ignore import IgnoreRules, lines_hiding
-from armarium.foundation.files.replace import make_way, open_regular, replace_file
+from armarium.foundation.files.state_files import make_way, open_regular, replace_file
 
 META_FILE = "meta.sqlite"
 SUMMARY_FILE = "corpus.json"

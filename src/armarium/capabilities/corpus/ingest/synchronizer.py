@@ -30,8 +30,8 @@ from armarium.capabilities.corpus.ingest.worker_process import WorkerSetup, work
 from armarium.capabilities.corpus.resources import Resources
 from armarium.capabilities.corpus.troubles import damaged
 from armarium.foundation.events import FileChanged, FileScanned
-from armarium.foundation.memory import give_memory_back
-from armarium.foundation.process_isolation import available_isolation
+from armarium.foundation.processes.isolation import available_isolation
+from armarium.foundation.processes.memory import give_memory_back
 from armarium.retrieval.errors import DamagedIndex
 
 _WORKERS = 4

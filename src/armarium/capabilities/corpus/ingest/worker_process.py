@@ -18,8 +18,8 @@ from armarium.capabilities.corpus.ingest.checked_messages import ExpectedOutcome
 from armarium.capabilities.corpus.ingest.instructions import Instructions
 from armarium.capabilities.corpus.ingest.messages import InvalidFrame, decode_frame, encode_frame, read_frame
 from armarium.capabilities.corpus.prepared import Finished, Outcome, PrepareRequest
-from armarium.foundation.memory import machine_memory_bytes
-from armarium.foundation.process_isolation import Isolation
+from armarium.foundation.processes.isolation import Isolation
+from armarium.foundation.processes.memory import machine_memory_bytes
 
 WORKER_MODULE = "armarium.capabilities.corpus.ingest.worker"
 _READ_BYTES = 1 << 18

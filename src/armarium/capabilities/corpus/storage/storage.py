@@ -16,7 +16,7 @@ from armarium.capabilities.corpus.storage.database import Database
 from armarium.capabilities.corpus.storage.documents import Documents
 from armarium.capabilities.corpus.storage.embeddings import Embeddings
 from armarium.capabilities.corpus.storage.notes import Notes
-from armarium.foundation.files.replace import make_way
+from armarium.foundation.files.state_files import make_way
 
 DAMAGED_SUFFIX = ".damaged"
 

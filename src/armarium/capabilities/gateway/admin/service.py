@@ -23,7 +23,7 @@ from armarium.capabilities.gateway.config.files import (
 )
 from armarium.capabilities.gateway.errors import InvalidSource, ServerConfigInvalid
 from armarium.capabilities.gateway.servers.live_servers import LiveServers, ReloadResult
-from armarium.foundation.files.replace import replace_file
+from armarium.foundation.files.state_files import replace_file
 from armarium.foundation.schema import Json
 
 Entries = dict[str, ServerEntry]

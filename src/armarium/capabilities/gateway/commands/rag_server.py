@@ -16,7 +16,8 @@ from armarium.command_line.output import show_json
 from armarium.foundation.authentication import token_path
 from armarium.foundation.errors import ConfigError
 from armarium.foundation.identity import read_token
-from armarium.foundation.settings import CoreSettings, load_settings
+from armarium.foundation.settings import CoreSettings
+from armarium.foundation.settings_loader import load_settings
 
 _log = logging.getLogger("armarium")
 

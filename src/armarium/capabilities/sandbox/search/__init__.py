@@ -1,1 +1,1 @@
-"""Finds files by name and lines by content: `in_root` is the way in; `glob` and `grep` work below a descriptor."""
+"""Search by name and by content: `root_search` is the entry point; `glob` and `grep` work below a descriptor."""

@@ -1,4 +1,4 @@
-"""Estimates what a pattern costs to compile before it is compiled: RE2 does so with the GIL held.
+"""Estimates the cost of compiling a pattern before compiling it, because RE2 compiles with the GIL held.
 
 A class of characters is many instructions, because RE2 matches bytes: `\\pL` is 1,200, and `\\pL{700}` is 700 times
 that. The estimate counts the instructions of every element, times how often it is repeated.
@@ -13,24 +13,24 @@ from armarium.capabilities.sandbox.search.syntax import Anchor, Char, Choice, No
 from armarium.foundation.files.errors import InvalidPattern
 
 MAX_LENGTH = 10_000
-"""Longest pattern, in characters."""
+"""Maximum length of a pattern, in characters."""
 MAX_INSTRUCTIONS = 30_000
-"""About 15 ms of compiling."""
+"""About 15 ms of compilation."""
 _UNREAD = 2_500
 _FIXED = 4
-"""Instructions that every program has besides those of its pattern."""
+"""Instructions of every program in addition to those of its pattern."""
 _MEMORY = 2 * 1024 * 1024
 _MEMORY_PER_INSTRUCTION = 800
-"""With half of it, RE2 runs out of room for its automaton on ordinary text and becomes thirty times slower."""
+"""With half of it, RE2 runs out of memory for its automaton on ordinary text and becomes thirty times slower."""
 
 
 def memory_for(instructions: int) -> int:
-    """Bytes that RE2 may use for a pattern and for the automata that it builds while it searches."""
+    """Memory limit of RE2 for a pattern, including the automata that it builds during the search."""
     return _MEMORY + _MEMORY_PER_INSTRUCTION * instructions
 
 
 def affordable(node: Node | None) -> int:
-    """Instructions that a pattern becomes, never much too few; raises `InvalidPattern` when they are too many.
+    """Estimate the number of instructions of a pattern, or raise `InvalidPattern` if there are too many.
 
     For None, a pattern that could not be read, it is a guess: RE2 gets no more memory than for so many.
     """
@@ -41,7 +41,7 @@ def affordable(node: Node | None) -> int:
 
 
 def require_length(pattern: str) -> None:
-    """Raise `InvalidPattern` for a pattern that is longer than any person writes."""
+    """Raise `InvalidPattern` if the pattern is too long."""
     if len(pattern) > MAX_LENGTH:
         raise InvalidPattern(
             f"invalid pattern: invalid regex: longer than {MAX_LENGTH} characters",
@@ -51,7 +51,7 @@ def require_length(pattern: str) -> None:
 
 
 def _cost(node: Node, room: int) -> int:
-    """Instructions of a node; counting stops once they are more than `room`, so that no pattern costs much to count."""
+    """Number of instructions of a node. Counting stops above `room`, so that counting is always cheap."""
     match node:
         case Char(text, fold):
             # Two ASCII letters have a third form outside ASCII.
@@ -74,6 +74,6 @@ def _cost(node: Node, room: int) -> int:
 
 @lru_cache(maxsize=512)
 def _class_cost(source: str, fold: bool) -> int:
-    """What RE2 makes of one class. It is asked, because only it knows its tables; a class alone is soon compiled."""
+    """Number of instructions of a character class, from RE2, which has the tables. Compiling one class is cheap."""
     size = program_size(source, fold=fold)
     return 1 if size is None else max(1, size - _FIXED)

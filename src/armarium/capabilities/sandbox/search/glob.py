@@ -1,4 +1,4 @@
-"""Finds entries of a directory tree by their path."""
+"""Finds entries of a directory tree whose path matches a glob or a regular expression."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from armarium.foundation.files.walk import Bounds, Entries, EntryKind, Selection
 FoundType = Literal["file", "directory", "symlink", "other"]
 
 
-class Found(NamedTuple):
-    """An entry that was looked for. Nothing of it follows a link."""
+class FoundEntry(NamedTuple):
+    """A matching entry. Links are not followed."""
 
     path: str
-    """Relative to the root; bytes that are no UTF-8 are surrogates, as `os.fsdecode` makes them."""
+    """Path relative to the root, decoded with `os.fsdecode`."""
     type: FoundType
     size: int
     modified_ns: int
@@ -31,9 +31,9 @@ class Found(NamedTuple):
 class GlobResult:
     """The first entries in the order of their paths."""
 
-    matches: list[Found]
+    matches: list[FoundEntry]
     truncated: bool
-    """There are more."""
+    """Whether there are more results."""
     timed_out: bool
 
 
@@ -56,7 +56,7 @@ def glob(
     """
     watch = Watch(bounds.deadline, cancellation)
     walk = Walk(top_fd, prefix, _selection(pattern, regex), type_filter, bounds, watch)
-    matches: list[Found] = []
+    matches: list[FoundEntry] = []
     with closing(walk.runs()) as runs:
         for run in runs:
             for name in run.names:
@@ -81,7 +81,7 @@ def _selection(pattern: str | None, regex: str | None) -> Selection:
 
 
 class _RegexSelection:
-    """Selects the paths that hold a match, wherever they are."""
+    """Selects paths that contain a match, at any depth."""
 
     def __init__(self, search: PathSearch) -> None:
         self._search = search
@@ -94,13 +94,13 @@ class _RegexSelection:
         return self
 
 
-def _found(directory_fd: int, directory: str, name: str) -> Found | None:
+def _found(directory_fd: int, directory: str, name: str) -> FoundEntry | None:
     try:
         status = os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
     except OSError:
         return None
     kind = _TYPES.get(stat.S_IFMT(status.st_mode), "other")
-    return Found(directory + name, kind, status.st_size, status.st_mtime_ns)
+    return FoundEntry(directory + name, kind, status.st_size, status.st_mtime_ns)
 
 
 _TYPES: dict[int, FoundType] = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "symlink"}

@@ -1,4 +1,4 @@
-"""Brings the content of files into memory to be searched: many small files at once, a large one piece by piece.
+"""Reads the content of files into memory for a search: many small files at once, a large one in parts.
 
 The buffer is small enough to stay in the processor's cache between reading and searching, and it is all the memory
 that files of any size take.
@@ -21,23 +21,23 @@ _NEWLINE = 10
 
 
 @dataclass(slots=True)
-class Chunk:
-    """Whole lines to search, in [begin, end) of the buffer; those around them are there to be shown with a match."""
+class TextBlock:
+    """Complete lines to search, in [begin, end) of the buffer. The lines around them serve as context."""
 
     buffer: bytearray
     begin: int = 0
     end: int = 0
     readable_end: int = 0
-    """Lines behind `end` and before this belong to the same file."""
+    """Lines between `end` and this offset belong to the same file."""
     starts: list[int] = field(default_factory=list[int])
-    """Where each file starts."""
+    """Offset of each file."""
     paths: list[str] = field(default_factory=list[str])
     first_line: Callable[[], int] | None = None
-    """Number of the line at `begin`, when the chunk is not the beginning of its file."""
+    """Number of the line at `begin`, unless the block is the beginning of its file."""
 
 
 class Haystack:
-    """Turns files into chunks. Files with a NUL byte in their first 8 KB are no text and are left out."""
+    """Reads files into blocks. Skips binary files, which have a NUL byte in their first 8 KB."""
 
     def __init__(self, context_lines: int, buffer_bytes: int = BUFFER_BYTES, max_line_bytes: int = MAX_LINE_BYTES):
         self.files = 0
@@ -46,10 +46,10 @@ class Haystack:
         self._buffer = bytearray(buffer_bytes)
         self._view = memoryview(self._buffer)
         self._limit = buffer_bytes - 1  # the last byte is for the line end that a last line may lack
-        self._batch = Chunk(self._buffer)
+        self._batch = TextBlock(self._buffer)
 
-    def chunks(self, runs: Iterable[Run]) -> Generator[Chunk]:
-        """The content of the files of a walk in its order. A chunk is valid until the next one is asked for."""
+    def blocks(self, runs: Iterable[Run]) -> Generator[TextBlock]:
+        """The content of the files of a walk, in its order. A block is valid until the next one is requested."""
         open_file, close, append = os.open, os.close, self._append
         for directory_fd, directory, names in runs:
             for name in names:
@@ -66,8 +66,8 @@ class Haystack:
                     close(fd)
         yield from self._flush()
 
-    def chunks_of_file(self, fd: int, path: str) -> Generator[Chunk]:
-        """The content of one file that is already open."""
+    def file_blocks(self, fd: int, path: str) -> Generator[TextBlock]:
+        """The content of one open file."""
         if self._append(fd, "", path):
             yield from self._flush()
         else:
@@ -108,13 +108,13 @@ class Haystack:
         self.files += 1
         return True
 
-    def _flush(self) -> Generator[Chunk]:
+    def _flush(self) -> Generator[TextBlock]:
         if self._batch.starts:
             yield self._batch
-            self._batch = Chunk(self._buffer)
+            self._batch = TextBlock(self._buffer)
 
-    def _pieces(self, fd: int, path: str) -> Generator[Chunk]:
-        """A large file. Each piece ends with a line, and has the context of its lines beside it in the buffer."""
+    def _pieces(self, fd: int, path: str) -> Generator[TextBlock]:
+        """A large file in parts. Each ends with a line, and the buffer also holds the context of its lines."""
         buffer, view = self._buffer, self._view
         counter = _LineCounter(fd)
         offset = begin = filled = 0
@@ -133,7 +133,7 @@ class Haystack:
                 continue
             end = self._end_of_piece(buffer, begin, filled)
             if end is not None:
-                yield Chunk(buffer, begin, end, filled, [0], [path], counter.at(offset + begin))
+                yield TextBlock(buffer, begin, end, filled, [0], [path], counter.at(offset + begin))
                 kept = self._start_of_context(buffer, end)
                 view[: filled - kept] = view[kept:filled]
                 offset, begin, filled = offset + kept, end - kept, filled - kept
@@ -144,10 +144,10 @@ class Haystack:
             if buffer[filled - 1] != _NEWLINE:
                 buffer[filled] = _NEWLINE
                 filled += 1
-            yield Chunk(buffer, begin, filled, filled, [0], [path], counter.at(offset + begin))
+            yield TextBlock(buffer, begin, filled, filled, [0], [path], counter.at(offset + begin))
 
     def _end_of_piece(self, buffer: bytearray, begin: int, filled: int) -> int | None:
-        """Where to stop, so that the lines shown after a match are there as well. None: not in a buffer this small."""
+        """Where the part ends, so that the context after a match is in the buffer. None if the buffer is too small."""
         end = filled
         for _ in range(self._context + 1):
             end = buffer.rfind(b"\n", begin, end)
@@ -157,11 +157,11 @@ class Haystack:
             return end + 1
         if len(buffer) < self._max_line:
             return None
-        # Memory has an end: context is cut short, and a line longer than this is searched in parts.
+        # Memory is limited: context is truncated, and a longer line is searched in parts.
         return buffer.rfind(b"\n", begin, filled) + 1 or filled
 
     def _start_of_context(self, buffer: bytearray, end: int) -> int:
-        """From where to keep what has been searched, for the lines shown before a match."""
+        """From where to keep searched content, for the context before a match."""
         if buffer[end - 1] != _NEWLINE:
             return end
         furthest = max(0, end - len(buffer) // 2) if len(buffer) >= self._max_line else 0
@@ -177,7 +177,7 @@ class Haystack:
 
 
 class _LineCounter:
-    """Line numbers in a file that is searched piece by piece: counted only once a match needs them."""
+    """Line numbers in a file that is searched in parts, counted only when a match needs them."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -185,7 +185,7 @@ class _LineCounter:
         self._line = 1
 
     def at(self, offset: int) -> Callable[[], int]:
-        """Asks for the number of the line that `offset` is in."""
+        """A function that returns the number of the line at `offset`."""
         return lambda: self._count_to(offset)
 
     def _count_to(self, offset: int) -> int:

@@ -1,13 +1,13 @@
-"""Finds the lines of a buffer that a pattern matches.
+"""Finds the lines of a buffer that match a pattern.
 
-A line ends at a line feed; a carriage return before it does not belong to the line. A match lies within one line.
+A line ends at a line feed; a carriage return before it is not part of the line. A match never spans two lines.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from armarium.capabilities.sandbox.search import scan
+from armarium.capabilities.sandbox.search import byte_scan
 from armarium.capabilities.sandbox.search.literals import Requirements
 from armarium.capabilities.sandbox.search.needles import CANDIDATE_NS, Needle, Needles, Sample, needles_for
 from armarium.capabilities.sandbox.search.patterns import line_pattern, path_pattern
@@ -26,7 +26,7 @@ A plain tuple, because there may be millions.
 
 
 class LineSearch:
-    """A search for a pattern. It learns from what it searches, so use one for each search, from one thread."""
+    """A search for a pattern. It adapts to what it searches, so use one object for each search, in one thread."""
 
     def __init__(self, pattern: str, *, fold: bool = False) -> None:
         self._pattern = line_pattern(pattern, fold=fold)
@@ -96,7 +96,7 @@ class LineSearch:
             begin = newline + 1
 
     def _by_needle(self, find: Find, text: bytearray, begin: int, end: int) -> Iterator[Line]:
-        """Every occurrence of the only needle is a match."""
+        """Fast path: every occurrence of the only needle is a match."""
         while (at := find(text, begin, end)) >= 0:
             newline = text.find(b"\n", at, end)
             if newline < 0:
@@ -126,22 +126,22 @@ class LineSearch:
                     find, text = finds[index]
                     places[index] = _or_end(find(text, begin, end), end)
         if self._misled * CANDIDATE_NS > self._searched * _REGEX_NS_PER_BYTE:
-            # The sample was not like the rest: looking at so many lines in vain takes longer than RE2 does for all.
+            # The sample was not representative: RE2 on all of the text is faster than so many false candidates.
             self._needles = None
 
     def _text_for(self, needle: Needle, buffer: bytearray, begin: int, end: int) -> bytearray:
-        """What to look for the needle in: the buffer, or a copy of this part of it in lower case, made once."""
+        """The text to search: the buffer, or a lower-case copy of this part of it, which is created once."""
         if not needle.in_folded:
             return buffer
         if self._folded_part != (begin, end):
             if len(self._folded) < end:
                 self._folded = bytearray(len(buffer))
-            scan.lower_copy(buffer, begin, end, self._folded)
+            byte_scan.lower_copy(buffer, begin, end, self._folded)
             self._folded_part = (begin, end)
         return self._folded
 
     def _is_sure(self, needles: Needles) -> bool:
-        """Whether a line where a needle is found matches for certain."""
+        """Whether every line that contains a needle matches."""
         return needles.certain and self._required.exact and not self._has_return
 
     def _confirmed(self, regex: Find, buffer: bytearray, start: int, newline: int) -> int:
@@ -162,20 +162,20 @@ def _or_end(place: int, end: int) -> int:
 
 
 def _odd_case_finders(required: Requirements) -> list[Find]:
-    """Two letters have a third form outside ASCII, which the needles do not find: the long s and the Kelvin sign."""
+    """Whether the text has a non-ASCII form of an ASCII letter (long s, Kelvin sign), which the needles do not find."""
     folded = "".join(literal.text for clause in required.clauses for literal in clause if literal.fold)
     odd = {"s": "\u017f", "k": "\u212a"}
     return [bytes_finder(quoted(form.encode())) for letter, form in odd.items() if letter in folded]
 
 
 class PathSearch:
-    """A pattern for paths. Many are joined to one buffer, because a call for each costs more than the search."""
+    """A search in paths. Many paths are joined in one buffer, because a call for each costs more than the search."""
 
     def __init__(self, pattern: str) -> None:
         self._pattern = path_pattern(pattern)
 
     def matching(self, paths: list[str]) -> list[int]:
-        """The indices of the paths that hold a match."""
+        """Indices of the paths that contain a match."""
         if not paths:
             return []
         buffer = "\n".join(paths).encode("utf-8", "surrogateescape")

@@ -1,6 +1,6 @@
-"""Which literal texts a pattern cannot match without: what to look for first, because that is many times faster.
+"""Extracts the literal texts that every match of a pattern contains: searching for them first is many times faster.
 
-The result is a list of clauses. Every line that matches the pattern holds at least one literal of each clause.
+The result is a list of clauses. Every line that matches the pattern contains at least one literal of each clause.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ _MAX_LENGTH = 64
 
 
 class Literal(NamedTuple):
-    """Text to look for."""
+    """A text to search for."""
 
     text: str
     fold: bool = False
-    """The case of ASCII letters does not matter; `text` is in lower case."""
+    """Ignore the case of ASCII letters; `text` is in lower case."""
     loose: bool = False
-    """It also stands for texts that the pattern does not allow."""
+    """Whether it also matches texts that the pattern does not."""
 
     def followed_by(self, other: Literal) -> Literal:
-        """Both together; if the case matters in one part only, it is taken not to matter at all."""
+        """The concatenation. It ignores case if one of the parts does."""
         if self.fold == other.fold:
             return Literal(self.text + other.text, self.fold, self.loose or other.loose)
         exact = self.text if other.fold else other.text
@@ -48,15 +48,15 @@ Clause = tuple[Literal, ...]
 
 @dataclass(frozen=True, slots=True)
 class Requirements:
-    """What every matching line holds."""
+    """Literals of which every matching line contains at least one."""
 
     clauses: tuple[Clause, ...]
     exact: bool
-    """A line matches exactly if it holds a literal of the only clause."""
+    """Whether a line matches if and only if it contains a literal of the only clause."""
 
 
 def requirements(node: Node | None) -> Requirements:
-    """What can be said about the lines that a pattern matches."""
+    """The clauses of a pattern."""
     if node is None:
         return Requirements((), exact=False)
     clauses = tuple(dict.fromkeys(_clauses(node)))
@@ -71,7 +71,7 @@ def requirements(node: Node | None) -> Requirements:
 
 
 def _language(node: Node) -> Clause | None:
-    """All texts that the node matches, if they are few and short."""
+    """All texts that the node matches, if they are few and short; otherwise None."""
     match node:
         case Char(text, fold):
             return (Literal(text, fold),)
@@ -133,7 +133,7 @@ def _useful(clause: Clause | None) -> list[Clause]:
 
 
 def _any_of(branches: tuple[Node, ...]) -> Clause | None:
-    """One clause for a choice: the best clause of each branch, taken together."""
+    """One clause for an alternation: the union of the best clause of each branch."""
     every: list[Literal] = []
     for branch in branches:
         best = max(_clauses(branch), key=_promise, default=None)

@@ -1,9 +1,9 @@
-"""Finds literal text in large buffers as fast as the machine allows.
+"""Selects the fastest way to find literal text in a large buffer.
 
 No single method is fastest. StringZilla compares many bytes at a time, where it is installed; libc's `memmem` comes
-next. RE2 jumps with `memchr` to the first byte of a pattern, which beats both when that byte is rare in what is
-searched, and it has a special automaton for text whose case does not matter. So each is given a price, from figures
-measured on one core and from how often the bytes occur in a sample, and the cheapest is taken.
+next. RE2 jumps with `memchr` to the first byte of a pattern, which is faster than both if that byte is rare in the
+text, and it has a special automaton for text whose case is ignored. Each way has a cost, derived from measurements on
+one core and from the frequency of the bytes in a sample. The cheapest one is used.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from armarium.capabilities.sandbox.search import scan
+from armarium.capabilities.sandbox.search import byte_scan
 from armarium.capabilities.sandbox.search.literals import Clause, Literal
 from armarium.capabilities.sandbox.search.regex import Find, bytes_finder, quoted
 
 CANDIDATE_NS = 1500.0
-"""Price of looking closely at one line."""
+"""Cost of checking one candidate line."""
 
-# The prices matter relative to each other, and a wrong one costs speed only. In nanoseconds, as is the one above.
+# Costs in nanoseconds. Only their ratios matter, and a wrong one affects only speed.
 _SKIP_PER_BYTE = 0.02
 _STOP_AT_BYTE = 15.0
 _STOP_AT_BYTE_FOLDED = 30.0
@@ -30,37 +30,37 @@ _SHORTEST_TAIL = 3
 
 @dataclass(slots=True)
 class Sample:
-    """Some of the bytes to be searched, to guess from how often others occur."""
+    """Some of the bytes to search, to estimate frequencies."""
 
     content: bytes
 
     def share(self, byte: int) -> float:
-        """Which part of the sample this byte is."""
+        """Relative frequency of a byte."""
         return self.content.count(byte) / max(1, len(self.content))
 
     def rate(self, literal: Literal) -> float:
-        """Occurrences for each byte of the sample."""
+        """Occurrences of a literal per byte."""
         content = self.content.lower() if literal.fold else self.content
         return content.count(literal.text.encode()) / max(1, len(content))
 
 
 class Needle(NamedTuple):
-    """One thing to find."""
+    """A text to find, and how."""
 
     find: Find
     in_folded: bool = False
-    """It is to be found in a copy of the text in lower case."""
+    """Whether to search a lower-case copy of the text."""
 
 
 class Needles(NamedTuple):
     """How to find any literal of a clause."""
 
     needles: list[Needle]
-    """The next place that may be in a line of interest is the first where one of these is found."""
+    """The next candidate is the first occurrence of any of these."""
     price: float
-    """Expected nanoseconds for each byte."""
+    """Expected cost in nanoseconds per byte."""
     certain: bool
-    """Each place found is an occurrence of a literal, not only of a part of one."""
+    """Whether every occurrence is one of a whole literal, not only of a part of it."""
 
 
 def needles_for(clause: Clause, sample: Sample) -> Needles:
@@ -68,7 +68,7 @@ def needles_for(clause: Clause, sample: Sample) -> Needles:
     each = _together([_folded(literal, sample) if literal.fold else _plain(literal, sample) for literal in clause])
     if not any(literal.fold for literal in clause):
         return each
-    # A copy in lower case has its price too, but it is made once for all literals.
+    # The lower-case copy is created once for all literals.
     copied = _together([_in_copy(literal) if literal.fold else _plain(literal, sample) for literal in clause])
     copied = copied._replace(price=copied.price + _FOLDING_PER_BYTE)
     return min(each, copied, key=lambda needles: needles.price)
@@ -85,16 +85,16 @@ def _together(every: list[Needles]) -> Needles:
 def _plain(literal: Literal, sample: Sample) -> Needles:
     text = literal.text.encode()
     if len(text) == 1:
-        return Needles([Needle(scan.byte_finder(text))], _SKIP_PER_BYTE, certain=True)
+        return Needles([Needle(byte_scan.byte_finder(text))], _SKIP_PER_BYTE, certain=True)
     offset, price = _rarest_tail(text, sample, fold=False)
     if price >= _VECTORS_PER_BYTE:
-        return Needles([Needle(scan.text_finder(text))], _VECTORS_PER_BYTE, certain=True)
+        return Needles([Needle(byte_scan.text_finder(text))], _VECTORS_PER_BYTE, certain=True)
     return Needles([Needle(bytes_finder(quoted(text[offset:])))], price, certain=offset == 0)
 
 
 def _in_copy(literal: Literal) -> Needles:
     text = literal.text.encode()
-    find = scan.byte_finder(text) if len(text) == 1 else scan.text_finder(text)
+    find = byte_scan.byte_finder(text) if len(text) == 1 else byte_scan.text_finder(text)
     return Needles([Needle(find, in_folded=True)], _VECTORS_PER_BYTE, certain=True)
 
 
@@ -110,7 +110,7 @@ def _folded(literal: Literal, sample: Sample) -> Needles:
 
 
 def _rarest_tail(text: bytes, sample: Sample, *, fold: bool) -> tuple[int, float]:
-    """From which byte of the text to search, so that the search seldom stops; and the price."""
+    """The offset in the text from which to search, so that false candidates are rare, and the cost."""
     stop = _STOP_AT_BYTE_FOLDED if fold else _STOP_AT_BYTE
     best, least = 0, float("inf")
     for offset in range(max(1, len(text) - _SHORTEST_TAIL + 1)):
@@ -118,7 +118,7 @@ def _rarest_tail(text: bytes, sample: Sample, *, fold: bool) -> tuple[int, float
         variants = {byte, byte.upper()} if fold else {byte}
         price = sum(_SKIP_PER_BYTE + stop * sample.share(variant[0]) for variant in variants)
         if price < least and offset > 0:
-            # A tail is found more often than the whole, and each time in vain.
+            # A tail has more occurrences than the whole text; the others are false candidates.
             price += CANDIDATE_NS * sample.rate(Literal(text[offset:].decode("latin-1"), fold))
         if price < least:
             best, least = offset, price

@@ -1,7 +1,7 @@
-"""Compiled patterns, shared by the searches that use them and kept for the next ones.
+"""Compiles patterns and caches them.
 
-RE2's expressions may be used by many threads at a time, so ten searches for one pattern have one automaton between
-them. One pattern at a time is compiled: threads that wait for each other here do not queue for the GIL.
+RE2 expressions are thread-safe, so concurrent searches for one pattern share one automaton. Only one pattern is
+compiled at a time: threads that wait here do not compete for the GIL.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from armarium.capabilities.sandbox.search.regex import Find, line_finder, whole_
 from armarium.capabilities.sandbox.search.syntax import Node, buffer_pattern, parse
 from armarium.foundation.files.errors import InvalidPattern
 
-_KEPT_BYTES = 32 * 1024 * 1024
+CACHE_BYTES = 32 * 1024 * 1024
 
 
 class Pattern:
@@ -24,16 +24,16 @@ class Pattern:
 
     def __init__(self, required: Requirements, in_buffer: Find | None, alone: Callable[[], Find]) -> None:
         self.required = required
-        """What every text holds that it is found in."""
+        """The literals that every match contains."""
         self.in_buffer = in_buffer
-        """Finds it in a buffer of many lines; None: look at each by itself."""
+        """Finds the pattern in a buffer of many lines; None if lines must be searched one by one."""
         self._compile_alone = alone
         self._alone: Find | None = None
         self._compiling = threading.Lock()
 
     @property
     def alone(self) -> Find:
-        """Finds it in one line or path. Most searches do not need it, so it is compiled when one does."""
+        """Finds the pattern in one line or path. Compiled on first use, because most searches do not need it."""
         if self._alone is None:
             with self._compiling:
                 self._alone = self._alone or self._compile_alone()
@@ -41,24 +41,24 @@ class Pattern:
 
 
 def line_pattern(pattern: str, *, fold: bool) -> Pattern:
-    """A pattern for lines without their line end; raises `InvalidPattern`."""
+    """Compile a pattern for lines without their line ending, or raise `InvalidPattern`."""
 
     def make(node: Node | None, max_bytes: int) -> Pattern:
         in_buffer = buffer_pattern(pattern, node, strip_cr=True)
         return _pattern(pattern, in_buffer, lambda text: line_finder(text, fold=fold, max_bytes=max_bytes), node)
 
-    return _kept.find(("line", pattern, fold), make)
+    return _cache.find(("line", pattern, fold), make)
 
 
 def path_pattern(pattern: str) -> Pattern:
-    """A pattern for paths, in which a line end is a character like any other; raises `InvalidPattern`."""
+    """Compile a pattern for paths, in which a line feed is an ordinary character, or raise `InvalidPattern`."""
 
     def make(node: Node | None, max_bytes: int) -> Pattern:
         in_buffer = buffer_pattern(pattern, None, strip_cr=False)
         found = _pattern(pattern, in_buffer, lambda text: line_finder(text, max_bytes=max_bytes), node)
         return Pattern(found.required, found.in_buffer, lambda: whole_finder(pattern, max_bytes=max_bytes))
 
-    return _kept.find(("path", pattern, False), make)
+    return _cache.find(("path", pattern, False), make)
 
 
 def _pattern(pattern: str, in_buffer: str | None, compiled: Callable[[str], Find], node: Node | None) -> Pattern:
@@ -67,7 +67,7 @@ def _pattern(pattern: str, in_buffer: str | None, compiled: Callable[[str], Find
         try:
             find = compiled(in_buffer)
         except InvalidPattern:
-            find = None  # the pattern as it was written has the error that means something to the caller
+            find = None  # compiling the original pattern raises the error that the caller understands
     if find is None:
         alone = compiled(pattern)
         return Pattern(requirements(node), None, lambda: alone)
@@ -75,14 +75,21 @@ def _pattern(pattern: str, in_buffer: str | None, compiled: Callable[[str], Find
     return Pattern(requirements(node), find, (lambda: find) if in_buffer == pattern else (lambda: compiled(pattern)))
 
 
-class _KeptPatterns:
-    """Keeps patterns up to an amount of memory; the least recently used is given up first."""
+class PatternCache:
+    """A least-recently-used cache of patterns, bounded by memory."""
 
     def __init__(self, max_bytes: int) -> None:
-        self._max_bytes = max_bytes
-        self._bytes = 0
+        self.max_bytes = max_bytes
+        self.bytes = 0
+        """Memory of the cached patterns."""
         self._patterns: OrderedDict[tuple[str, str, bool], tuple[Pattern, int]] = OrderedDict()
         self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._patterns)
+
+    def __contains__(self, key: tuple[str, str, bool]) -> bool:
+        return key in self._patterns
 
     def find(self, key: tuple[str, str, bool], make: Callable[[Node | None, int], Pattern]) -> Pattern:
         cost.require_length(key[1])
@@ -99,11 +106,11 @@ class _KeptPatterns:
         node = parse(pattern, fold=fold)
         max_bytes = cost.memory_for(cost.affordable(node))
         made = self._patterns[key] = make(node, max_bytes), 2 * max_bytes
-        self._bytes += made[1]
-        while self._bytes > self._max_bytes:
-            _, (_, given_up) = self._patterns.popitem(last=False)
-            self._bytes -= given_up
+        self.bytes += made[1]
+        while self.bytes > self.max_bytes:
+            _, (_, evicted) = self._patterns.popitem(last=False)
+            self.bytes -= evicted
         return made
 
 
-_kept = _KeptPatterns(_KEPT_BYTES)
+_cache = PatternCache(CACHE_BYTES)

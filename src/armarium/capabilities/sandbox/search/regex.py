@@ -1,8 +1,7 @@
-"""RE2 behind the few calls a search needs: compile, with an error that says where; find the next match in a buffer.
+"""Wraps RE2: compiles patterns with precise errors, and finds the next match in a buffer.
 
-RE2 has the contract's Go syntax, takes time linear in the text whatever the pattern, and releases the GIL to search; it
-holds the GIL to compile. Expressions are built here directly and not with `re2.compile`, whose cache is bounded by
-number and not by memory.
+RE2 has the contract's Go syntax, takes linear time for every pattern, and releases the GIL during a search, but not
+while it compiles. Expressions are created directly instead of with `re2.compile`, whose cache is not bounded by memory.
 """
 
 from __future__ import annotations
@@ -16,15 +15,15 @@ from armarium.capabilities.sandbox.search.syntax import unbalanced_parenthesis
 from armarium.foundation.files.errors import InvalidPattern
 
 Find = Callable[[bytes | bytearray, int, int], int]
-"""Start of the first match in [start, stop) of a buffer, or -1; the bytes around it count for `^`, `$` and `\\b`."""
+"""Start of the first match in [start, stop) of a buffer, or -1. The bytes around it count for `^`, `$` and `\\b`."""
 
-# The public search() makes three Python objects of every match; the class below it has no other name.
+# The public search() creates three Python objects for every match; only this private class avoids that.
 _engine: Any = cast(Any, re2)._re2.RE2
 _UNANCHORED: Any = _engine.Anchor.UNANCHORED
 _LITERAL_BYTES = 1024 * 1024
 """Memory for the automaton of a literal."""
 _PROBE_BYTES = 256 * 1024
-"""Memory for a pattern that is compiled for its error or its size only; RE2 stops soon where it is not enough."""
+"""Memory limit for a pattern that is compiled only for its error or its size."""
 _TOO_LARGE = b"pattern too large"
 _MAX_PLACES_TRIED = 16
 _MAX_SHOWN = 80
@@ -44,24 +43,24 @@ def _options(*, fold: bool, latin1: bool, max_bytes: int) -> Any:
 
 
 def line_finder(pattern: str, *, fold: bool = False, max_bytes: int) -> Find:
-    """Find a pattern whose match never includes a line end, or raise `InvalidPattern`."""
+    """Compile a pattern whose matches never include a line feed, or raise `InvalidPattern`."""
     return _checked(pattern, fold, _options(fold=fold, latin1=False, max_bytes=max_bytes))
 
 
 def whole_finder(pattern: str, *, max_bytes: int) -> Find:
-    """Find a pattern in text where a line end is a character like any other, or raise `InvalidPattern`."""
+    """Compile a pattern for text in which a line feed is an ordinary character, or raise `InvalidPattern`."""
     options = _options(fold=False, latin1=False, max_bytes=max_bytes)
     options.never_nl = False
     return _checked(pattern, False, options)
 
 
 def bytes_finder(pattern: bytes, *, fold: bool = False) -> Find:
-    """Find a short pattern that is written in bytes, not characters; `fold` ignores the case of ASCII letters."""
+    """Compile a short pattern of bytes, not characters. `fold` ignores the case of ASCII letters."""
     return _finder(_engine(pattern, _options(fold=fold, latin1=True, max_bytes=_LITERAL_BYTES)))
 
 
 def program_size(pattern: str, *, fold: bool) -> int | None:
-    """How many instructions RE2 makes of a small pattern; None when it refuses it."""
+    """Number of RE2 instructions of a small pattern; None if RE2 rejects it."""
     regex = _engine(pattern.encode("utf-8", "replace"), _options(fold=fold, latin1=False, max_bytes=_PROBE_BYTES))
     return regex.ProgramSize() if regex.ok() else None
 
@@ -77,12 +76,12 @@ def _checked(pattern: str, fold: bool, options: Any) -> Find:
     reason: bytes = regex.error()
     if reason.startswith(_TOO_LARGE):
         raise too_expensive()
-    said = reason.decode("utf-8", "replace")
-    raise _invalid(pattern, said, _position(pattern, said, fold))
+    text = reason.decode("utf-8", "replace")
+    raise _invalid(pattern, text, _position(pattern, text, fold))
 
 
 def too_expensive() -> InvalidPattern:
-    """The refusal of a pattern that is too large once its repetitions are written out."""
+    """The error for a pattern that is too large once its repetitions are expanded."""
     return InvalidPattern(
         "invalid pattern: invalid regex: too large with its repetitions written out",
         hint="use + or * where a large class such as \\pL or [^a-z] is repeated a counted number of times",
@@ -99,16 +98,16 @@ def _finder(regex: Any) -> Find:
 
 
 def quoted(text: bytes) -> bytes:
-    """A pattern for `bytes_finder` that matches exactly this text."""
+    """The pattern for `bytes_finder` that matches exactly this text."""
     return b"".join(b"\\x%02x" % byte for byte in text)
 
 
 def _invalid(pattern: str, reason: str, position: int | None) -> InvalidPattern:
-    said, _, fragment = reason.partition(": ")
-    said = _REPHRASED.get(said, said)
-    if fragment and fragment != pattern and not said.startswith("missing closing"):
-        said = f"{said} {_shown(fragment)}"
-    message = f'invalid pattern: invalid regex "{_shown(pattern)}": {said}'
+    problem, _, fragment = reason.partition(": ")
+    problem = _REPHRASED.get(problem, problem)
+    if fragment and fragment != pattern and not problem.startswith("missing closing"):
+        problem = f"{problem} {_shown(fragment)}"
+    message = f'invalid pattern: invalid regex "{_shown(pattern)}": {problem}'
     if position is None:
         return InvalidPattern(message, hint="simplify the expression")
     return InvalidPattern(
@@ -125,7 +124,7 @@ def _shown(text: str) -> str:
 
 
 def _position(pattern: str, reason: str, fold: bool) -> int | None:
-    """Where RE2's complaint points, in characters. It quotes the offending piece, which may stand there twice."""
+    """Position of RE2's error, in characters. RE2 only quotes the invalid part, which may occur more than once."""
     message, _, fragment = reason.partition(": ")
     if message in ("missing )", "unexpected )") and fragment == pattern:
         return unbalanced_parenthesis(pattern)

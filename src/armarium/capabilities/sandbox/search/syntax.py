@@ -1,7 +1,6 @@
-"""Reads RE2 patterns as far as a line search must understand them: their literals, their anchors, their groups.
+"""Parses RE2 patterns as far as a line search needs it: literals, anchors, groups.
 
-RE2 itself decides what is valid and what matches. What is not understood here is left `Unknown`, which costs speed
-and never a match.
+RE2 itself decides what is valid and what matches. Other elements become `Unknown`, which affects only speed.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _CONTROL = {"a": "\a", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 _ANCHORS: dict[str, AnchorKind] = {"\\A": "begin", "^": "begin", "\\z": "end", "$": "end", "\\b": "word", "\\B": "word"}
 _FEW_MEMBERS = re.compile(r"[^\^\-\\\[\]]{1,4}")
 _BROKEN = frozenset({"endless", "unclosed"})
-"""What RE2 refuses. Nothing behind it is read: each further one would be looked for to the end of the pattern."""
+"""What RE2 rejects. Parsing stops here: a further one would be searched for up to the end of the pattern."""
 _MAX_NESTING = 100
 _MAX_LENGTH = 10_000
 
@@ -43,7 +42,7 @@ AnchorKind = Literal["begin", "end", "word"]
 
 @dataclass(frozen=True, slots=True)
 class Char:
-    """One character; when the case does not matter it is an ASCII letter in lower case."""
+    """One character. If case is ignored, it is an ASCII letter in lower case."""
 
     text: str
     fold: bool
@@ -51,37 +50,37 @@ class Char:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """Some text: a class, a dot, or anything else not looked into."""
+    """Any other text: a class, a dot, or anything that is not analysed."""
 
     source: str
-    """As the pattern has it."""
+    """Its source in the pattern."""
     fold: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
-    """No text, but a condition on the place."""
+    """A condition on the position, without text."""
 
     kind: AnchorKind
 
 
 @dataclass(frozen=True, slots=True)
 class Sequence:
-    """One after the other."""
+    """A sequence."""
 
     parts: tuple[Node, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One of several."""
+    """An alternation."""
 
     branches: tuple[Node, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """The part again and again, `most` times or, if that is None, without end."""
+    """A repetition, at most `most` times; None means unlimited."""
 
     part: Node
     least: int
@@ -93,7 +92,7 @@ Node = Char | Unknown | Anchor | Sequence | Choice | Repeat
 
 @dataclass(slots=True)
 class _Group:
-    """A parenthesis still open while the pattern is read."""
+    """A group that is still open while the pattern is parsed."""
 
     fold: bool
     branches: list[Node] = field(default_factory=list["Node"])
@@ -109,7 +108,7 @@ class _Group:
 
 
 def parse(pattern: str, *, fold: bool) -> Node | None:
-    """The structure of a pattern that RE2 accepts; None when it is too long or nested too deeply to be worth it."""
+    """Parse a pattern that RE2 accepts. Returns None if it is too long or too deeply nested."""
     if len(pattern) > _MAX_LENGTH:
         return None
     groups = [_Group(fold)]
@@ -134,7 +133,7 @@ def parse(pattern: str, *, fold: bool) -> Node | None:
         elif kind in _BROKEN:
             return None
         elif kind == "repeat":
-            # RE2 refuses a repetition of a repetition; one in a group is another thing.
+            # RE2 rejects a repetition of a repetition, except of a group.
             if not group.parts or kind_before == "repeat":
                 return None
             group.parts.append(_repeat(group.parts.pop(), token))
@@ -194,7 +193,7 @@ def _char(char: str, fold: bool) -> Node:
 
 
 def buffer_pattern(pattern: str, node: Node | None, *, strip_cr: bool) -> str | None:
-    """The same pattern for a buffer of many lines: every anchor speaks about the line it stands in.
+    """The same pattern for a buffer of many lines: every anchor refers to its line.
 
     With `strip_cr` a line ends before its carriage return, and the result may also match text that includes the
     return: the caller looks again at lines that have one. None: no such pattern; look at each line by itself.
@@ -207,7 +206,7 @@ def buffer_pattern(pattern: str, node: Node | None, *, strip_cr: bool) -> str | 
         if token.lastgroup in _BROKEN:
             return None
         if source == "\\C":
-            return None  # the one element that matches a line end although lines are searched
+            return None  # the only element that matches a line feed
         kind = _ANCHORS.get(source, "word")
         has_end = has_end or kind == "end"
         pieces.append(anchors.get(kind, source))
@@ -247,12 +246,12 @@ def _has(node: Node, *kinds: AnchorKind) -> bool:
 
 
 def has_anchor(node: Node) -> bool:
-    """Whether any place in the pattern is tied to a position."""
+    """Whether the pattern has an anchor."""
     return _has(node, "begin", "end", "word")
 
 
 def unbalanced_parenthesis(pattern: str) -> int:
-    """Where the parenthesis stands that has no partner."""
+    """Position of an unmatched parenthesis."""
     opened: list[int] = []
     for token in _TOKEN.finditer(pattern):
         if token.lastgroup in _BROKEN:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO
 
 from armarium.capabilities.store.errors import DatabaseUnavailable
-from armarium.foundation.files.private import make_private_directory
+from armarium.foundation.files.state_files import make_private_directory
 
 SOCKET_NAME = ".s.PGSQL.5432"
 NOBODY = 65534

@@ -217,11 +217,11 @@ def keep(home: Home, binaries: Path, socket_directory: Path, lock: Lock, report:
             keeper.stop()
             raise
     except DatabaseUnavailable as error:
-        _report(report, message=error.message, hint=error.hint, private=error.private)
+        _report(report, message=error.message, hint=error.hint, private=dict(error.private))
         return 1
     except OSError as error:
         failure = why_not(str(error))
-        _report(report, message=failure.message, hint=failure.hint, private=failure.private)
+        _report(report, message=failure.message, hint=failure.hint, private=dict(failure.private))
         return 1
     _report(report)
     keeper.keep()

@@ -1,0 +1,1 @@
+"""Changes to files and directories: write, remove, copy, move."""

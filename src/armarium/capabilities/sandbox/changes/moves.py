@@ -1,0 +1,171 @@
+"""Moves entries within a root or between roots, by a rename where the kernel supports it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+
+from armarium.capabilities.sandbox.changes import trees
+from armarium.capabilities.sandbox.changes.copies import Transferred, destination_in, refuse_into_itself
+from armarium.capabilities.sandbox.changes.cross_device_copy import Move, copy_and_remove, status_at
+from armarium.capabilities.sandbox.changes.removal import Entry, entry_at
+from armarium.capabilities.sandbox.changes.targets import in_directory, matching
+from armarium.capabilities.sandbox.error_context import errors_at
+from armarium.capabilities.sandbox.errors import CannotRemoveRoot, Conflict
+from armarium.capabilities.sandbox.roots import Root
+from armarium.capabilities.sandbox.threads.pool import expect_bytes, expect_much
+from armarium.foundation.cancellation import Cancellation
+from armarium.foundation.errors import InvalidArgument
+from armarium.foundation.files.directory_locks import DirectoryLocks
+from armarium.foundation.files.errors import NotARegularFile, PathEscapesRoot
+from armarium.foundation.files.names import escape_name
+from armarium.foundation.files.traversal import visits
+
+_ABOUT_THE_TARGET = frozenset(
+    {errno.ENOTEMPTY, errno.EEXIST, errno.EISDIR, errno.ENOTDIR, errno.ENOSPC, errno.EDQUOT, errno.EMLINK,
+     errno.ENAMETOOLONG, errno.EINVAL}
+)  # fmt: skip
+_REFUSED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
+
+
+def require_movable_source(root: Root, path: str) -> bool:
+    """Whether the source is a directory. Raise if it does not exist or is the root itself."""
+    if not path:
+        raise CannotRemoveRoot("cannot move root directory")
+    with entry_at(root, path) as entry:
+        return entry.is_directory
+
+
+def move(
+    source: Root,
+    path: str,
+    target: Root,
+    wanted: str,
+    if_match: str | None,
+    locks: DirectoryLocks,
+    cancellation: Cancellation,
+) -> Transferred:
+    """Move an entry, or a link itself. `remaining` lists what could not be removed from the source."""
+    shown = escape_name(path)
+    with errors_at(source, shown, what="source file"), entry_at(source, path) as entry:
+        name = path.rpartition("/")[2]
+        with errors_at(target, escape_name(wanted)):
+            destination = destination_in(target, wanted, name, is_directory=entry.is_directory)
+            parent, _, new_name = destination.rpartition("/")
+            landing = "/".join(filter(None, [target.resolved(parent), new_name]))
+            target.require_visible(landing)
+        planned = Move(source, path, entry, target, destination, landing, if_match, locks, cancellation)
+        # Check everything before a directory is created for the destination.
+        _check(planned)
+        with matching(entry.dir_fd, entry.name, if_match, shown, cancellation):
+            pass
+        with errors_at(target, escape_name(destination)):
+            done = in_directory(target, parent, lambda fd: _move_into(planned, fd, new_name), make=True)
+        os.fsync(entry.dir_fd)
+    return done
+
+
+def _check(planned: Move) -> None:
+    entry, source, path = planned.entry, planned.source, planned.path
+    if not entry.is_directory:
+        if source is not planned.target:
+            _require_movable(source, entry.dir_fd, entry.name, path, entry.status.st_mode)
+        return
+    if planned.if_match is not None:
+        raise InvalidArgument("`if_match` is the hash of a file; the source is a directory")
+    if source.ignore is not None or source is not planned.target:
+        expect_much()  # every entry of the directory is checked
+    with entry.opened() as fd:
+        refuse_into_itself(source, source.confined.locate(fd), planned.target, planned.landing)
+        trees.require_nothing_hidden(source, fd, path, planned.cancellation)
+        if source is not planned.target:
+            _require_all_movable(planned, fd)
+
+
+def _require_all_movable(planned: Move, fd: int) -> None:
+    """Raise if an entry of the directory cannot be in the other root."""
+    for visit in visits(fd, planned.path, planned.cancellation):
+        landing = visit.landing(planned.path, planned.landing)
+        with errors_at(planned.target, escape_name(landing)):
+            planned.target.require_visible(landing, is_directory=visit.kind != "entry")
+        if visit.kind == "entry":
+            _require_movable(planned.source, visit.dir_fd, visit.name, visit.path, visit.status.st_mode)
+
+
+def _require_movable(root: Root, dir_fd: int, name: str, path: str, mode: int) -> None:
+    with errors_at(root, escape_name(path)):
+        if stat.S_ISLNK(mode):
+            if root.confined.link_target(dir_fd, name, path) == "external":
+                raise PathEscapesRoot("a link that leads outside cannot be moved to another root")
+        elif not stat.S_ISREG(mode):
+            raise NotARegularFile("not a regular file, cannot be moved to another root")
+
+
+def _move_into(planned: Move, target_fd: int, new_name: str) -> Transferred:
+    entry = planned.entry
+    # By inode, because roots may be nested, and a directory may be mounted twice.
+    if entry.name == new_name and os.path.sameopenfile(entry.dir_fd, target_fd):
+        raise InvalidArgument("source and destination are the same")
+    done = Transferred(planned.destination, entry.is_directory)
+    try:
+        with (
+            matching(entry.dir_fd, entry.name, planned.if_match, planned.from_shown, planned.cancellation) as confirm,
+            planned.locks.holding(entry.dir_fd, target_fd),
+        ):
+            confirm()
+            there = status_at(target_fd, new_name)
+            done.replaced = there is not None
+            os.rename(entry.name, new_name, src_dir_fd=entry.dir_fd, dst_dir_fd=target_fd)
+            if there is not None and there.st_nlink > 1:
+                _drop_second_name(entry, there)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            if error.errno == errno.EINVAL and entry.is_directory:
+                # It was checked a moment ago: another move happened in between.
+                raise Conflict("a parent directory was moved meanwhile; nothing was moved", hint="try again") from None
+            if _is_about_target(error, entry, target_fd, new_name):
+                raise
+            with errors_at(planned.source, planned.from_shown, what="source file"):
+                raise
+        if entry.is_directory:
+            expect_much()
+        expect_bytes(entry.status.st_size)
+        if planned.source is planned.target:
+            _require_copyable(planned)
+        done = copy_and_remove(planned, target_fd, new_name)
+    os.fsync(target_fd)
+    return done
+
+
+def _drop_second_name(entry: Entry, replaced: os.stat_result) -> None:
+    """Remove the source after a rename onto another hard link of the same file, which leaves both names."""
+    left = status_at(entry.dir_fd, entry.name)
+    if left is not None and os.path.samestat(left, replaced):
+        os.unlink(entry.name, dir_fd=entry.dir_fd)
+
+
+def _require_copyable(planned: Move) -> None:
+    """Raise if an entry cannot be copied to another file system."""
+    entry = planned.entry
+    if not entry.is_directory:
+        _require_movable(planned.source, entry.dir_fd, entry.name, planned.path, entry.status.st_mode)
+        return
+    with errors_at(planned.source, planned.from_shown), entry.opened() as fd:
+        _require_all_movable(planned, fd)
+
+
+def _is_about_target(error: OSError, entry: Entry, target_fd: int, new_name: str) -> bool:
+    """Whether a rename failed because of its target, which the kernel does not report."""
+    if error.errno in _ABOUT_THE_TARGET:
+        return True
+    if error.errno == errno.ENOENT:
+        return status_at(entry.dir_fd, entry.name) is not None
+    if error.errno not in _REFUSED:
+        return False
+    if not os.access(".", os.W_OK | os.X_OK, dir_fd=entry.dir_fd, effective_ids=True):
+        return False
+    if not os.access(".", os.W_OK | os.X_OK, dir_fd=target_fd, effective_ids=True):
+        return True
+    # In a directory with the sticky bit only the owner can replace an entry.
+    return bool(os.fstat(target_fd).st_mode & stat.S_ISVTX) and status_at(target_fd, new_name) is not None

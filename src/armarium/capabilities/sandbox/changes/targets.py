@@ -1,0 +1,185 @@
+"""Targets of changes: a directory, a name in it, and the state of the entry there."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TypeVar
+
+from armarium.capabilities.sandbox.errors import Conflict, NotFound
+from armarium.capabilities.sandbox.reads.file_content import digest
+from armarium.capabilities.sandbox.roots import Root
+from armarium.capabilities.sandbox.threads.pool import expect_bytes
+from armarium.foundation.cancellation import Cancellation
+from armarium.foundation.files.errors import IsADirectory, NotARegularFile
+
+READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_TRIES = 20
+
+ResultT = TypeVar("ResultT")
+State = tuple[int, int, int, int, int]
+"""Device, inode, size, mtime and ctime."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where to write a file: an open directory and a name in it."""
+
+    dir_fd: int
+    name: str
+    shown: str
+    """The path as the caller gave it, for messages."""
+
+    def status(self) -> os.stat_result | None:
+        """Status of the regular file that is there now, or None. Raise for anything else."""
+        try:
+            status = os.stat(self.name, dir_fd=self.dir_fd, follow_symlinks=False)
+        except FileNotFoundError:
+            return None
+        if stat.S_ISDIR(status.st_mode):
+            raise IsADirectory(f"is a directory: {self.shown}")
+        if stat.S_ISLNK(status.st_mode):
+            hint = "remove the link first, or write to another path"
+            raise NotFound(f"link leads to nothing: {self.shown}", hint=hint)
+        if not stat.S_ISREG(status.st_mode):
+            raise NotARegularFile(f"not a regular file: {self.shown}")
+        return status
+
+
+def with_target(root: Root, path: str, shown: str, work: Callable[[Target], ResultT], *, make_parents: bool) -> ResultT:
+    """Run `work` on the target of a path, following links that stay inside the root."""
+    real = _real_path(root, path)
+    parent, _, name = real.rpartition("/")
+    if not name:
+        raise IsADirectory("path is the root directory itself")
+    if root.ignore:
+        root.require_visible(root.resolved(real))
+
+    def at(dir_fd: int) -> ResultT:
+        if root.ignore:
+            directory = root.confined.locate(dir_fd)
+            root.require_visible(f"{directory}/{name}" if directory else name)
+        return work(Target(dir_fd, name, shown))
+
+    return in_directory(root, parent, at, make=make_parents)
+
+
+def in_directory(root: Root, path: str, work: Callable[[int], ResultT], *, make: bool) -> ResultT:
+    """Run `work` in an open directory. With `make`, create it and its parents first; remove them if the work fails."""
+    for tries_left in reversed(range(_TRIES)):
+        made: list[str] = []
+        fd = root.confined.make_directories(path, made) if make else root.confined.open_directory(path)
+        try:
+            return work(fd)
+        except BaseException as error:
+            # Another caller may have removed the directory because its own work failed.
+            vanished = isinstance(error, (FileNotFoundError, NotFound)) and os.fstat(fd).st_nlink == 0
+            root.confined.remove_empty(made)
+            if not (make and vanished and tries_left):
+                raise
+        finally:
+            os.close(fd)
+    raise AssertionError("the last try returns or raises")
+
+
+def _real_path(root: Root, path: str) -> str:
+    """The path with links resolved; the path itself if nothing exists there."""
+    try:
+        with root.confined.opened(path, os.O_PATH) as fd:
+            # Another writer may replace the file at this moment; the name stays the same.
+            return root.confined.locate(fd, last_known=True)
+    except FileNotFoundError:
+        return path
+
+
+def has_parent(root: Root, path: str) -> bool:
+    """Whether the parent directory of the path exists."""
+    try:
+        with root.confined.opened(path.rpartition("/")[0], os.O_PATH | os.O_DIRECTORY):
+            return True
+    except FileNotFoundError:
+        return False
+
+
+def same_state(now: os.stat_result | None, before: os.stat_result | None) -> bool:
+    """Whether two statuses are of the same, unchanged file."""
+    if now is None or before is None:
+        return now is before
+    return is_unchanged(now, state_of(before))
+
+
+def state_of(status: os.stat_result) -> State:
+    """The part of a status that changes when a file is replaced or written."""
+    # Removing another hard link of the file changes its ctime, but not the file.
+    changed_ns = status.st_ctime_ns if status.st_nlink == 1 else 0
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, changed_ns
+
+
+def is_unchanged(now: os.stat_result, before: State) -> bool:
+    """Whether a file is still in the state `before`."""
+    return (now.st_dev, now.st_ino, now.st_size, now.st_mtime_ns) == before[:4] and before[4] in (0, now.st_ctime_ns)
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """A file at one moment. While it is open, no other file can get its inode number."""
+
+    fd: int
+    """Descriptor for reading; -1 if there is no file or it was not opened."""
+    status: os.stat_result | None
+
+
+@contextmanager
+def version_at(dir_fd: int, name: str, *, readable: bool = True) -> Generator[Version]:
+    """The current version of the file at a name. Only a regular file is opened."""
+    fd = -1
+    try:
+        status = os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
+        if readable and stat.S_ISREG(status.st_mode):
+            fd = os.open(name, READ, dir_fd=dir_fd)
+            status = os.fstat(fd)
+    except FileNotFoundError:
+        status = None
+    try:
+        yield Version(fd, status)
+    finally:
+        if fd >= 0:
+            os.close(fd)
+
+
+def require_match(version: Version, if_match: str | None, shown: str, cancellation: Cancellation) -> None:
+    """Raise `Conflict` unless the file has the hash `if_match`."""
+    if if_match is None:
+        return
+    current: str | None = None
+    if version.status is not None and stat.S_ISREG(version.status.st_mode):
+        expect_bytes(version.status.st_size)
+        current = digest(version.fd, "sha256", cancellation)
+    if current != if_match.lower():
+        raise Conflict(
+            f"file has changed since it was read: {shown}" if current else f"no such file to match: {shown}",
+            hint="read the file again, then decide",
+            current_sha256=current,
+        )
+
+
+@contextmanager
+def matching(
+    dir_fd: int, name: str, if_match: str | None, shown: str, cancellation: Cancellation
+) -> Generator[Callable[[], None]]:
+    """Compare the file with the expected hash before locking. The yielded function checks it again under the lock."""
+    if if_match is None:
+        yield lambda: None
+        return
+    with version_at(dir_fd, name) as seen:
+        require_match(seen, if_match, shown, cancellation)
+
+        def confirm() -> None:
+            with version_at(dir_fd, name) as now:
+                if not same_state(now.status, seen.status):
+                    require_match(now, if_match, shown, cancellation)
+
+        yield confirm

@@ -1,0 +1,282 @@
+"""Copies directory trees to a staged directory, and merges staged trees into existing directories."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import stat
+from collections.abc import Generator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, field
+
+from armarium.capabilities.sandbox.changes.attributes import copy_owner_and_mode, keep_attributes, keep_link_attributes
+from armarium.capabilities.sandbox.changes.content import copy_content
+from armarium.capabilities.sandbox.changes.targets import READ, State, state_of
+from armarium.capabilities.sandbox.error_context import errors_at
+from armarium.capabilities.sandbox.errors import DestinationFailed, PathIgnored
+from armarium.capabilities.sandbox.roots import Root
+from armarium.foundation.cancellation import Cancellation
+from armarium.foundation.files.directory_locks import DirectoryLocks
+from armarium.foundation.files.errors import IsADirectory, NotADirectory
+from armarium.foundation.files.names import escape_name
+from armarium.foundation.files.staged_names import new_staged_name
+from armarium.foundation.files.traversal import Descent, Visit, visits
+
+_NEW_FILE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_SYNCED_ONE_BY_ONE = 64
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def require_nothing_hidden(root: Root, top_fd: int, top_path: str, cancellation: Cancellation) -> None:
+    """Raise if the directory contains hidden files: agents may not remove or rename it."""
+    if root.ignore is None:
+        return
+    for visit in visits(top_fd, top_path, cancellation):
+        if root.ignore.hides(visit.path, visit.kind != "entry"):
+            raise PathIgnored(f"directory holds files hidden by the ignore list: {escape_name(top_path)}")
+
+
+def require_writable(dir_fd: int, name: str) -> None:
+    """Raise the kernel's error if this user may not change the entries of the directory, or if it does not exist."""
+    if not os.access(name, os.W_OK | os.X_OK, dir_fd=dir_fd, effective_ids=True):
+        os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+
+@dataclass(slots=True)
+class TreeCopy:
+    """Outcome of copying a directory."""
+
+    files: int = 0
+    bytes: int = 0
+    skipped: list[str] = field(default_factory=list[str])
+    """Paths that were skipped: links that lead outside, FIFOs, sockets, devices, and names hidden at the target."""
+    states: dict[str, State] | None = None
+    """State of each entry when it was copied, by path; None unless requested."""
+
+
+@dataclass(frozen=True, slots=True)
+class CopyJob:
+    """A tree to copy, and its destination."""
+
+    source: Root
+    top_fd: int
+    top_path: str
+    target: Root
+    target_path: str
+    """The final path of the tree, for ignore lists and messages."""
+    whole: bool
+    """Preserve all attributes and record the state of every entry, for a move."""
+
+
+def copy_tree(job: CopyJob, staged_fd: int, cancellation: Cancellation) -> TreeCopy:
+    """Copy everything below an open directory into an empty one. Links inside the root are copied as links."""
+    done = TreeCopy(states={} if job.whole else None)
+    hidden_depth = 0
+    source, target = job.source, job.target
+    with closing(Descent(staged_fd)) as staged:
+        for visit in visits(job.top_fd, job.top_path, cancellation):
+            is_directory = visit.kind != "entry"
+            landing = visit.landing(job.top_path, job.target_path)
+            if hidden_depth or (source.ignore and source.ignore.hides(visit.path, is_directory)):
+                hidden_depth += {"enter": 1, "leave": -1, "entry": 0}[visit.kind]
+            elif target.ignore and target.ignore.hides(landing, is_directory):
+                hidden_depth += visit.kind == "enter"
+                done.skipped.append(visit.path)
+            elif is_directory:
+                with errors_at(target, escape_name(landing)):
+                    _copy_directory(visit, staged, whole=job.whole)
+            else:
+                _copy_entry(job, visit, landing, staged.fd, done, cancellation)
+    with errors_at(target, escape_name(job.target_path)):
+        _sync(staged_fd, done.files)
+    return done
+
+
+def _copy_directory(visit: Visit, staged: Descent, *, whole: bool) -> None:
+    if visit.kind == "enter":
+        os.mkdir(visit.name, stat.S_IMODE(visit.status.st_mode) & 0o777 | stat.S_IRWXU, dir_fd=staged.fd)
+        staged.enter(visit.name)
+        return
+    if whole:
+        with suppress(OSError):
+            fd = os.open(visit.name, READ | os.O_DIRECTORY, dir_fd=visit.dir_fd)
+            try:
+                keep_attributes(fd, visit.status, staged.fd)
+            finally:
+                os.close(fd)
+    os.fsync(staged.fd)
+    staged.leave()
+
+
+def _copy_entry(
+    job: CopyJob, visit: Visit, landing: str, staged_fd: int, done: TreeCopy, cancellation: Cancellation
+) -> None:
+    root = job.source
+    with errors_at(job.target, escape_name(landing)):
+        if stat.S_ISREG(visit.status.st_mode):
+            with suppress(FileNotFoundError):
+                sync = done.files < _SYNCED_ONE_BY_ONE
+                size, state = copy_file(root, visit, staged_fd, cancellation, whole=job.whole, sync=sync)
+                done.bytes += size
+                done.files += 1
+                if done.states is not None:
+                    done.states[visit.path] = state
+        elif stat.S_ISLNK(visit.status.st_mode) and _stays_inside(root, visit):
+            copy_link(visit.dir_fd, visit.name, staged_fd, visit.name, visit.status if job.whole else None)
+            done.files += 1
+            if done.states is not None:
+                done.states[visit.path] = state_of(visit.status)
+        else:
+            done.skipped.append(visit.path)
+
+
+def _stays_inside(root: Root, visit: Visit) -> bool:
+    with errors_at(root, escape_name(visit.path)):
+        return root.confined.link_target(visit.dir_fd, visit.name, visit.path) != "external"
+
+
+def copy_file(
+    root: Root, visit: Visit, staged_fd: int, cancellation: Cancellation, *, whole: bool, sync: bool
+) -> tuple[int, State]:
+    """Copy a regular file into an open directory. Returns its size, and its state before it was read."""
+    fd = open_source(root, visit.dir_fd, visit.name, visit.path)
+    try:
+        status = os.fstat(fd)
+        new = os.open(visit.name, _NEW_FILE, 0o600 if whole else stat.S_IMODE(status.st_mode) & 0o777, dir_fd=staged_fd)
+        try:
+            size = fill_from(root, visit.path, fd, new, cancellation)
+            if whole:
+                keep_attributes(fd, status, new)
+            if sync:
+                os.fsync(new)
+        finally:
+            os.close(new)
+    finally:
+        os.close(fd)
+    return size, state_of(status)
+
+
+def open_source(root: Root, dir_fd: int, name: str, path: str) -> int:
+    """Open a file to copy. Errors name it, except a plain `FileNotFoundError` for one that was removed."""
+    try:
+        return os.open(name, READ, dir_fd=dir_fd)
+    except FileNotFoundError:
+        raise
+    except OSError:
+        with errors_at(root, escape_name(path)):
+            raise
+
+
+def fill_from(root: Root, path: str, source_fd: int, target_fd: int, cancellation: Cancellation) -> int:
+    """Copy the content. An error of the source names it; one of the destination is `DestinationFailed`."""
+    try:
+        return copy_content(source_fd, target_fd, cancellation)
+    except DestinationFailed:
+        raise
+    except OSError:
+        with errors_at(root, escape_name(path)):
+            raise
+
+
+def copy_link(source_fd: int, source: str, target_fd: int, target: str, like: os.stat_result | None) -> None:
+    """Create a copy of a link, with the owner and times of `like` if it is given."""
+    os.symlink(os.readlink(source, dir_fd=source_fd), target, dir_fd=target_fd)
+    if like is not None:
+        keep_link_attributes(like, target_fd, target)
+
+
+@contextmanager
+def staged_link(source_fd: int, source: str, target_fd: int, like: os.stat_result) -> Generator[str]:
+    """A copy of the link under a staged name, removed at the end of the block unless it was renamed."""
+    name = new_staged_name()
+    copy_link(source_fd, source, target_fd, name, like)
+    try:
+        yield name
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=target_fd)
+
+
+def _sync(staged_fd: int, files: int) -> None:
+    """Sync a staged tree to disk. The first files are already synced; many are faster with one `syncfs`."""
+    if files > _SYNCED_ONE_BY_ONE and _libc.syncfs(staged_fd) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    os.fsync(staged_fd)
+
+
+def merge(
+    staged_fd: int, target: Root, target_fd: int, path: str, locks: DirectoryLocks, cancellation: Cancellation
+) -> None:
+    """Move everything in a staged tree into an existing directory. Each file is replaced atomically."""
+    _require_mergeable(staged_fd, target, target_fd, path, cancellation)
+    with closing(Descent(target_fd)) as there:
+        for visit in visits(staged_fd, path, cancellation):
+            with errors_at(target, escape_name(visit.path)):
+                if visit.kind == "enter":
+                    with suppress(FileExistsError):
+                        os.mkdir(visit.name, stat.S_IMODE(visit.status.st_mode), dir_fd=there.fd)
+                    there.enter(visit.name)
+                elif visit.kind == "leave":
+                    os.fsync(there.fd)
+                    there.leave()
+                else:
+                    _merge_entry(visit, there.fd, locks)
+    os.fsync(target_fd)
+
+
+def _merge_entry(visit: Visit, target_fd: int, locks: DirectoryLocks) -> None:
+    with locks.holding(target_fd, wait_long=True):
+        with suppress(FileNotFoundError):
+            current = os.stat(visit.name, dir_fd=target_fd, follow_symlinks=False)
+            if stat.S_ISREG(current.st_mode) and stat.S_ISREG(visit.status.st_mode):
+                fd = os.open(visit.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=visit.dir_fd)
+                try:
+                    copy_owner_and_mode(fd, current)
+                finally:
+                    os.close(fd)
+        os.rename(visit.name, visit.name, src_dir_fd=visit.dir_fd, dst_dir_fd=target_fd)
+
+
+def _require_mergeable(staged_fd: int, target: Root, target_fd: int, path: str, cancellation: Cancellation) -> None:
+    """Raise, before anything is changed, if a file would replace a directory or a directory a file, or if this user may
+    not change a directory of the target."""
+    missing_depth = 0
+    is_writable = [False]
+    with closing(Descent(target_fd)) as there:
+        for visit in visits(staged_fd, path, cancellation):
+            if visit.kind == "leave":
+                if missing_depth:
+                    missing_depth -= 1
+                else:
+                    there.leave()
+                    is_writable.pop()
+                continue
+            if missing_depth:
+                missing_depth += visit.kind == "enter"
+                continue
+            with errors_at(target, escape_name(visit.path)):
+                if _is_existing_directory(visit, there.fd):
+                    there.enter(visit.name)
+                    is_writable.append(False)
+                    continue
+                missing_depth = int(visit.kind == "enter")
+                if not is_writable[-1]:
+                    require_writable(there.fd, ".")
+                    is_writable[-1] = True
+
+
+def _is_existing_directory(visit: Visit, dir_fd: int) -> bool:
+    """Whether the target already has the directory. Raise if the entry cannot be merged."""
+    try:
+        current = os.stat(visit.name, dir_fd=dir_fd, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    is_directory = stat.S_ISDIR(current.st_mode)
+    if is_directory and visit.kind == "entry":
+        raise IsADirectory("a directory exists where a file would be copied")
+    if not is_directory and visit.kind == "enter":
+        raise NotADirectory("a file exists where a directory would be copied")
+    return is_directory

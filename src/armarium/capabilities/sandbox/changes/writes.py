@@ -1,0 +1,259 @@
+"""Replaces, patches and appends to single files atomically.
+
+The new content is staged without a lock. The lock is held only for the final check and the rename.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass
+
+from armarium.capabilities.sandbox.changes.attributes import copy_owner_and_mode
+from armarium.capabilities.sandbox.changes.content import read_all, write_all
+from armarium.capabilities.sandbox.changes.targets import Target, Version, require_match, same_state, version_at
+from armarium.capabilities.sandbox.errors import AlreadyExists, DestinationFailed, FileTooLarge, PermissionDenied
+from armarium.capabilities.sandbox.patch import patcher
+from armarium.capabilities.sandbox.reads.file_content import human_size
+from armarium.capabilities.sandbox.threads.pool import expect_bytes
+from armarium.foundation.cancellation import Cancellation
+from armarium.foundation.files.directory_locks import DirectoryLocks
+from armarium.foundation.files.staged_entries import Staged, staged_file
+
+MAX_PATCHED_BYTES = 64 * 1024 * 1024
+MAX_HASHED_APPEND_BYTES = 8 * 1024 * 1024
+"""Up to this size an append returns the hash of the whole file, which requires reading it."""
+_NEW_FILE_MODE = 0o666
+_APPEND = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_MAX_TRIES = 20
+
+Fill = Callable[[int], None]
+"""Writes a file's content into an open descriptor."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replaced:
+    """Outcome of a write."""
+
+    size: int
+    created: bool
+    sha256: str | None
+
+
+def write(
+    target: Target, content: bytes, mode: str, if_match: str | None, locks: DirectoryLocks, cancellation: Cancellation
+) -> Replaced:
+    """Overwrite, append or create. The outcome has the size of `content` and the hash of the whole file."""
+    if mode == "append":
+        return _append(target, content, if_match, locks, cancellation)
+    exclusive = mode == "create_only"
+
+    def fill_for(before: Version) -> Fill:
+        require_match(before, if_match, target.shown, cancellation)
+        if exclusive and before.status is not None:
+            raise _already_exists(target.shown)
+        return lambda fd: write_all(fd, content)
+
+    created = replace_file(target, fill_for, locks, depends=if_match is not None, exclusive=exclusive)
+    return Replaced(len(content), created, sha256(content))
+
+
+def patch(
+    target: Target,
+    diff: bytes,
+    if_match: str | None,
+    locks: DirectoryLocks,
+    cancellation: Cancellation,
+    *,
+    reveal: bool,
+    dry_run: bool,
+) -> tuple[bytes | None, patcher.PatchedContent]:
+    """Apply a diff. Returns the content before and after. Errors quote the file only with `reveal`."""
+    outcome: tuple[bytes | None, patcher.PatchedContent] | None = None
+
+    def fill_for(before: Version) -> Fill:
+        nonlocal outcome
+        require_match(before, if_match, target.shown, cancellation)
+        content = _patchable(before, target.shown)
+        result = patcher.apply_patch(content, diff, reveal=reveal)
+        outcome = content, result
+        return lambda fd: write_all(fd, result.content)
+
+    if dry_run:
+        target.status()
+        with version_at(target.dir_fd, target.name) as before:
+            fill_for(before)
+    else:
+        replace_file(target, fill_for, locks, depends=True)
+    assert outcome is not None
+    return outcome
+
+
+def _patchable(before: Version, shown: str) -> bytes | None:
+    if before.status is None:
+        return None
+    if before.status.st_size > MAX_PATCHED_BYTES:
+        raise FileTooLarge(
+            f"file too large to patch (size: {human_size(before.status.st_size)}, "
+            f"limit: {human_size(MAX_PATCHED_BYTES)}): {shown}"
+        )
+    expect_bytes(before.status.st_size)
+    os.lseek(before.fd, 0, os.SEEK_SET)
+    return read_all(before.fd)
+
+
+def sha256(content: bytes) -> str:
+    """The hash that `if_match` compares."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def replace_file(
+    target: Target,
+    fill_for: Callable[[Version], Fill],
+    locks: DirectoryLocks,
+    *,
+    depends: bool,
+    exclusive: bool = False,
+    new_mode: int = _NEW_FILE_MODE,
+    wait_long: bool = False,
+) -> bool:
+    """Write a new file beside the old one and rename it to the target's name, with the old one's mode and owner.
+
+    `depends`: the new content depends on the old one. If the file has changed by the time the lock is held, the new
+    content is created again under the lock. Returns whether there was no file before.
+    """
+    created: bool | None = None
+    with (
+        _staged_replacement(target, fill_for, new_mode, readable=depends) as (before, new),
+        locks.holding(target.dir_fd, wait_long=wait_long),
+    ):
+        now = target.status()
+        is_current = same_state(now, before.status)
+        if is_current or not depends:
+            if not is_current and now is not None:
+                copy_owner_and_mode(new.fd, now)
+            _put(new, target, exclusive)
+            created = now is None
+    if created is None:
+        with (
+            locks.holding(target.dir_fd, wait_long=wait_long),
+            _staged_replacement(target, fill_for, new_mode) as (before, new),
+        ):
+            _put(new, target, exclusive)
+            created = before.status is None
+    os.fsync(target.dir_fd)
+    return created
+
+
+@contextmanager
+def _staged_replacement(
+    target: Target, fill_for: Callable[[Version], Fill], new_mode: int, *, readable: bool = True
+) -> Generator[tuple[Version, Staged]]:
+    like = target.status()
+    _require_writable(target, like)
+    with version_at(target.dir_fd, target.name) if readable else nullcontext(Version(-1, like)) as before:
+        fill = fill_for(before)
+        with staged_file(target.dir_fd, new_mode if before.status is None else 0o600) as new:
+            fill(new.fd)
+            if before.status is not None:
+                copy_owner_and_mode(new.fd, before.status)
+            try:
+                os.fsync(new.fd)
+            except OSError as error:
+                raise DestinationFailed(error) from error
+            yield before, new
+
+
+def _put(new: Staged, target: Target, exclusive: bool) -> None:
+    try:
+        new.put(target.name, exclusive=exclusive)
+    except FileExistsError:
+        raise _already_exists(target.shown) from None
+
+
+def _append(
+    target: Target, content: bytes, if_match: str | None, locks: DirectoryLocks, cancellation: Cancellation
+) -> Replaced:
+    """Append in place, so that programs that have the file open keep writing to the same file."""
+    for _ in range(_MAX_TRIES):
+        status = target.status()
+        _require_writable(target, status)
+        if status is None and if_match is None:
+            with suppress(AlreadyExists):
+                return write(target, content, "create_only", None, locks, cancellation)
+            continue
+        try:
+            return _append_to_existing(target, content, if_match, locks, cancellation)
+        except FileNotFoundError:
+            if if_match is not None:
+                raise
+    raise AlreadyExists(f"file is created and removed again and again: {target.shown}")
+
+
+def _append_to_existing(
+    target: Target, content: bytes, if_match: str | None, locks: DirectoryLocks, cancellation: Cancellation
+) -> Replaced:
+    reading = -1
+    with version_at(target.dir_fd, target.name, readable=if_match is not None) as before:
+        require_match(before, if_match, target.shown, cancellation)
+        with locks.holding(target.dir_fd):
+            if not same_state(target.status(), before.status) and if_match is not None:
+                with version_at(target.dir_fd, target.name) as now:
+                    require_match(now, if_match, target.shown, cancellation)
+            fd = os.open(target.name, _APPEND, dir_fd=target.dir_fd)
+            try:
+                size = _extend(fd, content)
+            finally:
+                os.close(fd)
+            if size <= MAX_HASHED_APPEND_BYTES:
+                with suppress(OSError):
+                    reading = os.open(target.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=target.dir_fd)
+    return Replaced(len(content), False, _hash_of_first(reading, size))
+
+
+def _extend(fd: int, content: bytes) -> int:
+    """Append atomically. Returns the new size."""
+    before = os.fstat(fd).st_size
+    written = 0
+    rest = memoryview(content)
+    try:
+        while rest:
+            count = os.write(fd, rest)
+            written += count
+            rest = rest[count:]
+        os.fsync(fd)
+    except BaseException:
+        # Keep what a program that does not take our lock appended after us.
+        if os.fstat(fd).st_size == before + written:
+            os.ftruncate(fd, before)
+        raise
+    return before + written
+
+
+def _hash_of_first(fd: int, size: int) -> str | None:
+    """Hash of the first `size` bytes: another append may follow before it is computed."""
+    if fd < 0:
+        return None
+    try:
+        hasher = hashlib.sha256(usedforsecurity=False)
+        offset = 0
+        while offset < size and (block := os.pread(fd, min(1 << 20, size - offset), offset)):
+            hasher.update(block)
+            offset += len(block)
+        return hasher.hexdigest() if offset == size else None
+    finally:
+        os.close(fd)
+
+
+def _already_exists(path: str) -> AlreadyExists:
+    return AlreadyExists(f"file already exists: {path}; use overwrite mode to replace")
+
+
+def _require_writable(target: Target, current: os.stat_result | None) -> None:
+    # The kernel allows renaming over a write-protected file. Callers do not expect that.
+    if current is None or os.access(target.name, os.W_OK, dir_fd=target.dir_fd, effective_ids=True):
+        return
+    if target.status() is not None:  # it may have been removed since
+        raise PermissionDenied(f"the file is write-protected: {target.shown}")

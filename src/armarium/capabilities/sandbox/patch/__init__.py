@@ -1,0 +1,1 @@
+"""Unified diffs: reading, applying and creating them."""

@@ -1,0 +1,1 @@
+"""Worker threads: one pool for each kind of work."""

@@ -1,0 +1,61 @@
+"""Reads and writes the server's own files: private directories, atomic replacement, regular files only."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import stat
+from io import FileIO
+from pathlib import Path
+
+_OWNER_ONLY = 0o700
+
+
+def make_private_directory(directory: Path) -> None:
+    """Create a directory and its missing parents, each accessible to its owner only. Existing ones stay unchanged.
+
+    `mkdir(parents=True, mode=…)` gives the parents whatever mode the umask leaves.
+    """
+    for each in reversed([directory, *directory.parents]):
+        if not each.exists():
+            each.mkdir(mode=_OWNER_ONLY, exist_ok=True)
+
+
+def replace_file(path: Path, content: bytes, *, mode: int = 0o600) -> None:
+    """Replace a file atomically and durably: write a temporary file, sync it, rename it."""
+    fresh = path.with_name(f".{path.name}.{secrets.token_hex(6)}")
+    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(fresh, path)
+    except BaseException:
+        os.unlink(fresh)
+        raise
+
+
+def make_way(path: Path) -> None:
+    """Remove anything at the path that is not a regular file."""
+    try:
+        mode = os.lstat(path).st_mode
+    except FileNotFoundError:
+        return
+    if stat.S_ISDIR(mode):
+        shutil.rmtree(path)
+    elif not stat.S_ISREG(mode):
+        os.unlink(path)
+
+
+def open_regular(path: Path) -> FileIO:
+    """Open a regular file for reading. Raise `OSError` for anything else: opening a pipe would block."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(f"{path.name} is not a file")
+        return FileIO(descriptor)
+    except BaseException:
+        os.close(descriptor)
+        raise

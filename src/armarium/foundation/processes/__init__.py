@@ -1,0 +1,1 @@
+"""What a process may do and use: isolation, system call filter, memory."""

@@ -1,0 +1,220 @@
+"""Loads settings from a YAML file, environment variables and flags; unknown names are errors."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeVar, get_args, get_origin
+
+import yaml
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from armarium.foundation.errors import ConfigError
+from armarium.foundation.settings import Section
+
+_NESTING = "__"
+_NOT_SETTINGS = frozenset({"ARMARIUM_TOKEN", "ARMARIUM_TRACEBACK"})
+"""Variables with our prefix that commands and clients read themselves."""
+_CLUSTER_NAME = re.compile(r".*_(SERVICE_(HOST|PORT)|PORT_\d+_(TCP|UDP|SCTP))(_.*)?")
+
+SettingsT = TypeVar("SettingsT", bound=BaseModel)
+
+
+def load_settings(
+    model: type[SettingsT],
+    file: Path | None = None,
+    *,
+    environ: Mapping[str, str] | None = None,
+    flags: Mapping[str, Any] | None = None,
+) -> SettingsT:
+    """Build `model` from defaults, file, `ARMARIUM_SECTION__NAME` variables and dotted flags, in this order."""
+    values = read_yaml(file) if file else {}
+    values = overridden(model, values, environ or {}, flags or {})
+    return checked(model, values, source=str(file) if file else "the settings")
+
+
+def overridden(
+    model: type[BaseModel],
+    values: dict[str, Any],
+    environ: Mapping[str, str],
+    flags: Mapping[str, Any],
+    *,
+    prefix: str = "ARMARIUM_",
+    not_settings: Collection[str] = _NOT_SETTINGS,
+) -> dict[str, Any]:
+    """The values of a file, overridden by `PREFIX_SECTION__NAME` variables and dotted flags, not yet validated."""
+    for variable, text in _own_variables(environ, prefix, not_settings):
+        steps = variable.removeprefix(prefix).lower().split(_NESTING)
+        if len(steps) == 1 and steps[0] not in model.model_fields:
+            raise ConfigError(f"{variable} is not a setting", hint=_hint_for_variable(model, variable, prefix))
+        if (section := _section_named(model, steps[0])) is not None and section.from_file_only:
+            raise ConfigError(
+                f"{variable}: the section `{steps[0]}` cannot be set from the environment",
+                hint="set it in the settings file",
+            )
+        _put(values, steps, _yaml_value(text, variable), source=variable)
+    for flag, value in flags.items():
+        if value is not None:
+            _put(values, flag.split("."), value, source=flag)
+    return values
+
+
+class _Yaml(yaml.SafeLoader):
+    """YAML in which only `true` and `false` are booleans: `off` and `no` are strings."""
+
+
+_Yaml.yaml_implicit_resolvers = {
+    first: [(tag, form) for tag, form in known if tag != "tag:yaml.org,2002:bool"]
+    for first, known in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+_Yaml.add_implicit_resolver(  # pyright: ignore[reportUnknownMemberType] PyYAML has no types for it
+    "tag:yaml.org,2002:bool", re.compile(r"(true|True|TRUE|false|False|FALSE)\Z"), list("tTfF")
+)
+
+
+def parse_yaml(text: str) -> Any:
+    """Parse the text of a settings file."""
+    return yaml.load(text, _Yaml)  # noqa: S506 the loader is a safe one
+
+
+def read_yaml(file: Path) -> dict[str, Any]:
+    """The mapping in a YAML file; an empty file is an empty mapping."""
+    try:
+        content = parse_yaml(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"cannot read {file}: {error.strerror}", hint="check the path after --config") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{file} is not valid YAML: {error}") from error
+    if content is None:
+        return {}
+    if not isinstance(content, dict):
+        raise ConfigError(f"{file} must hold a mapping of settings, not {type(content).__name__}")
+    return content  # pyright: ignore[reportUnknownVariableType] any YAML
+
+
+def checked(model: type[SettingsT], values: Mapping[str, Any], *, source: str) -> SettingsT:
+    """Validate `values` as `model`. The error names the first invalid setting."""
+    try:
+        return model.model_validate(_with_empty_sections(model, values))
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise ConfigError(f"{source}: {_in_words(first)}", hint=_hint(model, first)) from error
+
+
+def _with_empty_sections(model: type[BaseModel], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Give an empty section, for instance one whose settings are all commented out, its defaults.
+
+    An optional section, such as that of a capability, stays empty: the capability is disabled.
+    """
+    filled = dict(values)
+    for name, value in values.items():
+        section = _section_named(model, name)
+        if section is None or not (isinstance(value, Mapping) or value is None):
+            continue
+        if value is not None or model.model_fields[name].annotation is section:
+            filled[name] = _with_empty_sections(section, value or {})  # pyright: ignore[reportUnknownArgumentType] any YAML
+    return filled
+
+
+def _in_words(error: ErrorDetails) -> str:
+    where = ".".join(str(step) for step in error["loc"])
+    if error["type"] == "extra_forbidden":
+        return f"unknown setting `{where}`"
+    if error["type"] == "missing":
+        return f"`{where}` is required"
+    message = error["msg"].removeprefix("Value error, ")
+    return f"`{where}`: {message}" if where else message
+
+
+def _hint(model: type[BaseModel], error: ErrorDetails) -> str | None:
+    if error["type"] != "extra_forbidden":
+        return None
+    *parents, unknown = error["loc"]
+    if not parents and (moved := _sections_known_as(model, str(unknown))):
+        return moved
+    known = _setting_names(model, parents)
+    near = difflib.get_close_matches(str(unknown), known, n=1)
+    return f"did you mean `{near[0]}`?" if near else f"known here: {', '.join(known)}"
+
+
+def _sections_known_as(model: type[BaseModel], first: str) -> str | None:
+    """A hint for settings that other documents have below the name `first`."""
+    for name in model.model_fields:
+        section = _section_named(model, name)
+        if section is not None and section.known_as is not None and section.known_as.split(".")[0] == first:
+            return f"`{section.known_as}.NAME` is `{name}.NAME` here"
+    return None
+
+
+def _setting_names(model: type[BaseModel], path: list[int | str]) -> list[str]:
+    for step in path:
+        if isinstance(step, int):
+            continue
+        model = _section_within(model.model_fields[step].annotation) or model
+    return [field.alias or name for name, field in model.model_fields.items()]
+
+
+def _section_named(model: type[BaseModel], name: str) -> type[Section] | None:
+    field = model.model_fields.get(name)
+    if field is None or get_origin(field.annotation) is tuple:
+        return None
+    section = _section_within(field.annotation)
+    return section if section is not None and issubclass(section, Section) else None
+
+
+def _section_within(annotation: Any) -> type[BaseModel] | None:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((found for part in get_args(annotation) if (found := _section_within(part))), None)
+
+
+def _own_variables(environ: Mapping[str, str], prefix: str, not_settings: Collection[str]) -> Iterator[tuple[str, str]]:
+    in_cluster = "KUBERNETES_SERVICE_HOST" in environ
+    for variable, text in environ.items():
+        if not variable.startswith(prefix) or variable in not_settings:
+            continue
+        # Kubernetes sets variables like ours in every process if a service is called `armarium`.
+        if in_cluster and (_CLUSTER_NAME.fullmatch(variable) or text.startswith(("tcp://", "udp://", "sctp://"))):
+            continue
+        yield variable, text
+
+
+def _hint_for_variable(model: type[BaseModel], unknown: str, prefix: str) -> str:
+    known = list(_variable_names(model))
+    wanted = unknown.removeprefix(prefix)
+    # Usually the section is missing.
+    near = [name for name in known if name.endswith(_NESTING + wanted)] or difflib.get_close_matches(wanted, known, n=1)
+    if not near:
+        return f"the form is {prefix}SECTION__NAME"
+    return f"did you mean {prefix}{near[0]}?"
+
+
+def _variable_names(model: type[BaseModel], section: str = "") -> Iterator[str]:
+    for name, field in model.model_fields.items():
+        variable = section + name.upper()
+        # Items of a list have no names.
+        inner = None if get_origin(field.annotation) is tuple else _section_within(field.annotation)
+        if inner is None:
+            yield variable
+        elif not getattr(inner, "from_file_only", False):
+            yield from _variable_names(inner, variable + _NESTING)
+
+
+def _put(values: dict[str, Any], steps: list[str], value: Any, *, source: str) -> None:
+    *parents, last = steps
+    for step in parents:
+        inner = values.setdefault(step, {})
+        if not isinstance(inner, dict):
+            raise ConfigError(f"{source}: `{step}` is not a section")
+        values = inner  # pyright: ignore[reportUnknownVariableType] any YAML
+    values[last] = value
+
+
+def _yaml_value(text: str, variable: str) -> Any:
+    try:
+        return parse_yaml(text)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{variable} does not hold a valid value") from error
