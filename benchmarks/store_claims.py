@@ -23,10 +23,10 @@ import anyio
 import orjson
 from anyio import to_thread
 
-from armarium.capabilities.store.connections import connect
-from armarium.capabilities.store.database import ALL_TENANTS, Database
-from armarium.capabilities.store.migrate import migrate
-from armarium.capabilities.store.outbox import Outbox
+from armarium.capabilities.store.database.pool import connect
+from armarium.capabilities.store.database.schema import migrate
+from armarium.capabilities.store.database.transactions import ALL_TENANTS, Database
+from armarium.capabilities.store.index.outbox import Outbox
 from armarium.capabilities.store.postgres.embedded import embedded_postgres
 from armarium.capabilities.store.settings import IndexSettings, StoreSettings
 from armarium.providers.local.embedder import LocalEmbedder

@@ -17,14 +17,14 @@ from typing import Any
 
 import anyio
 
-from armarium.capabilities.store.connections import connect
-from armarium.capabilities.store.database import Database
-from armarium.capabilities.store.indexing import FileIndex
-from armarium.capabilities.store.migrate import migrate
+from armarium.capabilities.store.database.pool import connect
+from armarium.capabilities.store.database.schema import migrate
+from armarium.capabilities.store.database.transactions import Database
+from armarium.capabilities.store.index.embedders import StoreModels
+from armarium.capabilities.store.index.file_index import FileIndex
 from armarium.capabilities.store.model import Scope
-from armarium.capabilities.store.models import StoreModels
 from armarium.capabilities.store.postgres.embedded import embedded_postgres
-from armarium.capabilities.store.search import FileSearch, SearchRules
+from armarium.capabilities.store.search.file_search import FileSearch, SearchRules
 from armarium.capabilities.store.settings import EmbeddingSettings, FallbackSettings, RerankSettings
 from armarium.capabilities.store.validation import MAX_QUERY_LENGTH
 from armarium.providers.local.embedder import LocalEmbedder

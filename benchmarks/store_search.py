@@ -22,16 +22,16 @@ import numpy
 import orjson
 from numpy.typing import NDArray
 
-from armarium.capabilities.store.connections import connect
-from armarium.capabilities.store.database import Database
-from armarium.capabilities.store.indexing import FileIndex
-from armarium.capabilities.store.migrate import migrate
+from armarium.capabilities.store.database.pool import connect
+from armarium.capabilities.store.database.schema import migrate
+from armarium.capabilities.store.database.transactions import Database
+from armarium.capabilities.store.index.embedders import StoreModels
+from armarium.capabilities.store.index.file_index import FileIndex
+from armarium.capabilities.store.index.terms import query_terms
 from armarium.capabilities.store.model import Scope
-from armarium.capabilities.store.models import StoreModels
 from armarium.capabilities.store.postgres.embedded import embedded_postgres
-from armarium.capabilities.store.search import FileSearch, SearchRules
+from armarium.capabilities.store.search.file_search import FileSearch, SearchRules
 from armarium.capabilities.store.settings import EmbeddingSettings, RerankSettings
-from armarium.capabilities.store.tokens import query_terms
 from armarium.foundation.sql import queries
 from armarium.providers.local.embedder import LocalEmbedder
 from corpus_engine import CheapVectors
@@ -50,7 +50,7 @@ PROJECT = "notes"
 EVERYWHERE = ("/", "0")
 """The range of all paths."""
 SCANNED = ("mcp_file_chunks", "mcp_file_chunk_embeddings", "mcp_file_chunk_bm25")
-SQL = queries("armarium.capabilities.store.sql", "search.sql")
+SQL = queries("armarium.capabilities.store.database.sql", "search.sql")
 
 
 class MadeUpPassages(LocalEmbedder):

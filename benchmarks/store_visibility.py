@@ -20,7 +20,7 @@ from typing import Any
 import anyio
 from prometheus_client import CollectorRegistry
 
-from armarium.capabilities.store.life import open_store
+from armarium.capabilities.store.lifespan import open_store
 from armarium.capabilities.store.service import Store
 from armarium.capabilities.store.settings import IndexSettings, RateSettings, StoreSettings
 from armarium.foundation.identity import Principal, key_hash

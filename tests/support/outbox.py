@@ -7,7 +7,7 @@ from typing import Any
 
 import anyio
 
-from armarium.capabilities.store.database import ALL_TENANTS, Database
+from armarium.capabilities.store.database.transactions import ALL_TENANTS, Database
 
 PATIENCE_S = 20.0
 

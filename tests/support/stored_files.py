@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy
 from numpy.typing import NDArray
 
-from armarium.capabilities.store.database import Database
+from armarium.capabilities.store.database.transactions import Database
 from armarium.capabilities.store.model import Scope
 from armarium.capabilities.store.settings import LOCAL_DIMENSIONS
 from armarium.providers.errors import ProviderError

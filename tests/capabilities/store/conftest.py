@@ -8,9 +8,9 @@ from collections.abc import AsyncGenerator, Iterator
 
 import pytest
 
-from armarium.capabilities.store.connections import connect
-from armarium.capabilities.store.database import Database
-from armarium.capabilities.store.migrate import migrate
+from armarium.capabilities.store.database.pool import connect
+from armarium.capabilities.store.database.schema import migrate
+from armarium.capabilities.store.database.transactions import Database
 from armarium.capabilities.store.settings import LOCAL_DIMENSIONS
 from support.postgres import running_postgres
 

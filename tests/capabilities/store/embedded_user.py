@@ -12,7 +12,7 @@ import anyio
 import asyncpg
 from anyio import to_thread
 
-from armarium.capabilities.store.connections import LOST
+from armarium.capabilities.store.database.pool import LOST
 from armarium.capabilities.store.postgres.embedded import embedded_postgres
 
 _PATIENCE_S = 60.0

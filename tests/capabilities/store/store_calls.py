@@ -6,9 +6,9 @@ import json
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from armarium.capabilities.store.database import Database
+from armarium.capabilities.store.database.transactions import Database
 from armarium.capabilities.store.model import ChunkEntry, Scope
-from armarium.capabilities.store.search import Found
+from armarium.capabilities.store.search.file_search import Found
 from armarium.capabilities.store.service import Store
 from armarium.capabilities.store.settings import StoreSettings
 from armarium.capabilities.store.tools import store_tools

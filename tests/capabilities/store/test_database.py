@@ -7,10 +7,10 @@ import secrets
 
 import pytest
 
-from armarium.capabilities.store.connections import Connection, connect
-from armarium.capabilities.store.database import ALL_TENANTS, Database, lock_key
+from armarium.capabilities.store.database.pool import Connection, connect
+from armarium.capabilities.store.database.schema import migrate
+from armarium.capabilities.store.database.transactions import ALL_TENANTS, Database, lock_key
 from armarium.capabilities.store.errors import DatabaseUnavailable, ResourceBusy
-from armarium.capabilities.store.migrate import migrate
 from armarium.capabilities.store.model import Scope
 from armarium.capabilities.store.settings import LOCAL_DIMENSIONS
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from armarium.capabilities.store.fair_semaphore import FairSemaphore
+from armarium.capabilities.store.index.fair_semaphore import FairSemaphore
 from support.outbox import until
 
 

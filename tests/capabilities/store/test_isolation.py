@@ -7,11 +7,11 @@ from importlib.resources import files
 
 import pytest
 
-from armarium.capabilities.store.database import Database
-from armarium.capabilities.store.migrate import migrations
+from armarium.capabilities.store.database.schema import migrations
+from armarium.capabilities.store.database.transactions import Database
 from armarium.foundation.sql import queries
 
-PACKAGE = "armarium.capabilities.store.sql"
+PACKAGE = "armarium.capabilities.store.database.sql"
 FUNCTION = re.compile(r"CREATE FUNCTION (\w+)\(.*?AS \$\$(.*?)\$\$", re.DOTALL)
 FUNCTIONS = [(name, body) for _, _, sql in migrations() for name, body in FUNCTION.findall(sql)]
 # Not our functions: their own statements are walked through.

@@ -12,10 +12,10 @@ from typing import Any, cast
 
 import pytest
 
-from armarium.capabilities.store.connections import connect
-from armarium.capabilities.store.database import ALL_TENANTS, Database
+from armarium.capabilities.store.database.pool import connect
+from armarium.capabilities.store.database.transactions import ALL_TENANTS, Database
+from armarium.capabilities.store.index.outbox import Depth, IndexJob, Outbox, Stage
 from armarium.capabilities.store.model import Scope
-from armarium.capabilities.store.outbox import Depth, IndexJob, Outbox, Stage
 from support.outbox import clear_jobs, enqueue, enqueue_many, job_row, set_job, statuses
 
 LEASE_S = 60.0

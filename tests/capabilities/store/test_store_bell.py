@@ -8,9 +8,9 @@ import anyio
 import asyncpg
 import pytest
 
-from armarium.capabilities.store.bell import CHANNEL, LISTENER, Bell
-from armarium.capabilities.store.connections import connect
-from armarium.capabilities.store.database import ALL_TENANTS, Database
+from armarium.capabilities.store.database.pool import connect
+from armarium.capabilities.store.database.transactions import ALL_TENANTS, Database
+from armarium.capabilities.store.index.wake_up import CHANNEL, LISTENER, Bell
 from support.outbox import PATIENCE_S, until
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from armarium.capabilities.store.chunker import MOST_BYTES, Chunk, chunks
+from armarium.capabilities.store.index.chunker import MOST_BYTES, Chunk, chunks
 
 PROSE = "A sentence that says something. Another one follows it! Does a third? Yes."
 

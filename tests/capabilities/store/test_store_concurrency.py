@@ -8,8 +8,8 @@ from collections.abc import AsyncGenerator
 import pytest
 from store_calls import Files
 
-from armarium.capabilities.store.connections import connect
-from armarium.capabilities.store.database import Database
+from armarium.capabilities.store.database.pool import connect
+from armarium.capabilities.store.database.transactions import Database
 from armarium.capabilities.store.model import Scope
 
 PATIENT = {"max_project_bytes": 10_000}

@@ -8,7 +8,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from armarium.capabilities.store.connections import LOST, Connection, Pool, connect
+from armarium.capabilities.store.database.pool import LOST, Connection, Pool, connect
 
 
 @pytest.fixture

@@ -15,9 +15,9 @@ from anyio import to_thread
 
 from armarium.capabilities.store import checks as examination
 from armarium.capabilities.store.checks import check
-from armarium.capabilities.store.connections import connect
-from armarium.capabilities.store.life import open_workshop
-from armarium.capabilities.store.migrate import migrate
+from armarium.capabilities.store.database.pool import connect
+from armarium.capabilities.store.database.schema import migrate
+from armarium.capabilities.store.lifespan import open_workshop
 from armarium.capabilities.store.settings import LOCAL_DIMENSIONS, StoreSettings
 from armarium.capability import Facilities, Finding
 from armarium.foundation.events import Events

@@ -9,8 +9,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from store_calls import Files
 
-from armarium.capabilities.store.database import Database
-from armarium.capabilities.store.reading import whole_characters
+from armarium.capabilities.store.database.transactions import Database
+from armarium.capabilities.store.files.reads import whole_characters
 
 NO_TIME = "0001-01-01T00:00:00Z"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from store_calls import Files
 
-from armarium.capabilities.store.database import Database
+from armarium.capabilities.store.database.transactions import Database
 
 
 async def versions(files: Files, path: str = "/a") -> list[int]:

@@ -19,11 +19,11 @@ import pytest
 from anyio import to_thread
 from store_calls import Files
 
-from armarium.capabilities.store.connections import connect
-from armarium.capabilities.store.database import ALL_TENANTS, Database
+from armarium.capabilities.store.database.pool import connect
+from armarium.capabilities.store.database.schema import changing_schema, migrate
+from armarium.capabilities.store.database.transactions import ALL_TENANTS, Database
 from armarium.capabilities.store.errors import DatabaseUnavailable, ResourceBusy
-from armarium.capabilities.store.migrate import changing_schema, migrate
-from armarium.capabilities.store.reindex import plan_reindex
+from armarium.capabilities.store.index.reindex import plan_reindex
 from armarium.capabilities.store.settings import LOCAL_DIMENSIONS
 from support.postgres import running_postgres
 from support.server import ServerProcess

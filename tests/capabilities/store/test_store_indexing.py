@@ -8,12 +8,12 @@ from typing import Any
 import anyio
 import pytest
 
-from armarium.capabilities.store import indexing
-from armarium.capabilities.store.database import Database
+from armarium.capabilities.store.database.transactions import Database
 from armarium.capabilities.store.errors import SearchBackendError
-from armarium.capabilities.store.indexing import FileIndex, Words
+from armarium.capabilities.store.index import file_index as indexing
+from armarium.capabilities.store.index.embedders import CALLERS_REMEMBERED, KeyMissing, StoreModels
+from armarium.capabilities.store.index.file_index import FileIndex, Words
 from armarium.capabilities.store.model import Scope
-from armarium.capabilities.store.models import CALLERS_REMEMBERED, KeyMissing, StoreModels
 from armarium.capabilities.store.settings import LOCAL_DIMENSIONS, EmbeddingSettings, RerankSettings
 from armarium.foundation.errors import ConfigError
 from armarium.providers.errors import ProviderAuth, ProviderUnavailable

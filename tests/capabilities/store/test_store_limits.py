@@ -6,7 +6,7 @@ import random
 
 from store_calls import Files
 
-from armarium.capabilities.store.database import Database
+from armarium.capabilities.store.database.transactions import Database
 
 
 async def test_a_payload_has_a_limit_in_bytes(database: Database, tenant: str) -> None:

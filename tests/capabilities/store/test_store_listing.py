@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from store_calls import Files
 
-from armarium.capabilities.store.database import Database
+from armarium.capabilities.store.database.transactions import Database
 from armarium.capabilities.store.model import Scope
 from armarium.foundation.sql import queries
 
@@ -103,7 +103,7 @@ async def test_a_listing_jumps_over_what_it_does_not_show(database: Database, te
             "generate_series(1, 2000) AS file",
             tenant,
         )
-    statement = queries("armarium.capabilities.store.sql", "files.sql")["first_files"]
+    statement = queries("armarium.capabilities.store.database.sql", "files.sql")["first_files"]
     for depth, rows in ((1, 10), (2, 100)):
         async with database.reading(tenant) as connection:
             where = (tenant, "p", "", depth, rows, "/", "0")

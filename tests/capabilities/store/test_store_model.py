@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 from store_calls import Files
 
-from armarium.capabilities.store.connections import connect
-from armarium.capabilities.store.database import Database
+from armarium.capabilities.store.database.pool import connect
+from armarium.capabilities.store.database.transactions import Database
 
 MAX_FILE, MAX_PROJECT = 40, 90
 PATHS = ["/a", "/a-b", "/a.b", "/a/b", "/a/b/c", "/a/b-c", "/d", "/d/e", "/d/e/f"]

@@ -14,11 +14,11 @@ from typing import Any
 import asyncpg
 import pytest
 
-from armarium.capabilities.store.migrate import migrations
+from armarium.capabilities.store.database.schema import migrations
 from armarium.foundation.sql import queries
 from support.postgres import PostgresPrograms, installed_postgres, running_postgres
 
-PACKAGE = "armarium.capabilities.store.sql"
+PACKAGE = "armarium.capabilities.store.database.sql"
 TENANTS, FILES_EACH = 500, 200
 DIMENSIONS = 8
 TENANT = sha256(b"7").hexdigest()
@@ -32,8 +32,8 @@ OVER_ALL_TENANTS = {
     "reindex.sql:forget_how_it_was_made": "changes every row",
     "reindex.sql:model_of_a_vector": "takes any one row",
     "reindex.sql:how_far": "counts the jobs of a new index",
-    "upkeep.sql:forget_deleted": "once a minute",
-    "upkeep.sql:last_file": "the largest id, once at a start",
+    "maintenance.sql:forget_deleted": "once a minute",
+    "maintenance.sql:last_file": "the largest id, once at a start",
     "jobs.sql:depth": "counts the whole queue, once in poll_seconds",
 }
 FOR_ONE_TENANT = re.compile(r"apikey_hash = \$1\b|\bmcp_file_(write|read|stat)\(")

@@ -16,11 +16,11 @@ from anyio import to_thread
 from store_calls import Files
 
 from armarium.capabilities.store.checks import check
-from armarium.capabilities.store.connections import connect
-from armarium.capabilities.store.database import Database
+from armarium.capabilities.store.database.pool import connect
+from armarium.capabilities.store.database.pooler import is_pooled
+from armarium.capabilities.store.database.schema import migrate
+from armarium.capabilities.store.database.transactions import Database
 from armarium.capabilities.store.errors import DatabaseUnavailable
-from armarium.capabilities.store.migrate import migrate
-from armarium.capabilities.store.pooler import is_pooled
 from armarium.capabilities.store.settings import LOCAL_DIMENSIONS, StoreSettings
 from armarium.capability import Facilities
 from support.client import connected

@@ -11,12 +11,12 @@ import anyio
 import asyncpg
 import pytest
 
-from armarium.capabilities.store.bell import LISTENER
 from armarium.capabilities.store.chores import StoreChores
-from armarium.capabilities.store.connections import connect
+from armarium.capabilities.store.database.pool import connect
+from armarium.capabilities.store.database.schema import migrate
 from armarium.capabilities.store.errors import DatabaseUnavailable
-from armarium.capabilities.store.life import open_store
-from armarium.capabilities.store.migrate import migrate
+from armarium.capabilities.store.index.wake_up import LISTENER
+from armarium.capabilities.store.lifespan import open_store
 from armarium.capabilities.store.settings import LOCAL_DIMENSIONS, StoreSettings
 from armarium.foundation.identity import Principal
 from armarium.foundation.telemetry import Metrics

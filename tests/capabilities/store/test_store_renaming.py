@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from store_calls import Files
 
-from armarium.capabilities.store.database import Database
+from armarium.capabilities.store.database.transactions import Database
 
 
 @pytest.fixture

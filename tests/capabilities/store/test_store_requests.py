@@ -11,9 +11,9 @@ import pytest
 from anyio.abc import ByteStream, SocketStream
 from store_calls import Files
 
-from armarium.capabilities.store.connections import connect
-from armarium.capabilities.store.database import ALL_TENANTS, Database
-from armarium.capabilities.store.upkeep import Upkeep
+from armarium.capabilities.store.database.pool import connect
+from armarium.capabilities.store.database.transactions import ALL_TENANTS, Database
+from armarium.capabilities.store.index.maintenance import Upkeep
 
 Json = dict[str, Any]
 

@@ -14,7 +14,7 @@ from starlette.applications import Starlette
 from store_calls import Files
 
 from armarium.capabilities.store import errors
-from armarium.capabilities.store.database import Database
+from armarium.capabilities.store.database.transactions import Database
 from armarium.capabilities.store.model import ChunkEntry
 from armarium.capabilities.store.routes import store_routes
 from armarium.capabilities.store.tools import store_tools

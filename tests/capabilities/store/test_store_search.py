@@ -12,15 +12,15 @@ import asyncpg
 import numpy
 import pytest
 
-from armarium.capabilities.store.connections import Connection
-from armarium.capabilities.store.database import Database
+from armarium.capabilities.store.database.pool import Connection
+from armarium.capabilities.store.database.transactions import Database
 from armarium.capabilities.store.errors import SearchBackendError
-from armarium.capabilities.store.indexing import FileIndex
+from armarium.capabilities.store.index.embedders import StoreModels
+from armarium.capabilities.store.index.file_index import FileIndex
+from armarium.capabilities.store.index.terms import passage_terms, query_terms
 from armarium.capabilities.store.model import ChunkEntry, Scope
-from armarium.capabilities.store.models import StoreModels
-from armarium.capabilities.store.search import ALL_PROJECTS, FileSearch, SearchRules
+from armarium.capabilities.store.search.file_search import ALL_PROJECTS, FileSearch, SearchRules
 from armarium.capabilities.store.settings import LOCAL_DIMENSIONS, EmbeddingSettings, RerankSettings
-from armarium.capabilities.store.tokens import passage_terms, query_terms
 from armarium.capabilities.store.weighing import fused_scores
 from armarium.providers.errors import ProviderUnavailable
 from emulators import CohereEmulator, OpenAIEmulator, ServerError, Silent, Unusable
@@ -422,7 +422,7 @@ async def test_every_statement_of_index_and_search_is_one_the_database_knows(dat
 
     async with database.reading(tenant) as connection:
         for file in ("index.sql", "search.sql"):
-            for statement in queries("armarium.capabilities.store.sql", file).values():
+            for statement in queries("armarium.capabilities.store.database.sql", file).values():
                 await prepared(connection, statement)
 
 

@@ -13,16 +13,16 @@ import orjson
 import pytest
 from store_calls import Files
 
-from armarium.capabilities.store import search_statements
-from armarium.capabilities.store.connections import connect
-from armarium.capabilities.store.database import Database
+from armarium.capabilities.store.database.pool import connect
+from armarium.capabilities.store.database.transactions import Database
 from armarium.capabilities.store.errors import RateLimited, ResourceBusy, SearchBackendError
-from armarium.capabilities.store.indexing import FileIndex
+from armarium.capabilities.store.index.embedders import StoreModels
+from armarium.capabilities.store.index.file_index import FileIndex
 from armarium.capabilities.store.model import Scope
-from armarium.capabilities.store.models import StoreModels
-from armarium.capabilities.store.search import WORDS_ALONE, FileSearch, Found, SearchRules
-from armarium.capabilities.store.search_limits import SearchLimits, SearchRoom, statements_at_once
-from armarium.capabilities.store.service_breakers import ServiceBreakers
+from armarium.capabilities.store.search import queries as search_statements
+from armarium.capabilities.store.search.circuit_breakers import ServiceBreakers
+from armarium.capabilities.store.search.file_search import WORDS_ALONE, FileSearch, Found, SearchRules
+from armarium.capabilities.store.search.limits import SearchLimits, SearchRoom, statements_at_once
 from armarium.capabilities.store.settings import EmbeddingSettings, RerankSettings
 from armarium.capabilities.store.tools import store_tools
 from armarium.foundation.identity import Principal

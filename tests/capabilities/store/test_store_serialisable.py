@@ -17,8 +17,8 @@ import pytest
 from store_calls import Files
 from test_store_model import MAX_FILE, MAX_PROJECT, PATHS, Model, Refused, answer_or_refusal
 
-from armarium.capabilities.store.connections import Connection, Row, connect
-from armarium.capabilities.store.database import Database
+from armarium.capabilities.store.database.pool import Connection, Row, connect
+from armarium.capabilities.store.database.transactions import Database
 from armarium.capabilities.store.model import Scope
 
 LIMITS = {"max_file_bytes": MAX_FILE, "max_project_bytes": MAX_PROJECT, "history": {"versions": 3}}

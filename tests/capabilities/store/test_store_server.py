@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from armarium.capabilities.store.database import lock_key
+from armarium.capabilities.store.database.transactions import lock_key
 from armarium.capabilities.store.model import Scope
 from support.client import RawSession, ToolClient, connected
 from support.postgres import running_postgres

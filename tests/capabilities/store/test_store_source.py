@@ -6,10 +6,10 @@ import secrets
 
 from store_calls import Files
 
-from armarium.capabilities.store.database import Database
-from armarium.capabilities.store.indexing import FileIndex
+from armarium.capabilities.store.database.transactions import Database
+from armarium.capabilities.store.index.embedders import StoreModels
+from armarium.capabilities.store.index.file_index import FileIndex
 from armarium.capabilities.store.model import ChunkEntry, Scope
-from armarium.capabilities.store.models import StoreModels
 from armarium.capabilities.store.settings import EmbeddingSettings, RerankSettings
 from armarium.capabilities.store.source import StoreSource
 from armarium.foundation.identity import Principal, key_hash

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from store_calls import Files
 
-from armarium.capabilities.store.database import Database
+from armarium.capabilities.store.database.transactions import Database
 from armarium.capabilities.store.errors import SearchBackendError
 from armarium.capabilities.store.manifest import described_tools
 from armarium.capabilities.store.model import ChunkEntry, Scope

@@ -15,7 +15,7 @@ from pydantic import SecretStr
 from store_calls import Files
 
 from armarium.capabilities.store.chores import StoreChores
-from armarium.capabilities.store.database import Database
+from armarium.capabilities.store.database.transactions import Database
 from armarium.capabilities.store.errors import InvalidPath, NotFound
 from armarium.capabilities.store.settings import StoreSettings
 from armarium.capabilities.store.transfer import ArchiveUnusable, Import, Imported, Skipped, export_files

@@ -7,9 +7,9 @@ import secrets
 import anyio
 import pytest
 
-from armarium.capabilities.store import upkeep as module
-from armarium.capabilities.store.database import ALL_TENANTS, Database
-from armarium.capabilities.store.upkeep import Purged, Upkeep
+from armarium.capabilities.store.index import maintenance as module
+from armarium.capabilities.store.database.transactions import ALL_TENANTS, Database
+from armarium.capabilities.store.index.maintenance import Purged, Upkeep
 from support.outbox import clear_jobs, enqueue, set_job, statuses, until
 
 

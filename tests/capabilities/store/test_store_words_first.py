@@ -9,16 +9,16 @@ from typing import Any
 import anyio
 import pytest
 
-from armarium.capabilities.store.bell import Bell
-from armarium.capabilities.store.credentials import NoCredentials
-from armarium.capabilities.store.database import Database
-from armarium.capabilities.store.indexing import FileIndex
+from armarium.capabilities.store.database.transactions import Database
+from armarium.capabilities.store.index.credentials import NoCredentials
+from armarium.capabilities.store.index.embedders import StoreModels
+from armarium.capabilities.store.index.file_index import FileIndex
+from armarium.capabilities.store.index.outbox import Outbox
+from armarium.capabilities.store.index.wake_up import Bell
+from armarium.capabilities.store.index.worker import work
 from armarium.capabilities.store.model import Scope
-from armarium.capabilities.store.models import StoreModels
-from armarium.capabilities.store.outbox import Outbox
-from armarium.capabilities.store.search import FileSearch, SearchRules
+from armarium.capabilities.store.search.file_search import FileSearch, SearchRules
 from armarium.capabilities.store.settings import EmbeddingSettings, RerankSettings
-from armarium.capabilities.store.worker import work
 from support.outbox import clear_jobs, enqueue, set_job, statuses, until
 from support.stored_files import StoredFiles, WordVectors
 

@@ -11,21 +11,21 @@ import anyio
 import pytest
 from pydantic import SecretStr
 
-from armarium.capabilities.store.bell import Bell
-from armarium.capabilities.store.connections import connect
-from armarium.capabilities.store.credentials import (
+from armarium.capabilities.store.database.pool import connect
+from armarium.capabilities.store.database.transactions import ALL_TENANTS, Database
+from armarium.capabilities.store.index.credentials import (
     Credentials,
     MemoryCache,
     NoCredentials,
     SealedCredentials,
     open_credentials,
 )
-from armarium.capabilities.store.database import ALL_TENANTS, Database
-from armarium.capabilities.store.envelope import Keks
-from armarium.capabilities.store.indexing import Words
+from armarium.capabilities.store.index.envelope import Keks
+from armarium.capabilities.store.index.file_index import Words
+from armarium.capabilities.store.index.outbox import Depth, Outbox
+from armarium.capabilities.store.index.wake_up import Bell
+from armarium.capabilities.store.index.worker import Observers, work
 from armarium.capabilities.store.model import Scope
-from armarium.capabilities.store.outbox import Depth, Outbox
-from armarium.capabilities.store.worker import Observers, work
 from armarium.foundation.errors import ArmariumError
 from armarium.providers.errors import OpenAIAuth, OpenAIRateLimited, OpenAIUnavailable
 from support.outbox import clear_jobs, enqueue, enqueue_many, job_row, last_job, set_job, stages, statuses, until

@@ -7,11 +7,11 @@ from typing import Literal, NotRequired
 
 from typing_extensions import TypedDict
 
-from armarium.capabilities.store.history import Version
-from armarium.capabilities.store.listing import Listing
+from armarium.capabilities.store.files.history import Version
+from armarium.capabilities.store.files.listings import Listing
+from armarium.capabilities.store.files.reads import Slice
 from armarium.capabilities.store.model import FileEntry, FileType
-from armarium.capabilities.store.reading import Slice
-from armarium.capabilities.store.search import Found
+from armarium.capabilities.store.search.file_search import Found
 from armarium.foundation.telemetry import timestamp
 
 NO_TIME = "0001-01-01T00:00:00Z"

@@ -9,8 +9,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, cast
 
+from armarium.capabilities.store.database.inspection import DATABASE, DatabaseFacts, asked
 from armarium.capabilities.store.errors import DatabaseUnavailable
-from armarium.capabilities.store.inspection import DATABASE, DatabaseFacts, asked
 from armarium.capabilities.store.postgres.account import can_leave_root
 from armarium.capabilities.store.postgres.embedded import address
 from armarium.capabilities.store.postgres.home import Home, data_directory, unusable
@@ -62,7 +62,7 @@ async def _served_elsewhere(dsn: str, section: StoreSettings) -> list[CheckResul
 
 
 def _version(version: int) -> CheckResult:
-    from armarium.capabilities.store.migrate import OLDEST_POSTGRES
+    from armarium.capabilities.store.database.schema import OLDEST_POSTGRES
 
     message = f"PostgreSQL {version // 10000}"
     if version >= OLDEST_POSTGRES:
@@ -112,7 +112,7 @@ def _index(found: DatabaseFacts, section: StoreSettings) -> Generator[CheckResul
 
 
 def _model(made_with: str, section: StoreSettings) -> CheckResult:
-    from armarium.capabilities.store.models import model_name
+    from armarium.capabilities.store.index.embedders import model_name
 
     if made_with == (model := model_name(section.embedding)):
         return CheckResult("store vectors", "ok", f"made with {model}")
@@ -121,7 +121,7 @@ def _model(made_with: str, section: StoreSettings) -> CheckResult:
 
 
 def _schema(applied: frozenset[int], made_for: str | None, section: StoreSettings) -> CheckResult:
-    from armarium.capabilities.store.migrate import migrations
+    from armarium.capabilities.store.database.schema import migrations
 
     known = {number for number, _, _ in migrations()}
     if unknown := applied - known:

@@ -10,15 +10,22 @@ from typing import BinaryIO
 import anyio
 from prometheus_client import CollectorRegistry
 
-from armarium.capabilities.store.connections import Pool, connect
-from armarium.capabilities.store.life import (
+from armarium.capabilities.store.database.pool import Pool, connect
+from armarium.capabilities.store.index.reindex import (
+    HowFar,
+    QueuedFiles,
+    ReindexPlan,
+    begin_reindex,
+    how_far,
+    plan_reindex,
+)
+from armarium.capabilities.store.lifespan import (
     database_address,
     needs_callers_keys,
     open_workshop,
     pooler_of,
     store_in,
 )
-from armarium.capabilities.store.reindex import HowFar, QueuedFiles, ReindexPlan, begin_reindex, how_far, plan_reindex
 from armarium.capabilities.store.settings import RateSettings, StoreSettings
 from armarium.capabilities.store.transfer import Exported, Import, Imported, Skipped, export_files
 from armarium.foundation.errors import ConfigError

@@ -25,8 +25,8 @@ _INSTRUCTIONS = (
 @asynccontextmanager
 async def open_capability(settings: StoreSettings, facilities: Facilities) -> AsyncGenerator[Capability]:
     """The capability, for as long as the block runs."""
-    from armarium.capabilities.store.heartbeat import Heartbeat
-    from armarium.capabilities.store.life import open_store
+    from armarium.capabilities.store.database.heartbeat import Heartbeat
+    from armarium.capabilities.store.lifespan import open_store
     from armarium.capabilities.store.routes import store_routes
     from armarium.capabilities.store.source import StoreSource
     from armarium.capabilities.store.tools import store_tools

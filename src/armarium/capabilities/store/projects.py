@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from armarium.capabilities.store.database import Database
+from armarium.capabilities.store.database.transactions import Database
 from armarium.foundation.sql import queries
 
-_SQL = queries("armarium.capabilities.store.sql", "search.sql")
+_SQL = queries("armarium.capabilities.store.database.sql", "search.sql")
 _MOST = 1_000
 
 

@@ -8,19 +8,20 @@ from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Protocol
 
-from armarium.capabilities.store.connections import Connection
-from armarium.capabilities.store.credentials import Credentials
-from armarium.capabilities.store.database import Database
+from armarium.capabilities.store.database.pool import Connection
+from armarium.capabilities.store.database.transactions import Database
 from armarium.capabilities.store.errors import RateLimited, ResourceBusy, SearchDisabled
-from armarium.capabilities.store.history import History, Version
-from armarium.capabilities.store.listing import Listing, Listings
+from armarium.capabilities.store.files.history import History, Version
+from armarium.capabilities.store.files.listings import Listing, Listings
+from armarium.capabilities.store.files.reads import Reading, Slice
+from armarium.capabilities.store.files.renames import Renaming
+from armarium.capabilities.store.files.requests import Answer, Request, Requests, request_of
+from armarium.capabilities.store.files.requests import Change as MakeChange
+from armarium.capabilities.store.files.writes import Write, Writing, Written, checked_write
+from armarium.capabilities.store.index.credentials import Credentials
 from armarium.capabilities.store.model import FileEntry, Scope, WriteMode
 from armarium.capabilities.store.projects import Projects, SearchedProject
-from armarium.capabilities.store.reading import Reading, Slice
-from armarium.capabilities.store.renaming import Renaming
-from armarium.capabilities.store.requests import Answer, Request, Requests, request_of
-from armarium.capabilities.store.requests import Change as MakeChange
-from armarium.capabilities.store.search import Found
+from armarium.capabilities.store.search.file_search import Found
 from armarium.capabilities.store.settings import StoreSettings
 from armarium.capabilities.store.validation import (
     ANY_PROJECT,
@@ -32,7 +33,6 @@ from armarium.capabilities.store.validation import (
     checked_project,
     checked_query,
 )
-from armarium.capabilities.store.writing import Write, Writing, Written, checked_write
 from armarium.foundation.errors import ArmariumError
 from armarium.foundation.rate_limit import RateLimit
 from armarium.foundation.tools import Call

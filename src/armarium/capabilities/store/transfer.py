@@ -12,8 +12,8 @@ from typing import Any, BinaryIO, TypeVar, cast
 
 from anyio import to_thread
 
-from armarium.capabilities.store.connections import Connection
-from armarium.capabilities.store.database import Database
+from armarium.capabilities.store.database.pool import Connection
+from armarium.capabilities.store.database.transactions import Database
 from armarium.capabilities.store.errors import (
     AlreadyExists,
     InvalidPath,
@@ -28,7 +28,7 @@ from armarium.capabilities.store.validation import ANY_PROJECT, checked_inner_pa
 from armarium.foundation.sql import queries
 from armarium.foundation.tools import Call
 
-_SQL = queries("armarium.capabilities.store.sql", "transfer.sql")
+_SQL = queries("armarium.capabilities.store.database.sql", "transfer.sql")
 _END_OF_ARCHIVE = bytes(2 * tarfile.BLOCKSIZE)
 _END: type[Exception] = cast(Any, tarfile).EOFHeaderError
 _DESCRIBING = frozenset(

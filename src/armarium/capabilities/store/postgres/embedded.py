@@ -146,7 +146,7 @@ def _launch(home: Home, arguments: tuple[object, ...], descriptors: tuple[int, .
         with home.open_log() as log:
             subprocess.run(  # noqa: S603 ourselves
                 # -P: the working directory may hold anything, also a module of our name.
-                [sys.executable, "-P", "-m", "armarium.capabilities.store.postgres.keeper", *map(str, arguments)],
+                [sys.executable, "-P", "-m", "armarium.capabilities.store.postgres.supervisor", *map(str, arguments)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=log,

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from armarium.capabilities.store.bell import LISTENER
-from armarium.capabilities.store.connections import Connection, Pool, told_when_lost, while_it_answers
-from armarium.capabilities.store.database import ALL_TENANTS, Database
+from armarium.capabilities.store.database.pool import Connection, Pool, told_when_lost, while_it_answers
+from armarium.capabilities.store.database.schema import LONGEST_S, changing_schema, index_dimensions
+from armarium.capabilities.store.database.transactions import ALL_TENANTS, Database
 from armarium.capabilities.store.errors import DatabaseUnavailable
-from armarium.capabilities.store.migrate import LONGEST_S, changing_schema, index_dimensions
+from armarium.capabilities.store.index.wake_up import LISTENER
 from armarium.foundation.sql import queries
 
-_SQL = queries("armarium.capabilities.store.sql", "reindex.sql")
+_SQL = queries("armarium.capabilities.store.database.sql", "reindex.sql")
 _FOR_ALL_TENANTS = f"SET LOCAL armarium.tenant = '{ALL_TENANTS}'"
 _HAS_STORE = "SELECT to_regclass('armarium_store_facts') IS NOT NULL"
 _RUNNING = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = $1"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from armarium.capabilities.store.database import Database
+from armarium.capabilities.store.database.transactions import Database
 from armarium.capabilities.store.model import Scope
 from armarium.foundation.sql import queries
 
-_SQL = queries("armarium.capabilities.store.sql", "index.sql")
+_SQL = queries("armarium.capabilities.store.database.sql", "index.sql")
 FILES_AT_ONCE = 500
 
 

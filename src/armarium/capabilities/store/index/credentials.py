@@ -14,8 +14,8 @@ from typing import Any, Protocol, TypeVar, cast
 import anyio
 from pydantic import SecretStr
 
-from armarium.capabilities.store.envelope import EnvelopeRejected, Keks
 from armarium.capabilities.store.errors import ResourceBusy
+from armarium.capabilities.store.index.envelope import EnvelopeRejected, Keks
 from armarium.capabilities.store.model import Scope
 from armarium.foundation.errors import ConfigError
 

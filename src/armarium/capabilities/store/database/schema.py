@@ -9,7 +9,7 @@ from importlib.resources import files
 
 import asyncpg  # pyright: ignore[reportMissingTypeStubs] it has none
 
-from armarium.capabilities.store.connections import LOST, Connection, Pool, told_when_lost, while_it_answers
+from armarium.capabilities.store.database.pool import LOST, Connection, Pool, told_when_lost, while_it_answers
 from armarium.capabilities.store.errors import DatabaseUnavailable
 
 OLDEST_POSTGRES = 150_000
@@ -27,7 +27,7 @@ JOIN pg_class ON pg_class.oid = to_regclass(wanted.name)
 """The contract's tables that are there, whoever made them."""
 _LOCK = 0x41726D617269756D % 2**63
 _NUMBERED = re.compile(r"(\d{4})_\w+\.sql")
-_PACKAGE = "armarium.capabilities.store.migrations"
+_PACKAGE = "armarium.capabilities.store.database.migrations"
 
 _OWN_THEM = "let the user of store.dsn own its database and every table in it"
 _DO_NOT_FIT = (

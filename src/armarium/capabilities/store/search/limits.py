@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import anyio
 
 from armarium.capabilities.store.errors import RateLimited, ResourceBusy
-from armarium.capabilities.store.fair_semaphore import FairSemaphore
+from armarium.capabilities.store.index.fair_semaphore import FairSemaphore
 
 _SHARE_FOR_SEARCHES = 4
 """Of ten connections to the database, how many searches may use at once."""

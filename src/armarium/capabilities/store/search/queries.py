@@ -6,14 +6,14 @@ from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from armarium.capabilities.store.connections import Connection
-from armarium.capabilities.store.database import Database
+from armarium.capabilities.store.database.pool import Connection
+from armarium.capabilities.store.database.transactions import Database
 from armarium.capabilities.store.model import ChunkEntry
-from armarium.capabilities.store.search_limits import SearchRoom
+from armarium.capabilities.store.search.limits import SearchRoom
 from armarium.capabilities.store.weighing import Scores
 from armarium.foundation.sql import queries
 
-_SQL = queries("armarium.capabilities.store.sql", "search.sql")
+_SQL = queries("armarium.capabilities.store.database.sql", "search.sql")
 _NARROW = 4
 """A prefix is narrow when it leaves less than one passage in so many. Then passages are looked up file by file, which
 costs more for each of them than reading all in a row."""

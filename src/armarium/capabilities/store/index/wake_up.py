@@ -11,8 +11,8 @@ from typing import Any, Protocol, cast
 import anyio
 import asyncpg  # pyright: ignore[reportMissingTypeStubs] it has none
 
-from armarium.capabilities.store.connections import LOST, Connection
-from armarium.capabilities.store.database import Database
+from armarium.capabilities.store.database.pool import LOST, Connection
+from armarium.capabilities.store.database.transactions import Database
 
 CHANNEL = "mcp_file_index_jobs"
 LISTENER = "armarium bell"

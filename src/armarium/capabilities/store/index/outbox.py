@@ -13,8 +13,8 @@ from typing import Literal
 
 import asyncpg  # pyright: ignore[reportMissingTypeStubs] it has none
 
-from armarium.capabilities.store.connections import Row
-from armarium.capabilities.store.database import ALL_TENANTS, Database
+from armarium.capabilities.store.database.pool import Row
+from armarium.capabilities.store.database.transactions import ALL_TENANTS, Database
 from armarium.capabilities.store.model import Scope
 from armarium.foundation.errors import ArmariumError
 from armarium.foundation.sql import queries
@@ -30,7 +30,7 @@ DATABASE_TROUBLE = (ArmariumError, asyncpg.PostgresError, asyncpg.InternalClient
 """What a chore in the background outlives. The last is what asyncpg raises when the database has just hung up on an
 idle connection and the end of the connection was not read yet."""
 
-_SQL = queries("armarium.capabilities.store.sql", "jobs.sql")
+_SQL = queries("armarium.capabilities.store.database.sql", "jobs.sql")
 _LONGEST_BACKOFF_S = 600.0
 
 

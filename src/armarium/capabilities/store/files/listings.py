@@ -7,15 +7,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
-from armarium.capabilities.store.connections import Connection, Row
-from armarium.capabilities.store.database import Database
+from armarium.capabilities.store.database.pool import Connection, Row
+from armarium.capabilities.store.database.transactions import Database
 from armarium.capabilities.store.errors import NotDirectory, NotFound
+from armarium.capabilities.store.files.reads import FILES_ASKED, directory_entry, entry_at
 from armarium.capabilities.store.model import ROOT, FileEntry, Scope
-from armarium.capabilities.store.reading import FILES_ASKED, directory_entry, entry_at
 from armarium.capabilities.store.validation import MAX_PATH_LENGTH, below, checked_number, checked_path, name_of
 from armarium.foundation.sql import queries
 
-_SQL = queries("armarium.capabilities.store.sql", "files.sql")
+_SQL = queries("armarium.capabilities.store.database.sql", "files.sql")
 # Of the characters of a path only these two sort before the slash.
 _NAME_END = re.compile(r"(?<!/)[/.-]")
 _LEAST_FILES_ASKED = 100

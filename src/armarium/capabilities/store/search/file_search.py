@@ -11,14 +11,14 @@ import anyio
 import asyncpg  # pyright: ignore[reportMissingTypeStubs] it has none
 import orjson
 
-from armarium.capabilities.store.database import Database
+from armarium.capabilities.store.database.transactions import Database
 from armarium.capabilities.store.errors import ResourceBusy, SearchBackendError
+from armarium.capabilities.store.index.embedders import StoreModels
+from armarium.capabilities.store.index.terms import query_terms
 from armarium.capabilities.store.model import ChunkEntry
-from armarium.capabilities.store.models import StoreModels
-from armarium.capabilities.store.search_limits import SearchesBusy, SearchLimits, SearchRoom
-from armarium.capabilities.store.search_statements import Candidate, Extent, Hits, Passages
-from armarium.capabilities.store.service_breakers import ServiceBreakers
-from armarium.capabilities.store.tokens import query_terms
+from armarium.capabilities.store.search.circuit_breakers import ServiceBreakers
+from armarium.capabilities.store.search.limits import SearchesBusy, SearchLimits, SearchRoom
+from armarium.capabilities.store.search.queries import Candidate, Extent, Hits, Passages
 from armarium.capabilities.store.weighing import fused_scores
 from armarium.providers.errors import ProviderError
 from armarium.retrieval.rerank import reorder

@@ -11,14 +11,14 @@ from typing import Protocol
 
 import anyio
 
-from armarium.capabilities.store.bell import Bell, Chime
-from armarium.capabilities.store.credentials import Credentials
 from armarium.capabilities.store.errors import StoreError
-from armarium.capabilities.store.fair_semaphore import FairSemaphore
-from armarium.capabilities.store.indexing import Words
+from armarium.capabilities.store.index.credentials import Credentials
+from armarium.capabilities.store.index.fair_semaphore import FairSemaphore
+from armarium.capabilities.store.index.file_index import Words
+from armarium.capabilities.store.index.outbox import DATABASE_TROUBLE, Depth, IndexJob, Outbox, Outcome
+from armarium.capabilities.store.index.stages import Claimed, Next, StageWork
+from armarium.capabilities.store.index.wake_up import Bell, Chime
 from armarium.capabilities.store.model import Scope
-from armarium.capabilities.store.outbox import DATABASE_TROUBLE, Depth, IndexJob, Outbox, Outcome
-from armarium.capabilities.store.stages import Claimed, Next, StageWork
 from armarium.foundation.errors import ArmariumError, DeadlineExceeded
 from armarium.providers.errors import ProviderError
 

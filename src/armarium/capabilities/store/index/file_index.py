@@ -11,18 +11,18 @@ from typing import Final
 import anyio.to_thread
 import orjson
 
-from armarium.capabilities.store.chunker import CHUNKER, Chunk, chunks
-from armarium.capabilities.store.connections import Connection, Row
-from armarium.capabilities.store.database import Database
+from armarium.capabilities.store.database.pool import Connection, Row
+from armarium.capabilities.store.database.transactions import Database
 from armarium.capabilities.store.errors import ResourceBusy
+from armarium.capabilities.store.index.chunker import CHUNKER, Chunk, chunks
+from armarium.capabilities.store.index.embedders import StoreModels
+from armarium.capabilities.store.index.moved_paths import follow_rename
+from armarium.capabilities.store.index.terms import TOKENIZER, PassageTerms, passage_terms
 from armarium.capabilities.store.model import Scope
-from armarium.capabilities.store.models import StoreModels
-from armarium.capabilities.store.moved_paths import follow_rename
-from armarium.capabilities.store.tokens import TOKENIZER, PassageTerms, passage_terms
 from armarium.foundation.sql import queries
 from armarium.providers.interfaces import Embedder
 
-_SQL = queries("armarium.capabilities.store.sql", "index.sql")
+_SQL = queries("armarium.capabilities.store.database.sql", "index.sql")
 
 EMBEDDED_AT_ONCE: Final = 256
 """Texts given to the embedder together; in between a cancelled indexing ends."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from armarium.capabilities.store.connections import Connection
-from armarium.capabilities.store.database import Database
+from armarium.capabilities.store.database.pool import Connection
+from armarium.capabilities.store.database.transactions import Database
 from armarium.capabilities.store.errors import IsDirectory, NotFound
+from armarium.capabilities.store.files.writes import SQL, Write, Writing, Written, look
 from armarium.capabilities.store.model import Scope
 from armarium.capabilities.store.validation import checked_inner_path
-from armarium.capabilities.store.writing import SQL, Write, Writing, Written, look
 
 _MOST_VERSIONS = 1000
 _LARGEST_VERSION = 2**63 - 1

@@ -8,11 +8,11 @@ from dataclasses import asdict, dataclass
 
 import anyio
 
-from armarium.capabilities.store.database import ALL_TENANTS, Database
-from armarium.capabilities.store.outbox import DATABASE_TROUBLE
+from armarium.capabilities.store.database.transactions import ALL_TENANTS, Database
+from armarium.capabilities.store.index.outbox import DATABASE_TROUBLE
 from armarium.foundation.sql import queries
 
-_SQL = queries("armarium.capabilities.store.sql", "upkeep.sql")
+_SQL = queries("armarium.capabilities.store.database.sql", "maintenance.sql")
 _LOCK = 0x75706B656570
 _QUEUE_LOCK = 0x7175657565
 # For one transaction only: a lock of the session would stay with a connection that others use next.

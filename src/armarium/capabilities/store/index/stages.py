@@ -9,9 +9,9 @@ from typing import Literal
 
 import anyio
 
-from armarium.capabilities.store.bell import Chime
-from armarium.capabilities.store.fair_semaphore import FairSemaphore
-from armarium.capabilities.store.outbox import IndexJob, Stage
+from armarium.capabilities.store.index.fair_semaphore import FairSemaphore
+from armarium.capabilities.store.index.outbox import IndexJob, Stage
+from armarium.capabilities.store.index.wake_up import Chime
 
 _MOST_BATCHES_IN_HAND = 3
 

@@ -10,14 +10,14 @@ from typing import Any, Final
 
 import orjson
 
-from armarium.capabilities.store.connections import Connection
-from armarium.capabilities.store.database import Database
+from armarium.capabilities.store.database.pool import Connection
+from armarium.capabilities.store.database.transactions import Database
 from armarium.capabilities.store.errors import InvalidQuery
 from armarium.capabilities.store.model import Scope
 from armarium.foundation.sql import queries
 
 MAX_REQUEST_ID_LENGTH: Final = 128
-_SQL = queries("armarium.capabilities.store.sql", "requests.sql")
+_SQL = queries("armarium.capabilities.store.database.sql", "requests.sql")
 
 Answer = dict[str, int]
 """What a change answers: numbers by name."""

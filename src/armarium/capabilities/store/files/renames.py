@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from armarium.capabilities.store.connections import Connection, Row
+from armarium.capabilities.store.database.pool import Connection, Row
 from armarium.capabilities.store.errors import AlreadyExists, InvalidPath, NotDirectory, NotFound
+from armarium.capabilities.store.files.writes import SQL, below, delete_range, exactly, plan_for_many
 from armarium.capabilities.store.model import Scope
 from armarium.capabilities.store.validation import MAX_PATH_LENGTH, Limits, parents_of
-from armarium.capabilities.store.writing import SQL, below, delete_range, exactly, plan_for_many
 
 
 class Renaming:

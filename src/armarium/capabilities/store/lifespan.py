@@ -11,25 +11,25 @@ from pathlib import Path
 import anyio
 from prometheus_client import CollectorRegistry
 
-from armarium.capabilities.store.bell import Bell
-from armarium.capabilities.store.connections import connect
-from armarium.capabilities.store.credentials import Credentials, NoCredentials, open_credentials
-from armarium.capabilities.store.database import Database
-from armarium.capabilities.store.heartbeat import Heartbeat
-from armarium.capabilities.store.indexing import FileIndex
+from armarium.capabilities.store.database.heartbeat import Heartbeat
+from armarium.capabilities.store.database.pool import connect
+from armarium.capabilities.store.database.schema import migrate
+from armarium.capabilities.store.database.transactions import Database
+from armarium.capabilities.store.index.credentials import Credentials, NoCredentials, open_credentials
+from armarium.capabilities.store.index.embedders import StoreModels
+from armarium.capabilities.store.index.file_index import FileIndex
+from armarium.capabilities.store.index.maintenance import Upkeep
+from armarium.capabilities.store.index.outbox import Outbox
+from armarium.capabilities.store.index.reindex import other_model_of_vectors
+from armarium.capabilities.store.index.wake_up import Bell
+from armarium.capabilities.store.index.worker import Observers, work
 from armarium.capabilities.store.metrics import StoreMetrics
-from armarium.capabilities.store.migrate import migrate
-from armarium.capabilities.store.models import StoreModels
-from armarium.capabilities.store.outbox import Outbox
 from armarium.capabilities.store.postgres.embedded import embedded_postgres
 from armarium.capabilities.store.postgres.home import data_directory
-from armarium.capabilities.store.reindex import other_model_of_vectors
-from armarium.capabilities.store.search import FileSearch, SearchRules
-from armarium.capabilities.store.search_limits import SearchLimits, statements_at_once
+from armarium.capabilities.store.search.file_search import FileSearch, SearchRules
+from armarium.capabilities.store.search.limits import SearchLimits, statements_at_once
 from armarium.capabilities.store.service import Store
 from armarium.capabilities.store.settings import Pooler, StoreSettings
-from armarium.capabilities.store.upkeep import Upkeep
-from armarium.capabilities.store.worker import Observers, work
 
 _log = logging.getLogger(__name__)
 

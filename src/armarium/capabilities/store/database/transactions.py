@@ -13,7 +13,7 @@ from weakref import WeakValueDictionary
 import anyio
 import asyncpg  # pyright: ignore[reportMissingTypeStubs] it has none
 
-from armarium.capabilities.store.connections import (
+from armarium.capabilities.store.database.pool import (
     HUNG_UP,
     LOST,
     Connection,

@@ -25,7 +25,7 @@ SELECT current_setting('server_version_num')::int AS version,
 """
 _APPLIED = "SELECT number FROM armarium_store_schema"
 _NOTED = "SELECT name, value FROM armarium_store_facts"
-_SQL = queries("armarium.capabilities.store.sql", "reindex.sql")
+_SQL = queries("armarium.capabilities.store.database.sql", "reindex.sql")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +66,8 @@ async def asked(dsn: str) -> DatabaseFacts | CheckResult:
 
 
 async def _found(connection: Any) -> DatabaseFacts:
-    from armarium.capabilities.store.database import ALL_TENANTS
-    from armarium.capabilities.store.migrate import ADOPTABLE
+    from armarium.capabilities.store.database.schema import ADOPTABLE
+    from armarium.capabilities.store.database.transactions import ALL_TENANTS
 
     facts = await connection.fetchrow(_FACTS)
     pooled = facts["process"] != connection.get_server_pid()

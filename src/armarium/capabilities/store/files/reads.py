@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from armarium.capabilities.store.connections import Connection, Row
-from armarium.capabilities.store.database import Database
+from armarium.capabilities.store.database.pool import Connection, Row
+from armarium.capabilities.store.database.transactions import Database
 from armarium.capabilities.store.errors import IsDirectory, NotFound
 from armarium.capabilities.store.model import FileEntry, Scope
 from armarium.capabilities.store.validation import checked_number, checked_path, name_of
@@ -15,7 +15,7 @@ from armarium.foundation.sql import queries
 FILES_ASKED = 20_000
 """A directory is as new as the newest file below it; of more than this many, the first ones by path are asked."""
 
-_SQL = queries("armarium.capabilities.store.sql", "files.sql")
+_SQL = queries("armarium.capabilities.store.database.sql", "files.sql")
 _LONGEST_CHARACTER = 4
 _MOST = 2**30
 """No file has this many bytes: PostgreSQL has no room for them in one field."""

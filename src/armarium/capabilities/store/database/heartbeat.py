@@ -7,8 +7,8 @@ import time
 
 import anyio
 
-from armarium.capabilities.store.database import ALL_TENANTS, Database
-from armarium.capabilities.store.outbox import DATABASE_TROUBLE
+from armarium.capabilities.store.database.transactions import ALL_TENANTS, Database
+from armarium.capabilities.store.index.outbox import DATABASE_TROUBLE
 
 _EVERY_S = 2.0
 _PATIENCE_S = 5.0

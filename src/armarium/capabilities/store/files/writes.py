@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from armarium.capabilities.store.connections import Connection, Row
-from armarium.capabilities.store.database import Database, lock_key
+from armarium.capabilities.store.database.pool import Connection, Row
+from armarium.capabilities.store.database.transactions import Database, lock_key
 from armarium.capabilities.store.errors import (
     AlreadyExists,
     Conflict,
@@ -34,7 +34,7 @@ from armarium.capabilities.store.validation import (
 from armarium.foundation.errors import ArmariumError
 from armarium.foundation.sql import queries
 
-SQL = queries("armarium.capabilities.store.sql", "files.sql")
+SQL = queries("armarium.capabilities.store.database.sql", "files.sql")
 _LARGEST_OFFSET = 2**30
 _LARGEST_VERSION = 2**63 - 1
 _NO_WAIT_MS = 1

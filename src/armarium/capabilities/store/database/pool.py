@@ -11,8 +11,8 @@ from typing import Any, Protocol, cast
 import anyio
 import asyncpg  # pyright: ignore[reportMissingTypeStubs] it has none
 
+from armarium.capabilities.store.database.pooler import APPLICATION, is_pooled
 from armarium.capabilities.store.errors import DatabaseUnavailable
-from armarium.capabilities.store.pooler import APPLICATION, is_pooled
 from armarium.capabilities.store.settings import Pooler
 
 Row = Mapping[str, Any]
