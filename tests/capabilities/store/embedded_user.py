@@ -12,7 +12,7 @@ import anyio
 import asyncpg
 from anyio import to_thread
 
-from armarium.capabilities.store.database.pool import LOST
+from armarium.capabilities.store.database.pool import CONNECTION_ERRORS
 from armarium.capabilities.store.postgres.embedded import embedded_postgres
 
 _PATIENCE_S = 60.0
@@ -36,7 +36,7 @@ async def answer(dsn: str, statement: str) -> object:
                 return await connection.fetchval(statement)
             finally:
                 connection.terminate()
-        except LOST:
+        except CONNECTION_ERRORS:
             if time.monotonic() > deadline:
                 raise
             await anyio.sleep(0.02)

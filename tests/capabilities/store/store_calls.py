@@ -6,7 +6,7 @@ import json
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from armarium.capabilities.store.database.transactions import Database
+from armarium.capabilities.store.database.transactions import StoreDatabase
 from armarium.capabilities.store.model import ChunkEntry, Scope
 from armarium.capabilities.store.search.file_search import Found
 from armarium.capabilities.store.service import Store
@@ -54,7 +54,7 @@ class Files:
 
     def __init__(
         self,
-        database: Database,
+        database: StoreDatabase,
         tenant: str,
         settings: Mapping[str, Any] | None = None,
         *,
@@ -137,7 +137,7 @@ class Files:
 
     async def rows(self, query: str, *arguments: Any) -> list[Any]:
         """What the database holds for this tenant."""
-        async with self.database.reading(self.tenant) as connection:
+        async with self.database.read_transaction(self.tenant) as connection:
             return list(await connection.fetch(query, *arguments))
 
     async def _keep(self, key: str | None, scope: Scope) -> str | None:

@@ -9,7 +9,7 @@ import pytest
 
 from armarium.capabilities.store.database.pool import Connection, connect
 from armarium.capabilities.store.database.schema import migrate
-from armarium.capabilities.store.database.transactions import ALL_TENANTS, Database, lock_key
+from armarium.capabilities.store.database.transactions import ALL_TENANTS, StoreDatabase, lock_key
 from armarium.capabilities.store.errors import DatabaseUnavailable, ResourceBusy
 from armarium.capabilities.store.model import Scope
 from armarium.capabilities.store.settings import LOCAL_DIMENSIONS
@@ -27,57 +27,59 @@ async def paths(connection: Connection) -> list[str]:
     return [row["path"] for row in await connection.fetch("SELECT path FROM mcp_files ORDER BY path")]
 
 
-async def test_a_statement_without_a_tenant_still_sees_only_its_own_rows(database: Database, tenant: str) -> None:
+async def test_a_statement_without_a_tenant_still_sees_only_its_own_rows(database: StoreDatabase, tenant: str) -> None:
     other = secrets.token_hex(32)
-    async with database.changing(Scope(tenant, "p")) as connection:
+    async with database.project_transaction(Scope(tenant, "p")) as connection:
         await put(connection, tenant, "/mine")
-    async with database.changing(Scope(other, "p")) as connection:
+    async with database.project_transaction(Scope(other, "p")) as connection:
         await put(connection, other, "/theirs")
-    async with database.reading(tenant) as connection:
+    async with database.read_transaction(tenant) as connection:
         assert await paths(connection) == ["/mine"]
-    async with database.reading(other) as connection:
+    async with database.read_transaction(other) as connection:
         assert await paths(connection) == ["/theirs"]
-    async with database.reading(ALL_TENANTS) as connection:
+    async with database.read_transaction(ALL_TENANTS) as connection:
         assert {"/mine", "/theirs"} <= set(await paths(connection))
 
 
-async def test_a_row_cannot_be_written_for_another_tenant(database: Database, tenant: str) -> None:
+async def test_a_row_cannot_be_written_for_another_tenant(database: StoreDatabase, tenant: str) -> None:
     with pytest.raises(Exception, match="row-level security"):
-        async with database.writing(tenant) as connection:
+        async with database.write_transaction(tenant) as connection:
             await put(connection, secrets.token_hex(32), "/x")
 
 
-async def test_a_project_is_changed_by_one_at_a_time(database: Database, tenant: str) -> None:
-    async with database.changing(Scope(tenant, "p")):
+async def test_a_project_is_changed_by_one_at_a_time(database: StoreDatabase, tenant: str) -> None:
+    async with database.project_transaction(Scope(tenant, "p")):
         with pytest.raises(ResourceBusy, match="others are changing"):
-            async with database.changing(Scope(tenant, "p")):
+            async with database.project_transaction(Scope(tenant, "p")):
                 pass
-        async with database.changing(Scope(tenant, "other")):
+        async with database.project_transaction(Scope(tenant, "other")):
             pass
-    async with database.changing(Scope(tenant, "p")):
+    async with database.project_transaction(Scope(tenant, "p")):
         pass
 
 
-async def test_what_fails_leaves_nothing_behind(database: Database, tenant: str) -> None:
+async def test_what_fails_leaves_nothing_behind(database: StoreDatabase, tenant: str) -> None:
     async def half_done() -> None:
-        async with database.changing(Scope(tenant, "p")) as connection:
+        async with database.project_transaction(Scope(tenant, "p")) as connection:
             await put(connection, tenant, "/x")
             raise RuntimeError
 
     with pytest.raises(RuntimeError):
         await half_done()
-    async with database.reading(tenant) as connection:
+    async with database.read_transaction(tenant) as connection:
         assert await paths(connection) == []
 
 
-async def test_nobody_waits_for_the_busy_projects_of_others(store_dsn: str, database: Database, tenant: str) -> None:
-    crowded = Database(await connect(store_dsn, size=3), lock_timeout_ms=20_000, on_lock_wait=lambda seconds: None)
+async def test_nobody_waits_for_the_busy_projects_of_others(
+    store_dsn: str, database: StoreDatabase, tenant: str
+) -> None:
+    crowded = StoreDatabase(await connect(store_dsn, size=3), lock_timeout_ms=20_000, on_lock_wait=lambda seconds: None)
 
     async def change(project: str) -> None:
-        async with crowded.changing(Scope(tenant, project)):
+        async with crowded.project_transaction(Scope(tenant, project)):
             pass
 
-    async with database.changing(Scope(tenant, "a")), database.changing(Scope(tenant, "b")):
+    async with database.project_transaction(Scope(tenant, "a")), database.project_transaction(Scope(tenant, "b")):
         waiting = [asyncio.create_task(change(project)) for project in "aaabbb"]
         await asyncio.sleep(0)
         async with crowded.reading(secrets.token_hex(32)) as connection:
@@ -87,9 +89,9 @@ async def test_nobody_waits_for_the_busy_projects_of_others(store_dsn: str, data
     await crowded.aclose()
 
 
-async def test_a_database_that_may_only_be_read_just_now_is_busy(database: Database, tenant: str) -> None:
+async def test_a_database_that_may_only_be_read_just_now_is_busy(database: StoreDatabase, tenant: str) -> None:
     async def write() -> None:
-        async with database.changing(Scope(tenant, "p")) as connection:
+        async with database.project_transaction(Scope(tenant, "p")) as connection:
             await connection.execute("SET TRANSACTION READ ONLY")
             await put(connection, tenant, "/x")
 

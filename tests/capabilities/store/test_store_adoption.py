@@ -18,7 +18,7 @@ from store_calls import Files
 from armarium.capabilities.store.checks import check
 from armarium.capabilities.store.database.pool import connect
 from armarium.capabilities.store.database.schema import migrate
-from armarium.capabilities.store.database.transactions import Database
+from armarium.capabilities.store.database.transactions import StoreDatabase
 from armarium.capabilities.store.errors import DatabaseUnavailable
 from armarium.capabilities.store.settings import LOCAL_DIMENSIONS, StoreSettings
 from armarium.capability import Facilities, Finding
@@ -156,12 +156,12 @@ def contract_dsn(store_dsn: str) -> Iterator[str]:
 
 
 @pytest.fixture
-async def filled(contract_dsn: str, tenant: str) -> AsyncGenerator[Database]:
+async def filled(contract_dsn: str, tenant: str) -> AsyncGenerator[StoreDatabase]:
     """The same with files and an index, after a server started on it."""
     await run(contract_dsn, ROWS, tenant)
     await run(contract_dsn, INDEX_ROWS, tenant)
     await migrated(contract_dsn)
-    opened = Database(await connect(contract_dsn, size=2), lock_timeout_ms=5000, on_lock_wait=lambda seconds: None)
+    opened = StoreDatabase(await connect(contract_dsn, size=2), lock_timeout_ms=5000, on_lock_wait=lambda seconds: None)
     yield opened
     await opened.aclose()
 
@@ -180,7 +180,7 @@ def doctor(dsn: str, directory: Path) -> dict[str, Finding]:
     return {finding.subject: finding for finding in check(settings, facilities)}
 
 
-async def test_files_that_were_there_are_read_listed_and_changed(filled: Database, tenant: str) -> None:
+async def test_files_that_were_there_are_read_listed_and_changed(filled: StoreDatabase, tenant: str) -> None:
     files = Files(filled, tenant)
     assert await files.paths() == ["/notes/", "/notes/a.md", "/notes/b.md"]
     assert await files.text("/notes/b.md") == "second ü"
@@ -191,7 +191,7 @@ async def test_files_that_were_there_are_read_listed_and_changed(filled: Databas
     assert await files.counted_and_real_bytes() == (23, 23)
 
 
-async def test_their_versions_go_on_from_the_ones_they_were_given(filled: Database, tenant: str) -> None:
+async def test_their_versions_go_on_from_the_ones_they_were_given(filled: StoreDatabase, tenant: str) -> None:
     files = Files(filled, tenant)
     before = {(await files.ok("stat", path=path))["version"] for path in ("/notes/a.md", "/notes/b.md")}
     assert len(before) == 2
@@ -199,7 +199,7 @@ async def test_their_versions_go_on_from_the_ones_they_were_given(filled: Databa
     assert written["version"] > max(before)
 
 
-async def test_another_tenant_sees_nothing_of_them(filled: Database) -> None:
+async def test_another_tenant_sees_nothing_of_them(filled: StoreDatabase) -> None:
     stranger = Files(filled, hashlib.sha256(b"another").hexdigest())
     assert await stranger.paths() == []
     assert await stranger.code("read", path="/notes/a.md") == "NOT_FOUND"
@@ -256,7 +256,7 @@ async def test_an_index_without_files_is_taken_over_as_well(contract_dsn: str, t
     await run(contract_dsn, "DROP TABLE mcp_files")
     await migrated(contract_dsn)
     pool = await connect(contract_dsn, size=2)
-    opened = Database(pool, lock_timeout_ms=5000, on_lock_wait=lambda seconds: None)
+    opened = StoreDatabase(pool, lock_timeout_ms=5000, on_lock_wait=lambda seconds: None)
     await Files(opened, tenant).put("/a")
     await opened.aclose()
 
@@ -264,7 +264,7 @@ async def test_an_index_without_files_is_taken_over_as_well(contract_dsn: str, t
 @asynccontextmanager
 async def taken_over(dsn: str, tenant: str) -> AsyncGenerator[Files]:
     await migrated(dsn)
-    opened = Database(await connect(dsn, size=2), lock_timeout_ms=5000, on_lock_wait=lambda seconds: None)
+    opened = StoreDatabase(await connect(dsn, size=2), lock_timeout_ms=5000, on_lock_wait=lambda seconds: None)
     try:
         yield Files(opened, tenant)
     finally:
@@ -280,7 +280,7 @@ async def test_a_policy_that_was_there_shows_no_row_to_other_tenants(contract_ds
     )
     async with taken_over(contract_dsn, tenant) as files:
         assert await files.text("/notes/a.md") == "first"
-        async with files.database.reading(hashlib.sha256(b"another").hexdigest()) as connection:
+        async with files.database.read_transaction(hashlib.sha256(b"another").hexdigest()) as connection:
             assert await connection.fetchval("SELECT count(*) FROM mcp_files") == 0
 
 

@@ -1,4 +1,4 @@
-"""The bell: workers here hear it at once, workers of other processes by one notice for many rings."""
+"""The wake_up: workers here hear it at once, workers of other processes by one notice for many rings."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ import asyncpg
 import pytest
 
 from armarium.capabilities.store.database.pool import connect
-from armarium.capabilities.store.database.transactions import ALL_TENANTS, Database
-from armarium.capabilities.store.index.wake_up import CHANNEL, LISTENER, Bell
+from armarium.capabilities.store.database.transactions import ALL_TENANTS, StoreDatabase
+from armarium.capabilities.store.index.wake_up import CHANNEL, LISTENER, SharedWakeUp
 from support.outbox import PATIENCE_S, until
 
 
 @pytest.fixture
-async def elsewhere(store_dsn: str) -> AsyncGenerator[Database]:
+async def elsewhere(store_dsn: str) -> AsyncGenerator[StoreDatabase]:
     """The same database, opened by what plays another process."""
-    opened = Database(await connect(store_dsn, size=2), lock_timeout_ms=500, on_lock_wait=lambda seconds: None)
+    opened = StoreDatabase(await connect(store_dsn, size=2), lock_timeout_ms=500, on_lock_wait=lambda seconds: None)
     yield opened
     await opened.aclose()
 
 
-async def listeners(database: Database) -> set[int]:
-    async with database.reading(ALL_TENANTS) as connection:
+async def listeners(database: StoreDatabase) -> set[int]:
+    async with database.read_transaction(ALL_TENANTS) as connection:
         rows = await connection.fetch(
             "SELECT pid FROM pg_stat_activity WHERE application_name = $1 AND query LIKE 'LISTEN%' AND state = 'idle'",
             LISTENER,
@@ -36,37 +36,41 @@ async def heard(event: anyio.Event) -> None:
         await event.wait()
 
 
-async def test_a_ring_wakes_everyone_here_who_waits(database: Database, store_dsn: str) -> None:
-    bell = Bell(database, store_dsn)
-    before = bell.next_ring()
+async def test_a_ring_wakes_everyone_here_who_waits(database: StoreDatabase, store_dsn: str) -> None:
+    wake_up = SharedWakeUp(database, store_dsn)
+    before = wake_up.next_wake_up()
     assert not before.is_set()
-    bell.ring()
+    wake_up.wake_all()
     assert before.is_set()
-    assert not bell.next_ring().is_set()
+    assert not wake_up.next_wake_up().is_set()
 
 
-async def test_a_ring_is_heard_in_another_process(database: Database, elsewhere: Database, store_dsn: str) -> None:
-    here, there = Bell(database, store_dsn), Bell(elsewhere, store_dsn)
+async def test_a_ring_is_heard_in_another_process(
+    database: StoreDatabase, elsewhere: StoreDatabase, store_dsn: str
+) -> None:
+    here, there = SharedWakeUp(database, store_dsn), SharedWakeUp(elsewhere, store_dsn)
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(here.tell_others)
+        tasks.start_soon(here.notify_others)
         tasks.start_soon(there.listen)
         await until(lambda: listeners(database))
-        ring = there.next_ring()
+        ring = there.next_wake_up()
         here.ring()
         await heard(ring)
         tasks.cancel_scope.cancel()
 
 
-async def test_many_rings_at_once_are_one_notice_and_a_later_ring_another(database: Database, store_dsn: str) -> None:
-    bell = Bell(database, store_dsn)
+async def test_many_rings_at_once_are_one_notice_and_a_later_ring_another(
+    database: StoreDatabase, store_dsn: str
+) -> None:
+    wake_up = SharedWakeUp(database, store_dsn)
     notices: list[str] = []
     listener = await asyncpg.connect(store_dsn)
     await listener.add_listener(CHANNEL, lambda *notice: notices.append(notice[-1]))
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(bell.tell_others)
+        tasks.start_soon(wake_up.notify_others)
         for number in (1, 2):
             for _ in range(100):
-                bell.ring()
+                wake_up.wake_all()
             await until(lambda number=number: len(notices) == number)
         tasks.cancel_scope.cancel()
     async with database.connection() as connection:
@@ -76,65 +80,67 @@ async def test_many_rings_at_once_are_one_notice_and_a_later_ring_another(databa
     await listener.close()
 
 
-async def test_its_own_notice_wakes_nobody_twice(database: Database, elsewhere: Database, store_dsn: str) -> None:
-    bell, other = Bell(database, store_dsn), Bell(elsewhere, store_dsn)
+async def test_its_own_notice_wakes_nobody_twice(
+    database: StoreDatabase, elsewhere: StoreDatabase, store_dsn: str
+) -> None:
+    wake_up, other = SharedWakeUp(database, store_dsn), SharedWakeUp(elsewhere, store_dsn)
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(bell.tell_others)
-        tasks.start_soon(bell.listen)
+        tasks.start_soon(wake_up.notify_others)
+        tasks.start_soon(wake_up.listen)
         tasks.start_soon(other.listen)
         await until(lambda: _both_listen(database))
-        told = other.next_ring()
-        bell.ring()
-        own = bell.next_ring()
+        told = other.next_wake_up()
+        wake_up.wake_all()
+        own = wake_up.next_wake_up()
         await heard(told)
         # A notice of the other one comes after its own on the same connection: only that one wakes.
         assert not own.is_set()
-        tasks.start_soon(other.tell_others)
+        tasks.start_soon(other.notify_others)
         other.ring()
         await heard(own)
         tasks.cancel_scope.cancel()
 
 
-async def _both_listen(database: Database) -> bool:
+async def _both_listen(database: StoreDatabase) -> bool:
     return len(await listeners(database)) == 2
 
 
 async def test_a_broken_connection_is_made_anew_and_what_was_missed_is_made_up_for(
-    database: Database, elsewhere: Database, store_dsn: str
+    database: StoreDatabase, elsewhere: StoreDatabase, store_dsn: str
 ) -> None:
-    here, there = Bell(database, store_dsn), Bell(elsewhere, store_dsn)
+    here, there = SharedWakeUp(database, store_dsn), SharedWakeUp(elsewhere, store_dsn)
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(here.tell_others)
+        tasks.start_soon(here.notify_others)
         tasks.start_soon(there.listen)
         await until(lambda: listeners(database))
         (broken,) = await listeners(database)
-        missed = there.next_ring()
-        async with database.reading(ALL_TENANTS) as connection:
+        missed = there.next_wake_up()
+        async with database.read_transaction(ALL_TENANTS) as connection:
             await connection.execute("SELECT pg_terminate_backend($1)", broken)
         await heard(missed)
         (renewed,) = await listeners(database)
         assert renewed != broken
-        ring = there.next_ring()
+        ring = there.next_wake_up()
         here.ring()
         await heard(ring)
         tasks.cancel_scope.cancel()
     await until(lambda: _nobody_listens(database))
 
 
-async def _nobody_listens(database: Database) -> bool:
+async def _nobody_listens(database: StoreDatabase) -> bool:
     return not await listeners(database)
 
 
 async def test_a_database_that_is_away_ends_neither_the_telling_nor_the_listening(
-    database: Database, tmp_path_factory: pytest.TempPathFactory, caplog: pytest.LogCaptureFixture
+    database: StoreDatabase, tmp_path_factory: pytest.TempPathFactory, caplog: pytest.LogCaptureFixture
 ) -> None:
     nowhere = f"postgresql://armarium@/armarium?host={tmp_path_factory.mktemp('none')}"
     await database.aclose()
-    bell = Bell(database, nowhere)
+    wake_up = SharedWakeUp(database, nowhere)
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(bell.tell_others)
-        tasks.start_soon(bell.listen)
-        bell.ring()
+        tasks.start_soon(wake_up.notify_others)
+        tasks.start_soon(wake_up.listen)
+        wake_up.wake_all()
         await until(lambda: "could not be told" in caplog.text)
         await until(lambda: caplog.text.count("not hearing") >= 2)
         tasks.cancel_scope.cancel()

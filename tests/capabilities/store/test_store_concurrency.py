@@ -9,7 +9,7 @@ import pytest
 from store_calls import Files
 
 from armarium.capabilities.store.database.pool import connect
-from armarium.capabilities.store.database.transactions import Database
+from armarium.capabilities.store.database.transactions import StoreDatabase
 from armarium.capabilities.store.model import Scope
 
 PATIENT = {"max_project_bytes": 10_000}
@@ -19,7 +19,7 @@ PATIENT = {"max_project_bytes": 10_000}
 async def callers(store_dsn: str, tenant: str) -> AsyncGenerator[list[Files]]:
     """Four callers of one tenant, as in two servers on one database."""
     servers = [
-        Database(await connect(store_dsn, size=3), lock_timeout_ms=60_000, on_lock_wait=lambda seconds: None)
+        StoreDatabase(await connect(store_dsn, size=3), lock_timeout_ms=60_000, on_lock_wait=lambda seconds: None)
         for _ in range(2)
     ]
     yield [Files(server, tenant, PATIENT) for server in servers for _ in range(2)]
@@ -130,7 +130,7 @@ async def test_a_directory_on_its_way_is_always_in_one_place(callers: list[Files
     assert all(looks)
 
 
-async def test_a_write_whose_job_cannot_be_queued_does_not_happen(database: Database, tenant: str) -> None:
+async def test_a_write_whose_job_cannot_be_queued_does_not_happen(database: StoreDatabase, tenant: str) -> None:
     files = Files(database, tenant)
     await files.put("/a", content="before")
 

@@ -35,8 +35,8 @@ SETTINGS = {
     "rate": {"calls_per_second": 100_000, "burst": 100_000},
     "index": {"lease_seconds": LEASE_S, "poll_seconds": 0.3, "retry_backoff_ms": 50, "retry_max": 1_000},
 }
-KINDS = ["server", "worker", "database", "keeper", "everything"]
-"""What can be killed. The keeper is the process that runs the database again."""
+KINDS = ["server", "worker", "database", "supervisor", "everything"]
+"""What can be killed. The supervisor is the process that runs the database again."""
 PARAGRAPH = "The {word} stands in the harbour, and the tide of {word} comes and goes with the moon. " * 4 + "\n\n"
 
 Tree = dict[str, str]
@@ -65,8 +65,8 @@ class Place:
         killed = list(self.servers) if kind == "everything" else [kind] if kind in self.servers else []
         for name in killed:
             os.kill(self.servers[name].pid, signal.SIGKILL)
-        if kind in ("keeper", "everything"):
-            _kill_named_in(self.home.keeper_lock)
+        if kind in ("supervisor", "everything"):
+            _kill_named_in(self.home.supervisor_lock)
         if kind in ("database", "everything"):
             _kill_named_in(self.home.data / "postmaster.pid")
         for name in killed:
@@ -89,8 +89,8 @@ class Place:
         """The database ends behind its last user."""
 
         async def quiet() -> bool:
-            with open_lock(self.home.keeper_lock) as keeper, open_lock(self.home.server_lock) as database:
-                return keeper.take() and database.take()
+            with open_lock(self.home.supervisor_lock) as supervisor, open_lock(self.home.server_lock) as database:
+                return supervisor.take() and database.take()
 
         await eventually(quiet, what="no process of the database is left")
 
@@ -267,7 +267,7 @@ async def look_at_everything(place: Place, callers: list[Caller]) -> None:
         [counter] = await connection.fetch("SELECT bytes FROM mcp_file_projects")
         assert counter["bytes"] == sum(len(file["content"]) for file in files)
         assert not await connection.fetch("SELECT FROM mcp_file_index_jobs WHERE status <> 'done'")
-        await require_passages_of(connection, files)
+        await require_chunks_of(connection, files)
     async with QuickClient.opened(place.url, place.user.key) as client:
         for caller in callers:
             for path, word in caller.words().items():
@@ -276,7 +276,7 @@ async def look_at_everything(place: Place, callers: list[Caller]) -> None:
                 assert path in found, f"{path} is not found"
 
 
-async def require_passages_of(connection: Any, files: list[Any]) -> None:
+async def require_chunks_of(connection: Any, files: list[Any]) -> None:
     """The index holds each file as it is, once, and nothing else."""
     rows = await connection.fetch(
         """
@@ -292,15 +292,15 @@ async def require_passages_of(connection: Any, files: list[Any]) -> None:
     for table in ("mcp_file_chunk_embeddings", "mcp_file_chunk_bm25"):
         assert await connection.fetchval(f"SELECT count(*) FROM {table}") == len(rows)
     for file in files:
-        passages = [row for row in rows if row["file_id"] == file["id"]]
-        assert [row["chunk_index"] for row in passages] == list(range(len(passages)))
-        assert {row["file_path"] for row in passages} == {file["path"]}
-        starts = [row["start_byte"] for row in passages]
-        assert starts == sorted(set(starts)), "two passages begin at the same place"
-        for row in passages:
+        chunks = [row for row in rows if row["file_id"] == file["id"]]
+        assert [row["chunk_index"] for row in chunks] == list(range(len(chunks)))
+        assert {row["file_path"] for row in chunks} == {file["path"]}
+        starts = [row["start_byte"] for row in chunks]
+        assert starts == sorted(set(starts)), "two chunks begin at the same place"
+        for row in chunks:
             assert file["content"][row["start_byte"] : row["end_byte"]].decode() == row["chunk_content"]
         made_from = indexed[file["id"]]
-        assert (made_from["version"], made_from["passages"]) == (file["version"], len(passages))
+        assert (made_from["version"], made_from["passages"]) == (file["version"], len(chunks))
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from armarium.capabilities.store import checks as examination
 from armarium.capabilities.store.checks import check
 from armarium.capabilities.store.database.pool import connect
 from armarium.capabilities.store.database.schema import migrate
-from armarium.capabilities.store.lifespan import open_workshop
+from armarium.capabilities.store.lifespan import open_resources
 from armarium.capabilities.store.settings import LOCAL_DIMENSIONS, StoreSettings
 from armarium.capability import Facilities, Finding
 from armarium.foundation.events import Events
@@ -157,7 +157,7 @@ def test_vectors_of_another_model_are_found(tmp_path: Path, fresh_dsn: str) -> N
 
 async def test_vectors_in_a_database_that_runs_here_are_looked_at_too(tmp_path: Path) -> None:
     other = {"embedding": {"provider": "openai", "dimensions": 7}, "security": {"encryption_keks": {1: "x" * 32}}}
-    async with open_workshop(StoreSettings(), tmp_path, Metrics().registry):
+    async with open_resources(StoreSettings(), tmp_path, Metrics().registry):
         running = await to_thread.run_sync(lambda: found(tmp_path, **other))
         fitting = await to_thread.run_sync(lambda: found(tmp_path))
     assert running["store schema"].state == "fail"

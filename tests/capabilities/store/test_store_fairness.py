@@ -13,12 +13,12 @@ import anyio
 import pytest
 from store_calls import Files
 
-from armarium.capabilities.store.database.transactions import Database
+from armarium.capabilities.store.database.transactions import StoreDatabase
 from armarium.capabilities.store.index.credentials import NoCredentials
 from armarium.capabilities.store.index.embedders import StoreModels
 from armarium.capabilities.store.index.file_index import FileIndex
 from armarium.capabilities.store.index.outbox import Depth, Outbox
-from armarium.capabilities.store.index.wake_up import Bell
+from armarium.capabilities.store.index.wake_up import SharedWakeUp
 from armarium.capabilities.store.index.worker import work
 from armarium.capabilities.store.search.file_search import FileSearch, SearchRules
 from armarium.capabilities.store.settings import EmbeddingSettings, RerankSettings
@@ -51,7 +51,7 @@ class Measured:
 class Campaign:
     """A crowd's files, all of them waiting to be indexed, and others who write and search."""
 
-    def __init__(self, database: Database, dsn: str, seed: int) -> None:
+    def __init__(self, database: StoreDatabase, dsn: str, seed: int) -> None:
         self.database = database
         self.chance = random.Random(seed)
         self.crowd = secrets.token_hex(32)
@@ -59,11 +59,11 @@ class Campaign:
         models = StoreModels(EmbeddingSettings(), RerankSettings(), local=WordVectors())
         self._index = FileIndex(database, models)
         self._search = FileSearch(database, models, SearchRules())
-        self._bell = Bell(database, dsn)
+        self._wake_up = SharedWakeUp(database, dsn)
 
     async def gather(self, files: int) -> None:
         """The crowd's files with their jobs, as writes leave them."""
-        async with self.database.writing(self.crowd) as connection:
+        async with self.database.write_transaction(self.crowd) as connection:
             await connection.execute(
                 """
                 WITH given AS (
@@ -85,7 +85,7 @@ class Campaign:
 
     async def indexed(self) -> int:
         """How many of the crowd's files are found by their words."""
-        async with self.database.reading(self.crowd) as connection:
+        async with self.database.read_transaction(self.crowd) as connection:
             return await connection.fetchval("SELECT count(*) FROM mcp_file_indexed WHERE apikey_hash = $1", self.crowd)
 
     def outbox(self) -> Outbox:
@@ -96,7 +96,7 @@ class Campaign:
             self.outbox(),
             self._index,
             NoCredentials(),
-            self._bell,
+            self._wake_up,
             workers=2,
             batch=BATCH,
             poll_s=0.5,
@@ -115,7 +115,7 @@ class Campaign:
             word = f"word{secrets.token_hex(6)}x"
             before, started = await self.indexed(), time.perf_counter()
             await files.ok("write", path=f"/{number}", content=f"the lamp says {word}", mode="TRUNCATE")
-            self._bell.ring()
+            self._wake_up.wake_all()
             while not await self._found(files.tenant, word):
                 await anyio.sleep(0.01)
             self.measured.seconds.append(time.perf_counter() - started)
@@ -123,7 +123,7 @@ class Campaign:
 
     async def _found(self, tenant: str, word: str) -> bool:
         found = await self._search.search(tenant, PROJECT, word, "", 5, None)
-        return any(word in passage.content for passage in found.passages)
+        return any(word in chunk.content for chunk in found.chunks)
 
     async def until_empty(self) -> None:
         while await self.outbox().depth() != Depth(0, 0, 0):
@@ -131,7 +131,7 @@ class Campaign:
 
 
 @pytest.fixture
-async def no_jobs(database: Database) -> AsyncGenerator[None]:
+async def no_jobs(database: StoreDatabase) -> AsyncGenerator[None]:
     await clear_jobs(database)
     yield
     await clear_jobs(database)
@@ -155,7 +155,7 @@ async def run(campaign: Campaign, *, crowd: int, callers: int, writes: int, kill
 
 
 @pytest.mark.usefixtures("no_jobs")
-async def test_writes_of_others_are_found_while_a_crowd_waits(database: Database, store_dsn: str) -> None:
+async def test_writes_of_others_are_found_while_a_crowd_waits(database: StoreDatabase, store_dsn: str) -> None:
     campaign = Campaign(database, store_dsn, seed=1)
     await run(campaign, crowd=500, callers=3, writes=4, kills=2)
     # Counted in files and not in seconds: whatever the machine does besides, nobody waits for the whole crowd.
@@ -166,7 +166,7 @@ async def test_writes_of_others_are_found_while_a_crowd_waits(database: Database
 @pytest.mark.timeout(3600)
 @pytest.mark.usefixtures("no_jobs")
 @pytest.mark.parametrize("kills", [0, 20])
-async def test_ten_thousand_waiting_jobs_hold_nobody_up(database: Database, store_dsn: str, kills: int) -> None:
+async def test_ten_thousand_waiting_jobs_hold_nobody_up(database: StoreDatabase, store_dsn: str, kills: int) -> None:
     seed = secrets.randbelow(2**32) if os.environ.get("SOAK") else 2
     print(f"seed {seed}")
     campaign = Campaign(database, store_dsn, seed)

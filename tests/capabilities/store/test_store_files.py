@@ -9,14 +9,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from store_calls import Files
 
-from armarium.capabilities.store.database.transactions import Database
+from armarium.capabilities.store.database.transactions import StoreDatabase
 from armarium.capabilities.store.files.reads import whole_characters
 
 NO_TIME = "0001-01-01T00:00:00Z"
 
 
 @pytest.fixture
-def files(database: Database, tenant: str) -> Files:
+def files(database: StoreDatabase, tenant: str) -> Files:
     return Files(database, tenant)
 
 
@@ -253,7 +253,7 @@ async def test_a_delete_takes_a_file_or_a_whole_directory(files: Files) -> None:
     assert deleted["n"] == 3
 
 
-async def test_a_root_is_wiped_only_where_that_is_allowed(files: Files, database: Database) -> None:
+async def test_a_root_is_wiped_only_where_that_is_allowed(files: Files, database: StoreDatabase) -> None:
     await files.put("/a", "/b/c")
     assert await files.code("delete", path="") == "INVALID_PATH"
     assert await files.code("delete", path="", recursive=True) == "PERMISSION_DENIED"
@@ -266,7 +266,7 @@ async def test_a_root_is_wiped_only_where_that_is_allowed(files: Files, database
     assert await allowed.text("/c", project="other") == "x"
 
 
-async def test_no_tenant_and_no_project_sees_another(files: Files, database: Database) -> None:
+async def test_no_tenant_and_no_project_sees_another(files: Files, database: StoreDatabase) -> None:
     await files.put("/a/b")
     stranger = Files(database, secrets.token_hex(32))
     for other, project in ((stranger, "p"), (files, "q")):
@@ -298,7 +298,7 @@ async def test_a_write_and_its_job_commit_together(files: Files) -> None:
     assert row["same"]
 
 
-async def test_without_search_nothing_is_queued_and_no_key_laid_aside(database: Database, tenant: str) -> None:
+async def test_without_search_nothing_is_queued_and_no_key_laid_aside(database: StoreDatabase, tenant: str) -> None:
     files = Files(database, tenant, {"search": {"enabled": False}}, key="sk-secret")
     await files.put("/a")
     await files.ok("rename", from_path="/a", to_path="/b")
@@ -308,7 +308,7 @@ async def test_without_search_nothing_is_queued_and_no_key_laid_aside(database: 
     assert await files.code("search", query="x") == "SEARCH_BACKEND_ERROR"
 
 
-async def test_a_write_lays_the_callers_key_aside_for_its_job(database: Database, tenant: str) -> None:
+async def test_a_write_lays_the_callers_key_aside_for_its_job(database: StoreDatabase, tenant: str) -> None:
     files = Files(database, tenant, key="sk-secret")
     await files.put("/a")
     assert await files.jobs() == [("UPSERT", "/a", "reference-1")]
@@ -317,7 +317,7 @@ async def test_a_write_lays_the_callers_key_aside_for_its_job(database: Database
     assert len(files.kept) == 1
 
 
-async def test_the_key_of_a_change_that_is_refused_is_given_up(database: Database, tenant: str) -> None:
+async def test_the_key_of_a_change_that_is_refused_is_given_up(database: StoreDatabase, tenant: str) -> None:
     files = Files(database, tenant, key="sk-secret")
     await files.put("/a", content="x")
     assert files.discarded == []
@@ -329,7 +329,7 @@ async def test_the_key_of_a_change_that_is_refused_is_given_up(database: Databas
     assert len(files.discarded) == len(files.kept) - 1 == 5
 
 
-async def test_a_bad_path_is_told_before_anything_about_the_content(database: Database, tenant: str) -> None:
+async def test_a_bad_path_is_told_before_anything_about_the_content(database: StoreDatabase, tenant: str) -> None:
     files = Files(database, tenant)
     for rest in ({"content": "x" * 3_000_000}, {"content": "x", "content_encoding": "latin-1"}):
         assert await files.code("write", path="bad", **rest) == "INVALID_PATH"

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from store_calls import Files
 
-from armarium.capabilities.store.database.transactions import Database
+from armarium.capabilities.store.database.transactions import StoreDatabase
 
 
 async def versions(files: Files, path: str = "/a") -> list[int]:
     return [version["version"] for version in (await files.ok("history", path=path))["versions"]]
 
 
-async def test_every_write_leaves_the_version_before(database: Database, tenant: str) -> None:
+async def test_every_write_leaves_the_version_before(database: StoreDatabase, tenant: str) -> None:
     files = Files(database, tenant)
     await files.ok("write", path="/a", content="one")
     await files.ok("write", path="/a", content="!")
@@ -27,7 +27,7 @@ async def test_every_write_leaves_the_version_before(database: Database, tenant:
         assert await files.text("/a") == text
 
 
-async def test_only_the_newest_versions_stay(database: Database, tenant: str) -> None:
+async def test_only_the_newest_versions_stay(database: StoreDatabase, tenant: str) -> None:
     files = Files(database, tenant, {"history": {"versions": 2}})
     for _ in range(5):
         await files.put("/a")
@@ -38,7 +38,7 @@ async def test_only_the_newest_versions_stay(database: Database, tenant: str) ->
     assert await versions(files, "/b") == [6]
 
 
-async def test_a_recursive_delete_keeps_the_newest_versions_of_each_file(database: Database, tenant: str) -> None:
+async def test_a_recursive_delete_keeps_the_newest_versions_of_each_file(database: StoreDatabase, tenant: str) -> None:
     files = Files(database, tenant, {"history": {"versions": 2}})
     await files.put("/d/a", "/d/a", "/d/a", "/d/b", "/d/c", "/d/c")
     await files.ok("delete", path="/d/b")
@@ -46,7 +46,7 @@ async def test_a_recursive_delete_keeps_the_newest_versions_of_each_file(databas
     assert [await versions(files, path) for path in ("/d/a", "/d/b", "/d/c")] == [[3, 2], [4], [6, 5]]
 
 
-async def test_without_history_nothing_is_kept(database: Database, tenant: str) -> None:
+async def test_without_history_nothing_is_kept(database: StoreDatabase, tenant: str) -> None:
     files = Files(database, tenant, {"history": {"versions": 0}})
     await files.put("/a", "/a")
     assert await versions(files) == [2]
@@ -55,7 +55,7 @@ async def test_without_history_nothing_is_kept(database: Database, tenant: str) 
     assert await files.code("history", path="/a") == "NOT_FOUND"
 
 
-async def test_a_deleted_file_comes_back_as_a_new_version(database: Database, tenant: str) -> None:
+async def test_a_deleted_file_comes_back_as_a_new_version(database: StoreDatabase, tenant: str) -> None:
     files = Files(database, tenant)
     await files.put("/a", content="text")
     await files.ok("delete", path="/a")
@@ -66,14 +66,14 @@ async def test_a_deleted_file_comes_back_as_a_new_version(database: Database, te
     assert (await files.jobs())[-1] == ("UPSERT", "/a", None)
 
 
-async def test_restoring_the_current_version_changes_nothing(database: Database, tenant: str) -> None:
+async def test_restoring_the_current_version_changes_nothing(database: StoreDatabase, tenant: str) -> None:
     files = Files(database, tenant)
     await files.put("/a")
     assert await files.ok("restore", path="/a", version=1) == {"bytes_written": 0, "version": 1, "size": 1}
     assert await versions(files) == [1]
 
 
-async def test_a_restore_is_bound_by_the_rules_of_a_write(database: Database, tenant: str) -> None:
+async def test_a_restore_is_bound_by_the_rules_of_a_write(database: StoreDatabase, tenant: str) -> None:
     files = Files(database, tenant)
     await files.put("/a", content="long text")
     await files.ok("delete", path="/a")
@@ -88,7 +88,7 @@ async def test_a_restore_is_bound_by_the_rules_of_a_write(database: Database, te
     assert await files.code("restore", path="/a/b", version=3) == "NOT_DIRECTORY"
 
 
-async def test_what_has_no_versions_is_said(database: Database, tenant: str) -> None:
+async def test_what_has_no_versions_is_said(database: StoreDatabase, tenant: str) -> None:
     files = Files(database, tenant)
     await files.put("/d/a")
     assert await files.code("history", path="/d") == "IS_DIRECTORY"

@@ -20,8 +20,8 @@ from anyio import to_thread
 from store_calls import Files
 
 from armarium.capabilities.store.database.pool import connect
-from armarium.capabilities.store.database.schema import changing_schema, migrate
-from armarium.capabilities.store.database.transactions import ALL_TENANTS, Database
+from armarium.capabilities.store.database.schema import migrate, schema_transaction
+from armarium.capabilities.store.database.transactions import ALL_TENANTS, StoreDatabase
 from armarium.capabilities.store.errors import DatabaseUnavailable, ResourceBusy
 from armarium.capabilities.store.index.reindex import plan_reindex
 from armarium.capabilities.store.settings import LOCAL_DIMENSIONS
@@ -62,7 +62,7 @@ class Setup:
     """A store whose database can be stopped."""
 
     proxy: StallingProxy
-    database: Database
+    database: StoreDatabase
     dsn: str
     files: Files
 
@@ -75,7 +75,7 @@ async def setup(port: int, tenant: str) -> AsyncGenerator[Setup]:
         await migrate(slow, dimensions=LOCAL_DIMENSIONS)
         await slow.close()
         pool = await connect(dsn, size=2, timeout_s=TIMEOUT_S)
-        database = Database(pool, lock_timeout_ms=5000, on_lock_wait=lambda seconds: None)
+        database = StoreDatabase(pool, lock_timeout_ms=5000, on_lock_wait=lambda seconds: None)
         files = Files(database, tenant)
         await patiently(files, "/a", "/d/1", "/d/2")
         yield Setup(proxy, database, dsn, files)
@@ -146,7 +146,7 @@ async def test_when_the_database_answers_again_so_does_the_store(setup: Setup) -
 async def test_a_statement_that_takes_too_long_is_stopped_in_the_database(setup: Setup) -> None:
     with anyio.fail_after(PATIENCE_S):
         with pytest.raises(ResourceBusy):
-            await setup.database.at_once(ALL_TENANTS, "SELECT pg_sleep(600)")
+            await setup.database.fetch_in_transaction(ALL_TENANTS, "SELECT pg_sleep(600)")
         while await sleeping(setup.dsn):
             await anyio.sleep(0.05)
 
@@ -259,7 +259,7 @@ async def test_a_new_index_of_a_hung_database_ends_with_a_clear_error(setup: Set
 async def test_tables_that_take_longer_than_the_timeout_are_made(setup: Setup) -> None:
     with anyio.fail_after(PATIENCE_S):
         pool = await connect(setup.dsn, size=2, timeout_s=START_TIMEOUT_S, wait_s=PATIENCE_S)
-        async with changing_schema(pool, dimensions=LOCAL_DIMENSIONS) as connection:
+        async with schema_transaction(pool, dimensions=LOCAL_DIMENSIONS) as connection:
             await connection.execute(f"SELECT pg_sleep({START_TIMEOUT_S * 1.5})", timeout=PATIENCE_S)
         await pool.close()
 

@@ -6,10 +6,10 @@ import random
 
 from store_calls import Files
 
-from armarium.capabilities.store.database.transactions import Database
+from armarium.capabilities.store.database.transactions import StoreDatabase
 
 
-async def test_a_payload_has_a_limit_in_bytes(database: Database, tenant: str) -> None:
+async def test_a_payload_has_a_limit_in_bytes(database: StoreDatabase, tenant: str) -> None:
     files = Files(database, tenant, {"max_payload_bytes": 4})
     await files.ok("write", path="/a", content="ää")
     assert await files.code("write", path="/a", content="äää") == "PAYLOAD_TOO_LARGE"
@@ -17,7 +17,7 @@ async def test_a_payload_has_a_limit_in_bytes(database: Database, tenant: str) -
     assert await files.text("/a") == "ää"
 
 
-async def test_a_file_has_a_limit_whatever_makes_it_grow(database: Database, tenant: str) -> None:
+async def test_a_file_has_a_limit_whatever_makes_it_grow(database: StoreDatabase, tenant: str) -> None:
     files = Files(database, tenant, {"max_file_bytes": 4})
     await files.ok("write", path="/a", content="abcd")
     assert await files.code("write", path="/a", content="e") == "PAYLOAD_TOO_LARGE"
@@ -27,7 +27,7 @@ async def test_a_file_has_a_limit_whatever_makes_it_grow(database: Database, ten
     assert await files.paths() == ["/a"]
 
 
-async def test_a_project_has_a_limit_over_all_its_files(database: Database, tenant: str) -> None:
+async def test_a_project_has_a_limit_over_all_its_files(database: StoreDatabase, tenant: str) -> None:
     files = Files(database, tenant, {"max_project_bytes": 10})
     await files.put("/a", content="123456")
     await files.put("/b", content="1234")
@@ -44,12 +44,12 @@ async def test_a_project_has_a_limit_over_all_its_files(database: Database, tena
     await files.put("/c", project="other", content="1234567890")
 
 
-async def test_a_file_too_large_is_told_before_a_project_too_full(database: Database, tenant: str) -> None:
+async def test_a_file_too_large_is_told_before_a_project_too_full(database: StoreDatabase, tenant: str) -> None:
     files = Files(database, tenant, {"max_file_bytes": 2, "max_project_bytes": 2})
     assert await files.code("write", path="/a", content="123") == "PAYLOAD_TOO_LARGE"
 
 
-async def test_the_counter_of_bytes_is_right_after_any_changes(database: Database, tenant: str) -> None:
+async def test_the_counter_of_bytes_is_right_after_any_changes(database: StoreDatabase, tenant: str) -> None:
     files = Files(database, tenant, {"max_project_bytes": 150})
     chance = random.Random(7)
     paths = ["/a", "/b", "/d/1", "/d/2", "/d/e/3"]
@@ -71,7 +71,7 @@ async def test_the_counter_of_bytes_is_right_after_any_changes(database: Databas
     assert {"ok", "QUOTA_EXCEEDED", "ALREADY_EXISTS", "NOT_FOUND"} <= codes
 
 
-async def test_too_many_calls_are_told_when_to_come_back(database: Database, tenant: str) -> None:
+async def test_too_many_calls_are_told_when_to_come_back(database: StoreDatabase, tenant: str) -> None:
     files = Files(database, tenant, {"rate": {"calls_per_second": 0.001, "burst": 3}})
     await files.put("/a")
     await files.text("/a")

@@ -1,11 +1,11 @@
-"""Listings: depth, order, limit, and that they read no more than they show."""
+"""FileListings: depth, order, limit, and that they read no more than they show."""
 
 from __future__ import annotations
 
 import pytest
 from store_calls import Files
 
-from armarium.capabilities.store.database.transactions import Database
+from armarium.capabilities.store.database.transactions import StoreDatabase
 from armarium.capabilities.store.model import Scope
 from armarium.foundation.sql import queries
 
@@ -13,7 +13,7 @@ TREE = ("/a", "/b/1", "/b/c/2", "/b/c/d/3", "/b-x", "/b.x/y", "/z")
 
 
 @pytest.fixture
-async def files(database: Database, tenant: str) -> Files:
+async def files(database: StoreDatabase, tenant: str) -> Files:
     made = Files(database, tenant)
     await made.put(*TREE)
     return made
@@ -56,14 +56,14 @@ async def test_a_limit_cuts_the_sorted_list_and_says_so(files: Files, depth: int
         assert listing["has_more"] == (limit < len(everything))
 
 
-async def test_a_directory_far_behind_its_place_is_still_listed_first(database: Database, tenant: str) -> None:
+async def test_a_directory_far_behind_its_place_is_still_listed_first(database: StoreDatabase, tenant: str) -> None:
     files = Files(database, tenant)
     await files.put(*(f"/a-{number}" for number in range(5)), "/a/x", "/a-.b/c", "/a-/d")
     assert await files.paths(depth=1, limit=2) == ["/a/", "/a-/"]
     assert await files.paths(depth=1) == ["/a/", "/a-/", "/a-.b/", "/a-0", "/a-1", "/a-2", "/a-3", "/a-4"]
 
 
-async def test_without_a_limit_the_settings_decide(database: Database, tenant: str) -> None:
+async def test_without_a_limit_the_settings_decide(database: StoreDatabase, tenant: str) -> None:
     files = Files(database, tenant, {"list_limit_default": 2, "list_limit_max": 3})
     await files.put("/a", "/b", "/c", "/d")
     assert await files.paths() == ["/a", "/b"]
@@ -81,7 +81,7 @@ async def test_what_is_no_directory_is_said(files: Files) -> None:
     assert await files.code("list", limit=0) == "INVALID_OFFSET"
 
 
-async def test_an_empty_project_has_an_empty_root(database: Database, tenant: str) -> None:
+async def test_an_empty_project_has_an_empty_root(database: StoreDatabase, tenant: str) -> None:
     files = Files(database, tenant)
     for depth in (0, 1, 9):
         assert await files.ok("list", depth=depth) == {"entries": [], "has_more": False}
@@ -95,8 +95,8 @@ async def test_a_directory_is_as_new_as_the_newest_file_in_it(files: Files) -> N
     assert entries["/b/c/d"]["updated_at"] < newest
 
 
-async def test_a_listing_jumps_over_what_it_does_not_show(database: Database, tenant: str) -> None:
-    async with database.changing(Scope(tenant, "p")) as connection:
+async def test_a_listing_jumps_over_what_it_does_not_show(database: StoreDatabase, tenant: str) -> None:
+    async with database.project_transaction(Scope(tenant, "p")) as connection:
         await connection.execute(
             "INSERT INTO mcp_files (apikey_hash, project, path, content, version) "
             "SELECT $1, 'p', '/' || dir || '/' || file, '', 1 FROM generate_series(10, 19) AS dir, "
@@ -105,7 +105,7 @@ async def test_a_listing_jumps_over_what_it_does_not_show(database: Database, te
         )
     statement = queries("armarium.capabilities.store.database.sql", "files.sql")["first_files"]
     for depth, rows in ((1, 10), (2, 100)):
-        async with database.reading(tenant) as connection:
+        async with database.read_transaction(tenant) as connection:
             where = (tenant, "p", "", depth, rows, "/", "0")
             plan = [row[0] for row in await connection.fetch(f"EXPLAIN (ANALYZE, TIMING OFF) {statement}", *where)]
         scans = [number for number, line in enumerate(plan) if "Scan" in line and "mcp_files" in line]

@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from store_calls import Files
 
 from armarium.capabilities.store.database.pool import connect
-from armarium.capabilities.store.database.transactions import Database
+from armarium.capabilities.store.database.transactions import StoreDatabase
 
 MAX_FILE, MAX_PROJECT = 40, 90
 PATHS = ["/a", "/a-b", "/a.b", "/a/b", "/a/b/c", "/a/b-c", "/d", "/d/e", "/d/e/f"]
@@ -129,7 +129,7 @@ def answer_or_refusal(expected: Callable[[], Any]) -> Any:
         return refused
 
 
-def store_machine(runner: asyncio.Runner, database: Database) -> type[RuleBasedStateMachine]:
+def store_machine(runner: asyncio.Runner, database: StoreDatabase) -> type[RuleBasedStateMachine]:
     """A machine that does everything twice: in the store, and in the model."""
 
     class Machine(RuleBasedStateMachine):
@@ -238,7 +238,7 @@ def store_machine(runner: asyncio.Runner, database: Database) -> type[RuleBasedS
 def test_any_sequence_of_calls_does_what_a_dictionary_does(store_dsn: str) -> None:
     with asyncio.Runner() as runner:
         pool = runner.run(connect(store_dsn, size=2))
-        database = Database(pool, lock_timeout_ms=5000, on_lock_wait=lambda seconds: None)
+        database = StoreDatabase(pool, lock_timeout_ms=5000, on_lock_wait=lambda seconds: None)
         run_state_machine_as_test(
             store_machine(runner, database),
             settings=settings(

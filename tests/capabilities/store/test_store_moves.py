@@ -10,13 +10,13 @@ import pytest
 from store_calls import Files
 
 from armarium.capabilities.store.database.pool import Connection
-from armarium.capabilities.store.database.transactions import Database
+from armarium.capabilities.store.database.transactions import StoreDatabase
 from armarium.capabilities.store.index import moved_paths
 from armarium.capabilities.store.index.credentials import NoCredentials
 from armarium.capabilities.store.index.embedders import StoreModels
 from armarium.capabilities.store.index.file_index import FileIndex
 from armarium.capabilities.store.index.outbox import Outbox
-from armarium.capabilities.store.index.wake_up import Bell
+from armarium.capabilities.store.index.wake_up import SharedWakeUp
 from armarium.capabilities.store.index.worker import work
 from armarium.capabilities.store.model import Scope
 from armarium.capabilities.store.search.file_search import FileSearch, SearchRules
@@ -31,14 +31,14 @@ NEVER_S = 3600.0
 class Moves:
     """A caller's files with their index, and workers that a test may have."""
 
-    def __init__(self, database: Database, dsn: str, tenant: str) -> None:
+    def __init__(self, database: StoreDatabase, dsn: str, tenant: str) -> None:
         self.database = database
         self.scope = Scope(tenant, PROJECT)
         self.files = Files(database, tenant)
         self.words = WordVectors()
         models = StoreModels(EmbeddingSettings(), RerankSettings(), local=self.words)
         self.index = FileIndex(database, models)
-        self.bell = Bell(database, dsn)
+        self.wake_up = SharedWakeUp(database, dsn)
         self._search = FileSearch(database, models, SearchRules())
 
     async def rename(self, source: str, target: str, **more: bool) -> int:
@@ -46,15 +46,15 @@ class Moves:
 
     async def found(self, query: str) -> list[str]:
         found = await self._search.search(self.scope.apikey_hash, PROJECT, query, "", 20, None)
-        return sorted({chunk.file_path for chunk in found.passages if query in chunk.content})
+        return sorted({chunk.file_path for chunk in found.chunks if query in chunk.content})
 
-    async def passages(self) -> list[tuple[str, str]]:
-        """Under which path each passage stands, and what it says."""
+    async def stored_chunks(self) -> list[tuple[str, str]]:
+        """Under which path each chunk stands, and what it says."""
         rows = await self.files.rows("SELECT file_path, chunk_content FROM mcp_file_chunks ORDER BY file_path")
         return [(row["file_path"], row["chunk_content"]) for row in rows]
 
     async def misplaced(self) -> int:
-        """Passages that stand under another path than their file has."""
+        """Chunks that stand under another path than their file has."""
         (row,) = await self.files.rows(
             "SELECT count(*) FROM mcp_file_chunks AS chunk JOIN mcp_files AS file ON file.id = chunk.file_id "
             "WHERE chunk.file_path <> file.path"
@@ -74,7 +74,7 @@ class Moves:
     async def working(self) -> AsyncGenerator[None]:
         async def run() -> None:
             await work(
-                self.outbox(), self.index, NoCredentials(), self.bell,
+                self.outbox(), self.index, NoCredentials(), self.wake_up,
                 workers=2, batch=20, poll_s=NEVER_S, needs_key=False,
             )  # fmt: skip
 
@@ -92,7 +92,7 @@ class Moves:
 
 
 @pytest.fixture
-async def moves(database: Database, store_dsn: str, tenant: str) -> AsyncGenerator[Moves]:
+async def moves(database: StoreDatabase, store_dsn: str, tenant: str) -> AsyncGenerator[Moves]:
     await clear_jobs(database)
     yield Moves(database, store_dsn, tenant)
     await clear_jobs(database)
@@ -112,7 +112,11 @@ async def test_the_job_of_a_rename_indexes_nothing_anew_and_corrects_the_paths(m
     async with moves.working():
         await moves.until_done()
     assert len(await moves.files.jobs()) == 1
-    assert await moves.passages() == [("/d2/hail", "says hail"), ("/e/rain", "says rain"), ("/e/snow", "says snow")]
+    assert await moves.stored_chunks() == [
+        ("/d2/hail", "says hail"),
+        ("/e/rain", "says rain"),
+        ("/e/snow", "says snow"),
+    ]
     assert moves.words.embedded == []
 
 
@@ -145,7 +149,7 @@ async def test_a_job_that_looked_before_the_rename_does_not_stand_in_for_the_mov
     await enqueue(moves.database, moves.scope.apikey_hash, "/e/snow", project=PROJECT)
     outbox = moves.outbox()
     (looked,) = await outbox.claim("words", 5)
-    await moves.index.write_words(moves.scope, "/e/snow")
+    await moves.index.write_terms(moves.scope, "/e/snow")
     await moves.rename("/d", "/e")
     async with moves.working():
         await outbox.done(looked)
@@ -155,7 +159,7 @@ async def test_a_job_that_looked_before_the_rename_does_not_stand_in_for_the_mov
 
 async def test_files_whose_vectors_were_still_to_come_get_them_under_their_new_paths(moves: Moves) -> None:
     await moves.files.put("/d/snow", content="says snow")
-    await moves.index.write_words(moves.scope, "/d/snow")
+    await moves.index.write_terms(moves.scope, "/d/snow")
     await moves.rename("/d", "/e")
     async with moves.working():
         await moves.until_done()
@@ -169,10 +173,10 @@ async def test_a_file_changed_after_it_was_indexed_is_indexed_as_it_is(moves: Mo
     assert await moves.found("rain") == []
     async with moves.working():
         await moves.until_done()
-    assert await moves.passages() == [("/e/rain", "says sun")]
+    assert await moves.stored_chunks() == [("/e/rain", "says sun")]
 
 
-async def test_files_that_change_places_keep_their_passages(moves: Moves) -> None:
+async def test_files_that_change_places_keep_their_chunks(moves: Moves) -> None:
     await moves.indexed("/rain", "/snow")
     await moves.rename("/rain", "/between")
     await moves.rename("/snow", "/rain")
@@ -180,7 +184,7 @@ async def test_files_that_change_places_keep_their_passages(moves: Moves) -> Non
     assert (await moves.found("rain"), await moves.found("snow")) == (["/snow"], ["/rain"])
     async with moves.working():
         await moves.until_done()
-    assert await moves.passages() == [("/rain", "says snow"), ("/snow", "says rain")]
+    assert await moves.stored_chunks() == [("/rain", "says snow"), ("/snow", "says rain")]
     assert (await moves.found("rain"), await moves.found("snow")) == (["/snow"], ["/rain"])
 
 
@@ -188,12 +192,12 @@ async def test_a_new_file_at_an_old_path_and_the_moved_one_are_both_found(moves:
     await moves.indexed("/d/rain")
     await moves.rename("/d", "/e")
     await moves.files.put("/d/rain", content="says sun")
-    # In the order that is not the queue's: the passages of the moved file still stand under the path of the new one.
+    # In the order that is not the queue's: the chunks of the moved file still stand under the path of the new one.
     await moves.index.index(moves.scope, "/d/rain", None)
     assert (await moves.found("rain"), await moves.found("sun")) == (["/e/rain"], ["/d/rain"])
     async with moves.working():
         await moves.until_done()
-    assert await moves.passages() == [("/d/rain", "says sun"), ("/e/rain", "says rain")]
+    assert await moves.stored_chunks() == [("/d/rain", "says sun"), ("/e/rain", "says rain")]
 
 
 async def test_nothing_is_left_of_a_file_that_another_replaced(moves: Moves) -> None:
@@ -202,7 +206,7 @@ async def test_nothing_is_left_of_a_file_that_another_replaced(moves: Moves) -> 
     assert (await moves.found("rain"), await moves.found("snow")) == (["/snow"], [])
     async with moves.working():
         await moves.until_done()
-    assert await moves.passages() == [("/snow", "says rain")]
+    assert await moves.stored_chunks() == [("/snow", "says rain")]
 
 
 async def test_a_moved_directory_that_is_deleted_leaves_nothing(moves: Moves) -> None:
@@ -212,10 +216,10 @@ async def test_a_moved_directory_that_is_deleted_leaves_nothing(moves: Moves) ->
     assert await moves.found("rain") == []
     async with moves.working():
         await moves.until_done()
-    assert await moves.passages() == []
+    assert await moves.stored_chunks() == []
 
 
-async def test_one_key_serves_all_files_of_a_rename(database: Database, tenant: str, moves: Moves) -> None:
+async def test_one_key_serves_all_files_of_a_rename(database: StoreDatabase, tenant: str, moves: Moves) -> None:
     files = Files(database, tenant, key="sk-secret")
     await files.put(*(f"/d/{number}" for number in range(5)))
     kept = len(files.kept)
@@ -240,7 +244,7 @@ async def test_many_files_move_with_one_job_that_survives_the_death_of_its_worke
 
     await dies_half_way(moves, monkeypatch, many)
     assert 0 < await moves.misplaced() < many
-    # What was indexed stays so, and is found, whatever paths its passages have.
+    # What was indexed stays so, and is found, whatever paths its chunks have.
     assert await moves.found("word777x") == ["/new/00777"]
     assert await moves.found(f"word{many}x") == [f"/new/{many:05}"]
 
@@ -281,9 +285,9 @@ async def dies_half_way(moves: Moves, monkeypatch: pytest.MonkeyPatch, many: int
 
 
 async def fill(moves: Moves, files: int) -> None:
-    """Files below /old with one passage each, indexed, written as a worker leaves them."""
+    """Files below /old with one chunk each, indexed, written as a worker leaves them."""
     tenant = moves.scope.apikey_hash
-    async with moves.database.writing(tenant) as connection:
+    async with moves.database.write_transaction(tenant) as connection:
         await connection.execute(
             "INSERT INTO mcp_file_projects (apikey_hash, project, bytes, revision) VALUES ($1, $2, 0, $3)",
             tenant, PROJECT, files,

@@ -27,17 +27,17 @@ MODES = ("force_generic_plan", "force_custom_plan")
 
 # Commands and chores that are about all tenants: they read all there is, and serve no call.
 OVER_ALL_TENANTS = {
-    "reindex.sql:what_is_there": "counts every file before a new index is made",
+    "reindex.sql:count_files": "counts every file before a new index is made",
     "reindex.sql:queue_all_files": "queues every file",
-    "reindex.sql:forget_how_it_was_made": "changes every row",
+    "reindex.sql:reset_made_with": "changes every row",
     "reindex.sql:model_of_a_vector": "takes any one row",
-    "reindex.sql:how_far": "counts the jobs of a new index",
-    "maintenance.sql:forget_deleted": "once a minute",
+    "reindex.sql:reindex_progress": "counts the jobs of a new index",
+    "maintenance.sql:delete_indexed_of_deleted": "once a minute",
     "maintenance.sql:last_file": "the largest id, once at a start",
     "jobs.sql:depth": "counts the whole queue, once in poll_seconds",
 }
 FOR_ONE_TENANT = re.compile(r"apikey_hash = \$1\b|\bmcp_file_(write|read|stat)\(")
-# A condition that only few rows meet: the tenant's, or those of one file, passage or job.
+# A condition that only few rows meet: the tenant's, or those of one file, chunk or job.
 NARROW = re.compile(r"apikey_hash|\b(id|file_id|chunk_id) = ")
 # Rows a function may read: its tenant's own, a few of each table.
 MOST_ROWS = 600

@@ -19,7 +19,7 @@ from armarium.capabilities.store.checks import check
 from armarium.capabilities.store.database.pool import connect
 from armarium.capabilities.store.database.pooler import is_pooled
 from armarium.capabilities.store.database.schema import migrate
-from armarium.capabilities.store.database.transactions import Database
+from armarium.capabilities.store.database.transactions import StoreDatabase
 from armarium.capabilities.store.errors import DatabaseUnavailable
 from armarium.capabilities.store.settings import LOCAL_DIMENSIONS, StoreSettings
 from armarium.capability import Facilities
@@ -42,13 +42,13 @@ def pooled_dsn(request: pytest.FixtureRequest, store_dsn: str) -> Iterator[str]:
 
 
 @pytest.fixture
-async def servers(pooled_dsn: str) -> AsyncGenerator[list[Database]]:
+async def servers(pooled_dsn: str) -> AsyncGenerator[list[StoreDatabase]]:
     """The databases of several servers, each with more connections than the pooler has sessions."""
     async with AsyncExitStack() as stack:
-        opened: list[Database] = []
+        opened: list[StoreDatabase] = []
         for _ in range(SERVERS):
             pool = await connect(pooled_dsn, size=6, timeout_s=60)
-            database = Database(pool, lock_timeout_ms=60_000, on_lock_wait=lambda seconds: None)
+            database = StoreDatabase(pool, lock_timeout_ms=60_000, on_lock_wait=lambda seconds: None)
             stack.push_async_callback(database.aclose)
             opened.append(database)
         yield opened
@@ -74,7 +74,7 @@ async def test_a_schema_is_migrated_through_a_pooler(pooled_dsn: str) -> None:
     await pool.close()
 
 
-async def test_every_tool_works_through_a_pooler(servers: list[Database], tenant: str) -> None:
+async def test_every_tool_works_through_a_pooler(servers: list[StoreDatabase], tenant: str) -> None:
     files = Files(servers[0], tenant)
     await files.put("/a/b.md", "/a/c.md")
     assert await files.paths() == ["/a/", "/a/b.md", "/a/c.md"]
@@ -88,7 +88,7 @@ async def test_every_tool_works_through_a_pooler(servers: list[Database], tenant
     assert (await files.ok("stat", path="/z"))["exists"] is False
 
 
-async def campaign(servers: list[Database], calls_each: int) -> tuple[int, list[str]]:
+async def campaign(servers: list[StoreDatabase], calls_each: int) -> tuple[int, list[str]]:
     """Clients of several tenants at several servers, each with files of its own, read what they wrote. How many calls
     there were, and what was wrong."""
     seed = chance("pooler").getrandbits(32)
@@ -135,7 +135,7 @@ async def campaign(servers: list[Database], calls_each: int) -> tuple[int, list[
     return calls, wrong
 
 
-async def test_clients_of_several_tenants_who_share_sessions_see_their_own_files(servers: list[Database]) -> None:
+async def test_clients_of_several_tenants_who_share_sessions_see_their_own_files(servers: list[StoreDatabase]) -> None:
     calls, wrong = await campaign(servers, 40)
     assert calls == 400
     assert wrong == []
@@ -143,14 +143,16 @@ async def test_clients_of_several_tenants_who_share_sessions_see_their_own_files
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
-async def test_20000_calls_of_clients_who_share_sessions_are_answered_right(servers: list[Database]) -> None:
+async def test_20000_calls_of_clients_who_share_sessions_are_answered_right(servers: list[StoreDatabase]) -> None:
     calls, wrong = await campaign(servers, 2000)
     print(f"{calls} calls, {len(wrong)} wrong")
     assert calls == 20_000
     assert wrong == []
 
 
-async def test_no_session_is_left_with_a_tenant_or_a_prepared_statement(servers: list[Database], tenant: str) -> None:
+async def test_no_session_is_left_with_a_tenant_or_a_prepared_statement(
+    servers: list[StoreDatabase], tenant: str
+) -> None:
     await Files(servers[0], tenant).put("/a")
     for _ in range(SESSIONS * 2):
         async with servers[0].connection() as connection, connection.transaction():

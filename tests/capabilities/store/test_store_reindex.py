@@ -117,7 +117,7 @@ async def test_vectors_of_another_length_get_room_and_words_are_found_meanwhile(
     done = await StoreChores(other, tmp_path).reindex(wait=True, on_progress=no_progress)
     assert (done.queued, done.complete) == (0, True)
     async with open_store(other, tmp_path, Metrics().registry) as store:
-        [found] = (await store.search(CALL, "p", "harbour", "", 5)).passages
+        [found] = (await store.search(CALL, "p", "harbour", "", 5)).chunks
         assert found.file_path == "/a.md"
     await StoreChores(settings_for(empty_dsn), tmp_path).reindex(wait=True, on_progress=no_progress)
     length = "SELECT DISTINCT vector_dims(embedding) FROM mcp_file_chunk_embeddings"
@@ -136,7 +136,7 @@ async def test_what_was_written_while_search_was_off_is_found_after_it_is_switch
 
         async def is_found() -> bool:
             found = await store.search(CALL, "p", "harbour", "", 5)
-            return [passage.file_path for passage in found.passages] == ["/a.md"]
+            return [chunk.file_path for chunk in found.chunks] == ["/a.md"]
 
         await until(is_found)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from store_calls import Files
 
-from armarium.capabilities.store.database.transactions import Database
+from armarium.capabilities.store.database.transactions import StoreDatabase
 
 
 @pytest.fixture
-def files(database: Database, tenant: str) -> Files:
+def files(database: StoreDatabase, tenant: str) -> Files:
     return Files(database, tenant)
 
 
@@ -117,7 +117,7 @@ async def test_no_path_gets_longer_than_a_path_may_be(files: Files) -> None:
     assert await moved(files, "/d", "/" + "z" * (512 - 402)) == 2
 
 
-async def test_a_rename_is_one_job_however_many_files_it_moves(database: Database, tenant: str) -> None:
+async def test_a_rename_is_one_job_however_many_files_it_moves(database: StoreDatabase, tenant: str) -> None:
     files = Files(database, tenant, key="sk-secret")
     await files.put("/d/1", "/d/2", "/d/sub/3")
     assert await moved(files, "/d", "/e") == 3

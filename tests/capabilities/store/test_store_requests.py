@@ -12,14 +12,14 @@ from anyio.abc import ByteStream, SocketStream
 from store_calls import Files
 
 from armarium.capabilities.store.database.pool import connect
-from armarium.capabilities.store.database.transactions import ALL_TENANTS, Database
-from armarium.capabilities.store.index.maintenance import Upkeep
+from armarium.capabilities.store.database.transactions import ALL_TENANTS, StoreDatabase
+from armarium.capabilities.store.index.maintenance import Maintenance
 
 Json = dict[str, Any]
 
 
 @pytest.fixture
-def files(database: Database, tenant: str) -> Files:
+def files(database: StoreDatabase, tenant: str) -> Files:
     return Files(database, tenant, key="sk-secret")
 
 
@@ -74,14 +74,14 @@ async def test_the_same_id_with_other_arguments_is_refused_and_changes_nothing(f
     assert await files.text("/a") == "one"
 
 
-async def test_ids_are_the_callers_own_and_the_projects_own(database: Database, files: Files) -> None:
+async def test_ids_are_the_callers_own_and_the_projects_own(database: StoreDatabase, files: Files) -> None:
     stranger = Files(database, "e" * 64)
     await files.ok("write", path="/a", content="one", request_id="r")
     await files.ok("write", project="q", path="/a", content="two", request_id="r")
     await stranger.ok("write", path="/a", content="three", request_id="r")
     assert [await files.text("/a"), await files.text("/a", "q"), await stranger.text("/a")] == ["one", "two", "three"]
     await stranger.ok("delete", path="/a")
-    async with database.writing("e" * 64) as connection:
+    async with database.write_transaction("e" * 64) as connection:
         await connection.execute("DELETE FROM mcp_file_requests WHERE apikey_hash = $1", "e" * 64)
 
 
@@ -114,17 +114,17 @@ async def test_many_who_ask_for_the_same_at_once_have_it_made_once(files: Files)
     assert answers == [answers[0]] * 20
 
 
-async def test_a_request_is_forgotten_after_a_day_and_not_before(database: Database, files: Files) -> None:
-    upkeep = Upkeep(database, delete_retention_days=30, history_days=30)
+async def test_a_request_is_forgotten_after_a_day_and_not_before(database: StoreDatabase, files: Files) -> None:
+    maintenance = Maintenance(database, delete_retention_days=30, history_days=30)
     for request_id, hours in (("young", 23), ("old", 25)):
         await files.ok("write", path="/a", content="x", request_id=request_id)
-        async with database.writing(ALL_TENANTS) as connection:
+        async with database.write_transaction(ALL_TENANTS) as connection:
             await connection.execute(
                 "UPDATE mcp_file_requests SET made_at = now() - make_interval(hours => $3) "
                 "WHERE apikey_hash = $1 AND request_id = $2",
                 files.tenant, request_id, hours,
             )  # fmt: skip
-    assert (await upkeep.once()).requests >= 1
+    assert (await maintenance.once()).requests >= 1
     await files.ok("write", path="/a", content="x", request_id="young")
     assert await files.text("/a") == "xx"
     await files.ok("write", path="/a", content="x", request_id="old")
@@ -170,14 +170,14 @@ class LosesCommits:
 
 
 @asynccontextmanager
-async def behind(dsn: str) -> AsyncGenerator[tuple[Database, LosesCommits]]:
+async def behind(dsn: str) -> AsyncGenerator[tuple[StoreDatabase, LosesCommits]]:
     """The database, through a connection that may lose what it answers."""
     proxy = LosesCommits(f"{dsn.partition('host=')[2]}/.s.PGSQL.5432")
     async with await anyio.create_tcp_listener(local_host="127.0.0.1") as listener, anyio.create_task_group() as tasks:
         tasks.start_soon(listener.serve, proxy.serve)
         port = listener.extra(anyio.abc.SocketAttribute.local_port)
         pool = await connect(f"postgresql://armarium@127.0.0.1:{port}/armarium?sslmode=disable", size=2)
-        opened = Database(pool, lock_timeout_ms=5000, on_lock_wait=lambda seconds: None)
+        opened = StoreDatabase(pool, lock_timeout_ms=5000, on_lock_wait=lambda seconds: None)
         yield opened, proxy
         await opened.aclose()
         tasks.cancel_scope.cancel()

@@ -14,7 +14,7 @@ from starlette.applications import Starlette
 from store_calls import Files
 
 from armarium.capabilities.store import errors
-from armarium.capabilities.store.database.transactions import Database
+from armarium.capabilities.store.database.transactions import StoreDatabase
 from armarium.capabilities.store.model import ChunkEntry
 from armarium.capabilities.store.routes import store_routes
 from armarium.capabilities.store.tools import store_tools
@@ -43,7 +43,7 @@ class Served:
 
 
 @pytest.fixture
-async def served(database: Database, request: pytest.FixtureRequest) -> AsyncGenerator[Served]:
+async def served(database: StoreDatabase, request: pytest.FixtureRequest) -> AsyncGenerator[Served]:
     """A store of its own, with settings as a test gives them."""
     key = secrets.token_urlsafe(16)
     files = Files(database, key_hash(key), getattr(request, "param", None))
@@ -64,7 +64,7 @@ async def served(database: Database, request: pytest.FixtureRequest) -> AsyncGen
         yield Served(http, files)
 
 
-async def test_every_tool_has_a_route(database: Database, tenant: str) -> None:
+async def test_every_tool_has_a_route(database: StoreDatabase, tenant: str) -> None:
     tools = store_tools(Files(database, tenant).store)
     assert {route.tool.name for route in store_routes(tools)} == {tool.name for tool in tools}
 
@@ -133,7 +133,7 @@ async def test_an_earlier_version_is_found_and_brought_back(served: Served) -> N
     assert (back.status_code, await served.files.text("/a")) == (200, "first")
 
 
-async def test_passages_are_found_in_one_project_or_in_all(served: Served) -> None:
+async def test_chunks_are_found_in_one_project_or_in_all(served: Served) -> None:
     served.files.search.found = [ChunkEntry("p", "/a", 0, 3, "tea", 0.5)]
     found = await served.http.get("/api/store/*/search", params={"query": "tea", "limit": "3"})
     assert (found.status_code, found.json()["chunks"][0]["chunk_content"]) == (200, "tea")

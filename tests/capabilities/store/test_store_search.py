@@ -1,4 +1,4 @@
-"""Passages are found by meaning and by words, in their own tenant only, and only while their file still says them."""
+"""Chunks are found by meaning and by words, in their own tenant only, and only while their file still says them."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import numpy
 import pytest
 
 from armarium.capabilities.store.database.pool import Connection
-from armarium.capabilities.store.database.transactions import Database
+from armarium.capabilities.store.database.transactions import StoreDatabase
 from armarium.capabilities.store.errors import SearchBackendError
 from armarium.capabilities.store.index.embedders import StoreModels
 from armarium.capabilities.store.index.file_index import FileIndex
-from armarium.capabilities.store.index.terms import passage_terms, query_terms
+from armarium.capabilities.store.index.terms import chunk_terms, query_terms
 from armarium.capabilities.store.model import ChunkEntry, Scope
 from armarium.capabilities.store.search.file_search import ALL_PROJECTS, FileSearch, SearchRules
 from armarium.capabilities.store.settings import LOCAL_DIMENSIONS, EmbeddingSettings, RerankSettings
@@ -30,7 +30,9 @@ from support.stored_files import StoredFiles, WordVectors
 class Project:
     """One project: files are searchable as soon as they are written, unless the index is told to lag behind."""
 
-    def __init__(self, database: Database, scope: Scope, models: StoreModels, rules: SearchRules | None = None) -> None:
+    def __init__(
+        self, database: StoreDatabase, scope: Scope, models: StoreModels, rules: SearchRules | None = None
+    ) -> None:
         self.database = database
         self.scope = scope
         self.files = StoredFiles(database, scope)
@@ -53,13 +55,13 @@ class Project:
         scope = self.scope
         found = await self.engine.search(scope.apikey_hash, project or scope.project, query, prefix, limit, key)
         self.notice = found.notice
-        return list(found.passages)
+        return list(found.chunks)
 
     async def found(self, query: str, prefix: str = "", *, limit: int = 5, project: str | None = None) -> list[str]:
         return [entry.file_path for entry in await self.search(query, prefix, limit=limit, project=project)]
 
     async def served(self) -> dict[str, datetime | None]:
-        async with self.database.reading(self.scope.apikey_hash) as connection:
+        async with self.database.read_transaction(self.scope.apikey_hash) as connection:
             rows = await connection.fetch(
                 "SELECT file_path, max(last_served_at) AS at FROM mcp_file_chunks WHERE project = $1 GROUP BY 1",
                 self.scope.project,
@@ -78,17 +80,17 @@ def models(words: WordVectors) -> StoreModels:
 
 
 @pytest.fixture
-def project(database: Database, tenant: str, models: StoreModels) -> Project:
+def project(database: StoreDatabase, tenant: str, models: StoreModels) -> Project:
     return Project(database, Scope(tenant, "notes"), models)
 
 
-async def test_the_passage_that_fits_best_comes_first_and_can_be_read_back(project: Project) -> None:
+async def test_the_chunk_that_fits_best_comes_first_and_can_be_read_back(project: Project) -> None:
     await project.write("/weather.txt", "ä" * 1500 + "\n\nIt rains in spring and the river rises.")
     await project.write("/cooking.txt", "Onions are fried before the rice is added.")
     best = (await project.search("river in spring"))[0]
     assert best.file_path == "/weather.txt"
     assert best.content.endswith("It rains in spring and the river rises.")
-    async with project.database.reading(project.scope.apikey_hash) as connection:
+    async with project.database.read_transaction(project.scope.apikey_hash) as connection:
         content: bytes = await connection.fetchval("SELECT content FROM mcp_files WHERE path = '/weather.txt'")
     assert content[best.start : best.end] == best.content.encode()
 
@@ -129,7 +131,7 @@ async def test_a_prefix_is_a_plain_string_in_which_nothing_is_special(
     assert set(await project.found("words", prefix)) == expected
 
 
-async def test_a_prefix_leaves_room_for_what_has_it(database: Database, tenant: str, models: StoreModels) -> None:
+async def test_a_prefix_leaves_room_for_what_has_it(database: StoreDatabase, tenant: str, models: StoreModels) -> None:
     rules = SearchRules(vector_candidates=2, bm25_candidates=2)
     project = Project(database, Scope(tenant, "notes"), models, rules)
     for number in range(6):
@@ -163,7 +165,7 @@ async def test_a_renamed_file_is_found_under_its_new_path_at_once(project: Proje
 
 
 async def test_other_tenants_and_other_projects_are_not_searched(
-    project: Project, database: Database, models: StoreModels
+    project: Project, database: StoreDatabase, models: StoreModels
 ) -> None:
     elsewhere = Project(database, Scope(project.scope.apikey_hash, "elsewhere"), models)
     stranger = Project(database, Scope(secrets.token_hex(32), "notes"), models)
@@ -174,7 +176,7 @@ async def test_other_tenants_and_other_projects_are_not_searched(
     assert {(entry.project, entry.file_path) for entry in across} == {("notes", "/mine"), ("elsewhere", "/elsewhere")}
 
 
-async def test_only_passages_in_the_answer_count_as_served(project: Project) -> None:
+async def test_only_chunks_in_the_answer_count_as_served(project: Project) -> None:
     for number in range(6):
         await project.write(f"/{number}", f"rain {'sun ' * number}")
     given = await project.found("rain", limit=2)
@@ -185,7 +187,7 @@ async def test_only_passages_in_the_answer_count_as_served(project: Project) -> 
 
 async def test_a_search_does_not_wait_for_rows_that_others_hold(project: Project) -> None:
     await project.write("/a", "rain")
-    async with project.database.writing(project.scope.apikey_hash) as connection:
+    async with project.database.write_transaction(project.scope.apikey_hash) as connection:
         await connection.fetch(
             "SELECT id FROM mcp_file_chunks WHERE apikey_hash = $1 FOR UPDATE", project.scope.apikey_hash
         )
@@ -203,7 +205,7 @@ async def test_words_alone_are_searched_when_the_query_cannot_be_embedded(projec
     assert (raised.value.code, raised.value.retryable) == ("SEARCH_BACKEND_ERROR", True)
 
 
-async def test_trouble_in_the_database_is_trouble_of_the_search(database: Database, tenant: str) -> None:
+async def test_trouble_in_the_database_is_trouble_of_the_search(database: StoreDatabase, tenant: str) -> None:
     short = WordVectors()
     project = Project(database, Scope(tenant, "notes"), StoreModels(EmbeddingSettings(), RerankSettings(), local=short))
     await project.write("/a", "rain")
@@ -215,20 +217,20 @@ async def test_trouble_in_the_database_is_trouble_of_the_search(database: Databa
 
 def bm25(query: str, texts: list[str], k1: float = 1.2, b: float = 0.75) -> list[float]:
     """The textbook's formula."""
-    passages = [Counter(passage_terms(text).counts) for text in texts]
-    lengths = [passage_terms(text).length for text in texts]
+    chunks = [Counter(chunk_terms(text).counts) for text in texts]
+    lengths = [chunk_terms(text).length for text in texts]
     mean = sum(lengths) / len(lengths)
     scores = [0.0] * len(texts)
     for term in query_terms(query, ["english"]):
-        df = sum(term in passage for passage in passages)
+        df = sum(term in chunk for chunk in chunks)
         idf = math.log(1 + (len(texts) - df + 0.5) / (df + 0.5))
-        for place, passage in enumerate(passages):
-            tf = passage[term]
+        for place, chunk in enumerate(chunks):
+            tf = chunk[term]
             scores[place] += idf * tf * (k1 + 1) / (tf + k1 * (1 - b + b * lengths[place] / mean))
     return scores
 
 
-async def test_words_are_scored_by_bm25(database: Database, tenant: str, models: StoreModels) -> None:
+async def test_words_are_scored_by_bm25(database: StoreDatabase, tenant: str, models: StoreModels) -> None:
     project = Project(database, Scope(tenant, "notes"), models, SearchRules(semantic_weight=0, lexical_weight=1))
     texts = [
         f"{'rain ' * (number % 5)}{'storms ' * (number % 3)}{'and other words ' * number}" for number in range(1, 15)
@@ -249,7 +251,7 @@ async def test_words_are_scored_by_bm25(database: Database, tenant: str, models:
             assert found[f"/{number:02}"] == 0
 
 
-async def test_nothing_that_is_near_is_missed(database: Database, tenant: str, words: WordVectors) -> None:
+async def test_nothing_that_is_near_is_missed(database: StoreDatabase, tenant: str, words: WordVectors) -> None:
     rules = SearchRules(semantic_weight=1, lexical_weight=0)
     project = Project(
         database, Scope(tenant, "notes"), StoreModels(EmbeddingSettings(), RerankSettings(), local=words), rules
@@ -293,7 +295,7 @@ def test_fusion_when_a_side_is_silent_or_counts_for_nothing(
     assert fused == pytest.approx(expected)
 
 
-def test_a_passage_without_a_vector_stands_where_its_words_put_it() -> None:
+def test_a_chunk_without_a_vector_stands_where_its_words_put_it() -> None:
     semantic, lexical = {1: 0.9, 2: 0.5}, {2: 12.0, 3: 7.0, 4: 2.0}
     with_all = fused_scores(semantic, lexical, semantic_weight=0.5, lexical_weight=0.5)
     fused = fused_scores(semantic, lexical, semantic_weight=0.5, lexical_weight=0.5, without_vector={3, 4})
@@ -305,7 +307,7 @@ async def test_words_are_found_before_vectors_and_weigh_alone_until_then(project
     for number in range(4):
         await project.write(f"/old/{number}", f"rain {'and sun ' * (number + 3)}")
     await project.files.write("/new", "rain rain rain")
-    await project.index.write_words(project.scope, "/new")
+    await project.index.write_terms(project.scope, "/new")
     best = (await project.search("rain"))[0]
     assert (best.file_path, best.score) == ("/new", 1.0)
     assert await project.found("?!", "/new") == []
@@ -316,7 +318,7 @@ async def test_words_are_found_before_vectors_and_weigh_alone_until_then(project
 
 @pytest.fixture
 async def reranked(
-    database: Database, tenant: str, words: WordVectors
+    database: StoreDatabase, tenant: str, words: WordVectors
 ) -> AsyncGenerator[tuple[Project, CohereEmulator]]:
     with CohereEmulator("key") as cohere:
         rerank = RerankSettings(enabled=True, endpoint=f"{cohere.url}/rerank")
@@ -374,7 +376,7 @@ async def test_without_a_key_nobody_reranks(reranked: tuple[Project, CohereEmula
     assert (cohere.requests, project.rerank_failures) == ([], 0)
 
 
-async def test_queries_are_embedded_with_the_callers_key(database: Database, tenant: str) -> None:
+async def test_queries_are_embedded_with_the_callers_key(database: StoreDatabase, tenant: str) -> None:
     with OpenAIEmulator("key") as endpoint:
         embedding = EmbeddingSettings(provider="openai", base_url=endpoint.url, dimensions=LOCAL_DIMENSIONS)
         models = StoreModels(embedding, RerankSettings())
@@ -392,7 +394,9 @@ async def test_queries_are_embedded_with_the_callers_key(database: Database, ten
         await models.aclose()
 
 
-async def test_an_endpoint_that_fails_is_asked_once_before_words_alone_answer(database: Database, tenant: str) -> None:
+async def test_an_endpoint_that_fails_is_asked_once_before_words_alone_answer(
+    database: StoreDatabase, tenant: str
+) -> None:
     with OpenAIEmulator("key") as endpoint:
         embedding = EmbeddingSettings(provider="openai", base_url=endpoint.url, dimensions=LOCAL_DIMENSIONS)
         models = StoreModels(embedding, RerankSettings())
@@ -404,7 +408,7 @@ async def test_an_endpoint_that_fails_is_asked_once_before_words_alone_answer(da
         await models.aclose()
 
 
-async def test_the_local_model_finds_by_meaning(database: Database, tenant: str) -> None:
+async def test_the_local_model_finds_by_meaning(database: StoreDatabase, tenant: str) -> None:
     models = StoreModels(EmbeddingSettings(), RerankSettings())
     project = Project(database, Scope(tenant, "notes"), models)
     try:
@@ -417,10 +421,12 @@ async def test_the_local_model_finds_by_meaning(database: Database, tenant: str)
         await models.aclose()
 
 
-async def test_every_statement_of_index_and_search_is_one_the_database_knows(database: Database, tenant: str) -> None:
+async def test_every_statement_of_index_and_search_is_one_the_database_knows(
+    database: StoreDatabase, tenant: str
+) -> None:
     from armarium.foundation.sql import queries
 
-    async with database.reading(tenant) as connection:
+    async with database.read_transaction(tenant) as connection:
         for file in ("index.sql", "search.sql"):
             for statement in queries("armarium.capabilities.store.database.sql", file).values():
                 await prepared(connection, statement)

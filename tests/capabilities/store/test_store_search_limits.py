@@ -14,15 +14,15 @@ import pytest
 from store_calls import Files
 
 from armarium.capabilities.store.database.pool import connect
-from armarium.capabilities.store.database.transactions import Database
+from armarium.capabilities.store.database.transactions import StoreDatabase
 from armarium.capabilities.store.errors import RateLimited, ResourceBusy, SearchBackendError
 from armarium.capabilities.store.index.embedders import StoreModels
 from armarium.capabilities.store.index.file_index import FileIndex
 from armarium.capabilities.store.model import Scope
 from armarium.capabilities.store.search import queries as search_statements
-from armarium.capabilities.store.search.circuit_breakers import ServiceBreakers
-from armarium.capabilities.store.search.file_search import WORDS_ALONE, FileSearch, Found, SearchRules
-from armarium.capabilities.store.search.limits import SearchLimits, SearchRoom, statements_at_once
+from armarium.capabilities.store.search.circuit_breakers import CallerCircuitBreakers
+from armarium.capabilities.store.search.file_search import LEXICAL_ONLY, FileSearch, SearchResult, SearchRules
+from armarium.capabilities.store.search.limits import SearchAdmission, SearchLimits, statements_at_once
 from armarium.capabilities.store.settings import EmbeddingSettings, RerankSettings
 from armarium.capabilities.store.tools import store_tools
 from armarium.foundation.identity import Principal
@@ -55,7 +55,7 @@ class Searched:
 
     def __init__(
         self,
-        database: Database,
+        database: StoreDatabase,
         limits: SearchLimits | None = None,
         rules: SearchRules | None = None,
     ) -> None:
@@ -71,8 +71,8 @@ class Searched:
             rules or SearchRules(),
             limits,
             on_rerank_failure=self._rerank_failed,
-            embedding=ServiceBreakers(now=lambda: self.now_s),
-            reranking=ServiceBreakers(now=lambda: self.now_s),
+            embedding=CallerCircuitBreakers(now=lambda: self.now_s),
+            reranking=CallerCircuitBreakers(now=lambda: self.now_s),
         )
 
     def _rerank_failed(self) -> None:
@@ -87,14 +87,14 @@ class Searched:
             await self._index.index(stored.scope, f"/{name}", None)
         return tenant
 
-    async def search(self, tenant: str, query: str = "rain", prefix: str = "") -> Found:
+    async def search(self, tenant: str, query: str = "rain", prefix: str = "") -> SearchResult:
         return await self._engine.search(tenant, PROJECT, query, prefix, 20, "key")
 
     async def found(self, tenant: str, query: str = "rain", prefix: str = "") -> list[str]:
-        return [entry.file_path for entry in (await self.search(tenant, query, prefix)).passages]
+        return [entry.file_path for entry in (await self.search(tenant, query, prefix)).chunks]
 
 
-async def test_a_caller_has_so_many_searches_at_once_and_others_do_not_wait_for_them(database: Database) -> None:
+async def test_a_caller_has_so_many_searches_at_once_and_others_do_not_wait_for_them(database: StoreDatabase) -> None:
     searched = Searched(database, SearchLimits(concurrent_per_caller=2, waiting_per_caller=3, wait_s=60))
     crowd, other = await searched.caller(a="rain"), await searched.caller(b="rain")
     done: list[list[str]] = []
@@ -119,7 +119,7 @@ async def test_a_caller_has_so_many_searches_at_once_and_others_do_not_wait_for_
     assert done == [["/a"]] * 5
 
 
-async def test_a_search_that_waits_too_long_is_refused_and_its_place_is_free_again(database: Database) -> None:
+async def test_a_search_that_waits_too_long_is_refused_and_its_place_is_free_again(database: StoreDatabase) -> None:
     searched = Searched(database, SearchLimits(concurrent_per_caller=1, wait_s=0.05))
     caller = await searched.caller(a="rain")
     searched.words.let_go = anyio.Event()
@@ -134,7 +134,7 @@ async def test_a_search_that_waits_too_long_is_refused_and_its_place_is_free_aga
 
 async def test_the_statements_of_searches_leave_connections_to_everybody_else() -> None:
     assert [statements_at_once(size) for size in (2, 3, 5, 10, 100)] == [1, 1, 2, 4, 40]
-    room = SearchRoom(SearchLimits(statements=2, wait_s=0.05))
+    room = SearchAdmission(SearchLimits(statements=2, wait_s=0.05))
     async with room.statement("crowd"):
         # One of the two is left to others, and when all are taken it is told that the server is busy.
         with pytest.raises(ResourceBusy):
@@ -147,18 +147,20 @@ async def test_the_statements_of_searches_leave_connections_to_everybody_else() 
     assert raised.value.code == "RESOURCE_BUSY"
 
 
-async def test_a_slow_embedder_is_not_waited_for_and_the_answer_says_so(database: Database) -> None:
+async def test_a_slow_embedder_is_not_waited_for_and_the_answer_says_so(database: StoreDatabase) -> None:
     searched = Searched(database, rules=SearchRules(embed_timeout_s=0.05))
     caller = await searched.caller(a="rain", b="sun")
     assert (await searched.search(caller)).notice is None
     searched.words.let_go = anyio.Event()
     found = await searched.search(caller)
-    assert ([entry.file_path for entry in found.passages], found.notice) == (["/a"], WORDS_ALONE)
+    assert ([entry.file_path for entry in found.chunks], found.notice) == (["/a"], LEXICAL_ONLY)
     with pytest.raises(SearchBackendError):
         await searched.search(caller, "!?")
 
 
-async def test_an_embedder_that_keeps_failing_is_left_alone_and_then_tried_by_one_search(database: Database) -> None:
+async def test_an_embedder_that_keeps_failing_is_left_alone_and_then_tried_by_one_search(
+    database: StoreDatabase,
+) -> None:
     searched = Searched(database)
     caller, other = await searched.caller(a="rain"), await searched.caller(a="rain")
     searched.words.failure = ProviderUnavailable("gone")
@@ -174,7 +176,7 @@ async def test_an_embedder_that_keeps_failing_is_left_alone_and_then_tried_by_on
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(searched.found, caller)
         await until(lambda: searched.words.asked == 5)
-        assert (await searched.search(caller)).notice == WORDS_ALONE
+        assert (await searched.search(caller)).notice == LEXICAL_ONLY
         assert searched.words.asked == 5, "only one tries"
         searched.words.let_go.set()
     await searched.found(caller)
@@ -189,7 +191,7 @@ async def test_an_embedder_that_keeps_failing_is_left_alone_and_then_tried_by_on
 
 @pytest.mark.parametrize("refusal", [OpenAIAuth("wrong key")])
 async def test_a_refusal_that_costs_no_time_is_no_reason_to_stop_asking(
-    database: Database, refusal: ProviderError
+    database: StoreDatabase, refusal: ProviderError
 ) -> None:
     searched = Searched(database)
     caller = await searched.caller(a="rain")
@@ -217,7 +219,7 @@ class AwayReranker:
 
 
 async def test_a_reranker_that_keeps_failing_is_left_alone_and_then_tried(
-    database: Database, monkeypatch: pytest.MonkeyPatch
+    database: StoreDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reranker = AwayReranker()
 
@@ -243,7 +245,7 @@ async def test_a_reranker_that_keeps_failing_is_left_alone_and_then_tried(
 
 
 async def test_a_search_without_a_database_is_told_as_trouble_of_the_search(store_dsn: str, tenant: str) -> None:
-    database = Database(await connect(store_dsn, size=2), lock_timeout_ms=500, on_lock_wait=lambda seconds: None)
+    database = StoreDatabase(await connect(store_dsn, size=2), lock_timeout_ms=500, on_lock_wait=lambda seconds: None)
     searched = Searched(database)
     caller = await searched.caller(a="rain")
     async with database.connection() as connection:
@@ -260,23 +262,23 @@ async def _refused() -> Any:
     raise ConnectionRefusedError
 
 
-async def test_where_searching_is_switched_off_it_says_so(database: Database, tenant: str) -> None:
+async def test_where_searching_is_switched_off_it_says_so(database: StoreDatabase, tenant: str) -> None:
     files = Files(database, tenant, {"search": {"enabled": False}})
     result = await files.result("search", query="rain")
     assert result["structuredContent"]["code"] == "SEARCH_BACKEND_ERROR"
     assert result["structuredContent"]["retryable"] is False
 
 
-async def test_the_answer_tells_how_it_was_found_only_when_there_is_something_to_tell(
-    database: Database, tenant: str
+async def test_the_answer_tells_how_it_was_found_only_when_there_is_something_unsent(
+    database: StoreDatabase, tenant: str
 ) -> None:
     files = Files(database, tenant)
     assert await files.ok("search", query="rain") == {"chunks": []}
-    files.search.notice = WORDS_ALONE
-    assert await files.ok("search", query="rain") == {"chunks": [], "notice": WORDS_ALONE}
+    files.search.notice = LEXICAL_ONLY
+    assert await files.ok("search", query="rain") == {"chunks": [], "notice": LEXICAL_ONLY}
 
 
-async def test_what_is_searched_for_is_not_written_down(database: Database, tenant: str) -> None:
+async def test_what_is_searched_for_is_not_written_down(database: StoreDatabase, tenant: str) -> None:
     written: list[Any] = []
     dispatcher = Dispatcher(
         [("store", tool) for tool in store_tools(Files(database, tenant).store)],
@@ -295,7 +297,7 @@ async def test_what_is_searched_for_is_not_written_down(database: Database, tena
 @pytest.mark.parametrize("narrow", [True, False])
 @pytest.mark.parametrize("prefix", ["", "/", "/d", "/d/", "/d/1", "/d/11", "/e/3/x", "/~", "d", "/d\x00", "/é"])
 async def test_a_prefix_finds_the_same_whether_files_are_read_one_by_one_or_all_in_a_row(
-    database: Database, monkeypatch: pytest.MonkeyPatch, narrow: bool, prefix: str
+    database: StoreDatabase, monkeypatch: pytest.MonkeyPatch, narrow: bool, prefix: str
 ) -> None:
     monkeypatch.setattr(search_statements, "_NARROW", 0 if narrow else 1e9)
     searched = Searched(database)
@@ -305,17 +307,17 @@ async def test_a_prefix_finds_the_same_whether_files_are_read_one_by_one_or_all_
     assert sorted(await searched.found(caller, prefix=prefix)) == expected
 
 
-async def test_a_narrow_prefix_reads_its_own_passages_and_no_others(database: Database) -> None:
+async def test_a_narrow_prefix_reads_its_own_chunks_and_no_others(database: StoreDatabase) -> None:
     searched = Searched(database)
     caller = await searched.caller(**{f"d/{number}": f"rain {number}" for number in range(60)}, **{"e/1": "rain"})
     projects, paths = [PROJECT], ("/e/", "/e0")
     vector = orjson.dumps(await searched.words.embed_query("rain"), option=orjson.OPT_SERIALIZE_NUMPY).decode()
     statements = {
-        "nearest_passages_of_files": (vector, searched.words.model, 30),
-        "passages_of_files_by_words": (["rain"], 1.0, 1.0, 30),
+        "nearest_chunks_of_files": (vector, searched.words.model, 30),
+        "chunks_of_files_by_terms": (["rain"], 1.0, 1.0, 30),
     }
     for name, arguments in statements.items():
-        async with database.writing(caller) as connection:
+        async with database.write_transaction(caller) as connection:
             # Tables of a test are so small that reading all of them is the cheapest.
             await connection.execute("SET LOCAL enable_seqscan = off")
             (plan,) = orjson.loads(
@@ -331,8 +333,8 @@ async def test_a_narrow_prefix_reads_its_own_passages_and_no_others(database: Da
 
 
 def most_rows(node: dict[str, Any]) -> float:
-    """The most rows that a scan of a table of passages looked at."""
+    """The most rows that a scan of a table of chunks looked at."""
     removed = sum(value for name, value in node.items() if name.startswith("Rows Removed"))
-    of_passages = node.get("Relation Name", "").startswith("mcp_file_chunk")
-    own = (node["Actual Rows"] + removed) * node["Actual Loops"] if of_passages else 0
+    of_chunks = node.get("Relation Name", "").startswith("mcp_file_chunk")
+    own = (node["Actual Rows"] + removed) * node["Actual Loops"] if of_chunks else 0
     return max([own, *(most_rows(child) for child in node.get("Plans", []))])

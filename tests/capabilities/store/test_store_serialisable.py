@@ -18,7 +18,7 @@ from store_calls import Files
 from test_store_model import MAX_FILE, MAX_PROJECT, PATHS, Model, Refused, answer_or_refusal
 
 from armarium.capabilities.store.database.pool import Connection, Row, connect
-from armarium.capabilities.store.database.transactions import Database
+from armarium.capabilities.store.database.transactions import StoreDatabase
 from armarium.capabilities.store.model import Scope
 
 LIMITS = {"max_file_bytes": MAX_FILE, "max_project_bytes": MAX_PROJECT, "history": {"versions": 3}}
@@ -28,12 +28,12 @@ NOWHERE = -1
 revision_seen: ContextVar[int] = ContextVar("revision_seen", default=NOWHERE)
 
 
-class WitnessedDatabase(Database):
+class WitnessedDatabase(StoreDatabase):
     """A database that notes at which revision of its project each change was made, or refused."""
 
     @asynccontextmanager
-    async def changing(self, scope: Scope) -> AsyncGenerator[Connection]:
-        async with super().changing(scope) as connection:
+    async def project_transaction(self, scope: Scope) -> AsyncGenerator[Connection]:
+        async with super().project_transaction(scope) as connection:
             try:
                 yield connection
             finally:
@@ -41,13 +41,13 @@ class WitnessedDatabase(Database):
                     await connection.fetchval("SELECT revision_now($1, $2)", scope.apikey_hash, scope.project)
                 )
 
-    async def change_at_once(self, scope: Scope, statement: str, *arguments: Any) -> Row:
+    async def fetchrow_locked(self, scope: Scope, statement: str, *arguments: Any) -> Row:
         # Behind the change and under its lock, in the same statement.
         witnessed = (
             f"SELECT changed.*, witness.revision FROM ({statement.rstrip(';')}) AS changed, "
             "LATERAL (SELECT revision_now($1, $2) AS revision WHERE changed.waited_s >= 0) AS witness"
         )
-        row = await super().change_at_once(scope, witnessed, *arguments)
+        row = await super().fetchrow_locked(scope, witnessed, *arguments)
         revision_seen.set(row["revision"])
         return row
 
@@ -244,7 +244,7 @@ def saw(read: Event, state: dict[str, tuple[bytes, int]]) -> bool:
 async def explained(dsn: str, tenant: str, *, pools: int, callers: int, calls: int, seed: int) -> None:
     """Let callers loose on a tenant's projects, and look for an order that explains what they saw."""
     async with AsyncExitStack() as opened:
-        databases: list[Database] = []
+        databases: list[StoreDatabase] = []
         for _ in range(pools):
             database = WitnessedDatabase(
                 await connect(dsn, size=callers), lock_timeout_ms=60_000, on_lock_wait=lambda seconds: None

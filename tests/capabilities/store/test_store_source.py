@@ -6,7 +6,7 @@ import secrets
 
 from store_calls import Files
 
-from armarium.capabilities.store.database.transactions import Database
+from armarium.capabilities.store.database.transactions import StoreDatabase
 from armarium.capabilities.store.index.embedders import StoreModels
 from armarium.capabilities.store.index.file_index import FileIndex
 from armarium.capabilities.store.model import ChunkEntry, Scope
@@ -29,7 +29,7 @@ async def _indexed(files: Files, project: str, path: str, text: str) -> None:
     await FileIndex(files.database, models).index(scope, path, None)
 
 
-async def test_a_caller_has_the_projects_in_which_something_can_be_found_and_no_others(database: Database) -> None:
+async def test_a_caller_has_the_projects_in_which_something_can_be_found_and_no_others(database: StoreDatabase) -> None:
     anna, lex = _caller(), _caller()
     files = Files(database, anna.principal.apikey_hash)
     await _indexed(files, "notes", "/lamp.md", "The lamp is lit at dusk.")
@@ -42,7 +42,7 @@ async def test_a_caller_has_the_projects_in_which_something_can_be_found_and_no_
     assert await source.collections(lex) == []
 
 
-async def test_a_search_is_the_callers_own_in_the_one_project(database: Database) -> None:
+async def test_a_search_is_the_callers_own_in_the_one_project(database: StoreDatabase) -> None:
     caller = _caller()
     files = Files(database, caller.principal.apikey_hash)
     files.search.found = [ChunkEntry("notes", "/a/lamp.md", 4, 9, "lit", 0.7)]

@@ -1,4 +1,4 @@
-"""Words of passages and of queries meet, however they are written."""
+"""Words of chunks and of queries meet, however they are written."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from armarium.capabilities.store.index.terms import MOST_QUERY_WORDS, passage_terms, query_terms
+from armarium.capabilities.store.index.terms import MOST_QUERY_WORDS, chunk_terms, query_terms
 
 GERMAN = "Die Häuser in der Stadt wurden von den Gemeinden verkauft, weil sie nicht mehr gebraucht wurden."
 
 
 @pytest.mark.parametrize(
-    ("passage", "query"),
+    ("chunk", "query"),
     [
         ("The houses were sold", "house"),
         ("def getUserName(): ...", "user name"),
@@ -24,13 +24,13 @@ GERMAN = "Die Häuser in der Stadt wurden von den Gemeinden verkauft, weil sie n
         (GERMAN, "Gemeinde"),
     ],
 )
-def test_a_query_finds_the_words_of_a_passage(passage: str, query: str) -> None:
-    terms = passage_terms(passage)
+def test_a_query_finds_the_words_of_a_chunk(chunk: str, query: str) -> None:
+    terms = chunk_terms(chunk)
     assert set(query_terms(query, [terms.language])) & set(terms.counts)
 
 
 def test_words_are_counted() -> None:
-    terms = passage_terms("Tree, trees; a TREE and grass")
+    terms = chunk_terms("Tree, trees; a TREE and grass")
     assert terms.counts["tree"] == 3
     assert (terms.length, terms.language) == (6, "english")
 
@@ -40,8 +40,8 @@ def test_little_words_are_not_looked_for_unless_there_are_no_others() -> None:
     assert query_terms("to be or not to be", ["english"])
 
 
-def test_a_passage_of_any_language_is_asked_for_in_its_own_stems() -> None:
-    assert passage_terms(GERMAN).language == "german"
+def test_a_chunk_of_any_language_is_asked_for_in_its_own_stems() -> None:
+    assert chunk_terms(GERMAN).language == "german"
     assert "haus" not in query_terms("Häuser", ["english"])
     assert "haus" in query_terms("Häuser", ["english", "german"])
 
@@ -56,6 +56,6 @@ def test_of_a_long_query_the_first_words_count() -> None:
 
 @given(st.text())
 def test_any_text_has_words_that_the_database_can_keep(text: str) -> None:
-    terms = passage_terms(text.replace("\0", ""))
+    terms = chunk_terms(text.replace("\0", ""))
     assert all("\0" not in stem and count > 0 for stem, count in terms.counts.items())
     assert not any("\0" in stem for stem in query_terms(text, ["english"]))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from store_calls import Files
 
-from armarium.capabilities.store.database.transactions import Database
+from armarium.capabilities.store.database.transactions import StoreDatabase
 from armarium.capabilities.store.errors import SearchBackendError
 from armarium.capabilities.store.manifest import described_tools
 from armarium.capabilities.store.model import ChunkEntry, Scope
@@ -19,7 +19,7 @@ HUGE = "x" * 100_000
 
 
 @pytest.fixture
-def files(database: Database, tenant: str) -> Files:
+def files(database: StoreDatabase, tenant: str) -> Files:
     return Files(database, tenant)
 
 
@@ -139,7 +139,7 @@ async def test_a_bad_argument_gets_a_code_of_the_contract_and_writes_nothing(
     ],
 )
 async def test_what_the_contract_looks_at_first_is_told_first(
-    database: Database, tenant: str, tool: str, arguments: dict[str, Any], code: str
+    database: StoreDatabase, tenant: str, tool: str, arguments: dict[str, Any], code: str
 ) -> None:
     files = Files(database, tenant, {"max_payload_bytes": 10})
     assert await files.code(tool, **arguments) == code
@@ -165,7 +165,7 @@ async def test_huge_numbers_are_numbers(files: Files, number: float) -> None:
 
 
 async def test_a_search_is_asked_for_the_caller_alone_within_the_operators_limits(
-    database: Database, tenant: str
+    database: StoreDatabase, tenant: str
 ) -> None:
     files = Files(database, tenant, {"search": {"limit_default": 3, "limit_max": 7}}, key="sk-own")
     files.search.found = [ChunkEntry("p", "/a", 3, 8, "found", 0.5)]
@@ -194,8 +194,8 @@ async def test_a_search_that_fails_may_be_tried_again(files: Files, monkeypatch:
     assert (refused["code"], refused["retryable"]) == ("SEARCH_BACKEND_ERROR", True)
 
 
-async def test_a_project_others_are_changing_is_busy(files: Files, database: Database) -> None:
-    async with database.changing(Scope(files.tenant, "p")):
+async def test_a_project_others_are_changing_is_busy(files: Files, database: StoreDatabase) -> None:
+    async with database.project_transaction(Scope(files.tenant, "p")):
         refused = (await files.result("write", path="/a", content="x"))["structuredContent"]
         await files.put("/a", project="other")
     assert (refused["code"], refused["retryable"]) == ("RESOURCE_BUSY", True)

@@ -15,7 +15,7 @@ from pydantic import SecretStr
 from store_calls import Files
 
 from armarium.capabilities.store.chores import StoreChores
-from armarium.capabilities.store.database.transactions import Database
+from armarium.capabilities.store.database.transactions import StoreDatabase
 from armarium.capabilities.store.errors import InvalidPath, NotFound
 from armarium.capabilities.store.settings import StoreSettings
 from armarium.capabilities.store.transfer import ArchiveUnusable, Import, Imported, Skipped, export_files
@@ -26,7 +26,7 @@ PATIENCE_S = 20.0
 
 
 @pytest.fixture
-def mine(database: Database, tenant: str) -> Files:
+def mine(database: StoreDatabase, tenant: str) -> Files:
     return Files(database, tenant)
 
 
@@ -86,7 +86,7 @@ async def test_what_is_exported_is_read_by_others_with_names_contents_and_times(
     assert members["p/a.md"].mtime == int(row["updated_at"].timestamp())
 
 
-async def test_an_archive_comes_in_again_whole_for_another_caller(database: Database, mine: Files) -> None:
+async def test_an_archive_comes_in_again_whole_for_another_caller(database: StoreDatabase, mine: Files) -> None:
     await mine.put("/a.md", "/sub/b.md", content="x" * 700)
     await mine.put("/c.md", content="", project="q")
     other = Files(database, "ab" * 32)
@@ -100,7 +100,7 @@ async def test_an_archive_comes_in_again_whole_for_another_caller(database: Data
     await other.ok("delete", path="/c.md", project="q")
 
 
-async def test_only_the_callers_own_files_are_exported(database: Database, mine: Files) -> None:
+async def test_only_the_callers_own_files_are_exported(database: StoreDatabase, mine: Files) -> None:
     await Files(database, "cd" * 32).put("/secret.md")
     with pytest.raises(NotFound):
         await exported(mine, "*")
@@ -234,7 +234,7 @@ async def test_links_and_devices_are_skipped_and_directories_need_nothing(mine: 
     assert await mine.paths() == []
 
 
-async def test_the_limits_of_a_project_hold(database: Database, tenant: str) -> None:
+async def test_the_limits_of_a_project_hold(database: StoreDatabase, tenant: str) -> None:
     files = Files(database, tenant, {"max_project_bytes": 10})
     done, skipped = await imported(files, tar(("p/a.md", b"x" * 8), ("p/b.md", b"x" * 8), ("p/c.md", b"x" * 2)))
     assert (done.written, codes(skipped)) == (2, {"p/b.md": "QUOTA_EXCEEDED"})

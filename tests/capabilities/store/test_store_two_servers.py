@@ -162,9 +162,9 @@ async def test_each_job_is_done_once_whoever_does_it(clients: list[ToolClient], 
     jobs = await pair.rows("SELECT status, retry_count FROM mcp_file_index_jobs WHERE project = 'jobs'")
     assert {(job["status"], job["retry_count"]) for job in jobs} == {("done", 0)}
     assert len(jobs) == files
-    passages = await pair.rows("SELECT file_path, count(*) FROM mcp_file_chunks WHERE project = 'jobs' GROUP BY 1")
-    assert {row["count"] for row in passages} == {1}
-    assert len(passages) == files
+    chunks = await pair.rows("SELECT file_path, count(*) FROM mcp_file_chunks WHERE project = 'jobs' GROUP BY 1")
+    assert {row["count"] for row in chunks} == {1}
+    assert len(chunks) == files
 
 
 async def everything_stored(dsn: str) -> str:
@@ -229,7 +229,7 @@ class Keyed:
 
 @pytest.fixture
 def keyed() -> Iterator[Keyed]:
-    """Database, Redis and the endpoint."""
+    """StoreDatabase, Redis and the endpoint."""
     user = StoreUser("someone")
     with running_postgres() as dsn, running_redis() as redis_url, OpenAIEmulator(key=user.key) as openai:
         yield Keyed(dsn, redis_url, openai, user, StoreUser("a stranger"))
@@ -262,7 +262,7 @@ async def test_a_write_at_one_server_is_indexed_by_another_with_the_callers_own_
             assert sorted(chunk["file_path"] for chunk in found["chunks"]) == [f"/e/{number}" for number in range(5)]
         [refused] = await keyed.rows("SELECT status FROM mcp_file_index_jobs", stranger.tenant)
         assert refused["status"] == "failed"
-        # Found by its words; what the endpoint refused to embed has no vector, least of all by somebody else's key.
+        # SearchResult by its words; what the endpoint refused to embed has no vector, least of all by somebody else's key.
         assert not await keyed.rows("SELECT FROM mcp_file_chunk_embeddings", stranger.tenant)
         embedded: dict[str, list[str]] = {}
         for request in asked:

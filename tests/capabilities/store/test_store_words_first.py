@@ -9,12 +9,12 @@ from typing import Any
 import anyio
 import pytest
 
-from armarium.capabilities.store.database.transactions import Database
+from armarium.capabilities.store.database.transactions import StoreDatabase
 from armarium.capabilities.store.index.credentials import NoCredentials
 from armarium.capabilities.store.index.embedders import StoreModels
 from armarium.capabilities.store.index.file_index import FileIndex
 from armarium.capabilities.store.index.outbox import Outbox
-from armarium.capabilities.store.index.wake_up import Bell
+from armarium.capabilities.store.index.wake_up import SharedWakeUp
 from armarium.capabilities.store.index.worker import work
 from armarium.capabilities.store.model import Scope
 from armarium.capabilities.store.search.file_search import FileSearch, SearchRules
@@ -26,7 +26,7 @@ NEVER_S = 3600.0
 
 
 class Hanging(WordVectors):
-    """Answers questions at once, and embeds passages only while it is let."""
+    """Answers questions at once, and embeds chunks only while it is let."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -42,14 +42,14 @@ class Hanging(WordVectors):
 class Place:
     """One project with its workers, its search, and a model that hangs until it is let go."""
 
-    def __init__(self, database: Database, dsn: str, tenant: str) -> None:
+    def __init__(self, database: StoreDatabase, dsn: str, tenant: str) -> None:
         self.database = database
         self.scope = Scope(tenant, "notes")
         self.files = StoredFiles(database, self.scope)
         self.model = Hanging()
         models = StoreModels(EmbeddingSettings(), RerankSettings(), local=self.model)
         self.index = FileIndex(database, models)
-        self.bell = Bell(database, dsn)
+        self.wake_up = SharedWakeUp(database, dsn)
         self._search = FileSearch(database, models, SearchRules())
 
     async def write(self, path: str, content: str) -> int:
@@ -60,15 +60,15 @@ class Place:
     async def changed(self, path: str, operation: str = "UPSERT") -> int:
         """The job of a change that was made; its id."""
         job_id = await enqueue(self.database, self.scope.apikey_hash, path, operation, project=self.scope.project)
-        self.bell.ring()
+        self.wake_up.wake_all()
         return job_id
 
     async def finds(self, query: str, path: str) -> bool:
         found = await self._search.search(self.scope.apikey_hash, self.scope.project, query, "", 5, None)
-        return path in [entry.file_path for entry in found.passages]
+        return path in [entry.file_path for entry in found.chunks]
 
     async def vectors(self) -> int:
-        async with self.database.reading(self.scope.apikey_hash) as connection:
+        async with self.database.read_transaction(self.scope.apikey_hash) as connection:
             return await connection.fetchval(
                 "SELECT count(*) FROM mcp_file_chunk_embeddings WHERE apikey_hash = $1", self.scope.apikey_hash
             )
@@ -92,7 +92,7 @@ class Place:
                 self.outbox(),
                 self.index,
                 NoCredentials(),
-                self.bell,
+                self.wake_up,
                 workers=2,
                 batch=20,
                 poll_s=poll_s,
@@ -106,7 +106,7 @@ class Place:
 
 
 @pytest.fixture
-async def place(database: Database, store_dsn: str, tenant: str) -> AsyncGenerator[Place]:
+async def place(database: StoreDatabase, store_dsn: str, tenant: str) -> AsyncGenerator[Place]:
     await clear_jobs(database)
     yield Place(database, store_dsn, tenant)
     await clear_jobs(database)
@@ -156,7 +156,7 @@ async def test_workers_that_end_between_the_stages_leave_the_vectors_to_the_next
 async def test_a_crash_between_the_stages_is_made_good(place: Place) -> None:
     job_id = await place.write("/a", "the windmill turns")
     [job] = await place.outbox().claim("words", 10)
-    await place.index.write_words(job.scope, job.path)
+    await place.index.write_terms(job.scope, job.path)
     # Nothing more is heard of that worker.
     place.model.let_go.set()
     async with place.working(poll_s=0.05):

@@ -11,7 +11,7 @@ from armarium.capabilities.store.files.history import Version
 from armarium.capabilities.store.files.listings import Listing
 from armarium.capabilities.store.files.reads import Slice
 from armarium.capabilities.store.model import FileEntry, FileType
-from armarium.capabilities.store.search.file_search import Found
+from armarium.capabilities.store.search.file_search import SearchResult
 from armarium.foundation.telemetry import timestamp
 
 NO_TIME = "0001-01-01T00:00:00Z"
@@ -124,8 +124,8 @@ def entries_answer(listing: Listing) -> Entries:
     return {"entries": [_entry(entry) for entry in listing.entries], "has_more": listing.has_more}
 
 
-def chunks_answer(found: Found) -> Chunks:
-    """Passages, best first."""
+def chunks_answer(found: SearchResult) -> Chunks:
+    """Chunks, best first."""
     answer: Chunks = {
         "chunks": [
             {
@@ -136,7 +136,7 @@ def chunks_answer(found: Found) -> Chunks:
                 "score": chunk.score,
                 "project": chunk.project,
             }
-            for chunk in found.passages
+            for chunk in found.chunks
         ]
     }
     if found.notice is not None:

@@ -111,7 +111,7 @@ class SearchArgs(InProject):
     path_prefix: str = ""
     """Only files whose path begins with this, letter by letter: /notes also finds /notes-old/a.md."""
     limit: Number | None = Field(default=None, json_schema_extra={"default": 5})
-    """Most passages, 1 or more; 5 unless the operator chose another number. Larger ones are brought down to the
+    """Most chunks, 1 or more; 5 unless the operator chose another number. Larger ones are brought down to the
     operator's maximum."""
 
 

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, cast
 
-from armarium.capabilities.store.database.inspection import DATABASE, DatabaseFacts, asked
+from armarium.capabilities.store.database.inspection import DATABASE, DatabaseFacts, inspect_database
 from armarium.capabilities.store.errors import DatabaseUnavailable
 from armarium.capabilities.store.postgres.account import can_leave_root
 from armarium.capabilities.store.postgres.embedded import address
@@ -48,7 +48,7 @@ def check(section: StoreSettings | None, facilities: Facilities) -> Generator[Ch
 
 
 async def _served_elsewhere(dsn: str, section: StoreSettings) -> list[CheckResult]:
-    found = await asked(dsn)
+    found = await inspect_database(dsn)
     if isinstance(found, CheckResult):
         return [found]
     facts = found.facts
@@ -149,8 +149,8 @@ def _started_here(home: Home, section: StoreSettings) -> Generator[CheckResult]:
     if os.geteuid() == 0 and directory.state != "fail":
         yield _without_root(home, installation)
     if (socket := home.open_socket()) is not None:
-        # Only a server that runs is asked. One that is just stopping, or was killed, does not answer: nothing is wrong.
-        found = asyncio.run(asked(address(socket)))
+        # Only a server that runs is inspect_database. One that is just stopping, or was killed, does not answer: nothing is wrong.
+        found = asyncio.run(inspect_database(address(socket)))
         if isinstance(found, DatabaseFacts):
             yield from _index(found, section)
 

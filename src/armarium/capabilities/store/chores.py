@@ -12,19 +12,19 @@ from prometheus_client import CollectorRegistry
 
 from armarium.capabilities.store.database.pool import Pool, connect
 from armarium.capabilities.store.index.reindex import (
-    HowFar,
-    QueuedFiles,
+    QueuedJobs,
     ReindexPlan,
+    ReindexProgress,
     begin_reindex,
-    how_far,
     plan_reindex,
+    reindex_progress,
 )
 from armarium.capabilities.store.lifespan import (
+    build_store,
     database_address,
+    effective_pooler,
     needs_callers_keys,
-    open_workshop,
-    pooler_of,
-    store_in,
+    open_resources,
 )
 from armarium.capabilities.store.settings import RateSettings, StoreSettings
 from armarium.capabilities.store.transfer import Exported, Import, Imported, Skipped, export_files
@@ -82,11 +82,11 @@ class StoreChores:
                 hint="set store.redis_url, for the servers as well",
             )
         async with (
-            open_workshop(self._settings, self._state_dir, registry) as workshop,
+            open_resources(self._settings, self._state_dir, registry) as resources,
             anyio.create_task_group() as tasks,
         ):
-            tasks.start_soon(workshop.bell.listen)
-            tasks.start_soon(workshop.work, workers)
+            tasks.start_soon(resources.wake_up.listen)
+            tasks.start_soon(resources.run_workers, workers)
             on_ready()
 
     async def plan_reindex(self) -> ReindexPlan:
@@ -116,26 +116,26 @@ class StoreChores:
 
     async def _pool(self, dsn: str) -> Pool:
         timeout_s = self._settings.database_timeout_ms / 1000
-        return await connect(dsn, size=_CONNECTIONS, timeout_s=timeout_s, pooler=pooler_of(self._settings))
+        return await connect(dsn, size=_CONNECTIONS, timeout_s=timeout_s, pooler=effective_pooler(self._settings))
 
-    async def _until_indexed(self, queued: QueuedFiles, on_progress: Callable[[int, int], None]) -> Reindexed:
-        now = HowFar(open=queued.jobs, failed=0)
+    async def _until_indexed(self, queued: QueuedJobs, on_progress: Callable[[int, int], None]) -> Reindexed:
+        now = ReindexProgress(open=queued.jobs, failed=0)
         async with (
-            open_workshop(self._settings, self._state_dir, CollectorRegistry()) as workshop,
+            open_resources(self._settings, self._state_dir, CollectorRegistry()) as resources,
             anyio.create_task_group() as tasks,
         ):
-            tasks.start_soon(workshop.work, self.index_workers)
+            tasks.start_soon(resources.run_workers, self.index_workers)
             while now.open:
                 await anyio.sleep(_LOOK_S)
-                now = await how_far(workshop.database, queued)
+                now = await reindex_progress(resources.database, queued)
                 on_progress(queued.jobs - now.open, queued.jobs)
             tasks.cancel_scope.cancel()
         return Reindexed(queued.jobs, now.failed, complete=True)
 
     async def export_files(self, tenant: str, project: str, out: BinaryIO) -> Exported:
         """Write a caller's files into a tar archive, of one project or with "*" of all."""
-        async with open_workshop(self._settings, self._state_dir, CollectorRegistry()) as workshop:
-            return await export_files(workshop.database, tenant, project, out)
+        async with open_resources(self._settings, self._state_dir, CollectorRegistry()) as resources:
+            return await export_files(resources.database, tenant, project, out)
 
     async def import_files(
         self,
@@ -152,13 +152,13 @@ class StoreChores:
         settings = self._settings.model_copy(update={"max_payload_bytes": largest, "rate": _NEVER_TOO_OFTEN})
         done = Imported()
         async with (
-            open_workshop(settings, self._state_dir, CollectorRegistry()) as workshop,
+            open_resources(settings, self._state_dir, CollectorRegistry()) as resources,
             anyio.create_task_group() as tasks,
         ):
-            tasks.start_soon(workshop.bell.tell_others)
+            tasks.start_soon(resources.wake_up.notify_others)
             taking_in = Import(
-                store_in(workshop),
-                workshop.database,
+                build_store(resources),
+                resources.database,
                 call,
                 project=project,
                 overwrite=overwrite,

@@ -14,14 +14,14 @@ from prometheus_client import CollectorRegistry
 from armarium.capabilities.store.database.heartbeat import Heartbeat
 from armarium.capabilities.store.database.pool import connect
 from armarium.capabilities.store.database.schema import migrate
-from armarium.capabilities.store.database.transactions import Database
+from armarium.capabilities.store.database.transactions import StoreDatabase
 from armarium.capabilities.store.index.credentials import Credentials, NoCredentials, open_credentials
 from armarium.capabilities.store.index.embedders import StoreModels
 from armarium.capabilities.store.index.file_index import FileIndex
-from armarium.capabilities.store.index.maintenance import Upkeep
+from armarium.capabilities.store.index.maintenance import Maintenance
 from armarium.capabilities.store.index.outbox import Outbox
-from armarium.capabilities.store.index.reindex import other_model_of_vectors
-from armarium.capabilities.store.index.wake_up import Bell
+from armarium.capabilities.store.index.reindex import stale_embedding_model
+from armarium.capabilities.store.index.wake_up import SharedWakeUp
 from armarium.capabilities.store.index.worker import Observers, work
 from armarium.capabilities.store.metrics import StoreMetrics
 from armarium.capabilities.store.postgres.embedded import embedded_postgres
@@ -35,18 +35,18 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Workshop:
+class StoreResources:
     """What serving and indexing share."""
 
     settings: StoreSettings
     dsn: str
-    database: Database
+    database: StoreDatabase
     models: StoreModels
     credentials: Credentials
-    bell: Bell
+    wake_up: SharedWakeUp
     metrics: StoreMetrics
 
-    async def work(self, workers: int) -> None:
+    async def run_workers(self, workers: int) -> None:
         """Index what is written, `workers` files at a time, until cancelled."""
         index = self.settings.index
         outbox = Outbox(
@@ -64,7 +64,7 @@ class Workshop:
             outbox,
             FileIndex(self.database, self.models),
             self.credentials,
-            self.bell,
+            self.wake_up,
             workers=workers,
             batch=index.batch_size,
             poll_s=index.poll_seconds,
@@ -72,16 +72,16 @@ class Workshop:
             observers=observers,
         )
 
-    async def keep_tidy(self) -> None:
+    async def run_maintenance(self) -> None:
         """Purge what is too old, until cancelled."""
-        upkeep = Upkeep(
+        maintenance = Maintenance(
             self.database,
             delete_retention_days=self.settings.delete_retention_days,
             history_days=self.settings.history.days,
             # Where callers' keys are needed, files are indexed with their next write: a job without a key would fail.
             queue_unindexed=self.settings.search.enabled and not needs_callers_keys(self.settings),
         )
-        await upkeep.run()
+        await maintenance.run()
 
 
 def needs_callers_keys(settings: StoreSettings) -> bool:
@@ -99,15 +99,15 @@ async def database_address(settings: StoreSettings, state_dir: Path) -> AsyncGen
         yield dsn
 
 
-def pooler_of(settings: StoreSettings) -> Pooler:
+def effective_pooler(settings: StoreSettings) -> Pooler:
     """A database that is started here is reached directly."""
     return settings.pooler if settings.dsn is not None else "none"
 
 
 @asynccontextmanager
-async def open_workshop(
+async def open_resources(
     settings: StoreSettings, state_dir: Path, registry: CollectorRegistry
-) -> AsyncGenerator[Workshop]:
+) -> AsyncGenerator[StoreResources]:
     """The database, its schema up to date, and everything that works on it; nothing works yet."""
     metrics = StoreMetrics(registry, slo_p95_seconds=settings.index.slo_p95_seconds)
     async with AsyncExitStack() as parts:
@@ -117,16 +117,16 @@ async def open_workshop(
             size=settings.pool_size,
             timeout_s=settings.database_timeout_ms / 1000,
             wait_s=settings.database_wait_ms / 1000,
-            pooler=pooler_of(settings),
+            pooler=effective_pooler(settings),
         )
-        database = Database(pool, lock_timeout_ms=settings.lock_timeout_ms, on_lock_wait=metrics.waited_for_lock)
+        database = StoreDatabase(pool, lock_timeout_ms=settings.lock_timeout_ms, on_lock_wait=metrics.waited_for_lock)
         parts.push_async_callback(database.aclose)
         await migrate(pool, dimensions=settings.dimensions)
         models = StoreModels(settings.embedding, settings.search.rerank)
         if settings.search.rerank.is_forgotten:
             hint = "set store.search.rerank.enabled: true to use it, or false to confirm that it is off"
             _log.warning("a reranker is configured and off", extra={"hint": hint})
-        if settings.search.enabled and (other := await other_model_of_vectors(pool, models.model)):
+        if settings.search.enabled and (other := await stale_embedding_model(pool, models.model)):
             facts = {"made_with": other, "model": models.model, "hint": "run: armarium store reindex"}
             _log.warning("the vectors of the index are another model's; they are not found by meaning", extra=facts)
         parts.push_async_callback(models.aclose)
@@ -141,15 +141,15 @@ async def open_workshop(
                     ttl_s=security.credential_cache_ttl_seconds,
                 )
             )
-        yield Workshop(settings, dsn, database, models, credentials, Bell(database, dsn), metrics)
+        yield StoreResources(settings, dsn, database, models, credentials, SharedWakeUp(database, dsn), metrics)
 
 
-def store_in(workshop: Workshop) -> Store:
+def build_store(resources: StoreResources) -> Store:
     """The store itself, as its tools see it."""
-    settings, metrics = workshop.settings, workshop.metrics
+    settings, metrics = resources.settings, resources.metrics
     search = FileSearch(
-        workshop.database,
-        workshop.models,
+        resources.database,
+        resources.models,
         SearchRules(
             vector_candidates=settings.search.vector_candidates,
             bm25_candidates=settings.search.bm25_candidates,
@@ -167,11 +167,11 @@ def store_in(workshop: Workshop) -> Store:
         on_rerank_failure=metrics.did_without_reranker,
     )
     return Store(
-        workshop.database,
+        resources.database,
         settings,
         search=search if settings.search.enabled else None,
-        credentials=workshop.credentials,
-        on_committed=workshop.bell.ring,
+        credentials=resources.credentials,
+        on_committed=resources.wake_up.wake_all,
         on_mutation=metrics.changed,
         on_search=metrics.searched,
     )
@@ -182,15 +182,15 @@ async def open_store(
     settings: StoreSettings, state_dir: Path, registry: CollectorRegistry, heartbeat: Heartbeat | None = None
 ) -> AsyncGenerator[Store]:
     """The store, indexing behind what is written for as long as the block runs."""
-    async with open_workshop(settings, state_dir, registry) as workshop, anyio.create_task_group() as tasks:
-        tasks.start_soon(workshop.keep_tidy)
+    async with open_resources(settings, state_dir, registry) as resources, anyio.create_task_group() as tasks:
+        tasks.start_soon(resources.run_maintenance)
         if heartbeat is not None:
-            tasks.start_soon(heartbeat.run, workshop.database)
+            tasks.start_soon(heartbeat.run, resources.database)
         if settings.search.enabled:
-            tasks.start_soon(workshop.bell.tell_others)
-            tasks.start_soon(workshop.bell.listen)
-            tasks.start_soon(workshop.work, settings.index.workers)
+            tasks.start_soon(resources.wake_up.notify_others)
+            tasks.start_soon(resources.wake_up.listen)
+            tasks.start_soon(resources.run_workers, settings.index.workers)
         try:
-            yield store_in(workshop)
+            yield build_store(resources)
         finally:
             tasks.cancel_scope.cancel()

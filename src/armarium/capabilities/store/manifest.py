@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _INSTRUCTIONS = (
     "The store keeps text files for you across sessions, in projects; nobody else sees them. file_write keeps, "
-    "file_read, file_list and file_stat look, file_rename and file_delete change, file_search finds passages by "
+    "file_read, file_list and file_stat look, file_rename and file_delete change, file_search finds chunks by "
     "meaning and by words, a moment after they are written. Paths begin with / and directories make themselves. "
     "Branch on the error's code; file_history and file_restore bring back what was overwritten."
 )

@@ -1,4 +1,4 @@
-"""What the store speaks of: tenants, files, directories that files imply, and passages found in them."""
+"""What the store speaks of: tenants, files, directories that files imply, and chunks found in them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class FileEntry:
 
 @dataclass(frozen=True, slots=True)
 class ChunkEntry:
-    """A passage of a file: the bytes from `start` up to `end`, exactly."""
+    """A chunk of a file: the bytes from `start` up to `end`, exactly."""
 
     project: str
     file_path: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from armarium.capabilities.store.database.transactions import Database
+from armarium.capabilities.store.database.transactions import StoreDatabase
 from armarium.foundation.sql import queries
 
 _SQL = queries("armarium.capabilities.store.database.sql", "search.sql")
@@ -13,23 +13,23 @@ _MOST = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class SearchedProject:
+class IndexedProject:
     """A project, and how much of it is indexed."""
 
     name: str
     files: int
-    passages: int
+    chunks: int
     indexed_at: datetime
 
 
 class Projects:
     """Lists projects."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: StoreDatabase) -> None:
         self._database = database
 
-    async def searched(self, tenant: str) -> list[SearchedProject]:
-        """The tenant's projects that have passages, by name; a thousand at most."""
-        async with self._database.reading(tenant) as connection:
-            rows = await connection.fetch(_SQL["searched_projects"], tenant, _MOST)
-        return [SearchedProject(row["project"], row["files"], row["passages"], row["indexed_at"]) for row in rows]
+    async def searched(self, tenant: str) -> list[IndexedProject]:
+        """The tenant's projects that have chunks, by name; a thousand at most."""
+        async with self._database.read_transaction(tenant) as connection:
+            rows = await connection.fetch(_SQL["indexed_projects"], tenant, _MOST)
+        return [IndexedProject(row["project"], row["files"], row["chunks"], row["indexed_at"]) for row in rows]

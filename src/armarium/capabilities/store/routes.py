@@ -24,5 +24,5 @@ def store_routes(tools: Iterable[ToolSpec]) -> list[Route]:
         Route("GET", "/{project}/history", tool["file_history"], "List the versions kept of a file"),
         Route("POST", "/{project}/restore", tool["file_restore"], "Bring back an earlier version of a file"),
         Route("POST", "/{project}/rename", tool["file_rename"], "Rename or move a file or a directory"),
-        Route("GET", "/{project}/search", tool["file_search"], "Find passages by meaning and by words"),
+        Route("GET", "/{project}/search", tool["file_search"], "Find chunks by meaning and by words"),
     ]

@@ -9,23 +9,23 @@ from dataclasses import asdict, dataclass, field
 from typing import Protocol
 
 from armarium.capabilities.store.database.pool import Connection
-from armarium.capabilities.store.database.transactions import Database
+from armarium.capabilities.store.database.transactions import StoreDatabase
 from armarium.capabilities.store.errors import RateLimited, ResourceBusy, SearchDisabled
-from armarium.capabilities.store.files.history import History, Version
-from armarium.capabilities.store.files.listings import Listing, Listings
-from armarium.capabilities.store.files.reads import Reading, Slice
-from armarium.capabilities.store.files.renames import Renaming
-from armarium.capabilities.store.files.requests import Answer, Request, Requests, request_of
+from armarium.capabilities.store.files.history import FileHistory, Version
+from armarium.capabilities.store.files.listings import FileListings, Listing
+from armarium.capabilities.store.files.reads import FileReader, Slice
+from armarium.capabilities.store.files.renames import FileRenamer
+from armarium.capabilities.store.files.requests import Answer, IdempotentRequests, Request, request_of
 from armarium.capabilities.store.files.requests import Change as MakeChange
-from armarium.capabilities.store.files.writes import Write, Writing, Written, checked_write
+from armarium.capabilities.store.files.writes import FileWriter, Write, Written, checked_write
 from armarium.capabilities.store.index.credentials import Credentials
 from armarium.capabilities.store.model import FileEntry, Scope, WriteMode
-from armarium.capabilities.store.projects import Projects, SearchedProject
-from armarium.capabilities.store.search.file_search import Found
+from armarium.capabilities.store.projects import IndexedProject, Projects
+from armarium.capabilities.store.search.file_search import SearchResult
 from armarium.capabilities.store.settings import StoreSettings
 from armarium.capabilities.store.validation import (
-    ANY_PROJECT,
-    Limits,
+    ALL_PROJECTS,
+    StoreLimits,
     checked_content,
     checked_inner_path,
     checked_number,
@@ -38,13 +38,13 @@ from armarium.foundation.rate_limit import RateLimit
 from armarium.foundation.tools import Call
 
 
-class Searching(Protocol):
-    """Finds passages."""
+class ChunkSearch(Protocol):
+    """Finds chunks."""
 
     async def search(
         self, tenant: str, project: str, query: str, path_prefix: str, limit: int, key: str | None
-    ) -> Found:
-        """The passages of a tenant's files that fit best; `key` is the caller's own."""
+    ) -> SearchResult:
+        """The chunks of a tenant's files that fit best; `key` is the caller's own."""
         ...
 
 
@@ -63,16 +63,16 @@ class Store:
 
     def __init__(
         self,
-        database: Database,
+        database: StoreDatabase,
         settings: StoreSettings,
         *,
-        search: Searching | None,
+        search: ChunkSearch | None,
         credentials: Credentials,
         on_committed: Callable[[], None],
         on_mutation: Callable[[str, str], None],
         on_search: Callable[[float], None],
     ) -> None:
-        limits = Limits(
+        limits = StoreLimits(
             max_payload_bytes=settings.max_payload_bytes,
             max_file_bytes=settings.max_file_bytes,
             max_project_bytes=settings.max_project_bytes,
@@ -83,13 +83,13 @@ class Store:
         self._search_settings = settings.search
         self._list_limit_default = settings.list_limit_default
         self._rate = RateLimit(settings.rate.calls_per_second, settings.rate.burst, RateLimited)
-        self._reading = Reading(database)
-        self._listings = Listings(database, limit_max=settings.list_limit_max)
+        self._reader = FileReader(database)
+        self._listings = FileListings(database, limit_max=settings.list_limit_max)
         self._projects = Projects(database)
-        self._writing = Writing(database, limits, allow_root_wipe=settings.allow_root_wipe)
-        self._renaming = Renaming(limits)
-        self._requests = Requests(database)
-        self._history = History(database, self._writing)
+        self._writer = FileWriter(database, limits, allow_root_wipe=settings.allow_root_wipe)
+        self._renamer = FileRenamer(limits)
+        self._requests = IdempotentRequests(database)
+        self._history = FileHistory(database, self._writer)
         self._search = search
         self._credentials = credentials
         self._on_committed = on_committed
@@ -98,19 +98,19 @@ class Store:
 
     async def stat(self, call: Call, project: str, path: str) -> FileEntry | None:
         """The file or directory at a path, or None."""
-        return await self._reading.stat(self._admitted(call, project), path)
+        return await self._reader.stat(self._admitted(call, project), path)
 
     async def read(self, call: Call, project: str, path: str, offset: int = 0, length: int = -1) -> Slice:
         """Text of a file."""
-        return await self._reading.read(self._admitted(call, project), path, offset, length)
+        return await self._reader.read(self._admitted(call, project), path, offset, length)
 
     async def list_entries(self, call: Call, project: str, path: str, depth: int, limit: int | None) -> Listing:
         """What lies below a path."""
         scope = self._admitted(call, project)
         return await self._listings.entries(scope, path, depth, self._list_limit_default if limit is None else limit)
 
-    async def search(self, call: Call, project: str, query: str, path_prefix: str, limit: int | None) -> Found:
-        """Passages that fit a query, of one project or of all."""
+    async def search(self, call: Call, project: str, query: str, path_prefix: str, limit: int | None) -> SearchResult:
+        """Chunks that fit a query, of one project or of all."""
         scope = self._admitted(call, project, several=True)
         wanted, prefix = checked_query(query), checked_prefix(path_prefix)
         most = self._search_settings.limit_default if limit is None else checked_number("limit", limit, 1)
@@ -122,7 +122,7 @@ class Store:
         self._on_search(time.perf_counter() - started)
         return found
 
-    async def searched_projects(self, call: Call) -> list[SearchedProject]:
+    async def indexed_projects(self, call: Call) -> list[IndexedProject]:
         """The caller's projects in which a search can find something."""
         tenant = call.principal.apikey_hash
         self._rate.take(tenant)
@@ -157,10 +157,10 @@ class Store:
             )
             credential_ref = await self._credential(call, scope, change)
             if request is None:
-                return await self._writing.write(scope, wanted, credential_ref)
+                return await self._writer.write(scope, wanted, credential_ref)
 
             async def write(connection: Connection) -> Answer:
-                return asdict(await self._writing.write_in(connection, scope, wanted, credential_ref))
+                return asdict(await self._writer.write_in(connection, scope, wanted, credential_ref))
 
             return Written(**await self._once(scope, request, write, change))
 
@@ -178,10 +178,10 @@ class Store:
         async with self._change("file_delete") as change:
             scope = self._admitted(call, project)
             how = {"recursive": recursive, "if_version": if_version}
-            self._writing.check_delete(path, recursive=recursive, if_version=if_version)
+            self._writer.check_delete(path, recursive=recursive, if_version=if_version)
 
             async def delete(connection: Connection) -> Answer:
-                deleted = await self._writing.delete_in(
+                deleted = await self._writer.delete_in(
                     connection, scope, path, recursive=recursive, if_version=if_version
                 )
                 return {"deleted_count": deleted}
@@ -211,7 +211,7 @@ class Store:
             credential_ref = await self._credential(call, scope, change)
 
             async def rename(connection: Connection) -> Answer:
-                moved = await self._renaming.rename_in(
+                moved = await self._renamer.rename_in(
                     connection, scope, source, target, overwrite=overwrite, credential_ref=credential_ref
                 )
                 return {"moved_count": moved}
@@ -245,7 +245,7 @@ class Store:
     def _admitted(self, call: Call, project: str, *, several: bool = False) -> Scope:
         tenant = call.principal.apikey_hash
         self._rate.take(tenant)
-        return Scope(tenant, project if several and project == ANY_PROJECT else checked_project(project))
+        return Scope(tenant, project if several and project == ALL_PROJECTS else checked_project(project))
 
     async def _credential(self, call: Call, scope: Scope, change: _Change) -> str | None:
         """Where the caller's key waits for the indexing of a change; noted, in case the change comes to nothing."""

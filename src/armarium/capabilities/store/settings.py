@@ -25,7 +25,7 @@ def _kek_ids(keks: dict[int, SecretStr]) -> dict[int, SecretStr]:
 
 
 class RerankSettings(Section):
-    """A service that puts the best passages in order, asked with the caller's own key."""
+    """A service that puts the best chunks in order, asked with the caller's own key."""
 
     enabled: bool = False
     """Whether it is asked. Off by default: nobody's key leaves the machine unless the operator says so."""
@@ -64,13 +64,13 @@ class SearchSettings(Section):
     enabled: bool = True
     """Whether files are indexed and can be searched."""
     limit_default: int = Field(default=5, gt=0)
-    """Passages in an answer when the caller does not say."""
+    """Chunks in an answer when the caller does not say."""
     limit_max: int = Field(default=20, gt=0)
-    """Most passages in an answer."""
+    """Most chunks in an answer."""
     vector_candidates: int = Field(default=30, gt=0)
-    """Passages taken from the search by meaning."""
+    """Chunks taken from the search by meaning."""
     bm25_candidates: int = Field(default=30, gt=0)
-    """Passages taken from the search by words."""
+    """Chunks taken from the search by words."""
     embed_timeout_ms: int = Field(default=5000, gt=0)
     """How long a search waits for the query's vector before it looks for words alone."""
     concurrent_per_caller: int = Field(default=4, gt=0)

@@ -29,17 +29,17 @@ class StoreSource:
                 f"{self.kind}:{project.name}",
                 project.name,
                 documents=project.files,
-                passages=project.passages,
+                passages=project.chunks,
                 last_indexed=timestamp(project.indexed_at),
             )
-            for project in await self._store.searched_projects(call)
+            for project in await self._store.indexed_projects(call)
         ]
 
     async def search(self, call: Call, collection: str, query: str, most: int) -> Sequence[SourceHit]:
-        """The best passages of one project."""
+        """The best chunks of one project."""
         project = collection.removeprefix(f"{self.kind}:")
         found = await self._store.search(call, project, query, "", most)
-        return [_hit(collection, chunk) for chunk in found.passages]
+        return [_hit(collection, chunk) for chunk in found.chunks]
 
 
 def _hit(collection: str, chunk: ChunkEntry) -> SourceHit:

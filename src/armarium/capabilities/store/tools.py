@@ -81,7 +81,7 @@ def store_tools(store: Store) -> list[ToolSpec]:
         return answers.entries_answer(await store.list_entries(call, args.project, path, args.depth, args.limit))
 
     async def file_search(call: Call, args: arguments.SearchArgs) -> answers.Chunks:
-        """Find passages in the files of a project by meaning and by words, best first, each with its file and the
+        """Find chunks in the files of a project by meaning and by words, best first, each with its file and the
         bytes it stands at, which file_read takes as `offset` and `length` to read around it. A file just written is
         found a moment later; one that was deleted is never found."""
         return answers.chunks_answer(await store.search(call, args.project, args.query, args.path_prefix, args.limit))

@@ -11,7 +11,7 @@ from armarium.capabilities.store.model import ROOT
 MAX_PATH_LENGTH = 512
 MAX_PROJECT_LENGTH = 128
 MAX_QUERY_LENGTH = 8192
-ANY_PROJECT = "*"
+ALL_PROJECTS = "*"
 """All projects of the caller, where a search may go over them."""
 
 _PROJECT = re.compile(r"[A-Za-z0-9_.-]+")
@@ -21,7 +21,7 @@ _PATH_HINT = "a path is like /notes/today.md: parts of A-Z a-z 0-9 _ - . behind 
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class StoreLimits:
     """How much may be written, and what of it is kept besides."""
 
     max_payload_bytes: int

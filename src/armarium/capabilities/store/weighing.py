@@ -1,11 +1,11 @@
-"""Weighs what meaning and words say of the same passages, without a reranker, as the contract's formula has it."""
+"""Weighs what meaning and words say of the same chunks, without a reranker, as the contract's formula has it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Set
 
 Scores = Mapping[int, float]
-"""What one way of searching thinks of the passages it found, by their ids."""
+"""What one way of searching thinks of the chunks it found, by their ids."""
 
 
 def fused_scores(
@@ -16,10 +16,10 @@ def fused_scores(
     lexical_weight: float,
     without_vector: Set[int] = frozenset(),
 ) -> dict[int, float]:
-    """One score from 0 to 1 for each passage: the weighted mean of its two scores, each from 0 to 1 on its own side.
+    """One score from 0 to 1 for each chunk: the weighted mean of its two scores, each from 0 to 1 on its own side.
 
-    What a side did not find has 0 there. A side that found nothing at all has no say, so the best passage of the other
-    still comes near 1. Nor have vectors a say about a passage without one: it stands where its words put it.
+    What a side did not find has 0 there. A side that found nothing at all has no say, so the best chunk of the other
+    still comes near 1. Nor have vectors a say about a chunk without one: it stands where its words put it.
     """
     sides = [
         (weight, _normalised(scores))

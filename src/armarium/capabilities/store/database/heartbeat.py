@@ -7,8 +7,8 @@ import time
 
 import anyio
 
-from armarium.capabilities.store.database.transactions import ALL_TENANTS, Database
-from armarium.capabilities.store.index.outbox import DATABASE_TROUBLE
+from armarium.capabilities.store.database.transactions import ALL_TENANTS, StoreDatabase
+from armarium.capabilities.store.index.outbox import RECOVERABLE_ERRORS
 
 _EVERY_S = 2.0
 _PATIENCE_S = 5.0
@@ -23,7 +23,7 @@ class Heartbeat:
         self.is_up = True
         """Whether the database answered when it was last asked."""
 
-    async def run(self, database: Database) -> None:
+    async def run(self, database: StoreDatabase) -> None:
         """Keep `is_up` true to the facts, until cancelled."""
         while True:
             await anyio.sleep(_EVERY_S)
@@ -33,10 +33,10 @@ class Heartbeat:
             self.is_up = is_up
 
 
-async def _answers(database: Database) -> bool:
+async def _answers(database: StoreDatabase) -> bool:
     try:
         with anyio.fail_after(_PATIENCE_S):
-            await database.at_once(ALL_TENANTS, "SELECT 1")
-    except (TimeoutError, *DATABASE_TROUBLE):
+            await database.fetch_in_transaction(ALL_TENANTS, "SELECT 1")
+    except (TimeoutError, *RECOVERABLE_ERRORS):
         return False
     return True

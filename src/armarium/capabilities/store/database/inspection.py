@@ -44,7 +44,7 @@ class DatabaseFacts:
     """Whether a pooler stands before it."""
 
 
-async def asked(dsn: str) -> DatabaseFacts | CheckResult:
+async def inspect_database(dsn: str) -> DatabaseFacts | CheckResult:
     """What the database says, or why it says nothing."""
     import asyncpg  # pyright: ignore[reportMissingTypeStubs] it has none
 

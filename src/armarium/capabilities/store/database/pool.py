@@ -25,7 +25,7 @@ _LONGEST_PAUSE_S = 1.0
 
 _log = logging.getLogger(__name__)
 
-HUNG_UP = (
+CONNECTION_CLOSED = (
     ConnectionError,
     asyncpg.PostgresConnectionError,
     asyncpg.InterfaceError,
@@ -37,7 +37,7 @@ HUNG_UP = (
     asyncpg.InternalClientError,
 )
 """What is raised when the other side of a connection goes away."""
-LOST = (*HUNG_UP, OSError)
+CONNECTION_ERRORS = (*CONNECTION_CLOSED, OSError)
 """What is raised when the database is not there, goes away, or does not answer in time (`TimeoutError`)."""
 
 
@@ -140,13 +140,13 @@ class Pool:
         """Give a connection back. One with something left undone is not used again."""
         self._in_use.discard(connection)
         if not connection.is_closed() and connection.is_in_transaction():
-            hang_up(connection)
+            terminate(connection)
         if not connection.is_closed():
             self._idle.append(connection)
         self._room.release()
 
     @asynccontextmanager
-    async def held(self) -> AsyncGenerator[Connection]:
+    async def connection(self) -> AsyncGenerator[Connection]:
         """A connection for as long as the block runs."""
         connection = await self.acquire()
         try:
@@ -162,10 +162,10 @@ class Pool:
                 try:
                     await connection.execute("SELECT 1")
                 finally:
-                    hang_up(connection)
+                    terminate(connection)
             except asyncpg.TooManyConnectionsError:
                 return True
-            except LOST:
+            except CONNECTION_ERRORS:
                 return False
             return True
         return False
@@ -184,13 +184,13 @@ class Pool:
             for _ in range(self.size):
                 await self._room.acquire()
             while self._idle:
-                with suppress(*LOST):
+                with suppress(*CONNECTION_ERRORS):
                     await self._idle.pop().close()
         for connection in (*self._idle, *self._in_use):
-            hang_up(connection)
+            terminate(connection)
 
 
-def hang_up(connection: Connection) -> None:
+def terminate(connection: Connection) -> None:
     """End a connection without a word."""
     with suppress(asyncpg.InterfaceError):
         connection.terminate()
@@ -203,11 +203,11 @@ def tenant_setting(tenant: str) -> str:
 
 
 @asynccontextmanager
-async def told_when_lost() -> AsyncGenerator[None]:
+async def reporting_lost_connection() -> AsyncGenerator[None]:
     """For a start and for commands: a database that goes away or hangs in the middle is told as what it is."""
     try:
         yield
-    except LOST as error:
+    except CONNECTION_ERRORS as error:
         raise DatabaseUnavailable(
             "the database stopped answering",
             hint="check that PostgreSQL runs, and start again",
@@ -216,7 +216,7 @@ async def told_when_lost() -> AsyncGenerator[None]:
 
 
 @asynccontextmanager
-async def while_it_answers(pool: Pool, connection: Connection) -> AsyncGenerator[None]:
+async def terminating_when_unresponsive(pool: Pool, connection: Connection) -> AsyncGenerator[None]:
     """A block whose statements may take as long as they take, until the database stops answering others.
 
     Then the connection is cut, which ends the statement. Behind a pooler nobody can tell: others may wait there for a
@@ -239,7 +239,7 @@ async def _cut_when_silent(pool: Pool, connection: Connection, every_s: float) -
     while not connection.is_closed():
         await anyio.sleep(every_s)
         if not await pool.answers(every_s):
-            hang_up(connection)
+            terminate(connection)
 
 
 async def connect(
@@ -260,7 +260,7 @@ async def connect(
                 "store.dsn is not the address of a database",
                 hint="write it like postgresql://user:password@host:5432/database",
             ) from error
-        except LOST as error:
+        except CONNECTION_ERRORS as error:
             if anyio.current_time() + pause_s > deadline:
                 raise DatabaseUnavailable(
                     "the database does not answer",

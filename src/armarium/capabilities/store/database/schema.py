@@ -9,13 +9,19 @@ from importlib.resources import files
 
 import asyncpg  # pyright: ignore[reportMissingTypeStubs] it has none
 
-from armarium.capabilities.store.database.pool import LOST, Connection, Pool, told_when_lost, while_it_answers
+from armarium.capabilities.store.database.pool import (
+    CONNECTION_ERRORS,
+    Connection,
+    Pool,
+    reporting_lost_connection,
+    terminating_when_unresponsive,
+)
 from armarium.capabilities.store.errors import DatabaseUnavailable
 
 OLDEST_POSTGRES = 150_000
 _FIRST = 1
 LONGEST_S = 12 * 3600.0
-"""For one statement. A database that hangs is noticed sooner (`while_it_answers`), unless it is behind a pooler."""
+"""For one statement. A database that hangs is noticed sooner (`terminating_when_unresponsive`), unless it is behind a pooler."""
 _HAS_LEDGER = "SELECT to_regclass('armarium_store_schema') IS NOT NULL"
 ADOPTABLE = """
 SELECT relname::text AS name, pg_has_role(relowner, 'USAGE') AS is_ours
@@ -60,7 +66,7 @@ def migrations() -> list[tuple[int, str, str]]:
 async def migrate(pool: Pool, *, dimensions: int) -> None:
     """Apply what is missing. Several servers may start at once: they take turns."""
     if (made_for := await _made_for_if_current(pool)) is None:
-        async with changing_schema(pool, dimensions=dimensions) as connection:
+        async with schema_transaction(pool, dimensions=dimensions) as connection:
             made_for = await index_dimensions(connection)
     if made_for != dimensions:
         raise DatabaseUnavailable(
@@ -71,7 +77,7 @@ async def migrate(pool: Pool, *, dimensions: int) -> None:
 
 async def _made_for_if_current(pool: Pool) -> int | None:
     """The dimensions of the index, when no migration is missing; nobody is waited for."""
-    async with told_when_lost(), pool.held() as connection, connection.transaction():
+    async with reporting_lost_connection(), pool.connection() as connection, connection.transaction():
         if not await connection.fetchval(_HAS_LEDGER):
             return None
         missing = {number for number, _, _ in migrations()} - await _applied(connection)
@@ -79,13 +85,13 @@ async def _made_for_if_current(pool: Pool) -> int | None:
 
 
 @asynccontextmanager
-async def changing_schema(pool: Pool, *, dimensions: int) -> AsyncGenerator[Connection]:
+async def schema_transaction(pool: Pool, *, dimensions: int) -> AsyncGenerator[Connection]:
     """A transaction in which every migration is applied, and nobody else changes the schema. `dimensions` is for a
     schema that is made now; one that was made for others is left so."""
     async with (
-        told_when_lost(),
-        pool.held() as connection,
-        while_it_answers(pool, connection),
+        reporting_lost_connection(),
+        pool.connection() as connection,
+        terminating_when_unresponsive(pool, connection),
         connection.transaction(),
     ):
         version: int = await connection.fetchval("SELECT current_setting('server_version_num')::int")
@@ -130,7 +136,7 @@ async def _apply_missing(connection: Connection, dimensions: int) -> None:
             await connection.execute(files(_PACKAGE).joinpath("adopt.sql").read_text("utf-8"), timeout=LONGEST_S)
         for _, _, statements in missing:
             await connection.execute(statements.replace("{dimensions}", str(dimensions)), timeout=LONGEST_S)
-    except LOST:
+    except CONNECTION_ERRORS:
         raise
     except asyncpg.PostgresError as error:
         raise DatabaseUnavailable(

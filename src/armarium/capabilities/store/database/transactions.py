@@ -14,13 +14,13 @@ import anyio
 import asyncpg  # pyright: ignore[reportMissingTypeStubs] it has none
 
 from armarium.capabilities.store.database.pool import (
-    HUNG_UP,
-    LOST,
+    CONNECTION_CLOSED,
+    CONNECTION_ERRORS,
     Connection,
     Pool,
     Row,
-    hang_up,
     tenant_setting,
+    terminate,
 )
 from armarium.capabilities.store.errors import ResourceBusy
 from armarium.capabilities.store.model import Scope
@@ -35,7 +35,7 @@ _SHARE_FOR_CHANGES = 7
 
 _log = logging.getLogger(__name__)
 
-_FOR_NOW = (
+_TRANSIENT_ERRORS = (
     asyncpg.ReadOnlySQLTransactionError,  # the database is a replica just now
     asyncpg.InsufficientResourcesError,  # no memory, no disk
     asyncpg.OperatorInterventionError,
@@ -87,7 +87,7 @@ async def _acquired(place: anyio.Semaphore, until: float) -> bool:
     return True
 
 
-class Database:
+class StoreDatabase:
     """An open database. Every transaction belongs to a tenant: row security lets it see nothing else.
 
     The tenant is set for the transaction alone, so a session may serve another one next, whoever keeps the sessions.
@@ -103,24 +103,24 @@ class Database:
         """When the database last did what it was asked."""
 
     @property
-    def hears_notices(self) -> bool:
+    def supports_listen(self) -> bool:
         """Whether a connection can listen: not through a pooler, which gives the session to others."""
         return not self._pool.pooled
 
     @asynccontextmanager
-    async def reading(self, tenant: str) -> AsyncGenerator[Connection]:
+    async def read_transaction(self, tenant: str) -> AsyncGenerator[Connection]:
         """A transaction to read in. Each statement sees one moment; two statements may see two."""
         async with self._transaction("SET TRANSACTION READ ONLY", f"SET LOCAL {tenant_setting(tenant)}") as connection:
             yield connection
 
-    async def at_once(self, tenant: str, statement: str, *arguments: Any) -> Sequence[Row]:
+    async def fetch_in_transaction(self, tenant: str, statement: str, *arguments: Any) -> Sequence[Row]:
         """The rows of one statement, which is a transaction of its own, whether or not it changes anything."""
-        async with self.writing(tenant) as connection:
+        async with self.write_transaction(tenant) as connection:
             return await connection.fetch(statement, *arguments)
 
     @asynccontextmanager
-    async def writing(self, tenant: str, *, durable: bool = True) -> AsyncGenerator[Connection]:
-        """A transaction that changes rows which no other transaction depends on, such as jobs and passages.
+    async def write_transaction(self, tenant: str, *, durable: bool = True) -> AsyncGenerator[Connection]:
+        """A transaction that changes rows which no other transaction depends on, such as jobs and chunks.
 
         Unless it is `durable`, nobody waits for the disk, and a crash of the database may forget it.
         """
@@ -130,12 +130,12 @@ class Database:
         async with self._transaction(*begin) as connection:
             yield connection
 
-    async def row_at_once(self, statement: str, *arguments: Any) -> Row | None:
+    async def fetchrow_autocommit(self, statement: str, *arguments: Any) -> Row | None:
         """The row of one statement that sets the tenant itself: one round trip."""
-        rows = await self.rows_at_once(statement, *arguments)
+        rows = await self.fetch_autocommit(statement, *arguments)
         return rows[0] if rows else None
 
-    async def rows_at_once(self, statement: str, *arguments: Any) -> Sequence[Row]:
+    async def fetch_autocommit(self, statement: str, *arguments: Any) -> Sequence[Row]:
         """The rows of one statement that sets the tenant itself: one round trip."""
         if self._pool.pooled:
             # A statement is two messages, and outside a transaction each may reach another session.
@@ -145,9 +145,9 @@ class Database:
         connection = await self._connected()
         try:
             rows = await connection.fetch(statement, *arguments, timeout=_left(until))
-        except (*HUNG_UP, *_FOR_NOW, TimeoutError) as error:
+        except (*CONNECTION_CLOSED, *_TRANSIENT_ERRORS, TimeoutError) as error:
             if isinstance(error, TimeoutError):
-                hang_up(connection)
+                terminate(connection)
             raise _gone(error) from error
         finally:
             self._pool.release(connection)
@@ -155,7 +155,7 @@ class Database:
         return rows
 
     @asynccontextmanager
-    async def changing(self, scope: Scope) -> AsyncGenerator[Connection]:
+    async def project_transaction(self, scope: Scope) -> AsyncGenerator[Connection]:
         """A transaction that changes files: one at a time in each project, over all processes."""
         started = time.perf_counter()
         try:
@@ -174,7 +174,7 @@ class Database:
         except asyncpg.LockNotAvailableError as error:
             raise self._busy(scope, started) from error
 
-    async def change_at_once(self, scope: Scope, statement: str, *arguments: Any) -> Row:
+    async def fetchrow_locked(self, scope: Scope, statement: str, *arguments: Any) -> Row:
         """A change of files in one statement, which sets the tenant and locks the project itself: it is given the
         number of the lock and how many milliseconds to wait for it as its last arguments, and tells in `waited_s` how
         long it did."""
@@ -185,7 +185,7 @@ class Database:
                 if not is_ours:
                     raise self._busy(scope, started)
                 patience_ms = max(1, self._lock_timeout_ms - int(waited_s * 1000))
-                row = await self.row_at_once(statement, *arguments, lock_key(scope), patience_ms)
+                row = await self.fetchrow_autocommit(statement, *arguments, lock_key(scope), patience_ms)
         except asyncpg.LockNotAvailableError as error:
             raise self._busy(scope, started) from error
         assert row is not None, "the statement always gives a row"
@@ -207,7 +207,7 @@ class Database:
             self.answered_at = time.monotonic()
         except BaseException as error:
             await self._roll_back(connection, error)
-            if isinstance(error, (*HUNG_UP, *_FOR_NOW, TimeoutError)):
+            if isinstance(error, (*CONNECTION_CLOSED, *_TRANSIENT_ERRORS, TimeoutError)):
                 raise _gone(error) from error
             raise
         finally:
@@ -216,7 +216,7 @@ class Database:
     async def _connected(self) -> Connection:
         try:
             return await self._pool.acquire()
-        except LOST as error:
+        except CONNECTION_ERRORS as error:
             raise _gone(error) from error
 
     def _until(self) -> float | None:
@@ -225,16 +225,16 @@ class Database:
     async def _roll_back(self, connection: Connection, error: BaseException) -> None:
         """Also when the call was cancelled. A connection that does not even roll back is not used again."""
         if isinstance(error, TimeoutError):
-            hang_up(connection)
+            terminate(connection)
             return
         patience_s = min(_ROLLBACK_PATIENCE_S, self._pool.timeout_s or _ROLLBACK_PATIENCE_S)
         with anyio.move_on_after(patience_s, shield=True) as patience:
             try:
                 await connection.execute("ROLLBACK")
-            except (*LOST, asyncpg.PostgresError):
-                hang_up(connection)
+            except (*CONNECTION_ERRORS, asyncpg.PostgresError):
+                terminate(connection)
         if patience.cancelled_caught:
-            hang_up(connection)
+            terminate(connection)
 
     async def aclose(self) -> None:
         """Let go of every connection."""
@@ -242,7 +242,7 @@ class Database:
 
     def connection(self) -> AbstractAsyncContextManager[Connection]:
         """A connection without a transaction, to notify."""
-        return self._pool.held()
+        return self._pool.connection()
 
 
 def _gone(error: Exception) -> ResourceBusy:

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from armarium.capabilities.store.database.pool import Connection
-from armarium.capabilities.store.database.transactions import Database
+from armarium.capabilities.store.database.transactions import StoreDatabase
 from armarium.capabilities.store.errors import IsDirectory, NotFound
-from armarium.capabilities.store.files.writes import SQL, Write, Writing, Written, look
+from armarium.capabilities.store.files.writes import SQL, FileWriter, Write, Written, look
 from armarium.capabilities.store.model import Scope
 from armarium.capabilities.store.validation import checked_inner_path
 
@@ -27,17 +27,17 @@ class Version:
     """When it was overwritten or deleted; None while it is the current one."""
 
 
-class History:
+class FileHistory:
     """What was in files before."""
 
-    def __init__(self, database: Database, writing: Writing) -> None:
+    def __init__(self, database: StoreDatabase, writer: FileWriter) -> None:
         self._database = database
-        self._writing = writing
+        self._writer = writer
 
     async def versions(self, scope: Scope, path: str) -> list[Version]:
         """The versions of a file that are kept, newest first; also of one that was deleted."""
         where = (scope.apikey_hash, scope.project, checked_inner_path(path))
-        async with self._database.reading(scope.apikey_hash) as connection:
+        async with self._database.read_transaction(scope.apikey_hash) as connection:
             rows = await connection.fetch(SQL["versions"], *where, _MOST_VERSIONS)
             if not rows:
                 facts = await look(connection, scope, path)
@@ -57,4 +57,4 @@ class History:
             if facts["version"] == version:
                 return Written(0, version, facts["size"])
             raise NotFound("this version is not kept", hint="see with file_history which ones are", path=path)
-        return await self._writing.write_in(connection, scope, Write(path, content, "TRUNCATE"), credential_ref)
+        return await self._writer.write_in(connection, scope, Write(path, content, "TRUNCATE"), credential_ref)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from armarium.capabilities.store.database.pool import Connection, Row
-from armarium.capabilities.store.database.transactions import Database
+from armarium.capabilities.store.database.transactions import StoreDatabase
 from armarium.capabilities.store.errors import NotDirectory, NotFound
 from armarium.capabilities.store.files.reads import FILES_ASKED, directory_entry, entry_at
 from armarium.capabilities.store.model import ROOT, FileEntry, Scope
@@ -30,10 +30,10 @@ class Listing:
     has_more: bool
 
 
-class Listings:
+class FileListings:
     """Lists directories. What is read depends on how much is listed, not on how much is there."""
 
-    def __init__(self, database: Database, *, limit_max: int) -> None:
+    def __init__(self, database: StoreDatabase, *, limit_max: int) -> None:
         self._database = database
         self._limit_max = limit_max
 
@@ -42,7 +42,7 @@ class Listings:
         checked_path(path)
         checked_number("depth", depth, 0)
         limit = min(checked_number("limit", limit, 1), self._limit_max)
-        async with self._database.writing(scope.apikey_hash) as connection:
+        async with self._database.write_transaction(scope.apikey_hash) as connection:
             # All statements see the same moment, so that a directory on its way elsewhere is in one place.
             await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             if depth:

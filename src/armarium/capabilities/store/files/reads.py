@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from armarium.capabilities.store.database.pool import Connection, Row
-from armarium.capabilities.store.database.transactions import Database
+from armarium.capabilities.store.database.transactions import StoreDatabase
 from armarium.capabilities.store.errors import IsDirectory, NotFound
 from armarium.capabilities.store.model import FileEntry, Scope
 from armarium.capabilities.store.validation import checked_number, checked_path, name_of
@@ -32,16 +32,16 @@ class Slice:
     version: int
 
 
-class Reading:
+class FileReader:
     """What is at a path."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: StoreDatabase) -> None:
         self._database = database
 
     async def stat(self, scope: Scope, path: str) -> FileEntry | None:
         """The file or directory, or None when there is neither."""
         where = (scope.apikey_hash, scope.project, checked_path(path), FILES_ASKED)
-        return _entry(path, await self._database.row_at_once(_SQL["stat"], *where))
+        return _entry(path, await self._database.fetchrow_autocommit(_SQL["stat"], *where))
 
     async def read(self, scope: Scope, path: str, offset: int, length: int) -> Slice:
         """The whole characters of a file among the bytes [offset, offset + length), or to its end with -1."""
@@ -52,7 +52,7 @@ class Reading:
         wanted = _MOST if length < 0 else min(length, _MOST)
         # A few bytes more tell whether the end cuts a character, and hold the rest of it.
         where = (scope.apikey_hash, scope.project, path, start, min(wanted + _LONGEST_CHARACTER, _MOST))
-        row = await self._database.row_at_once(_SQL["read"], *where)
+        row = await self._database.fetchrow_autocommit(_SQL["read"], *where)
         if row is None:
             raise NotFound("no file has this path", hint="list the directory above it with file_list", path=path)
         if row["is_directory"]:

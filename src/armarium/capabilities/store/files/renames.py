@@ -6,13 +6,13 @@ from armarium.capabilities.store.database.pool import Connection, Row
 from armarium.capabilities.store.errors import AlreadyExists, InvalidPath, NotDirectory, NotFound
 from armarium.capabilities.store.files.writes import SQL, below, delete_range, exactly, plan_for_many
 from armarium.capabilities.store.model import Scope
-from armarium.capabilities.store.validation import MAX_PATH_LENGTH, Limits, parents_of
+from armarium.capabilities.store.validation import MAX_PATH_LENGTH, StoreLimits, parents_of
 
 
-class Renaming:
+class FileRenamer:
     """Moves paths. Contents stay where they are."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: StoreLimits) -> None:
         self._limits = limits
 
     async def rename_in(
@@ -39,7 +39,7 @@ class Renaming:
 
     async def _facts(self, connection: Connection, scope: Scope, source: str, target: str) -> Row:
         where = (scope.apikey_hash, scope.project, source, target)
-        facts = await connection.fetchrow(SQL["look_at_move"], *where, parents_of(target))
+        facts = await connection.fetchrow(SQL["inspect_move"], *where, parents_of(target))
         assert facts is not None, "the statement always gives a row"
         return facts
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 import orjson
 
 from armarium.capabilities.store.database.pool import Connection
-from armarium.capabilities.store.database.transactions import Database
+from armarium.capabilities.store.database.transactions import StoreDatabase
 from armarium.capabilities.store.errors import InvalidQuery
 from armarium.capabilities.store.model import Scope
 from armarium.foundation.sql import queries
@@ -47,16 +47,16 @@ def request_of(request_id: str | None, tool: str, arguments: Mapping[str, Any]) 
     return Request(request_id, hashlib.sha256(asked.encode()).hexdigest())
 
 
-class Requests:
-    """Remembers what was asked for and answered, for a day at least (`upkeep`)."""
+class IdempotentRequests:
+    """Remembers what was asked for and answered, for a day at least (`maintenance`)."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: StoreDatabase) -> None:
         self._database = database
 
     async def once(self, scope: Scope, request: Request | None, change: Change) -> tuple[Answer, bool]:
         """Make a change under the project's lock, unless it was made with the same id before; the answer, and whether
         it is that of the earlier one. Only changes that were made are remembered: a refusal is looked at anew."""
-        async with self._database.changing(scope) as connection:
+        async with self._database.project_transaction(scope) as connection:
             where = (scope.apikey_hash, scope.project)
             if request is not None:
                 earlier = await connection.fetchrow(_SQL["earlier_request"], *where, request.id)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from armarium.capabilities.store.database.pool import Connection, Row
-from armarium.capabilities.store.database.transactions import Database, lock_key
+from armarium.capabilities.store.database.transactions import StoreDatabase, lock_key
 from armarium.capabilities.store.errors import (
     AlreadyExists,
     Conflict,
@@ -23,7 +23,7 @@ from armarium.capabilities.store.errors import (
 )
 from armarium.capabilities.store.model import ROOT, Scope, WriteMode
 from armarium.capabilities.store.validation import (
-    Limits,
+    StoreLimits,
     below,
     checked_inner_path,
     checked_number,
@@ -77,17 +77,17 @@ def checked_write(wanted: Write) -> None:
         raise InvalidQuery("create_only and if_version contradict each other", hint="give one of them")
 
 
-class Writing:
+class FileWriter:
     """Changes single files, and deletes what lies below a path."""
 
-    def __init__(self, database: Database, limits: Limits, *, allow_root_wipe: bool) -> None:
+    def __init__(self, database: StoreDatabase, limits: StoreLimits, *, allow_root_wipe: bool) -> None:
         self._database = database
         self._limits = limits
         self._allow_root_wipe = allow_root_wipe
 
     async def write(self, scope: Scope, wanted: Write, credential_ref: str | None) -> Written:
         """Write bytes into a file, which is made if it is not there."""
-        row = await self._database.change_at_once(
+        row = await self._database.fetchrow_locked(
             scope, SQL["write_file"], *self._arguments(scope, wanted, credential_ref)
         )
         return self._written(row, wanted)
@@ -194,7 +194,7 @@ class Writing:
 
 async def look(connection: Connection, scope: Scope, path: str) -> Row:
     """What is at a path."""
-    facts = await connection.fetchrow(SQL["look"], scope.apikey_hash, scope.project, path, *below(path))
+    facts = await connection.fetchrow(SQL["inspect_path"], scope.apikey_hash, scope.project, path, *below(path))
     assert facts is not None, "the statement always gives a row"
     return facts
 
@@ -205,7 +205,7 @@ async def plan_for_many(connection: Connection) -> None:
 
 
 async def delete_range(
-    connection: Connection, scope: Scope, paths: tuple[str, str], limits: Limits, *, queued: bool
+    connection: Connection, scope: Scope, paths: tuple[str, str], limits: StoreLimits, *, queued: bool
 ) -> int:
     """Delete the files of a range of paths; `queued` tells the index, where there is one."""
     how = (limits.versions_kept, queued and limits.searchable)

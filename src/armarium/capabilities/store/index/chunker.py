@@ -1,7 +1,7 @@
-"""Cuts a file into passages that are exact slices of its bytes, so that `file_read` gives each of them back.
+"""Cuts a file into chunks that are exact slices of its bytes, so that `file_read` gives each of them back.
 
 The chunking of the corpus cuts decoded documents along headings and definitions, and says where by lines; here the
-contract is about bytes, any text, and an edit at the end that leaves the passages before it as they are.
+contract is about bytes, any text, and an edit at the end that leaves the chunks before it as they are.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ _BEGINNINGS = (_LINE, _SENTENCE, _WORD)
 
 
 @dataclass(frozen=True, slots=True)
-class Chunk:
-    """A passage: `text.encode() == content[start:end]`."""
+class ByteChunk:
+    """A chunk: `text.encode() == content[start:end]`."""
 
     start: int
     end: int
     text: str
 
 
-def chunks(content: bytes) -> list[Chunk]:
-    """The passages of a file in order, each a little into the one before; those of white space alone are left out."""
-    found: list[Chunk] = []
+def split_chunks(content: bytes) -> list[ByteChunk]:
+    """The chunks of a file in order, each a little into the one before; those of white space alone are left out."""
+    found: list[ByteChunk] = []
     for offset, run in _runs_of_text(content):
         for start, end in _slices(run):
             text = run[start:end].decode()
             if not text.isspace():
-                found.append(Chunk(offset + start, offset + end, text))
+                found.append(ByteChunk(offset + start, offset + end, text))
     return found
 
 
@@ -78,7 +78,7 @@ def _slices(run: bytes) -> Iterator[tuple[int, int]]:
 
 
 def _end(run: bytes, start: int) -> int:
-    """Where a passage ends: at the best kind of end there is, as late as it can without growing past the target."""
+    """Where a chunk ends: at the best kind of end there is, as late as it can without growing past the target."""
     window = run[start + _LEAST_BYTES : start + MOST_BYTES]
     for kind in _ENDS:
         best = None
@@ -92,7 +92,7 @@ def _end(run: bytes, start: int) -> int:
 
 
 def _beginning(run: bytes, end: int) -> int:
-    """Where the next passage begins, so that a sentence cut at `end` is whole in one of the two."""
+    """Where the next chunk begins, so that a sentence cut at `end` is whole in one of the two."""
     first = end - _LONGEST_OVERLAP_BYTES
     window = run[first : end - _SHORTEST_OVERLAP_BYTES]
     for kind in _BEGINNINGS:

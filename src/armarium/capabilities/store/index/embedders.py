@@ -74,7 +74,7 @@ class StoreModels:
 
     @asynccontextmanager
     async def reranker(self, key: str | None) -> AsyncGenerator[Reranker | None]:
-        """What puts passages in order for this caller; None when nothing does."""
+        """What puts chunks in order for this caller; None when nothing does."""
         if self._rerankers is None or not key:
             yield None
             return

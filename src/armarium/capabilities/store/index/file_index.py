@@ -1,4 +1,4 @@
-"""Makes a file findable: passages and their words at once and only where they changed, their vectors when made."""
+"""Makes a file findable: chunks and their words at once and only where they changed, their vectors when made."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import anyio.to_thread
 import orjson
 
 from armarium.capabilities.store.database.pool import Connection, Row
-from armarium.capabilities.store.database.transactions import Database
+from armarium.capabilities.store.database.transactions import StoreDatabase
 from armarium.capabilities.store.errors import ResourceBusy
-from armarium.capabilities.store.index.chunker import CHUNKER, Chunk, chunks
+from armarium.capabilities.store.index.chunker import CHUNKER, ByteChunk, split_chunks
 from armarium.capabilities.store.index.embedders import StoreModels
 from armarium.capabilities.store.index.moved_paths import follow_rename
-from armarium.capabilities.store.index.terms import TOKENIZER, PassageTerms, passage_terms
+from armarium.capabilities.store.index.terms import TOKENIZER, ChunkTerms, chunk_terms
 from armarium.capabilities.store.model import Scope
 from armarium.foundation.sql import queries
 from armarium.providers.interfaces import Embedder
@@ -29,40 +29,40 @@ EMBEDDED_AT_ONCE: Final = 256
 _ROWS_AT_ONCE = 500
 _ATTEMPTS = 4
 
-_Place = tuple[int, int, int, str]
-"""Index, first byte, end and hash of a passage: when all are the same, its row can stay."""
+_ChunkKey = tuple[int, int, int, str]
+"""Index, first byte, end and hash of a chunk: when all are the same, its row can stay."""
 
 
-class _ChangedMeanwhile(Exception):
+class _ConcurrentChange(Exception):
     """Rows that were to stay are gone, or the file is."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Passage:
+class _NewChunk:
     index: int
-    chunk: Chunk
+    chunk: ByteChunk
     content_hash: str
-    terms: PassageTerms
+    terms: ChunkTerms
 
 
 @dataclass(frozen=True, slots=True)
-class _Reading:
+class _FileChanges:
     """A file as it was read, and what is to be done about it."""
 
     file_id: int
     version: int
-    staying: frozenset[_Place]
-    """Passages whose rows are there already, made in the same way."""
+    staying: frozenset[_ChunkKey]
+    """Chunks whose rows are there already, made in the same way."""
     staying_embedded: bool
     """Whether all of those have their vectors."""
-    added: Sequence[_Passage]
+    added: Sequence[_NewChunk]
     words: int
-    """In all passages together, those that stay and those that are added."""
+    """In all chunks together, those that stay and those that are added."""
     languages: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
+class TermsWritten:
     """How far a file is searchable after its words were written."""
 
     new: bool
@@ -80,33 +80,33 @@ _Vectors = Mapping[str, str]
 class FileIndex:
     """The index of all files. Any number of workers may use it at once, for the same file too.
 
-    Words are written at once and vectors, which take far longer to make, come after: until then a passage is found by
+    TermsWritten are written at once and vectors, which take far longer to make, come after: until then a chunk is found by
     its words. `mcp_file_indexed` says which files still lack vectors, so that whoever comes next goes on with them.
     """
 
-    def __init__(self, database: Database, models: StoreModels) -> None:
+    def __init__(self, database: StoreDatabase, models: StoreModels) -> None:
         self._database = database
         self._models = models
         self._complete = f"{models.model} {TOKENIZER} {CHUNKER}"
         self._words_only = f"words for {self._complete}"
 
-    async def write_words(self, scope: Scope, path: str) -> Words:
+    async def write_terms(self, scope: Scope, path: str) -> TermsWritten:
         """Make a file as it is now searchable by its words, with such vectors as the tenant has of its texts already.
 
         A version that others overtook meanwhile is written all the same, unless a later one was indexed first: a file
         that is written to all the time would else never be found.
         """
-        return await self._write(scope, path, self._known, good_enough=(self._words_only, self._complete))
+        return await self._write(scope, path, self._known, accepted=(self._words_only, self._complete))
 
     async def embed(self, scope: Scope, path: str, key: str | None, *, most: int | None = None) -> bool:
-        """Give the passages of a file the vectors they lack; `key` is the caller's own, for an endpoint that wants one.
+        """Give the chunks of a file the vectors they lack; `key` is the caller's own, for an endpoint that wants one.
 
         Whether that was all: only `most` texts are embedded, where that is said. No transaction is open while texts are
         embedded. What was embedded stays when the rest fails.
         """
-        async with self._database.reading(scope.apikey_hash) as connection:
+        async with self._database.read_transaction(scope.apikey_hash) as connection:
             rows = await connection.fetch(
-                _SQL["passages_without_vectors"],
+                _SQL["chunks_without_vectors"],
                 scope.apikey_hash,
                 scope.project,
                 path,
@@ -124,28 +124,28 @@ class FileIndex:
         wanted = {content_hash: texts[content_hash] for content_hash in missing[:most]}
         if wanted:
             async with self._models.embedder(key) as embedder:
-                for some in _some_at_a_time(wanted, known):
+                for some in _batches(wanted, known):
                     await self._add_vectors(scope, path, file_id, await _embedded(embedder, some))
         return len(wanted) == len(missing)
 
     async def index(self, scope: Scope, path: str, key: str | None) -> None:
-        """Words and vectors at once, for whoever waits for both: what fails to embed leaves the index as it was."""
+        """TermsWritten and vectors at once, for whoever waits for both: what fails to embed leaves the index as it was."""
 
         async def all_vectors(scope: Scope, texts: _Texts) -> _Vectors:
             vectors = {**await self._known(scope, texts)}
-            if missing := _some_at_a_time(texts, vectors):
+            if missing := _batches(texts, vectors):
                 async with self._models.embedder(key) as embedder:
                     for some in missing:
                         vectors |= await _embedded(embedder, some)
             return vectors
 
-        await self._write(scope, path, all_vectors, good_enough=(self._complete,))
+        await self._write(scope, path, all_vectors, accepted=(self._complete,))
 
     async def forget(self, scope: Scope, path: str) -> None:
         """Drop what is left of a file that is gone. Nothing happens to one that is there, here or after a rename."""
-        async with self._database.writing(scope.apikey_hash) as connection:
+        async with self._database.write_transaction(scope.apikey_hash) as connection:
             await connection.execute(_SQL["lock_path"], _path_lock(scope, path))
-            await connection.execute(_SQL["forget_passages"], scope.apikey_hash, scope.project, path)
+            await connection.execute(_SQL["delete_chunks_of_deleted"], scope.apikey_hash, scope.project, path)
 
     async def follow(self, scope: Scope, path: str, credential_ref: str | None) -> int:
         """Follow the rename of a file or a directory to a path; how many of its files are queued to be indexed."""
@@ -158,25 +158,25 @@ class FileIndex:
         path: str,
         vectors_of: Callable[[Scope, _Texts], Awaitable[_Vectors]],
         *,
-        good_enough: Sequence[str],
-    ) -> Words:
+        accepted: Sequence[str],
+    ) -> TermsWritten:
         for _ in range(_ATTEMPTS):
-            reading = await self._read(scope, path, good_enough)
-            if isinstance(reading, Words):
-                return reading
-            vectors = await vectors_of(scope, {passage.content_hash: passage.chunk.text for passage in reading.added})
+            changes = await self._read(scope, path, accepted)
+            if isinstance(changes, TermsWritten):
+                return changes
+            vectors = await vectors_of(scope, {chunk.content_hash: chunk.chunk.text for chunk in changes.added})
             try:
-                return await self._replace(scope, path, reading, vectors, good_enough)
-            except _ChangedMeanwhile:
+                return await self._replace(scope, path, changes, vectors, accepted)
+            except _ConcurrentChange:
                 continue
         raise ResourceBusy("others are indexing this file", hint="try again in a moment")
 
-    async def _read(self, scope: Scope, path: str, good_enough: Sequence[str]) -> _Reading | Words:
+    async def _read(self, scope: Scope, path: str, accepted: Sequence[str]) -> _FileChanges | TermsWritten:
         """The file and what of it is indexed. When there is nothing to do, how it is, after forgetting one that is
         gone."""
-        async with self._database.reading(scope.apikey_hash) as connection:
+        async with self._database.read_transaction(scope.apikey_hash) as connection:
             file = await connection.fetchrow(
-                _SQL["file_to_index"], scope.apikey_hash, scope.project, path, list(good_enough)
+                _SQL["file_to_index"], scope.apikey_hash, scope.project, path, list(accepted)
             )
             there: Sequence[Row] = []
             if (
@@ -185,31 +185,31 @@ class FileIndex:
                 and file["made_with"] in (self._words_only, self._complete)
             ):
                 there = await connection.fetch(
-                    _SQL["passages_of_file"], scope.apikey_hash, file["id"], self._models.model
+                    _SQL["chunks_of_file"], scope.apikey_hash, file["id"], self._models.model
                 )
         if file is None:
             await self.forget(scope, path)
-            return Words(new=False, embedded=True)
+            return TermsWritten(new=False, embedded=True)
         if file["content"] is None:
-            return Words(new=False, embedded=file["made_with"] == self._complete)
-        if self._words_only not in good_enough:
+            return TermsWritten(new=False, embedded=file["made_with"] == self._complete)
+        if self._words_only not in accepted:
             there = [row for row in there if row["embedded"]]
         # Ten megabytes take seconds to cut and count, which everybody else in this process would wait for.
-        return await anyio.to_thread.run_sync(_reading, file, there, abandon_on_cancel=True)
+        return await anyio.to_thread.run_sync(_file_changes, file, there, abandon_on_cancel=True)
 
     async def _known(self, scope: Scope, texts: _Texts) -> _Vectors:
         """The vectors that the database has of these texts."""
         if not texts:
             return {}
-        async with self._database.reading(scope.apikey_hash) as connection:
+        async with self._database.read_transaction(scope.apikey_hash) as connection:
             rows = await connection.fetch(_SQL["vectors_of_texts"], scope.apikey_hash, list(texts), self._models.model)
         return {row["content_hash"]: row["embedding"] for row in rows}
 
     async def _add_vectors(self, scope: Scope, path: str, file_id: int, vectors: _Vectors) -> None:
         tenant = scope.apikey_hash
-        async with self._database.writing(tenant) as connection:
+        async with self._database.write_transaction(tenant) as connection:
             await connection.execute(_SQL["lock_path"], _path_lock(scope, path))
-            if await connection.fetchval(_SQL["hold_indexed"], tenant, file_id) is None:
+            if await connection.fetchval(_SQL["lock_indexed"], tenant, file_id) is None:
                 return
             await connection.execute(
                 _SQL["add_vectors"],
@@ -220,57 +220,61 @@ class FileIndex:
                 list(vectors),
                 list(vectors.values()),
             )
-            await self._note_embedded(connection, scope, file_id)
+            await self._mark_embedded(connection, scope, file_id)
 
-    async def _note_embedded(self, connection: Connection, scope: Scope, file_id: int) -> bool:
-        """Note that no passage of the file lacks its vector, if that is so."""
+    async def _mark_embedded(self, connection: Connection, scope: Scope, file_id: int) -> bool:
+        """Note that no chunk of the file lacks its vector, if that is so."""
         noted = await connection.fetchval(
-            _SQL["note_embedded"], scope.apikey_hash, file_id, self._models.model, self._words_only, self._complete
+            _SQL["mark_embedded"], scope.apikey_hash, file_id, self._models.model, self._words_only, self._complete
         )
         return noted is not None
 
     async def _replace(
-        self, scope: Scope, path: str, reading: _Reading, vectors: _Vectors, good_enough: Sequence[str]
-    ) -> Words:
+        self, scope: Scope, path: str, changes: _FileChanges, vectors: _Vectors, accepted: Sequence[str]
+    ) -> TermsWritten:
         tenant, project = scope.apikey_hash, scope.project
-        async with self._database.writing(tenant) as connection:
+        async with self._database.write_transaction(tenant) as connection:
             await connection.execute(_SQL["lock_path"], _path_lock(scope, path))
-            if not await self._begin(connection, scope, reading, good_enough):
-                return Words(new=False, embedded=False)
-            rows = await connection.fetch(_SQL["passages_in_the_way"], tenant, project, reading.file_id, path)
+            if not await self._begin(connection, scope, changes, accepted):
+                return TermsWritten(new=False, embedded=False)
+            rows = await connection.fetch(_SQL["chunks_to_replace"], tenant, project, changes.file_id, path)
             staying = {
-                row["id"]: row for row in rows if row["file_id"] == reading.file_id and _place(row) in reading.staying
+                row["id"]: row
+                for row in rows
+                if row["file_id"] == changes.file_id and _chunk_key(row) in changes.staying
             }
-            if len(staying) != len(reading.staying):
-                raise _ChangedMeanwhile
+            if len(staying) != len(changes.staying):
+                raise _ConcurrentChange
             gone = [row["id"] for row in rows if row["id"] not in staying]
             if gone:
-                await connection.execute(_SQL["drop_passages"], tenant, gone)
+                await connection.execute(_SQL["drop_chunks"], tenant, gone)
             moved = [chunk_id for chunk_id, row in staying.items() if row["file_path"] != path]
             if moved:
-                await connection.execute(_SQL["move_passages"], tenant, moved, path)
-            for start in range(0, len(reading.added), _ROWS_AT_ONCE):
-                added = reading.added[start : start + _ROWS_AT_ONCE]
-                await self._add(connection, scope, path, reading.file_id, added, vectors)
-            embedded = reading.staying_embedded and all(passage.content_hash in vectors for passage in reading.added)
+                await connection.execute(_SQL["move_chunks"], tenant, moved, path)
+            for start in range(0, len(changes.added), _ROWS_AT_ONCE):
+                added = changes.added[start : start + _ROWS_AT_ONCE]
+                await self._add(connection, scope, path, changes.file_id, added, vectors)
+            embedded = changes.staying_embedded and all(chunk.content_hash in vectors for chunk in changes.added)
             if embedded:
-                embedded = await self._note_embedded(connection, scope, reading.file_id)
-            if await connection.fetchval(_SQL["hold_file"], tenant, reading.file_id) is None:
-                raise _ChangedMeanwhile
-            return Words(new=True, embedded=embedded)
+                embedded = await self._mark_embedded(connection, scope, changes.file_id)
+            if await connection.fetchval(_SQL["lock_file"], tenant, changes.file_id) is None:
+                raise _ConcurrentChange
+            return TermsWritten(new=True, embedded=embedded)
 
-    async def _begin(self, connection: Connection, scope: Scope, reading: _Reading, good_enough: Sequence[str]) -> bool:
+    async def _begin(
+        self, connection: Connection, scope: Scope, changes: _FileChanges, accepted: Sequence[str]
+    ) -> bool:
         begun = await connection.fetchval(
             _SQL["begin_replacing"],
             scope.apikey_hash,
             scope.project,
-            reading.file_id,
-            reading.version,
+            changes.file_id,
+            changes.version,
             self._words_only,
-            len(reading.staying) + len(reading.added),
-            reading.words,
-            sorted(reading.languages),
-            list(good_enough),
+            len(changes.staying) + len(changes.added),
+            changes.words,
+            sorted(changes.languages),
+            list(accepted),
         )
         return begun is not None
 
@@ -280,24 +284,24 @@ class FileIndex:
         scope: Scope,
         path: str,
         file_id: int,
-        passages: Sequence[_Passage],
+        chunks: Sequence[_NewChunk],
         vectors: _Vectors,
     ) -> None:
         await connection.execute(
-            _SQL["add_passages"],
+            _SQL["add_chunks"],
             scope.apikey_hash,
             scope.project,
             path,
             file_id,
             self._models.model,
-            [passage.index for passage in passages],
-            [passage.chunk.start for passage in passages],
-            [passage.chunk.end for passage in passages],
-            [passage.chunk.text for passage in passages],
-            [passage.content_hash for passage in passages],
-            [vectors.get(passage.content_hash) for passage in passages],
-            [orjson.dumps(passage.terms.counts).decode() for passage in passages],
-            [passage.terms.length for passage in passages],
+            [chunk.index for chunk in chunks],
+            [chunk.chunk.start for chunk in chunks],
+            [chunk.chunk.end for chunk in chunks],
+            [chunk.chunk.text for chunk in chunks],
+            [chunk.content_hash for chunk in chunks],
+            [vectors.get(chunk.content_hash) for chunk in chunks],
+            [orjson.dumps(chunk.terms.counts).decode() for chunk in chunks],
+            [chunk.terms.length for chunk in chunks],
             TOKENIZER,
         )
 
@@ -308,27 +312,27 @@ async def _embedded(embedder: Embedder, texts: _Texts) -> _Vectors:
     return {content_hash: write(vector).decode() for content_hash, vector in zip(texts, vectors, strict=True)}
 
 
-def _some_at_a_time(texts: _Texts, known: _Vectors) -> list[_Texts]:
+def _batches(texts: _Texts, known: _Vectors) -> list[_Texts]:
     """Those without a known vector, as many together as are embedded at once."""
     missing = [(content_hash, text) for content_hash, text in texts.items() if content_hash not in known]
     return [dict(missing[start : start + EMBEDDED_AT_ONCE]) for start in range(0, len(missing), EMBEDDED_AT_ONCE)]
 
 
-def _reading(file: Row, there: Sequence[Row]) -> _Reading:
+def _file_changes(file: Row, there: Sequence[Row]) -> _FileChanges:
     """What has changed since the rows were written that are there."""
-    rows = {_place(row): row for row in there}
-    staying: set[_Place] = set()
-    added: list[_Passage] = []
-    for index, chunk in enumerate(chunks(file["content"])):
+    rows = {_chunk_key(row): row for row in there}
+    staying: set[_ChunkKey] = set()
+    added: list[_NewChunk] = []
+    for index, chunk in enumerate(split_chunks(file["content"])):
         content_hash = hashlib.sha256(chunk.text.encode()).hexdigest()
         place = (index, chunk.start, chunk.end, content_hash)
         if place in rows:
             staying.add(place)
         else:
-            added.append(_Passage(index, chunk, content_hash, passage_terms(chunk.text)))
-    words = sum(rows[place]["token_count"] for place in staying) + sum(passage.terms.length for passage in added)
-    languages = {passage.terms.language for passage in added} | set(file["languages"] if staying else ())
-    return _Reading(
+            added.append(_NewChunk(index, chunk, content_hash, chunk_terms(chunk.text)))
+    words = sum(rows[place]["token_count"] for place in staying) + sum(chunk.terms.length for chunk in added)
+    languages = {chunk.terms.language for chunk in added} | set(file["languages"] if staying else ())
+    return _FileChanges(
         file_id=file["id"],
         version=file["version"],
         staying=frozenset(staying),
@@ -339,11 +343,11 @@ def _reading(file: Row, there: Sequence[Row]) -> _Reading:
     )
 
 
-def _place(row: Row) -> _Place:
+def _chunk_key(row: Row) -> _ChunkKey:
     return (row["chunk_index"], row["start_byte"], row["end_byte"], row["content_hash"])
 
 
 def _path_lock(scope: Scope, path: str) -> int:
-    """The number of a path's lock while its passages are replaced; not the project's, so that writers go on."""
+    """The number of a path's lock while its chunks are replaced; not the project's, so that writers go on."""
     name = f"index:{scope.apikey_hash}:{scope.project}:{path}"
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big", signed=True)

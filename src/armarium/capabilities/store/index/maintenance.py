@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 
 import anyio
 
-from armarium.capabilities.store.database.transactions import ALL_TENANTS, Database
-from armarium.capabilities.store.index.outbox import DATABASE_TROUBLE
+from armarium.capabilities.store.database.transactions import ALL_TENANTS, StoreDatabase
+from armarium.capabilities.store.index.outbox import RECOVERABLE_ERRORS
 from armarium.foundation.sql import queries
 
 _SQL = queries("armarium.capabilities.store.database.sql", "maintenance.sql")
@@ -39,11 +39,16 @@ class Purged:
     requests: int = 0
 
 
-class Upkeep:
+class Maintenance:
     """Purges in small transactions. Of many processes one does it at a time; the others let it."""
 
     def __init__(
-        self, database: Database, *, delete_retention_days: float, history_days: float, queue_unindexed: bool = False
+        self,
+        database: StoreDatabase,
+        *,
+        delete_retention_days: float,
+        history_days: float,
+        queue_unindexed: bool = False,
     ) -> None:
         self._database = database
         self._queue_unindexed = queue_unindexed
@@ -60,7 +65,7 @@ class Upkeep:
             await anyio.sleep(_EVERY_S * random.uniform(0.5, 1.5))  # noqa: S311 only spreads the load
             try:
                 purged = await self.once()
-            except DATABASE_TROUBLE as error:
+            except RECOVERABLE_ERRORS as error:
                 _log.warning("nothing could be purged", extra={"error": type(error).__name__})
                 continue
             if purged != Purged():
@@ -71,11 +76,11 @@ class Upkeep:
 
         Every file is looked at, a few at a time; servers that start together take turns, and queue nothing twice.
         """
-        async with self._database.reading(ALL_TENANTS) as connection:
+        async with self._database.read_transaction(ALL_TENANTS) as connection:
             last: int = await connection.fetchval(_SQL["last_file"], ALL_TENANTS)
         queued = 0
         for first in range(1, last + 1, _BATCH):
-            async with self._database.writing(ALL_TENANTS) as connection:
+            async with self._database.write_transaction(ALL_TENANTS) as connection:
                 await connection.execute(f"SELECT pg_advisory_xact_lock({_QUEUE_LOCK})")
                 queued += await connection.fetchval(_SQL["queue_unindexed"], ALL_TENANTS, first, first + _BATCH - 1)
         return queued
@@ -94,7 +99,7 @@ class Upkeep:
     async def _look_for_unindexed(self) -> bool:
         try:
             queued = await self.queue_unindexed()
-        except DATABASE_TROUBLE as error:
+        except RECOVERABLE_ERRORS as error:
             _log.warning("files that are not indexed could not be looked for", extra={"error": type(error).__name__})
             return False
         if queued:
@@ -104,16 +109,16 @@ class Upkeep:
     async def _forget_deleted(self) -> None:
         """Sums over a project, as a search needs them, are over files that are there. Asking for each file at every
         search would double its time; so deleted ones are taken out, at first all, and then those of late."""
-        async with self._database.writing(ALL_TENANTS) as connection:
+        async with self._database.write_transaction(ALL_TENANTS) as connection:
             if not await connection.fetchval(_TRY_LOCK, _LOCK):
                 return
-            await connection.execute(_SQL["forget_deleted"], ALL_TENANTS, self._forgotten_since_s)
+            await connection.execute(_SQL["delete_indexed_of_deleted"], ALL_TENANTS, self._forgotten_since_s)
         self._forgotten_since_s = _LATELY_S
 
     async def _purge(self, kind: str, kept_s: float) -> int:
         gone = 0
         while True:
-            async with self._database.writing(ALL_TENANTS) as connection:
+            async with self._database.write_transaction(ALL_TENANTS) as connection:
                 if not await connection.fetchval(_TRY_LOCK, _LOCK):
                     return gone
                 batch: int = await connection.fetchval(_SQL[f"purge_{kind}"], kept_s, _BATCH)

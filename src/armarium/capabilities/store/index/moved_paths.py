@@ -1,8 +1,8 @@
-"""Makes the index follow a rename: what was not indexed yet is queued, and passages get the paths of their files."""
+"""Makes the index follow a rename: what was not indexed yet is queued, and chunks get the paths of their files."""
 
 from __future__ import annotations
 
-from armarium.capabilities.store.database.transactions import Database
+from armarium.capabilities.store.database.transactions import StoreDatabase
 from armarium.capabilities.store.model import Scope
 from armarium.foundation.sql import queries
 
@@ -11,7 +11,7 @@ FILES_AT_ONCE = 500
 
 
 async def follow_rename(
-    database: Database, scope: Scope, path: str, credential_ref: str | None, *, complete: str
+    database: StoreDatabase, scope: Scope, path: str, credential_ref: str | None, *, complete: str
 ) -> int:
     """Follow the rename of a file or a directory to a path; how many of its files are queued to be indexed.
 
@@ -21,7 +21,7 @@ async def follow_rename(
     tenant, project = scope.apikey_hash, scope.project
     queued = 0
     for first, end in ((path, path + "\x01"), (path + "/", path + "0")):
-        async with database.writing(tenant) as connection:
+        async with database.write_transaction(tenant) as connection:
             queued += await connection.fetchval(
                 _SQL["queue_moved"], tenant, project, first, end, credential_ref, complete
             )
@@ -29,13 +29,13 @@ async def follow_rename(
     return queued
 
 
-async def _correct_paths(database: Database, scope: Scope, first: str, end: str) -> None:
+async def _correct_paths(database: StoreDatabase, scope: Scope, first: str, end: str) -> None:
     tenant = scope.apikey_hash
     while True:
-        async with database.writing(tenant) as connection:
+        async with database.write_transaction(tenant) as connection:
             files = await connection.fetch(_SQL["moved_files"], tenant, scope.project, first, end, FILES_AT_ONCE)
             ids = [file["id"] for file in files]
-            await connection.execute(_SQL["hold_moved"], tenant, ids)
+            await connection.execute(_SQL["lock_moved"], tenant, ids)
             await connection.execute(_SQL["follow_moved"], tenant, ids)
         if len(files) < FILES_AT_ONCE:
             return

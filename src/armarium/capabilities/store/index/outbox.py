@@ -14,7 +14,7 @@ from typing import Literal
 import asyncpg  # pyright: ignore[reportMissingTypeStubs] it has none
 
 from armarium.capabilities.store.database.pool import Row
-from armarium.capabilities.store.database.transactions import ALL_TENANTS, Database
+from armarium.capabilities.store.database.transactions import ALL_TENANTS, StoreDatabase
 from armarium.capabilities.store.model import Scope
 from armarium.foundation.errors import ArmariumError
 from armarium.foundation.sql import queries
@@ -26,7 +26,7 @@ Stage = Literal["words", "vectors"]
 Outcome = Literal["pending", "failed", "lost"]
 """What became of a job that was put back: tried again, given up, or no longer this worker's."""
 
-DATABASE_TROUBLE = (ArmariumError, asyncpg.PostgresError, asyncpg.InternalClientError)
+RECOVERABLE_ERRORS = (ArmariumError, asyncpg.PostgresError, asyncpg.InternalClientError)
 """What a chore in the background outlives. The last is what asyncpg raises when the database has just hung up on an
 idle connection and the end of the connection was not read yet."""
 
@@ -73,7 +73,7 @@ class Outbox:
 
     def __init__(
         self,
-        database: Database,
+        database: StoreDatabase,
         *,
         lease_s: float,
         retry_max: int,
@@ -112,7 +112,9 @@ class Outbox:
         """As `claim`; and when nothing can be claimed, the seconds until the next job's time comes, if it is known."""
         claim = f"{self._worker}-{next(self._claims)}"
         after = self._turns[stage]
-        rows = await self._database.rows_at_once(_SQL["claim"], stage, batch, claim, self._lease_s, after, list(skip))
+        rows = await self._database.fetch_autocommit(
+            _SQL["claim"], stage, batch, claim, self._lease_s, after, list(skip)
+        )
         if rows[0]["id"] is None:
             return [], rows[0]["next_due_s"]
         jobs = _in_turn(_newest_of_each_path(rows, stage, claim), after)
@@ -121,50 +123,52 @@ class Outbox:
 
     async def renew(self, jobs: Sequence[IndexJob]) -> set[IndexJob]:
         """Prolong the leases; the jobs that are still ours."""
-        rows = await self._database.at_once(ALL_TENANTS, _SQL["renew"], *_proofs(jobs), self._lease_s)
+        rows = await self._database.fetch_in_transaction(ALL_TENANTS, _SQL["renew"], *_proofs(jobs), self._lease_s)
         ours = {(row["id"], row["worker"]) for row in rows}
         return {job for job in jobs if (job.id, job.claim) in ours}
 
     async def done(self, job: IndexJob) -> float | None:
         """The job has no more to do. Seconds since the change that caused it, or None if the job was not ours."""
         tenant = job.scope.apikey_hash
-        rows = await self._database.at_once(tenant, _SQL["done"], tenant, job.id, job.claim)
+        rows = await self._database.fetch_in_transaction(tenant, _SQL["done"], tenant, job.id, job.claim)
         return rows[0]["lag_s"] if rows else None
 
-    async def hand_on(self, job: IndexJob) -> bool:
+    async def advance(self, job: IndexJob) -> bool:
         """The job's words are written: let it wait for its vectors, with all its tries before it. False if the job was
         not ours."""
         tenant = job.scope.apikey_hash
         superseded = list(job.superseded)
-        return bool(await self._database.at_once(tenant, _SQL["hand_on"], tenant, job.id, job.claim, superseded))
+        return bool(
+            await self._database.fetch_in_transaction(tenant, _SQL["advance"], tenant, job.id, job.claim, superseded)
+        )
 
     async def retry(self, job: IndexJob, error_code: str, *, not_before_s: float = 0.0) -> Outcome:
         """Try the job again later, unless it was tried often enough."""
         # Half of the wait is by chance, so that jobs that failed together do not all come back together.
         wait_s = min(self._retry_backoff_s * 2.0**job.retry_count, _LONGEST_BACKOFF_S) * (0.5 + self._jitter() / 2)
-        return await self._put_back(job, error_code, self._retry_max, max(wait_s, not_before_s))
+        return await self._reschedule(job, error_code, self._retry_max, max(wait_s, not_before_s))
 
     async def fail(self, job: IndexJob, error_code: str) -> Outcome:
         """Give the job up: trying again would not help."""
-        return await self._put_back(job, error_code, 0, 0.0)
+        return await self._reschedule(job, error_code, 0, 0.0)
 
-    async def _put_back(self, job: IndexJob, error_code: str, retry_max: int, wait_s: float) -> Outcome:
+    async def _reschedule(self, job: IndexJob, error_code: str, retry_max: int, wait_s: float) -> Outcome:
         tenant = job.scope.apikey_hash
         how = (job.id, job.claim, error_code, retry_max, wait_s)
-        rows = await self._database.at_once(tenant, _SQL["put_back"], tenant, *how)
+        rows = await self._database.fetch_in_transaction(tenant, _SQL["reschedule"], tenant, *how)
         return rows[0]["status"] if rows else "lost"
 
     async def release(self, jobs: Sequence[IndexJob]) -> None:
         """Give jobs back that were not worked on; others may have them at once."""
-        await self._database.at_once(ALL_TENANTS, _SQL["release"], *_proofs(jobs))
+        await self._database.fetch_in_transaction(ALL_TENANTS, _SQL["release"], *_proofs(jobs))
 
     async def recover(self) -> int:
         """Take jobs back from workers whose lease ran out; how many."""
-        return len(await self._database.at_once(ALL_TENANTS, _SQL["recover"], self._retry_max))
+        return len(await self._database.fetch_in_transaction(ALL_TENANTS, _SQL["recover"], self._retry_max))
 
     async def depth(self, tenant: str = ALL_TENANTS) -> Depth:
         """How long the queue is, of all tenants or of one."""
-        rows = await self._database.at_once(tenant, _SQL["depth"], tenant)
+        rows = await self._database.fetch_in_transaction(tenant, _SQL["depth"], tenant)
         jobs = {row["status"]: row["jobs"] for row in rows}
         return Depth(jobs.get("pending", 0), jobs.get("processing", 0), jobs.get("failed", 0))
 
@@ -173,7 +177,9 @@ class Outbox:
         if not job.references:
             return []
         tenant, project = job.scope.apikey_hash, job.scope.project
-        rows = await self._database.at_once(tenant, _SQL["references_in_use"], tenant, project, list(job.references))
+        rows = await self._database.fetch_in_transaction(
+            tenant, _SQL["references_in_use"], tenant, project, list(job.references)
+        )
         in_use = {row["credential_ref"] for row in rows}
         return [reference for reference in job.references if reference not in in_use]
 

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from armarium.capabilities.store.database.pool import Connection, Pool, told_when_lost, while_it_answers
-from armarium.capabilities.store.database.schema import LONGEST_S, changing_schema, index_dimensions
-from armarium.capabilities.store.database.transactions import ALL_TENANTS, Database
+from armarium.capabilities.store.database.pool import (
+    Connection,
+    Pool,
+    reporting_lost_connection,
+    terminating_when_unresponsive,
+)
+from armarium.capabilities.store.database.schema import LONGEST_S, index_dimensions, schema_transaction
+from armarium.capabilities.store.database.transactions import ALL_TENANTS, StoreDatabase
 from armarium.capabilities.store.errors import DatabaseUnavailable
 from armarium.capabilities.store.index.wake_up import LISTENER
 from armarium.foundation.sql import queries
@@ -38,7 +43,7 @@ class ReindexPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class QueuedFiles:
+class QueuedJobs:
     """The jobs that bring the vectors back, by the range of their ids."""
 
     jobs: int = 0
@@ -47,19 +52,19 @@ class QueuedFiles:
 
 
 @dataclass(frozen=True, slots=True)
-class HowFar:
+class ReindexProgress:
     """What became of the jobs."""
 
     open: int
     failed: int
 
 
-async def other_model_of_vectors(pool: Pool, model: str) -> str | None:
+async def stale_embedding_model(pool: Pool, model: str) -> str | None:
     """The model that the vectors of the index were made with, if it is another than `model`, which makes new ones.
 
     The first who opens a store notes it, and it is forgotten with the vectors: to ask them all would take too long.
     """
-    async with told_when_lost(), pool.held() as connection, connection.transaction():
+    async with reporting_lost_connection(), pool.connection() as connection, connection.transaction():
         await connection.execute(_FOR_ALL_TENANTS)
         made_with: str | None = await connection.fetchval(_SQL["model_of_a_vector"], ALL_TENANTS)
         if made_with is None:
@@ -73,9 +78,9 @@ async def other_model_of_vectors(pool: Pool, model: str) -> str | None:
 async def plan_reindex(pool: Pool, *, dimensions: int) -> ReindexPlan:
     """Look at what is there; nothing changes."""
     async with (
-        told_when_lost(),
-        pool.held() as connection,
-        while_it_answers(pool, connection),
+        reporting_lost_connection(),
+        pool.connection() as connection,
+        terminating_when_unresponsive(pool, connection),
         connection.transaction(),
     ):
         await connection.execute(f"{_FOR_ALL_TENANTS}; SET LOCAL statement_timeout = 0")
@@ -83,21 +88,21 @@ async def plan_reindex(pool: Pool, *, dimensions: int) -> ReindexPlan:
             raise DatabaseUnavailable(
                 "the database holds no store yet, so there is nothing to index", hint="start a server first"
             )
-        there = await connection.fetchrow(_SQL["what_is_there"], ALL_TENANTS, timeout=LONGEST_S)
+        there = await connection.fetchrow(_SQL["count_files"], ALL_TENANTS, timeout=LONGEST_S)
         assert there is not None, "the statement always gives a row"
         made_for = await index_dimensions(connection)
         return ReindexPlan(there["files"], there["callers"], made_for, dimensions, await _running(connection))
 
 
-async def begin_reindex(pool: Pool, *, dimensions: int, queue: bool) -> QueuedFiles:
+async def begin_reindex(pool: Pool, *, dimensions: int, queue: bool) -> QueuedJobs:
     """Forget all vectors, make room for those of the wanted length, and `queue` every file, all at once or not at all.
 
     Without `queue` each file gets its vectors with its next write.
     """
-    async with changing_schema(pool, dimensions=dimensions) as connection:
+    async with schema_transaction(pool, dimensions=dimensions) as connection:
         await connection.execute(_FOR_ALL_TENANTS)
         if (made_for := await index_dimensions(connection)) != dimensions:
-            await _refuse_company(connection, made_for)
+            await _refuse_if_in_use(connection, made_for)
         await connection.execute(_HOLD_INDEX, timeout=LONGEST_S)
         await connection.execute(_FORGET_VECTORS, timeout=LONGEST_S)
         await connection.execute(_FORGET_MODEL)
@@ -107,20 +112,20 @@ async def begin_reindex(pool: Pool, *, dimensions: int, queue: bool) -> QueuedFi
                 timeout=LONGEST_S,
             )
             await connection.execute(_NOTE_DIMENSIONS, str(dimensions))
-        await connection.execute(_SQL["forget_how_it_was_made"], ALL_TENANTS, timeout=LONGEST_S)
+        await connection.execute(_SQL["reset_made_with"], ALL_TENANTS, timeout=LONGEST_S)
         if not queue:
-            return QueuedFiles()
+            return QueuedJobs()
         queued = await connection.fetchrow(_SQL["queue_all_files"], ALL_TENANTS, timeout=LONGEST_S)
         assert queued is not None, "the statement always gives a row"
-        return QueuedFiles(queued["jobs"], queued["first"], queued["last"])
+        return QueuedJobs(queued["jobs"], queued["first"], queued["last"])
 
 
-async def how_far(database: Database, queued: QueuedFiles) -> HowFar:
+async def reindex_progress(database: StoreDatabase, queued: QueuedJobs) -> ReindexProgress:
     """How many of the jobs are still to be done, and how many were given up."""
-    async with database.reading(ALL_TENANTS) as connection:
-        row = await connection.fetchrow(_SQL["how_far"], ALL_TENANTS, queued.first, queued.last)
+    async with database.read_transaction(ALL_TENANTS) as connection:
+        row = await connection.fetchrow(_SQL["reindex_progress"], ALL_TENANTS, queued.first, queued.last)
     assert row is not None, "the statement always gives a row"
-    return HowFar(row["open"], row["failed"])
+    return ReindexProgress(row["open"], row["failed"])
 
 
 async def _running(connection: Connection) -> int:
@@ -128,7 +133,7 @@ async def _running(connection: Connection) -> int:
     return await connection.fetchval(_RUNNING, LISTENER)
 
 
-async def _refuse_company(connection: Connection, made_for: int) -> None:
+async def _refuse_if_in_use(connection: Connection, made_for: int) -> None:
     """Who runs already makes vectors of the old length, and would fail every job."""
     if running := await _running(connection):
         raise DatabaseUnavailable(

@@ -11,16 +11,16 @@ import anyio
 
 from armarium.capabilities.store.index.fair_semaphore import FairSemaphore
 from armarium.capabilities.store.index.outbox import IndexJob, Stage
-from armarium.capabilities.store.index.wake_up import Chime
+from armarium.capabilities.store.index.wake_up import WakeUp
 
-_MOST_BATCHES_IN_HAND = 3
+_MAX_CLAIMED_BATCHES = 3
 
-Next = Literal["end", "hand on", "go on later"]
+Next = Literal["finish", "next stage", "continue later"]
 """What comes after the work on a job: nothing, the next stage, or the rest of the same work in another turn."""
 
 
 @dataclass(frozen=True, slots=True)
-class Claimed:
+class Claim:
     """How a claimed job stands."""
 
     since: float = field(default_factory=time.perf_counter)
@@ -34,30 +34,30 @@ class Claimed:
 
 
 @dataclass(frozen=True, slots=True)
-class StageWork:
+class StageQueue:
     """Where the jobs of one stage are worked on."""
 
     stage: Stage
-    do: Callable[[IndexJob, Claimed], Awaitable[Next]]
+    do: Callable[[IndexJob, Claim], Awaitable[Next]]
     """Works on a job, and says what comes next."""
     slots: FairSemaphore
     """For those that are worked on at once."""
     batch: int
-    """Claimed together, when nobody waits for a slot: the next ones are at hand when one becomes free."""
-    chime: Chime
+    """Claim together, when nobody waits for a slot: the next ones are at hand when one becomes free."""
+    wake_up: WakeUp
     """Wakes whoever claims for this stage."""
-    in_hand: dict[IndexJob, Claimed] = field(default_factory=dict[IndexJob, Claimed])
+    claimed: dict[IndexJob, Claim] = field(default_factory=dict[IndexJob, Claim])
 
     @property
-    def crowded(self) -> bool:
+    def has_waiting(self) -> bool:
         """Whether jobs wait for a slot."""
-        return len(self.in_hand) > self.slots.each
+        return len(self.claimed) > self.slots.each
 
     @property
     def full(self) -> bool:
         """Whether no more are to be claimed, for anybody."""
-        return len(self.in_hand) >= max(self.batch, self.slots.total) * _MOST_BATCHES_IN_HAND
+        return len(self.claimed) >= max(self.batch, self.slots.total) * _MAX_CLAIMED_BATCHES
 
     def tenants(self) -> set[str]:
         """Those whose jobs are worked on or wait here."""
-        return {job.scope.apikey_hash for job in self.in_hand}
+        return {job.scope.apikey_hash for job in self.claimed}

@@ -1,4 +1,4 @@
-"""The words a passage is found by: split, stemmed and counted, as the word index of the corpus does it."""
+"""The words a chunk is found by: split, stemmed and counted, as the word index of the corpus does it."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Final
 from armarium.retrieval.terms import index_text, is_lone_character, language_of, little_words, word_analyzer
 
 TOKENIZER: Final = "armarium-words-1"
-"""Kept with each passage. Raised whenever words are cut, stemmed or kept in another way."""
+"""Kept with each chunk. Raised whenever words are cut, stemmed or kept in another way."""
 
 MOST_QUERY_WORDS: Final = 32
 """What is looked for of a query; of a longer one, the words that it begins with."""
 
 
 @dataclass(frozen=True, slots=True)
-class PassageTerms:
-    """The words of a passage."""
+class ChunkTerms:
+    """The words of a chunk."""
 
     counts: dict[str, int]
     """How often each stem stands there."""
@@ -28,20 +28,20 @@ class PassageTerms:
     """The language whose endings were stripped."""
 
 
-def passage_terms(text: str) -> PassageTerms:
-    """What a passage is found by."""
+def chunk_terms(text: str) -> ChunkTerms:
+    """What a chunk is found by."""
     language = language_of(text)
     stems = _stems(index_text(text), language)
     counts = Counter(stems)
     # Scripts without spaces are cut in pairs of characters; a query may be a single one.
     counts.update({character: 1 for pair in list(counts) if _is_pair(pair) for character in pair})
-    return PassageTerms(dict(counts), len(stems), language)
+    return ChunkTerms(dict(counts), len(stems), language)
 
 
 def query_terms(query: str, languages: Iterable[str]) -> list[str]:
-    """The stems to look for in passages of these languages, without little words unless there are no others.
+    """The stems to look for in chunks of these languages, without little words unless there are no others.
 
-    A query is too short to tell its language, and passages are stemmed by theirs, so each of these has a say; most
+    A query is too short to tell its language, and chunks are stemmed by theirs, so each of these has a say; most
     words have one stem in all of them.
     """
     words = word_analyzer(None).analyze(index_text(query.encode("utf-8", "replace").decode()))

@@ -11,11 +11,11 @@ from typing import Any, Protocol, cast
 import anyio
 import asyncpg  # pyright: ignore[reportMissingTypeStubs] it has none
 
-from armarium.capabilities.store.database.pool import LOST, Connection
-from armarium.capabilities.store.database.transactions import Database
+from armarium.capabilities.store.database.pool import CONNECTION_ERRORS, Connection
+from armarium.capabilities.store.database.transactions import StoreDatabase
 
 CHANNEL = "mcp_file_index_jobs"
-LISTENER = "armarium bell"
+LISTENER = "armarium wake_up"
 """The name under which the database knows the listening connection."""
 
 _BETWEEN_NOTICES_S = 0.02
@@ -35,7 +35,7 @@ class _Listening(Connection, Protocol):
     def add_termination_listener(self, callback: Callable[..., Any]) -> None: ...
 
 
-class Chime:
+class WakeUp:
     """Wakes whoever waits for it in this process."""
 
     def __init__(self) -> None:
@@ -46,54 +46,54 @@ class Chime:
         rung, self._next_ring = self._next_ring, anyio.Event()
         rung.set()
 
-    def next_ring(self) -> anyio.Event:
+    def next_wake_up(self) -> anyio.Event:
         """Set at the next ring. To miss none, take it before looking for jobs and wait for it afterwards."""
         return self._next_ring
 
 
-class Bell(Chime):
+class SharedWakeUp(WakeUp):
     """Rung after every committed change. A lost notice costs little: workers also look by themselves.
 
     The notice is sent after the commit and not within it: in a transaction NOTIFY makes commits take turns.
     """
 
-    def __init__(self, database: Database, dsn: str) -> None:
+    def __init__(self, database: StoreDatabase, dsn: str) -> None:
         super().__init__()
         self._database = database
         self._dsn = dsn
         self._own_name = secrets.token_hex(8)
-        self._to_tell = anyio.Event()
+        self._unsent = anyio.Event()
 
-    def ring(self) -> None:
-        """There are new jobs. Costs the caller nothing: the notice to others is sent by `tell_others`."""
+    def wake_all(self) -> None:
+        """There are new jobs. Costs the caller nothing: the notice to others is sent by `notify_others`."""
         self.wake()
-        self._to_tell.set()
+        self._unsent.set()
 
-    async def tell_others(self) -> None:
+    async def notify_others(self) -> None:
         """Send a notice for rings, one for all that come close together; until cancelled."""
         while True:
-            await self._to_tell.wait()
-            self._to_tell = anyio.Event()
+            await self._unsent.wait()
+            self._unsent = anyio.Event()
             try:
                 with anyio.fail_after(_NOTICE_PATIENCE_S):
                     async with self._database.connection() as connection:
                         # One message, which also a pooler passes on as it is.
                         await connection.execute(f"NOTIFY {CHANNEL}, '{self._own_name}'")
-            except (*LOST, asyncpg.PostgresError) as error:
+            except (*CONNECTION_ERRORS, asyncpg.PostgresError) as error:
                 _log.warning("other workers could not be told of new jobs", extra={"error": type(error).__name__})
             await anyio.sleep(_BETWEEN_NOTICES_S)
 
     async def listen(self) -> None:
         """Hear the notices of other processes on a connection of its own, made anew when it breaks; until cancelled.
         Behind a pooler no notice can be heard: workers then look by themselves."""
-        if not self._database.hears_notices:
+        if not self._database.supports_listen:
             _log.info("the database is behind a pooler: jobs of other servers are looked for, not heard of")
             return
         wait_s = _FIRST_WAIT_S
         while True:
             try:
                 connection = await self._connected()
-            except (*LOST, asyncpg.PostgresError) as error:
+            except (*CONNECTION_ERRORS, asyncpg.PostgresError) as error:
                 _log.warning("not hearing of new jobs", extra={"error": type(error).__name__})
                 await anyio.sleep(wait_s * random.uniform(0.5, 1.0))  # noqa: S311 only spreads the load
                 wait_s = min(wait_s * 2, _LONGEST_WAIT_S)
@@ -140,5 +140,5 @@ async def _until_broken(connection: _Listening) -> None:
         try:
             with anyio.fail_after(_NOTICE_PATIENCE_S):
                 await connection.execute("SELECT 1")
-        except (*LOST, asyncpg.PostgresError):
+        except (*CONNECTION_ERRORS, asyncpg.PostgresError):
             return

@@ -14,19 +14,19 @@ import anyio
 from armarium.capabilities.store.errors import StoreError
 from armarium.capabilities.store.index.credentials import Credentials
 from armarium.capabilities.store.index.fair_semaphore import FairSemaphore
-from armarium.capabilities.store.index.file_index import Words
-from armarium.capabilities.store.index.outbox import DATABASE_TROUBLE, Depth, IndexJob, Outbox, Outcome
-from armarium.capabilities.store.index.stages import Claimed, Next, StageWork
-from armarium.capabilities.store.index.wake_up import Bell, Chime
+from armarium.capabilities.store.index.file_index import TermsWritten
+from armarium.capabilities.store.index.outbox import RECOVERABLE_ERRORS, Depth, IndexJob, Outbox, Outcome
+from armarium.capabilities.store.index.stages import Claim, Next, StageQueue
+from armarium.capabilities.store.index.wake_up import SharedWakeUp, WakeUp
 from armarium.capabilities.store.model import Scope
 from armarium.foundation.errors import ArmariumError, DeadlineExceeded
 from armarium.providers.errors import ProviderError
 
-# Words are written in milliseconds; several at once only so that a large file does not hold up the others. One slot is
+# TermsWritten are written in milliseconds; several at once only so that a large file does not hold up the others. One slot is
 # left to other tenants.
 _WRITTEN_AT_ONCE = 5
 _WRITTEN_AT_ONCE_OF_A_TENANT = 4
-# Passages of a file that are embedded before other tenants have their turn: a long file takes minutes.
+# Chunks of a file that are embedded before other tenants have their turn: a long file takes minutes.
 _EMBEDDED_IN_A_TURN = 64
 _LONGEST_STAGE_S = 600.0
 _CLAIM_PATIENCE_S = 10.0
@@ -51,7 +51,7 @@ class CredentialMissing(StoreError):
 class Index(Protocol):
     """What a job is done with."""
 
-    async def write_words(self, scope: Scope, path: str) -> Words:
+    async def write_terms(self, scope: Scope, path: str) -> TermsWritten:
         """Make the file as it is now searchable by its words."""
         ...
 
@@ -89,7 +89,7 @@ async def work(
     outbox: Outbox,
     index: Index,
     credentials: Credentials,
-    bell: Bell,
+    wake_up: SharedWakeUp,
     *,
     workers: int,
     batch: int,
@@ -108,104 +108,102 @@ async def work(
     by the model's provider (a wrong key, a request it does not accept) fails the job at once: the same request would
     be refused again, at the caller's cost. The next write of the file makes a new job.
     """
-    crew = _Workers(outbox, index, credentials, bell, needs_key, observers or Observers())
-    await crew.run(workers, batch, poll_s)
+    pool = _WorkerPool(outbox, index, credentials, wake_up, needs_key, observers or Observers())
+    await pool.run(workers, batch, poll_s)
 
 
-class _Workers:
+class _WorkerPool:
     def __init__(
         self,
         outbox: Outbox,
         index: Index,
         credentials: Credentials,
-        bell: Bell,
+        wake_up: SharedWakeUp,
         needs_key: bool,
         observers: Observers,
     ) -> None:
         self._outbox = outbox
         self._index = index
         self._credentials = credentials
-        self._bell = bell
-        self._handed_on = Chime()
+        self._wake_up = wake_up
+        self._vectors_wake_up = WakeUp()
         self._needs_key = needs_key
         self._observers = observers
-        self._stages: list[StageWork] = []
+        self._stages: list[StageQueue] = []
 
     async def run(self, workers: int, batch: int, poll_s: float) -> None:
         if workers:
             words = FairSemaphore(_WRITTEN_AT_ONCE, each=_WRITTEN_AT_ONCE_OF_A_TENANT)
             vectors = FairSemaphore(workers, each=workers)
             self._stages = [
-                StageWork("words", self._write_words, words, batch, self._bell),
+                StageQueue("words", self._write_terms, words, batch, self._wake_up),
                 # Vectors take long: more that wait for a slot here could be done by another process.
-                StageWork("vectors", self._embed, vectors, min(batch, workers), self._handed_on),
+                StageQueue("vectors", self._embed, vectors, min(batch, workers), self._vectors_wake_up),
             ]
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._watch, poll_s)
                 tasks.start_soon(self._renew)
-                for stage_work in self._stages:
-                    tasks.start_soon(self._keep_busy, stage_work, poll_s)
+                for queue in self._stages:
+                    tasks.start_soon(self._claim_jobs, queue, poll_s)
         finally:
-            await self._give_back()
+            await self._release_unfinished()
 
-    async def _keep_busy(self, stage_work: StageWork, poll_s: float) -> None:
+    async def _claim_jobs(self, queue: StageQueue, poll_s: float) -> None:
         for_others_at = -math.inf
         async with anyio.create_task_group() as tasks:
             while True:
-                next_ring = stage_work.chime.next_ring()
+                next_wake_up = queue.wake_up.next_wake_up()
                 others: set[str] = set()
-                if stage_work.crowded:
+                if queue.has_waiting:
                     # The end of each job rings.
                     pause_s = for_others_at + _BETWEEN_CLAIMS_FOR_OTHERS_S - anyio.current_time()
-                    if stage_work.full or pause_s > 0:
-                        with anyio.move_on_after(math.inf if stage_work.full else pause_s):
-                            await next_ring.wait()
+                    if queue.full or pause_s > 0:
+                        with anyio.move_on_after(math.inf if queue.full else pause_s):
+                            await next_wake_up.wait()
                         continue
-                    others, for_others_at = stage_work.tenants(), anyio.current_time()
+                    others, for_others_at = queue.tenants(), anyio.current_time()
                 try:
                     # Not cancelled half-way: nobody would know of the jobs that were just claimed.
                     with anyio.fail_after(_CLAIM_PATIENCE_S, shield=True):
-                        jobs, next_due_s = await self._outbox.claim_or_wait(
-                            stage_work.stage, stage_work.batch, skip=others
-                        )
-                        stage_work.in_hand.update((job, Claimed()) for job in jobs)
-                except (*DATABASE_TROUBLE, TimeoutError) as error:
+                        jobs, next_due_s = await self._outbox.claim_or_wait(queue.stage, queue.batch, skip=others)
+                        queue.claimed.update((job, Claim()) for job in jobs)
+                except (*RECOVERABLE_ERRORS, TimeoutError) as error:
                     _log.warning("no jobs could be claimed", extra={"error": type(error).__name__})
                     await anyio.sleep(min(poll_s, 1.0))
                     continue
                 for job in jobs:
-                    tasks.start_soon(self._work_on, stage_work, job)
+                    tasks.start_soon(self._run_job, queue, job)
                 if not jobs:
                     due_s = poll_s if next_due_s is None else max(next_due_s, _SHORTEST_WAIT_S)
                     with anyio.move_on_after(min(due_s, poll_s)):
-                        await next_ring.wait()
-                if len(jobs) < stage_work.batch:
+                        await next_wake_up.wait()
+                if len(jobs) < queue.batch:
                     await anyio.sleep(_BETWEEN_CLAIMS_S)
 
-    async def _work_on(self, stage_work: StageWork, job: IndexJob) -> None:
-        in_hand = stage_work.in_hand[job]
+    async def _run_job(self, queue: StageQueue, job: IndexJob) -> None:
+        claimed = queue.claimed[job]
         ended = True
-        with in_hand.work:
-            async with stage_work.slots.held(job.scope.apikey_hash):
+        with claimed.work:
+            async with queue.slots.held(job.scope.apikey_hash):
                 try:
-                    ended = await self._done_at(stage_work, job)
-                except DATABASE_TROUBLE as error:
+                    ended = await self._run_stage(queue, job)
+                except RECOVERABLE_ERRORS as error:
                     # The lease runs out, and the job comes back.
                     _log.warning("the end of a job could not be noted", extra={"error": type(error).__name__})
-        del stage_work.in_hand[job]
+        del queue.claimed[job]
         if ended:
-            self._observers.job_latency_s(in_hand.age_s)
+            self._observers.job_latency_s(claimed.age_s)
         # The next job of this path may have been waiting for this one, and others for a slot.
-        stage_work.chime.wake()
+        queue.wake_up.wake()
 
-    async def _done_at(self, stage_work: StageWork, job: IndexJob) -> bool:
+    async def _run_stage(self, queue: StageQueue, job: IndexJob) -> bool:
         """Whether the job ended, well or not; otherwise it goes on."""
-        after: Next = "end"
+        after: Next = "finish"
         error = None
         try:
             with anyio.fail_after(_LONGEST_STAGE_S):
-                after = await stage_work.do(job, stage_work.in_hand[job])
+                after = await queue.do(job, queue.claimed[job])
         except ArmariumError as raised:
             error = raised
         except TimeoutError:
@@ -217,40 +215,40 @@ class _Workers:
             _log.error("indexing failed unexpectedly", extra={"error": type(raised).__name__, "at": at})
             error = ArmariumError("indexing failed unexpectedly")
         match after:
-            case "end":
+            case "finish":
                 await self._finish(job, error)
-            case "hand on":
-                await self._outbox.hand_on(job)
-                self._handed_on.wake()
-            case "go on later":
+            case "next stage":
+                await self._outbox.advance(job)
+                self._vectors_wake_up.wake()
+            case "continue later":
                 await self._outbox.release([job])
-        return after == "end"
+        return after == "finish"
 
-    async def _write_words(self, job: IndexJob, in_hand: Claimed) -> Next:
+    async def _write_terms(self, job: IndexJob, claimed: Claim) -> Next:
         """Make the file findable by its words, or forget it."""
         if job.operation == "DELETE":
             await self._index.forget(job.scope, job.path)
-            return "end"
+            return "finish"
         if job.operation == "MOVE":
             # One key serves all jobs that come of this one: it stays until the last of them is done.
             if await self._index.follow(job.scope, job.path, next(iter(job.references), None)):
-                self._bell.ring()
-            return "end"
-        words = await self._index.write_words(job.scope, job.path)
+                self._wake_up.wake_all()
+            return "finish"
+        words = await self._index.write_terms(job.scope, job.path)
         # Not again for the retry of a job that got as far as this.
         if words.new or not job.retry_count:
-            self._observers.visibility_lag_s(job.age_s + in_hand.age_s)
-        return "end" if words.embedded else "hand on"
+            self._observers.visibility_lag_s(job.age_s + claimed.age_s)
+        return "finish" if words.embedded else "next stage"
 
-    async def _embed(self, job: IndexJob, in_hand: Claimed) -> Next:
+    async def _embed(self, job: IndexJob, claimed: Claim) -> Next:
         # The file may have changed while the job waited, and the words of another model may be there since a restart.
-        words = await self._index.write_words(job.scope, job.path)
+        words = await self._index.write_terms(job.scope, job.path)
         if words.embedded:
-            return "end"
+            return "finish"
         # A caller's key is kept for minutes only, so with one the whole file is embedded at once.
         most = None if self._needs_key else _EMBEDDED_IN_A_TURN
         complete = await self._index.embed(job.scope, job.path, await self._key_for(job), most=most)
-        return "end" if complete else "go on later"
+        return "finish" if complete else "continue later"
 
     async def _key_for(self, job: IndexJob) -> str | None:
         if not self._needs_key:
@@ -279,39 +277,39 @@ class _Workers:
     async def _renew(self) -> None:
         while True:
             await anyio.sleep(self._outbox.lease_s / _RENEWALS_PER_LEASE)
-            held = self._in_hand()
+            held = self._claimed()
             if not held:
                 continue
             try:
                 ours = await self._outbox.renew(list(held))
-            except DATABASE_TROUBLE as error:
+            except RECOVERABLE_ERRORS as error:
                 _log.warning("leases could not be renewed", extra={"error": type(error).__name__})
                 continue
-            for job, in_hand in held.items():
+            for job, claimed in held.items():
                 if job not in ours:
-                    in_hand.work.cancel()
+                    claimed.work.cancel()
 
-    def _in_hand(self) -> dict[IndexJob, Claimed]:
-        return {job: in_hand for stage_work in self._stages for job, in_hand in stage_work.in_hand.items()}
+    def _claimed(self) -> dict[IndexJob, Claim]:
+        return {job: claimed for queue in self._stages for job, claimed in queue.claimed.items()}
 
     async def _watch(self, poll_s: float) -> None:
         """Take back the jobs of workers that are gone, and tell how long the queue is."""
         while True:
             try:
                 if await self._outbox.recover():
-                    for stage_work in self._stages:
-                        stage_work.chime.wake()
+                    for queue in self._stages:
+                        queue.wake_up.wake()
                 self._observers.depth(await self._outbox.depth())
-            except DATABASE_TROUBLE as error:
+            except RECOVERABLE_ERRORS as error:
                 _log.warning("the queue could not be looked at", extra={"error": type(error).__name__})
             await anyio.sleep(min(poll_s, self._outbox.lease_s / _RENEWALS_PER_LEASE))
 
-    async def _give_back(self) -> None:
-        unfinished = list(self._in_hand())
+    async def _release_unfinished(self) -> None:
+        unfinished = list(self._claimed())
         if not unfinished:
             return
         with anyio.move_on_after(_RELEASE_PATIENCE_S, shield=True):
             try:
                 await self._outbox.release(unfinished)
-            except DATABASE_TROUBLE as error:
+            except RECOVERABLE_ERRORS as error:
                 _log.warning("unfinished jobs are left to their lease", extra={"error": type(error).__name__})

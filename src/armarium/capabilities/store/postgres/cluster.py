@@ -112,8 +112,8 @@ def environment() -> dict[str, str]:
     return kept | {"LC_ALL": "C", "TZ": "UTC"}
 
 
-def keeper_environment() -> dict[str, str]:
-    """What the keeper sees of ours: it outlives its starter, and is there for others as well."""
+def supervisor_environment() -> dict[str, str]:
+    """What the supervisor sees of ours: it outlives its starter, and is there for others as well."""
     kept = {name: value for name in ("PYTHONPATH", "PYTHONHOME") if (value := os.environ.get(name)) is not None}
     return environment() | kept
 
@@ -170,7 +170,7 @@ def _run(command: Sequence[str | Path], words: str = "") -> None:
             text=True,
             timeout=_PATIENCE_S,
             env=environment(),
-            preexec_fn=die_with_parent(os.getpid(), signal.SIGKILL),  # The keeper has no threads.
+            preexec_fn=die_with_parent(os.getpid(), signal.SIGKILL),  # The supervisor has no threads.
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:

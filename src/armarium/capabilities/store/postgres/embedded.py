@@ -17,7 +17,7 @@ import anyio
 from anyio import to_thread
 
 from armarium.capabilities.store.errors import DatabaseUnavailable
-from armarium.capabilities.store.postgres.cluster import DATABASE, ROLE, is_ready, keeper_environment
+from armarium.capabilities.store.postgres.cluster import DATABASE, ROLE, is_ready, supervisor_environment
 from armarium.capabilities.store.postgres.home import Home, Lock, open_lock, unusable
 from armarium.capabilities.store.postgres.installation import fitting_installation, installations
 
@@ -36,7 +36,7 @@ async def embedded_postgres(data_dir: Path, *, start_timeout_s: float = _START_T
     """The address of a server that keeps its files in `data_dir`, for as long as the block runs.
 
     The role is no superuser, the database is its own, and pgvector is there. Connections may break when the server or
-    its keeper is killed; a moment later the same address answers again.
+    its supervisor is killed; a moment later the same address answers again.
     """
     home = await to_thread.run_sync(_prepared_home, data_dir)
     with _opened(home.users_lock) as using:
@@ -71,14 +71,14 @@ class _SharedServer:
     async def join(self, using: Lock) -> Path:
         """Be a user from now on, with a server that runs. Returns the directory of its socket."""
         deadline = time.monotonic() + self._start_timeout_s
-        # A keeper that has the lock has seen the last user go: it is stopping its server, and ends.
+        # A supervisor that has the lock has seen the last user go: it is stopping its server, and ends.
         await _take(using, deadline, shared=True)
         return await self._ensure_running(deadline)
 
     async def watch(self) -> None:
-        """Start another keeper whenever ours is gone."""
+        """Start another supervisor whenever ours is gone."""
         pause = _WATCH_S
-        with _opened(self._home.keeper_lock) as lock:
+        with _opened(self._home.supervisor_lock) as lock:
             while True:
                 await anyio.sleep(pause)
                 if not lock.take(shared=True):
@@ -87,7 +87,7 @@ class _SharedServer:
                 lock.release()
                 try:
                     await self._ensure_running(time.monotonic() + self._start_timeout_s)
-                    _log.warning("the keeper of the database was gone, another one runs")
+                    _log.warning("the supervisor of the database was gone, another one runs")
                     pause = _WATCH_S
                 except DatabaseUnavailable as error:
                     facts = error.private | {"error": error.message}
@@ -99,16 +99,16 @@ class _SharedServer:
             await _take(starting, deadline)
             socket_directory = await to_thread.run_sync(self._home.socket_directory)
             while True:
-                with _opened(self._home.keeper_lock) as lock:
+                with _opened(self._home.supervisor_lock) as lock:
                     if lock.take():
-                        await self._start_keeper(lock, socket_directory, deadline)
+                        await self._start_supervisor(lock, socket_directory, deadline)
                         return socket_directory
-                # There is a keeper, and its server may be on the way.
+                # There is a supervisor, and its server may be on the way.
                 if await to_thread.run_sync(is_ready, socket_directory):
                     return socket_directory
                 await _pause_until(deadline, _LOOK_FOR_ANSWER_S)
 
-    async def _start_keeper(self, lock: Lock, socket_directory: Path, deadline: float) -> None:
+    async def _start_supervisor(self, lock: Lock, socket_directory: Path, deadline: float) -> None:
         installation = await to_thread.run_sync(
             lambda: fitting_installation(list(installations()), self._home.data_version())
         )
@@ -151,9 +151,9 @@ def _launch(home: Home, arguments: tuple[object, ...], descriptors: tuple[int, .
                 stdout=subprocess.DEVNULL,
                 stderr=log,
                 cwd="/",
-                env=keeper_environment(),
+                env=supervisor_environment(),
                 pass_fds=descriptors,
-                # What a terminal sends to a group of processes is not for the keeper.
+                # What a terminal sends to a group of processes is not for the supervisor.
                 start_new_session=True,
                 timeout=_LAUNCH_PATIENCE_S,
                 check=True,
@@ -199,5 +199,5 @@ def _too_slow() -> DatabaseUnavailable:
 
 def _not_started() -> DatabaseUnavailable:
     return DatabaseUnavailable(
-        "the keeper of the database does not start", hint="see postgres.log in the directory of the database"
+        "the supervisor of the database does not start", hint="see postgres.log in the directory of the database"
     )

@@ -44,17 +44,17 @@ class Home:
 
     @property
     def users_lock(self) -> Path:
-        """Held, shared, by every process that uses the server; the keeper gets it when the last has gone."""
+        """Held, shared, by every process that uses the server; the supervisor gets it when the last has gone."""
         return self.root / "users.lock"
 
     @property
     def start_lock(self) -> Path:
-        """Held by the process that is looking whether a keeper is needed."""
+        """Held by the process that is looking whether a supervisor is needed."""
         return self.root / "start.lock"
 
     @property
-    def keeper_lock(self) -> Path:
-        """Held by the keeper as long as it lives; its process id is in it."""
+    def supervisor_lock(self) -> Path:
+        """Held by the supervisor as long as it lives; its process id is in it."""
         return self.root / "keeper.lock"
 
     @property

@@ -34,7 +34,7 @@ _LOOK_FOR_USERS_S = 0.25
 _LOOK_FOR_START_S = 0.02
 _LONGEST_LOOK_S = 0.5
 _PARTING_S = 10.0
-"""How long users may go on after the keeper was told to end: at a shutdown everybody is told at once."""
+"""How long users may go on after the supervisor was told to end: at a shutdown everybody is told at once."""
 _FAST_STOP_S = 20.0
 _HARD_STOP_S = 10.0
 _ORPHANS_S = 5.0
@@ -43,7 +43,7 @@ _FIRST_PAUSE_S = 0.2
 _RUNS_WELL_AFTER_S = 60.0
 
 
-class Keeper:
+class Supervisor:
     """Keeps one server running."""
 
     def __init__(self, home: Home, binaries: Path, socket_directory: Path, *, start_timeout_s: float) -> None:
@@ -54,7 +54,7 @@ class Keeper:
         self._start_timeout_s = start_timeout_s
         self._server: subprocess.Popen[bytes] | None = None
         self._log_begin = 0
-        self._told_to_end_at: float | None = None
+        self._stop_requested_at: float | None = None
         self._woken, self._waker = os.pipe()
         # Opened while there may still be the rights to.
         self._users = open_lock(home.users_lock)
@@ -77,7 +77,7 @@ class Keeper:
                 continue
             if time.monotonic() - began > _RUNS_WELL_AFTER_S:
                 pause, restarts = _FIRST_PAUSE_S, 0
-            if restarts == _RESTARTS or self._told_to_end_at is not None:
+            if restarts == _RESTARTS or self._stop_requested_at is not None:
                 break
             restarts, began = restarts + 1, time.monotonic()
             try:
@@ -104,7 +104,7 @@ class Keeper:
         self._end_orphans()
         with open_lock(self._home.server_lock) as lock:
             while not lock.take():
-                # Processes of a server whose keeper was killed are still about to end.
+                # Processes of a server whose supervisor was killed are still about to end.
                 if time.monotonic() > deadline:
                     raise DatabaseUnavailable(
                         "an earlier PostgreSQL does not end", hint="end its processes, then start again"
@@ -140,7 +140,7 @@ class Keeper:
                 env=environment(),
                 # Every process of the server inherits the lock, and it is free when the last of them has ended.
                 pass_fds=(lock.descriptor,),
-                # A server without a keeper would run for ever. It ends at once, because nobody could insist.
+                # A server without a supervisor would run for ever. It ends at once, because nobody could insist.
                 preexec_fn=die_with_parent(os.getpid(), signal.SIGQUIT),
             )
 
@@ -162,10 +162,10 @@ class Keeper:
                 self._rest(_LOOK_FOR_START_S)
 
     def _is_over(self) -> bool:
-        # Once taken the lock stays ours until we end: who comes now waits, and then starts another keeper.
+        # Once taken the lock stays ours until we end: who comes now waits, and then starts another supervisor.
         if self._users.take():
             return True
-        return self._told_to_end_at is not None and time.monotonic() > self._told_to_end_at + _PARTING_S
+        return self._stop_requested_at is not None and time.monotonic() > self._stop_requested_at + _PARTING_S
 
     def _listen_to_signals(self) -> None:
         os.set_blocking(self._waker, False)
@@ -177,7 +177,7 @@ class Keeper:
             signal.signal(number, lambda number, frame: None)
 
     def _end_soon(self, number: int, frame: Any) -> None:
-        self._told_to_end_at = self._told_to_end_at or time.monotonic()
+        self._stop_requested_at = self._stop_requested_at or time.monotonic()
 
     def _rest(self, seconds: float) -> None:
         """Until something ends, at most this long."""
@@ -203,18 +203,18 @@ def _report(to: int, **facts: Any) -> None:
 
 
 def keep(home: Home, binaries: Path, socket_directory: Path, lock: Lock, report: int, start_timeout_s: float) -> int:
-    """Be the keeper, and report to whoever started it when the server is ready or why it is not."""
+    """Be the supervisor, and report to whoever started it when the server is ready or why it is not."""
     os.umask(0o077)
     try:
         os.ftruncate(lock.descriptor, 0)
         os.pwrite(lock.descriptor, f"{os.getpid()}\n".encode(), 0)
-        keeper = Keeper(home, binaries, socket_directory, start_timeout_s=start_timeout_s)
+        supervisor = Supervisor(home, binaries, socket_directory, start_timeout_s=start_timeout_s)
         leave_root((home.root, socket_directory), binaries)
         adopt_orphans()
         try:
-            keeper.start()
+            supervisor.start()
         except BaseException:
-            keeper.stop()
+            supervisor.stop()
             raise
     except DatabaseUnavailable as error:
         _report(report, message=error.message, hint=error.hint, private=error.private)
@@ -224,7 +224,7 @@ def keep(home: Home, binaries: Path, socket_directory: Path, lock: Lock, report:
         _report(report, message=failure.message, hint=failure.hint, private=failure.private)
         return 1
     _report(report)
-    keeper.keep()
+    supervisor.keep()
     return 0
 
 

@@ -15,7 +15,7 @@ _LEFT_ALONE_S = 30.0
 _CALLERS_REMEMBERED = 10_000
 
 
-class ServiceBreakers:
+class CallerCircuitBreakers:
     """Counts failures in a row, caller by caller: a service is asked with the caller's own key and about the caller's
     own texts, so what fails for one may work for others."""
 

@@ -1,4 +1,4 @@
-"""Finds passages by meaning and by words, weighs the two, and lets a reranker have the last word where there is one."""
+"""Finds chunks by meaning and by words, weighs the two, and lets a reranker have the last word where there is one."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ import anyio
 import asyncpg  # pyright: ignore[reportMissingTypeStubs] it has none
 import orjson
 
-from armarium.capabilities.store.database.transactions import Database
+from armarium.capabilities.store.database.transactions import StoreDatabase
 from armarium.capabilities.store.errors import ResourceBusy, SearchBackendError
 from armarium.capabilities.store.index.embedders import StoreModels
 from armarium.capabilities.store.index.terms import query_terms
 from armarium.capabilities.store.model import ChunkEntry
-from armarium.capabilities.store.search.circuit_breakers import ServiceBreakers
-from armarium.capabilities.store.search.limits import SearchesBusy, SearchLimits, SearchRoom
-from armarium.capabilities.store.search.queries import Candidate, Extent, Hits, Passages
+from armarium.capabilities.store.search.circuit_breakers import CallerCircuitBreakers
+from armarium.capabilities.store.search.limits import SearchAdmission, SearchesBusy, SearchLimits
+from armarium.capabilities.store.search.queries import Candidate, ChunkQueries, ScoredChunks, SearchExtent
 from armarium.capabilities.store.weighing import fused_scores
 from armarium.providers.errors import ProviderError
 from armarium.retrieval.rerank import reorder
 
 ALL_PROJECTS: Final = "*"
 """As a project: all projects of the caller, and nobody else's."""
-WORDS_ALONE: Final = "the query could not be embedded in time, so these passages were found by words alone"
+LEXICAL_ONLY: Final = "the query could not be embedded in time, so these chunks were found by words alone"
 
 _log = logging.getLogger(__name__)
 
@@ -43,46 +43,46 @@ class SearchRules:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SearchResult:
     """What a search found, best first."""
 
-    passages: Sequence[ChunkEntry] = ()
+    chunks: Sequence[ChunkEntry] = ()
     notice: str | None = None
     """What the caller should know about how it was found."""
 
 
 class FileSearch:
-    """Searches what is indexed. A passage is only ever given away while its file is there and still says it."""
+    """Searches what is indexed. A chunk is only ever given away while its file is there and still says it."""
 
     def __init__(
         self,
-        database: Database,
+        database: StoreDatabase,
         models: StoreModels,
         rules: SearchRules,
         limits: SearchLimits | None = None,
         *,
         on_rerank_failure: Callable[[], None] = lambda: None,
-        embedding: ServiceBreakers | None = None,
-        reranking: ServiceBreakers | None = None,
+        embedding: CallerCircuitBreakers | None = None,
+        reranking: CallerCircuitBreakers | None = None,
     ) -> None:
         self._models = models
         self._rules = rules
-        self._room = SearchRoom(limits or SearchLimits())
-        self._passages = Passages(database, self._room, models.model)
+        self._admission = SearchAdmission(limits or SearchLimits())
+        self._chunks = ChunkQueries(database, self._admission, models.model)
         self._on_rerank_failure = on_rerank_failure
-        self._embedding = embedding or ServiceBreakers()
-        self._reranking = reranking or ServiceBreakers()
+        self._embedding = embedding or CallerCircuitBreakers()
+        self._reranking = reranking or CallerCircuitBreakers()
 
     async def search(
         self, tenant: str, project: str, query: str, path_prefix: str, limit: int, key: str | None
-    ) -> Found:
-        """The best passages for a query with words in it, best first; project "*" means all of the tenant's.
+    ) -> SearchResult:
+        """The best chunks for a query with words in it, best first; project "*" means all of the tenant's.
 
         When the query cannot be embedded in time, words alone are searched. Only when it has no words either, or the
         database fails, it is a SEARCH_BACKEND_ERROR.
         """
         try:
-            async with self._room.search(tenant):
+            async with self._admission.search(tenant):
                 return await self._searched(tenant, project, query, path_prefix, limit, key)
         except SearchesBusy:
             raise
@@ -93,23 +93,25 @@ class FileSearch:
 
     async def _searched(
         self, tenant: str, project: str, query: str, path_prefix: str, limit: int, key: str | None
-    ) -> Found:
-        extent = await self._passages.extent(tenant, project, path_prefix)
+    ) -> SearchResult:
+        extent = await self._chunks.extent(tenant, project, path_prefix)
         if extent is None:
-            return Found()
+            return SearchResult()
         semantic, lexical = await self._candidates(tenant, extent, query, key)
         hits = [found for found in (semantic, lexical) if found is not None]
-        candidates = await self._passages.as_they_are(tenant, hits, extent.paths)
-        ranked = self._fused(candidates, semantic or Hits(), lexical)
+        candidates = await self._chunks.current(tenant, hits, extent.paths)
+        ranked = self._fused(candidates, semantic or ScoredChunks(), lexical)
         best = (await self._reranked(tenant, query, ranked, key))[:limit]
-        await self._passages.note_served(tenant, (candidate.chunk_id for candidate in best))
-        return Found([candidate.entry for candidate in best], WORDS_ALONE if semantic is None else None)
+        await self._chunks.record_served(tenant, (candidate.chunk_id for candidate in best))
+        return SearchResult([candidate.entry for candidate in best], LEXICAL_ONLY if semantic is None else None)
 
-    async def _candidates(self, tenant: str, extent: Extent, query: str, key: str | None) -> tuple[Hits | None, Hits]:
+    async def _candidates(
+        self, tenant: str, extent: SearchExtent, query: str, key: str | None
+    ) -> tuple[ScoredChunks | None, ScoredChunks]:
         """What is found by meaning, None when that could not be asked, and by words."""
         terms = query_terms(query, extent.languages)
-        semantic: Hits | None = None
-        lexical = Hits()
+        semantic: ScoredChunks | None = None
+        lexical = ScoredChunks()
 
         async def by_meaning() -> None:
             nonlocal semantic
@@ -124,12 +126,12 @@ class FileSearch:
                     ) from error
                 _log.warning("the query cannot be embedded; words alone are searched", extra={"code": error.code})
                 return
-            semantic = await self._passages.nearest(tenant, extent, vector, self._rules.vector_candidates)
+            semantic = await self._chunks.nearest(tenant, extent, vector, self._rules.vector_candidates)
 
         async def by_words() -> None:
             nonlocal lexical
             if terms:
-                lexical = await self._passages.with_words(tenant, extent, terms, self._rules.bm25_candidates)
+                lexical = await self._chunks.with_terms(tenant, extent, terms, self._rules.bm25_candidates)
 
         await _both(by_meaning, by_words)
         return semantic, lexical
@@ -152,7 +154,7 @@ class FileSearch:
                 raise
         return orjson.dumps(vector, option=orjson.OPT_SERIALIZE_NUMPY).decode()
 
-    def _fused(self, candidates: Sequence[Candidate], semantic: Hits, lexical: Hits) -> list[Candidate]:
+    def _fused(self, candidates: Sequence[Candidate], semantic: ScoredChunks, lexical: ScoredChunks) -> list[Candidate]:
         ids = {candidate.chunk_id for candidate in candidates}
         scores = fused_scores(
             semantic.among(ids),

@@ -36,7 +36,7 @@ def statements_at_once(pool_size: int) -> int:
     return max(1, pool_size * _SHARE_FOR_SEARCHES // 10)
 
 
-class SearchRoom:
+class SearchAdmission:
     """Admits searches. Callers take turns, and no caller gets all of the room."""
 
     def __init__(self, limits: SearchLimits) -> None:

@@ -7,46 +7,46 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from armarium.capabilities.store.database.pool import Connection
-from armarium.capabilities.store.database.transactions import Database
+from armarium.capabilities.store.database.transactions import StoreDatabase
 from armarium.capabilities.store.model import ChunkEntry
-from armarium.capabilities.store.search.limits import SearchRoom
+from armarium.capabilities.store.search.limits import SearchAdmission
 from armarium.capabilities.store.weighing import Scores
 from armarium.foundation.sql import queries
 
 _SQL = queries("armarium.capabilities.store.database.sql", "search.sql")
 _NARROW = 4
-"""A prefix is narrow when it leaves less than one passage in so many. Then passages are looked up file by file, which
+"""A prefix is narrow when it leaves less than one chunk in so many. Then chunks are looked up file by file, which
 costs more for each of them than reading all in a row."""
 
 
 @dataclass(frozen=True, slots=True)
-class Extent:
-    """What is searched: files of one project, or of all of a caller's that have passages."""
+class SearchExtent:
+    """What is searched: files of one project, or of all of a caller's that have chunks."""
 
     projects: list[str]
     paths: tuple[str, str]
     """The range of paths: from the first on, and before the second."""
-    passages: float
+    chunks: float
     mean_words: float
     languages: list[str]
     narrow: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Hits:
+class ScoredChunks:
     """What one way of searching found."""
 
     scores: Scores = field(default_factory=dict[int, float])
     files: frozenset[int] = frozenset()
 
     def among(self, ids: set[int]) -> Scores:
-        """Only of these passages."""
+        """Only of these chunks."""
         return {chunk_id: score for chunk_id, score in self.scores.items() if chunk_id in ids}
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A passage as its file has it now."""
+    """A chunk as its file has it now."""
 
     chunk_id: int
     entry: ChunkEntry
@@ -54,15 +54,15 @@ class Candidate:
     """Whether it has a vector. While files are indexed, vectors come after words."""
 
 
-class Passages:
-    """The passages of all tenants' files. Every statement takes a slot in the room for searches."""
+class ChunkQueries:
+    """The chunks of all tenants' files. Every statement takes a slot in the admission for searches."""
 
-    def __init__(self, database: Database, room: SearchRoom, model: str) -> None:
+    def __init__(self, database: StoreDatabase, admission: SearchAdmission, model: str) -> None:
         self._database = database
-        self._room = room
+        self._admission = admission
         self._model = model
 
-    async def extent(self, tenant: str, project: str, path_prefix: str) -> Extent | None:
+    async def extent(self, tenant: str, project: str, path_prefix: str) -> SearchExtent | None:
         """What there is to search; None when there is nothing."""
         paths = _paths_with(path_prefix)
         if paths is None:
@@ -71,40 +71,40 @@ class Passages:
             row = await connection.fetchrow(_SQL["searched_extent"], tenant, project)
             if row is None or not row["projects"]:
                 return None
-            projects, everything = row["projects"], row["passages"]
+            projects, everything = row["projects"], row["chunks"]
             if path_prefix:
                 row = await connection.fetchrow(_SQL["searched_extent_below"], tenant, projects, *paths)
-        if row is None or not row["passages"]:
+        if row is None or not row["chunks"]:
             return None
-        return Extent(
+        return SearchExtent(
             projects,
             paths,
-            row["passages"],
-            max(1.0, row["words"] / row["passages"]),
+            row["chunks"],
+            max(1.0, row["words"] / row["chunks"]),
             row["languages"],
-            narrow=row["passages"] * _NARROW < everything,
+            narrow=row["chunks"] * _NARROW < everything,
         )
 
-    async def nearest(self, tenant: str, extent: Extent, vector: str, most: int) -> Hits:
+    async def nearest(self, tenant: str, extent: SearchExtent, vector: str, most: int) -> ScoredChunks:
         """Those whose vectors are the nearest."""
-        statement = "nearest_passages_of_files" if extent.narrow else "nearest_passages"
+        statement = "nearest_chunks_of_files" if extent.narrow else "nearest_chunks"
         where = (extent.projects, *extent.paths)
-        return await self._hits(tenant, statement, *where, vector, self._model, most)
+        return await self._scored(tenant, statement, *where, vector, self._model, most)
 
-    async def with_words(self, tenant: str, extent: Extent, terms: Sequence[str], most: int) -> Hits:
+    async def with_terms(self, tenant: str, extent: SearchExtent, terms: Sequence[str], most: int) -> ScoredChunks:
         """Those that have the words, by BM25."""
-        statement = "passages_of_files_by_words" if extent.narrow else "passages_by_words"
+        statement = "chunks_of_files_by_terms" if extent.narrow else "chunks_by_terms"
         where = (extent.projects, *extent.paths)
-        return await self._hits(tenant, statement, *where, terms, extent.passages, extent.mean_words, most)
+        return await self._scored(tenant, statement, *where, terms, extent.chunks, extent.mean_words, most)
 
-    async def as_they_are(self, tenant: str, hits: Sequence[Hits], paths: tuple[str, str]) -> list[Candidate]:
+    async def current(self, tenant: str, hits: Sequence[ScoredChunks], paths: tuple[str, str]) -> list[Candidate]:
         """Those of the hits that their files still say."""
         ids = [*{chunk_id: None for found in hits for chunk_id in found.scores}]
         if not ids:
             return []
         files = list({file_id for found in hits for file_id in found.files})
         async with self._asking(tenant) as connection:
-            rows = await connection.fetch(_SQL["passages_as_they_are"], tenant, ids, files, *paths, self._model)
+            rows = await connection.fetch(_SQL["current_chunks"], tenant, ids, files, *paths, self._model)
         return [
             Candidate(
                 row["id"],
@@ -121,23 +121,26 @@ class Passages:
             for row in rows
         ]
 
-    async def note_served(self, tenant: str, chunk_ids: Iterable[int]) -> None:
+    async def record_served(self, tenant: str, chunk_ids: Iterable[int]) -> None:
         """Note when these were given away."""
         ids = list(chunk_ids)
         if not ids:
             return
         # Nobody misses a time that a crash forgets, and everybody would wait for the disk.
-        async with self._room.statement(tenant), self._database.writing(tenant, durable=False) as connection:
-            await connection.execute(_SQL["note_served"], tenant, ids)
+        async with (
+            self._admission.statement(tenant),
+            self._database.write_transaction(tenant, durable=False) as connection,
+        ):
+            await connection.execute(_SQL["record_served"], tenant, ids)
 
-    async def _hits(self, tenant: str, statement: str, *arguments: object) -> Hits:
+    async def _scored(self, tenant: str, statement: str, *arguments: object) -> ScoredChunks:
         async with self._asking(tenant) as connection:
             rows = await connection.fetch(_SQL[statement], tenant, *arguments)
-        return Hits({row["chunk_id"]: row["score"] for row in rows}, frozenset(row["file_id"] for row in rows))
+        return ScoredChunks({row["chunk_id"]: row["score"] for row in rows}, frozenset(row["file_id"] for row in rows))
 
     @asynccontextmanager
     async def _asking(self, tenant: str) -> AsyncGenerator[Connection]:
-        async with self._room.statement(tenant), self._database.reading(tenant) as connection:
+        async with self._admission.statement(tenant), self._database.read_transaction(tenant) as connection:
             yield connection
 
 

@@ -1,11 +1,11 @@
--- Files as callers see them: looked at, changed, listed. Every range of paths is half open: the file `/a` alone is
--- ['/a', '/a' || chr(1)), what lies below the directory `/a` is ['/a/', '/a0'), since '0' follows '/'. Ranges and not
--- patterns, because under row security only leakproof operators reach an index. Bounds are parameters or columns, never
--- computed in the comparison: `||` is not leakproof on PostgreSQL 15. Whether a range is empty is asked with ORDER BY and
--- LIMIT: without statistics, the planner may answer EXISTS from the other index and read the whole project.
+-- Reads, changes and listings of files. Every range of paths is half open: the file `/a` alone is
+-- ['/a', '/a' || chr(1)), and the files below the directory `/a` are ['/a/', '/a0'), since '0' follows '/'. Ranges, not
+-- patterns, because under row security only leakproof operators can use an index. Bounds are parameters or columns, never
+-- computed in the comparison: `||` is not leakproof on PostgreSQL 15. An ORDER BY and LIMIT tests whether a range is
+-- empty: without statistics, the planner may answer EXISTS from the other index and read the whole project.
 
--- name: look
--- What is at a path. $4 and $5: the range of paths below it.
+-- name: inspect_path
+-- The file at a path, and whether the path is a directory. $4 and $5: the range of paths below it.
 SELECT
     file.size,
     file.version,
@@ -26,8 +26,8 @@ SELECT refusal, version, size, waited_s
 FROM mcp_file_write($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16);
 
 -- name: delete_files
--- All files of a range of paths. $5: versions kept of each, of which the one
--- deleted now is the newest, and not yet seen by this statement; $6: whether the index is told.
+-- Deletes all files in a range of paths. $5: how many versions to keep of each; the version deleted now is the newest,
+-- and this statement does not see it yet. $6: whether to queue index jobs.
 WITH gone AS (
     UPDATE mcp_files SET deleted = TRUE, deleted_at = statement_timestamp()
     WHERE apikey_hash = $1 AND project = $2 AND path >= $3 AND path < $4 AND deleted = FALSE
@@ -76,8 +76,8 @@ queued AS (
 
 SELECT count(*) FROM gone;
 
--- name: look_at_move
--- What is at the source, and whether the destination is free. $5: the directories the destination lies in.
+-- name: inspect_move
+-- The source of a rename, and whether its destination is free. $5: the parent directories of the destination.
 SELECT
     (
         SELECT file.version FROM mcp_files AS file
@@ -115,10 +115,9 @@ FROM (
 ) AS below;
 
 -- name: move_files
--- The files of a range of paths, from below $5 to below $6, each with a revision of its own, so that no path can ever
--- have two versions of the same number. Contents stay where they are, and so does what is indexed: a file that was indexed
--- as it was is indexed as it is. One job, for $6, sees to the others. $7: whether there is an index; $8: where the
--- caller's key waits.
+-- Moves the files in a range of paths from $5 to $6. Each gets its own revision, so that no path ever has two versions
+-- with the same number. Contents and index rows stay: a file whose old version was indexed counts as indexed. One job,
+-- for $6, updates the rest of the index. $7: whether to queue it; $8: reference to the caller's key.
 WITH moving AS (
     SELECT id, path, version, row_number() OVER (ORDER BY path) AS place FROM mcp_files
     WHERE apikey_hash = $1 AND project = $2 AND path >= $3 AND path < $4 AND deleted = FALSE
@@ -143,8 +142,7 @@ moved AS (
     RETURNING file.id, moving.version AS old_version, file.version AS new_version
 ),
 
--- Looked up by their ids (IS TRUE, ANY): as a join, this would read all that is indexed. Locked in the order in which
--- workers lock them.
+-- Looked up by id (IS TRUE, ANY): a join would read all index rows. Locked in the order in which workers lock them.
 held AS MATERIALIZED (
     SELECT indexed.file_id FROM mcp_file_indexed AS indexed
     WHERE (indexed.apikey_hash = $1) IS TRUE AND indexed.file_id = ANY(ARRAY(SELECT id FROM moving))
@@ -181,17 +179,17 @@ queued AS (
 SELECT count(*) FROM moved;
 
 -- name: stat
--- A file, or what a directory's files tell about it. $4: how many of them are asked, in the order of their paths.
+-- A file, or a directory with its newest modification. $4: how many files below a directory to read, in path order.
 SELECT size, version, created_at, updated_at, newest_below FROM mcp_file_stat($1, $2, $3, $4);
 
 -- name: read
--- A slice of a file's bytes; one row without a size for a directory, and none when nothing has the path.
+-- A slice of a file's bytes; one row without a size for a directory, and no row if the path does not exist.
 SELECT size, version, slice, is_directory FROM mcp_file_read($1, $2, $3, $4, $5);
 
 -- name: first_files
--- The files a listing of $4 levels below $3 rests on, at most $5: each file within these levels, and for each
--- directory on the last level the first file below it. The rest of such a directory is jumped over, never read.
--- $6 and $7: the range of paths below $3. OFFSET 0 keeps the bound of the following file out of the comparison.
+-- The files that determine a listing of $4 levels below $3, at most $5: each file within these levels, and for each
+-- directory on the last level the first file below it. The rest of such a directory is skipped without reading it.
+-- $6 and $7: the range of paths below $3. OFFSET 0 keeps the computed bound out of the comparison.
 WITH RECURSIVE found AS (
     (
         SELECT file.path, file.size, file.version, file.created_at, file.updated_at, 1 AS place
@@ -229,7 +227,7 @@ WITH RECURSIVE found AS (
 SELECT path, size, version, created_at, updated_at FROM found ORDER BY path;
 
 -- name: newest_below
--- For each of these directories the time of its newest file, among the first $6; NULL where nothing is. $4 and $5: the
+-- For each directory the modification time of its newest file, among the first $6; NULL if it is empty. $4 and $5: the
 -- ranges of paths below them.
 SELECT
     directory.path,
@@ -246,7 +244,7 @@ SELECT
 FROM unnest($3::text[], $4::text[], $5::text[]) AS directory (path, first_below, end_below);
 
 -- name: versions
--- Newest first. The file as it is now stands among them.
+-- Newest first, including the current version.
 SELECT file.version, file.size, file.updated_at AS written_at, NULL::timestamptz AS replaced_at
 FROM mcp_files AS file
 WHERE file.apikey_hash = $1 AND file.project = $2 AND file.path = $3 AND file.deleted = FALSE

@@ -1,13 +1,13 @@
--- Jobs of the outbox. Jobs of one path have ids in the order of its changes, because changes to a project take turns.
--- In each stage at most one job of a path is being processed, and it is always the eldest open one there.
+-- Jobs of the outbox. The ids of the jobs of one path follow the order of its changes, because changes to a project are
+-- serialised. In each stage at most one job of a path is being processed: the oldest open one.
 
 -- name: claim
--- One row without a job when there is none to claim: it tells in how many seconds the next one's time comes.
+-- Returns one row without a job if none can be claimed, with the seconds until the next job is due.
 SELECT id, apikey_hash, project, file_path, operation, retry_count, credential_ref, available_at, age_s, next_due_s
 FROM mcp_file_claim_at_once($1, $2, $3, $4, $5, $6);
 
 -- name: renew
--- Says for which jobs the worker still has the lease.
+-- Returns the jobs whose lease the worker still holds.
 UPDATE mcp_file_index_jobs AS job
 SET lease_until = now() + make_interval(secs => $3)
 FROM unnest($1::bigint[], $2::text[]) AS mine (id, worker)
@@ -15,15 +15,15 @@ WHERE job.id = mine.id AND job.worker = mine.worker AND job.status = 'processing
 RETURNING job.id, job.apikey_hash, job.worker;
 
 -- name: done
--- A worker that lost its lease changes nothing.
+-- No effect if the worker has lost its lease.
 UPDATE mcp_file_index_jobs AS job
 SET status = 'done', worker = NULL, lease_until = NULL, error_code = NULL, updated_at = now()
 WHERE job.apikey_hash = $1 AND job.id = $2 AND job.worker = $3 AND job.status = 'processing'
 RETURNING extract(epoch FROM clock_timestamp() - job.created_at)::float8 AS lag_s;
 
--- name: hand_on
--- The words are there, and vectors are to come. Older jobs ($4) that the claim made needless come along where callers'
--- keys are kept for them: the next claim finds those keys, too.
+-- name: advance
+-- Moves a job to the stage `vectors`. Superseded jobs ($4) that refer to a caller's key move with it, so that the next
+-- claim finds those keys too.
 WITH handed AS (
     UPDATE mcp_file_index_jobs AS job
     SET stage = 'vectors',
@@ -48,8 +48,8 @@ with_keys AS (
 )
 SELECT id FROM handed;
 
--- name: put_back
--- Tried again later, or given up after $5 retries.
+-- name: reschedule
+-- Schedules a retry, or marks the job as failed after $5 retries.
 UPDATE mcp_file_index_jobs AS job
 SET status = CASE WHEN job.retry_count < $5 THEN 'pending' ELSE 'failed' END,
     retry_count = CASE WHEN job.retry_count < $5 THEN job.retry_count + 1 ELSE job.retry_count END,
@@ -62,7 +62,7 @@ WHERE job.apikey_hash = $1 AND job.id = $2 AND job.worker = $3 AND job.status = 
 RETURNING job.status;
 
 -- name: release
--- Untouched jobs of a worker that ends; they keep their place in the queue.
+-- Returns unfinished jobs of a worker that stops; they keep their position in the queue.
 UPDATE mcp_file_index_jobs AS job
 SET status = 'pending', worker = NULL, lease_until = NULL, updated_at = now()
 FROM unnest($1::bigint[], $2::text[]) AS mine (id, worker)
@@ -70,8 +70,7 @@ WHERE job.id = mine.id AND job.worker = mine.worker AND job.status = 'processing
 RETURNING job.id, job.apikey_hash;
 
 -- name: recover
--- Jobs of workers that are not heard of any more. It counts as a try: a job that brings its worker down must not do so
--- for ever.
+-- Jobs whose lease has expired. This counts as a retry, so that a job that crashes its worker fails in the end.
 UPDATE mcp_file_index_jobs AS job
 SET status = CASE WHEN job.retry_count < $1 THEN 'pending' ELSE 'failed' END,
     retry_count = CASE WHEN job.retry_count < $1 THEN job.retry_count + 1 ELSE job.retry_count END,
@@ -83,14 +82,14 @@ WHERE job.status = 'processing' AND job.lease_until < now()
 RETURNING job.id, job.apikey_hash, job.status;
 
 -- name: depth
--- Of both stages.
+-- Number of jobs by status, in both stages together.
 SELECT job.status, count(*) AS jobs
 FROM mcp_file_index_jobs AS job
 WHERE $1::text IN (job.apikey_hash, '*') AND job.status IN ('pending', 'processing', 'failed')
 GROUP BY job.status;
 
 -- name: references_in_use
--- One change of many files keeps one key for all of their jobs.
+-- A change of many files stores one key for all of their jobs.
 SELECT DISTINCT job.credential_ref
 FROM mcp_file_index_jobs AS job
 WHERE job.apikey_hash = $1

@@ -1,7 +1,7 @@
--- What is purged and what is queued, a batch at a time.
+-- Maintenance statements. Each works on one batch.
 
 -- name: purge_files
--- What may still be indexed of a file goes with it: its rows refer to the file. So do the versions it had by then.
+-- Index rows of a file are deleted by cascade. Its versions up to the deletion are deleted here.
 WITH old AS MATERIALIZED (
     SELECT file.apikey_hash, file.id
     FROM mcp_files AS file
@@ -40,7 +40,7 @@ purged AS (
 SELECT count(*)::int FROM purged;
 
 -- name: purge_done_jobs
--- A job becomes available before it is done, so the index of what is due bounds the search.
+-- A job is available before it is done, so the index on `available_at` bounds the search.
 WITH old AS MATERIALIZED (
     SELECT job.apikey_hash, job.id
     FROM mcp_file_index_jobs AS job
@@ -93,9 +93,9 @@ purged AS (
 )
 SELECT count(*)::int FROM purged;
 
--- name: forget_deleted
--- What is left of files that were deleted while something of them was being indexed: their passages, and what BM25 sums
--- up. Most went with the jobs of their deletion. What a worker holds is left for the next time: nobody waits here.
+-- name: delete_indexed_of_deleted
+-- Index rows of files that were deleted while they were being indexed; the index job of the deletion removes all others.
+-- Rows that a worker has locked are skipped until the next run.
 WITH gone AS MATERIALIZED (
     SELECT file_id
     FROM mcp_file_indexed
@@ -122,9 +122,9 @@ WHERE ($1::text IN (apikey_hash, '*')) IS TRUE AND file_id = ANY(ARRAY(SELECT fi
 SELECT coalesce(max(id), 0) FROM mcp_files WHERE $1::text IN (apikey_hash, '*');
 
 -- name: queue_unindexed
--- What was written while search was switched off, and what was given up, of files with ids from $2 to $3. Each is looked
--- up: as a join, this would read all that is indexed every time. And a range, not a limit: row security makes the planner
--- expect so few files that it would sort all of them instead of walking along their ids.
+-- Queues files with ids from $2 to $3 that were written while search was disabled, or whose job failed. Each is looked
+-- up: a join would read all index rows every time. A range, not a limit: under row security the planner expects so few
+-- files that it would sort all of them instead of scanning by id.
 WITH queued AS (
     INSERT INTO mcp_file_index_jobs (apikey_hash, project, file_path, operation, file_updated_at)
     SELECT file.apikey_hash, file.project, file.path, 'UPSERT', file.updated_at

@@ -1,16 +1,16 @@
--- A new index of all files of all tenants; the tenant in $1 is always '*'.
+-- Rebuilding the index for all tenants; the tenant in $1 is always '*'.
 
--- name: what_is_there
+-- name: count_files
 SELECT count(*) AS files, count(DISTINCT apikey_hash) AS callers
 FROM mcp_files
 WHERE $1::text IN (apikey_hash, '*') AND deleted = FALSE;
 
 -- name: model_of_a_vector
--- Of any one: whether there is any, and whose.
+-- The model of any vector; no row if there are no vectors.
 SELECT model FROM mcp_file_chunk_embeddings WHERE $1::text IN (apikey_hash, '*') LIMIT 1;
 
--- name: forget_how_it_was_made
--- Passages and words stay, so that files are found by their words until they have vectors again.
+-- name: reset_made_with
+-- Chunks and terms stay, so that lexical search works until files have vectors again.
 UPDATE mcp_file_indexed SET made_with = '' WHERE $1::text IN (apikey_hash, '*');
 
 -- name: queue_all_files
@@ -24,7 +24,7 @@ WITH queued AS (
 )
 SELECT count(*) AS jobs, coalesce(min(id), 0) AS first, coalesce(max(id), 0) AS last FROM queued;
 
--- name: how_far
+-- name: reindex_progress
 SELECT
     count(*) FILTER (WHERE status IN ('pending', 'processing')) AS open,
     count(*) FILTER (WHERE status = 'failed') AS failed

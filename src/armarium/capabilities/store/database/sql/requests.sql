@@ -1,5 +1,5 @@
--- Changes with an id of their caller's choice. Both statements run under the project's lock, in the transaction of the
--- change itself.
+-- Idempotent requests: changes with an id that the caller chose. Both statements run under the project's lock, in the
+-- transaction of the change itself.
 
 -- name: earlier_request
 SELECT digest, answer FROM mcp_file_requests WHERE apikey_hash = $1 AND project = $2 AND request_id = $3;

@@ -1,5 +1,6 @@
 -- name: searched_extent
--- What is searched: the projects that have passages, how many, how long, and in which languages.
+-- The projects that have chunks, with the number of chunks, of terms, and the languages. The column that counts chunks
+-- is called `passages` in the table.
 WITH indexed AS (
     SELECT project, passages, words, languages
     FROM mcp_file_indexed
@@ -7,14 +8,14 @@ WITH indexed AS (
 )
 SELECT
     array_agg(DISTINCT project::text) AS projects,
-    sum(passages)::float8 AS passages,
+    sum(passages)::float8 AS chunks,
     sum(words)::float8 AS words,
     ARRAY(SELECT DISTINCT unnest(languages) FROM indexed) AS languages
 FROM indexed;
 
 -- name: searched_extent_below
--- The same for the files of a range of paths ($3, $4). They are looked up by their ids: as a join, all that is indexed of
--- the project would be read.
+-- The same for the files in a range of paths ($3, $4). They are looked up by id: a join would read all rows of the
+-- project.
 WITH indexed AS MATERIALIZED (
     SELECT passages, words, languages
     FROM mcp_file_indexed
@@ -29,17 +30,17 @@ WITH indexed AS MATERIALIZED (
         )
 )
 SELECT
-    sum(passages)::float8 AS passages,
+    sum(passages)::float8 AS chunks,
     sum(words)::float8 AS words,
     ARRAY(SELECT DISTINCT unnest(languages) FROM indexed) AS languages
 FROM indexed;
 
--- name: searched_projects
--- The projects that have something to be found, by name, with how many files and passages that is.
+-- name: indexed_projects
+-- The projects that have chunks, by name, with the number of files and chunks.
 SELECT
     project,
     count(*) AS files,
-    sum(passages) AS passages,
+    sum(passages) AS chunks,
     max(indexed_at) AS indexed_at
 FROM mcp_file_indexed
 WHERE apikey_hash = $1 AND passages > 0
@@ -47,10 +48,10 @@ GROUP BY project
 ORDER BY project
 LIMIT $2;
 
--- name: nearest_passages
--- All vectors of the projects are looked at: nothing is missed, and no index over all tenants is asked. $3 and $4: the range
--- of paths.
--- IS TRUE: row security makes the planner expect so few rows that it would loop over all files for each of them.
+-- name: nearest_chunks
+-- An exact scan of all vectors of the projects: no result is missed, and no index over all tenants is involved. $3 and
+-- $4: the range of paths.
+-- IS TRUE: under row security the planner expects too few rows, and would loop over all files for each of them.
 WITH searched AS MATERIALIZED (
     SELECT id
     FROM mcp_files
@@ -63,8 +64,8 @@ WHERE apikey_hash = $1 AND project = ANY($2::text[]) AND model = $6
 ORDER BY embedding <#> $5::text::vector
 LIMIT $7;
 
--- name: nearest_passages_of_files
--- The same for few files of large projects: file by file, so that the rest of the projects is not read.
+-- name: nearest_chunks_of_files
+-- The same for a few files of large projects: file by file, which avoids reading the rest of the projects.
 SELECT vector.chunk_id, vector.file_id, -(vector.embedding <#> $5::text::vector) AS score
 FROM mcp_file_chunks AS chunk
 JOIN mcp_file_chunk_embeddings AS vector ON vector.chunk_id = chunk.id AND (vector.apikey_hash = $1) IS TRUE
@@ -80,8 +81,8 @@ WHERE (chunk.apikey_hash = $1) IS TRUE
 ORDER BY vector.embedding <#> $5::text::vector
 LIMIT $7;
 
--- name: passages_by_words
--- BM25 with k1 = 1.2 and b = 0.75, over the files of a range of paths ($3, $4).
+-- name: chunks_by_terms
+-- BM25 with k1 = 1.2 and b = 0.75, over the files in a range of paths ($3, $4).
 WITH active AS MATERIALIZED (
     SELECT id
     FROM mcp_files
@@ -89,21 +90,21 @@ WITH active AS MATERIALIZED (
 ),
 posting AS MATERIALIZED (
     SELECT
-        passage.chunk_id,
-        passage.file_id,
-        word.place,
-        (passage.tokens -> word.stem)::float8 AS times,
-        1.2::float8 * (0.25::float8 + 0.75::float8 * passage.token_count / $7::float8) AS saturation
-    FROM mcp_file_chunk_bm25 AS passage
-    CROSS JOIN unnest($5::text[]) WITH ORDINALITY AS word (stem, place)
-    WHERE passage.apikey_hash = $1 AND passage.project = ANY($2::text[])
-        AND passage.tokens ?| $5::text[] AND passage.tokens ? word.stem
-        AND (passage.file_id IN (SELECT id FROM active)) IS TRUE
+        bm25.chunk_id,
+        bm25.file_id,
+        term.place,
+        (bm25.tokens -> term.stem)::float8 AS times,
+        1.2::float8 * (0.25::float8 + 0.75::float8 * bm25.token_count / $7::float8) AS saturation
+    FROM mcp_file_chunk_bm25 AS bm25
+    CROSS JOIN unnest($5::text[]) WITH ORDINALITY AS term (stem, place)
+    WHERE bm25.apikey_hash = $1 AND bm25.project = ANY($2::text[])
+        AND bm25.tokens ?| $5::text[] AND bm25.tokens ? term.stem
+        AND (bm25.file_id IN (SELECT id FROM active)) IS TRUE
 ),
 rarity AS (
-    SELECT array_agg(ln(1 + ($6::float8 - passages + 0.5::float8) / (passages + 0.5::float8)) ORDER BY place) AS of_word
+    SELECT array_agg(ln(1 + ($6::float8 - chunks + 0.5::float8) / (chunks + 0.5::float8)) ORDER BY place) AS of_term
     FROM (
-        SELECT place, count(posting.chunk_id)::float8 AS passages
+        SELECT place, count(posting.chunk_id)::float8 AS chunks
         FROM generate_subscripts($5::text[], 1) AS place
         LEFT JOIN posting USING (place)
         GROUP BY place
@@ -112,24 +113,24 @@ rarity AS (
 SELECT
     chunk_id,
     file_id,
-    sum((SELECT of_word FROM rarity)[place] * times * 2.2::float8 / (times + saturation)) AS score
+    sum((SELECT of_term FROM rarity)[place] * times * 2.2::float8 / (times + saturation)) AS score
 FROM posting
 GROUP BY chunk_id, file_id
 ORDER BY score DESC, chunk_id
 LIMIT $8;
 
--- name: passages_of_files_by_words
--- The same for few files of large projects.
+-- name: chunks_of_files_by_terms
+-- The same for a few files of large projects.
 WITH posting AS MATERIALIZED (
     SELECT
-        passage.chunk_id,
-        passage.file_id,
-        word.place,
-        (passage.tokens -> word.stem)::float8 AS times,
-        1.2::float8 * (0.25::float8 + 0.75::float8 * passage.token_count / $7::float8) AS saturation
+        bm25.chunk_id,
+        bm25.file_id,
+        term.place,
+        (bm25.tokens -> term.stem)::float8 AS times,
+        1.2::float8 * (0.25::float8 + 0.75::float8 * bm25.token_count / $7::float8) AS saturation
     FROM mcp_file_chunks AS chunk
-    JOIN mcp_file_chunk_bm25 AS passage ON passage.chunk_id = chunk.id AND (passage.apikey_hash = $1) IS TRUE
-    CROSS JOIN unnest($5::text[]) WITH ORDINALITY AS word (stem, place)
+    JOIN mcp_file_chunk_bm25 AS bm25 ON bm25.chunk_id = chunk.id AND (bm25.apikey_hash = $1) IS TRUE
+    CROSS JOIN unnest($5::text[]) WITH ORDINALITY AS term (stem, place)
     WHERE (chunk.apikey_hash = $1) IS TRUE
         AND chunk.file_id = ANY(
             ARRAY(
@@ -138,12 +139,12 @@ WITH posting AS MATERIALIZED (
                 WHERE apikey_hash = $1 AND project = ANY($2::text[]) AND path >= $3 AND path < $4 AND deleted = FALSE
             )
         )
-        AND passage.tokens ?| $5::text[] AND passage.tokens ? word.stem
+        AND bm25.tokens ?| $5::text[] AND bm25.tokens ? term.stem
 ),
 rarity AS (
-    SELECT array_agg(ln(1 + ($6::float8 - passages + 0.5::float8) / (passages + 0.5::float8)) ORDER BY place) AS of_word
+    SELECT array_agg(ln(1 + ($6::float8 - chunks + 0.5::float8) / (chunks + 0.5::float8)) ORDER BY place) AS of_term
     FROM (
-        SELECT place, count(posting.chunk_id)::float8 AS passages
+        SELECT place, count(posting.chunk_id)::float8 AS chunks
         FROM generate_subscripts($5::text[], 1) AS place
         LEFT JOIN posting USING (place)
         GROUP BY place
@@ -152,14 +153,14 @@ rarity AS (
 SELECT
     chunk_id,
     file_id,
-    sum((SELECT of_word FROM rarity)[place] * times * 2.2::float8 / (times + saturation)) AS score
+    sum((SELECT of_term FROM rarity)[place] * times * 2.2::float8 / (times + saturation)) AS score
 FROM posting
 GROUP BY chunk_id, file_id
 ORDER BY score DESC, chunk_id
 LIMIT $8;
 
--- name: passages_as_they_are
--- Only what the file still says at that place: an index that lags behind never brings back what was overwritten.
+-- name: current_chunks
+-- Only chunks whose text the file still has at that position: an index that lags behind never returns overwritten text.
 WITH file AS MATERIALIZED (
     SELECT id, project, path, content
     FROM mcp_files
@@ -186,9 +187,9 @@ JOIN file ON file.id = chunk.file_id
 WHERE substring(file.content FROM chunk.start_byte::int + 1 FOR (chunk.end_byte - chunk.start_byte)::int)
     = convert_to(chunk.chunk_content, 'UTF8');
 
--- name: note_served
--- What another search or the indexing has in hand is skipped: nobody waits for anybody here. IS TRUE: passages are looked
--- up by their ids; in a table that grew since it was last analysed all of the tenant's would be read for each of them.
+-- name: record_served
+-- Skips rows that another search or a worker has locked, so that no search waits. IS TRUE: chunks are looked up by id;
+-- in a table that grew since the last ANALYZE, the planner would read all of the tenant's rows for each of them.
 WITH free AS MATERIALIZED (
     SELECT id
     FROM mcp_file_chunks

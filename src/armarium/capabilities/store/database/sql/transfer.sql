@@ -1,4 +1,4 @@
--- Files on their way out of the store and into it.
+-- Export and import of files.
 
 -- name: projects_with_files
 SELECT project.project FROM mcp_file_projects AS project
@@ -11,14 +11,14 @@ WHERE
 ORDER BY project.project;
 
 -- name: next_file
--- One at a time: what is in memory does not depend on how much there is.
+-- One file at a time, so that memory use does not depend on the number of files.
 SELECT path, content, updated_at FROM mcp_files
 WHERE apikey_hash = $1 AND project = $2 AND path > $3 AND deleted = FALSE
 ORDER BY path
 LIMIT 1;
 
 -- name: has_content
--- Whether the file has exactly this content; no row when it is not there. $4: the size, $5: the SHA-256.
+-- Whether the file has exactly this content; no row if it does not exist. $4: the size, $5: the SHA-256.
 SELECT CASE WHEN size = $4 THEN sha256(content) = $5::bytea ELSE FALSE END
 FROM mcp_files
 WHERE apikey_hash = $1 AND project = $2 AND path = $3 AND deleted = FALSE;
