@@ -25,7 +25,7 @@ from armarium.capabilities.store.index.file_index import FileIndex
 from armarium.capabilities.store.model import Scope
 from armarium.capabilities.store.postgres.embedded import embedded_postgres
 from armarium.capabilities.store.search.file_search import FileSearch, SearchRules
-from armarium.capabilities.store.settings import EmbeddingSettings, FallbackSettings, RerankSettings
+from armarium.capabilities.store.settings import FallbackSettings
 from armarium.capabilities.store.validation import MAX_QUERY_LENGTH
 from armarium.providers.local.embedder import LocalEmbedder
 from armarium.retrieval.evaluation import JudgedSet, measured, read_judged_set
@@ -55,7 +55,7 @@ async def main(names: list[str]) -> None:
         await migrate(pool, dimensions=LocalEmbedder.dimensions)
         database = StoreDatabase(pool, lock_timeout_ms=5000, on_lock_wait=lambda seconds: None)
         stack.push_async_callback(database.aclose)
-        models = StoreModels(EmbeddingSettings(), RerankSettings())
+        models = StoreModels()
         stack.push_async_callback(models.aclose)
         bench = Bench(database, models, secrets.token_hex(32))
         rows = [await row(bench, name) for name in names]

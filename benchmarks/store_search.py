@@ -31,7 +31,6 @@ from armarium.capabilities.store.index.terms import query_terms
 from armarium.capabilities.store.model import Scope
 from armarium.capabilities.store.postgres.embedded import embedded_postgres
 from armarium.capabilities.store.search.file_search import FileSearch, SearchRules
-from armarium.capabilities.store.settings import EmbeddingSettings, RerankSettings
 from armarium.foundation.sql import queries
 from armarium.providers.local.embedder import LocalEmbedder
 from corpus_engine import CheapVectors
@@ -84,7 +83,7 @@ async def main(cheap: CheapVectors) -> None:
         await migrate(pool, dimensions=LocalEmbedder.dimensions)
         database = StoreDatabase(pool, lock_timeout_ms=5000, on_lock_wait=lambda seconds: None)
         stack.push_async_callback(database.aclose)
-        models = StoreModels(EmbeddingSettings(), RerankSettings(), local=embedder)
+        models = StoreModels(local=embedder)
         stack.push_async_callback(models.aclose)
         bench = Bench(database, embedder, models, Prose(SEED))
         one = await one_project(bench)

@@ -7,13 +7,15 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from armarium.capabilities.store.database.transactions import StoreDatabase
+from armarium.capabilities.store.lifespan import store_rules
 from armarium.capabilities.store.model import ChunkEntry, Scope
-from armarium.capabilities.store.search.file_search import Found
+from armarium.capabilities.store.search.file_search import SearchResult
 from armarium.capabilities.store.service import Store
 from armarium.capabilities.store.settings import StoreSettings
-from armarium.capabilities.store.tools import store_tools
+from armarium.capabilities.store.tools import TOOLS
 from armarium.foundation.identity import Principal
 from armarium.foundation.telemetry import Metrics
+from armarium.foundation.tools import bind_tools
 from armarium.surfaces.dispatch import Caller, Dispatcher
 
 Json = dict[str, Any]
@@ -30,9 +32,9 @@ class FoundNothing:
 
     async def search(
         self, tenant: str, project: str, query: str, path_prefix: str, limit: int, key: str | None
-    ) -> Found:
+    ) -> SearchResult:
         self.asked.append((tenant, project, query, path_prefix, limit, key))
-        return Found(self.found, self.notice)
+        return SearchResult(self.found, self.notice)
 
 
 class _Cloakroom:
@@ -72,7 +74,7 @@ class Files:
         chosen = StoreSettings.model_validate(UNLIMITED | dict(settings or {}))
         self.store = Store(
             database,
-            chosen,
+            store_rules(chosen),
             search=self.search if chosen.search.enabled else None,
             credentials=_Cloakroom(keep or self._keep, self.discarded),
             on_committed=self._ring,
@@ -80,7 +82,7 @@ class Files:
             on_search=lambda seconds: self.searches.append(seconds),
         )
         self._dispatcher = Dispatcher(
-            [("store", tool) for tool in store_tools(self.store)],
+            [("store", tool) for tool in bind_tools(TOOLS, self.store)],
             metrics=Metrics(),
             audit=None,
             default_deadline_s=None,

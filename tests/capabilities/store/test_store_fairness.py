@@ -21,7 +21,6 @@ from armarium.capabilities.store.index.outbox import Depth, Outbox
 from armarium.capabilities.store.index.wake_up import SharedWakeUp
 from armarium.capabilities.store.index.worker import work
 from armarium.capabilities.store.search.file_search import FileSearch, SearchRules
-from armarium.capabilities.store.settings import EmbeddingSettings, RerankSettings
 from support.outbox import clear_jobs
 from support.stored_files import WordVectors
 
@@ -56,7 +55,7 @@ class Campaign:
         self.chance = random.Random(seed)
         self.crowd = secrets.token_hex(32)
         self.measured = Measured()
-        models = StoreModels(EmbeddingSettings(), RerankSettings(), local=WordVectors())
+        models = StoreModels(local=WordVectors())
         self._index = FileIndex(database, models)
         self._search = FileSearch(database, models, SearchRules())
         self._wake_up = SharedWakeUp(database, dsn)

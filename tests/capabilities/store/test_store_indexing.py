@@ -11,10 +11,16 @@ import pytest
 from armarium.capabilities.store.database.transactions import StoreDatabase
 from armarium.capabilities.store.errors import SearchBackendError
 from armarium.capabilities.store.index import file_index as indexing
-from armarium.capabilities.store.index.embedders import CALLERS_REMEMBERED, KeyMissing, StoreModels
+from armarium.capabilities.store.index.embedders import (
+    MAX_CACHED_CALLERS,
+    HostedEmbedder,
+    HostedReranker,
+    KeyMissing,
+    StoreModels,
+)
 from armarium.capabilities.store.index.file_index import FileIndex, TermsWritten
 from armarium.capabilities.store.model import Scope
-from armarium.capabilities.store.settings import LOCAL_DIMENSIONS, EmbeddingSettings, RerankSettings
+from armarium.capabilities.store.settings import LOCAL_DIMENSIONS
 from armarium.foundation.errors import ConfigError
 from armarium.providers.errors import ProviderAuth, ProviderUnavailable
 from emulators import OpenAIEmulator
@@ -39,7 +45,7 @@ def files(database: StoreDatabase, scope: Scope) -> StoredFiles:
 
 
 def models(embedder: WordVectors) -> StoreModels:
-    return StoreModels(EmbeddingSettings(), RerankSettings(), local=embedder)
+    return StoreModels(local=embedder)
 
 
 @pytest.fixture
@@ -644,8 +650,8 @@ async def test_many_workers_embedding_one_file_leave_one_vector_for_each_chunk(
 
 
 def hosted(url: str) -> StoreModels:
-    embedding = EmbeddingSettings(provider="openai", base_url=url, dimensions=LOCAL_DIMENSIONS)
-    return StoreModels(embedding, RerankSettings())
+    embedding = HostedEmbedder(url, "text-embedding-3-small", LOCAL_DIMENSIONS)
+    return StoreModels(hosted=embedding)
 
 
 async def test_each_file_is_embedded_with_its_callers_key(
@@ -672,7 +678,7 @@ async def test_each_file_is_embedded_with_its_callers_key(
 async def test_connections_of_callers_are_kept_for_the_last_few_only() -> None:
     many = hosted("http://127.0.0.1:9/v1")
     async with many.embedder("first") as first:
-        for number in range(CALLERS_REMEMBERED + 5):
+        for number in range(MAX_CACHED_CALLERS + 5):
             async with many.embedder(f"key {number}"):
                 pass
         async with many.embedder("first") as again:
@@ -684,4 +690,4 @@ async def test_connections_of_callers_are_kept_for_the_last_few_only() -> None:
 
 async def test_a_rerank_endpoint_must_be_one() -> None:
     with pytest.raises(ConfigError, match="/rerank"):
-        StoreModels(EmbeddingSettings(), RerankSettings(enabled=True, endpoint="https://example.org/v1"))
+        StoreModels(reranker=HostedReranker("https://example.org/v1", "rerank-v3.5"))

@@ -20,7 +20,6 @@ from armarium.capabilities.store.index.wake_up import SharedWakeUp
 from armarium.capabilities.store.index.worker import work
 from armarium.capabilities.store.model import Scope
 from armarium.capabilities.store.search.file_search import FileSearch, SearchRules
-from armarium.capabilities.store.settings import EmbeddingSettings, RerankSettings
 from support.outbox import clear_jobs, enqueue, last_job, set_job, statuses, until
 from support.stored_files import WordVectors
 
@@ -36,7 +35,7 @@ class Moves:
         self.scope = Scope(tenant, PROJECT)
         self.files = Files(database, tenant)
         self.words = WordVectors()
-        models = StoreModels(EmbeddingSettings(), RerankSettings(), local=self.words)
+        models = StoreModels(local=self.words)
         self.index = FileIndex(database, models)
         self.wake_up = SharedWakeUp(database, dsn)
         self._search = FileSearch(database, models, SearchRules())

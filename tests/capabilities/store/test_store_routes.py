@@ -16,11 +16,11 @@ from store_calls import Files
 from armarium.capabilities.store import errors
 from armarium.capabilities.store.database.transactions import StoreDatabase
 from armarium.capabilities.store.model import ChunkEntry
-from armarium.capabilities.store.routes import store_routes
-from armarium.capabilities.store.tools import store_tools
+from armarium.capabilities.store.tools import TOOLS, store_routes
 from armarium.foundation.events import Events
 from armarium.foundation.identity import Authenticator, Principal, key_hash
 from armarium.foundation.telemetry import Metrics
+from armarium.foundation.tools import bind_tools
 from armarium.surfaces.dispatch import Dispatcher
 from armarium.surfaces.gate import Gate
 from armarium.surfaces.web.app import JsonApi
@@ -47,7 +47,7 @@ async def served(database: StoreDatabase, request: pytest.FixtureRequest) -> Asy
     """A store of its own, with settings as a test gives them."""
     key = secrets.token_urlsafe(16)
     files = Files(database, key_hash(key), getattr(request, "param", None))
-    tools, metrics = store_tools(files.store), Metrics()
+    tools, metrics = bind_tools(TOOLS, files.store), Metrics()
     dispatcher = Dispatcher(
         [("store", tool) for tool in tools], metrics=metrics, audit=None, default_deadline_s=None, check_answers=True
     )
@@ -65,7 +65,7 @@ async def served(database: StoreDatabase, request: pytest.FixtureRequest) -> Asy
 
 
 async def test_every_tool_has_a_route(database: StoreDatabase, tenant: str) -> None:
-    tools = store_tools(Files(database, tenant).store)
+    tools = bind_tools(TOOLS, Files(database, tenant).store)
     assert {route.tool.name for route in store_routes(tools)} == {tool.name for tool in tools}
 
 

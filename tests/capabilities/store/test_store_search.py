@@ -15,13 +15,13 @@ import pytest
 from armarium.capabilities.store.database.pool import Connection
 from armarium.capabilities.store.database.transactions import StoreDatabase
 from armarium.capabilities.store.errors import SearchBackendError
-from armarium.capabilities.store.index.embedders import StoreModels
+from armarium.capabilities.store.index.embedders import HostedEmbedder, HostedReranker, StoreModels
 from armarium.capabilities.store.index.file_index import FileIndex
 from armarium.capabilities.store.index.terms import chunk_terms, query_terms
 from armarium.capabilities.store.model import ChunkEntry, Scope
-from armarium.capabilities.store.search.file_search import ALL_PROJECTS, FileSearch, SearchRules
-from armarium.capabilities.store.settings import LOCAL_DIMENSIONS, EmbeddingSettings, RerankSettings
-from armarium.capabilities.store.weighing import fused_scores
+from armarium.capabilities.store.search.file_search import FileSearch, SearchRules, fused_scores
+from armarium.capabilities.store.settings import LOCAL_DIMENSIONS
+from armarium.capabilities.store.validation import ALL_PROJECTS
 from armarium.providers.errors import ProviderUnavailable
 from emulators import CohereEmulator, OpenAIEmulator, ServerError, Silent, Unusable
 from support.stored_files import StoredFiles, WordVectors
@@ -76,7 +76,7 @@ def words() -> WordVectors:
 
 @pytest.fixture
 def models(words: WordVectors) -> StoreModels:
-    return StoreModels(EmbeddingSettings(), RerankSettings(), local=words)
+    return StoreModels(local=words)
 
 
 @pytest.fixture
@@ -207,7 +207,7 @@ async def test_words_alone_are_searched_when_the_query_cannot_be_embedded(projec
 
 async def test_trouble_in_the_database_is_trouble_of_the_search(database: StoreDatabase, tenant: str) -> None:
     short = WordVectors()
-    project = Project(database, Scope(tenant, "notes"), StoreModels(EmbeddingSettings(), RerankSettings(), local=short))
+    project = Project(database, Scope(tenant, "notes"), StoreModels(local=short))
     await project.write("/a", "rain")
     short.dimensions = 3
     with pytest.raises(SearchBackendError) as raised:
@@ -253,9 +253,7 @@ async def test_words_are_scored_by_bm25(database: StoreDatabase, tenant: str, mo
 
 async def test_nothing_that_is_near_is_missed(database: StoreDatabase, tenant: str, words: WordVectors) -> None:
     rules = SearchRules(semantic_weight=1, lexical_weight=0)
-    project = Project(
-        database, Scope(tenant, "notes"), StoreModels(EmbeddingSettings(), RerankSettings(), local=words), rules
-    )
+    project = Project(database, Scope(tenant, "notes"), StoreModels(local=words), rules)
     texts = [f"w{number % 7} w{number % 11} w{number % 13} w{number}" for number in range(60)]
     for number, text in enumerate(texts):
         await project.write(f"/{number:02}", text)
@@ -321,8 +319,8 @@ async def reranked(
     database: StoreDatabase, tenant: str, words: WordVectors
 ) -> AsyncGenerator[tuple[Project, CohereEmulator]]:
     with CohereEmulator("key") as cohere:
-        rerank = RerankSettings(enabled=True, endpoint=f"{cohere.url}/rerank")
-        models = StoreModels(EmbeddingSettings(), rerank, local=words)
+        rerank = HostedReranker(f"{cohere.url}/rerank", "rerank-v3.5")
+        models = StoreModels(local=words, reranker=rerank)
         project = Project(database, Scope(tenant, "notes"), models, SearchRules(rerank_timeout_s=0.5))
         # The fused order prefers the first, the reranker the second.
         await project.write("/often", "rain " * 30)
@@ -378,8 +376,8 @@ async def test_without_a_key_nobody_reranks(reranked: tuple[Project, CohereEmula
 
 async def test_queries_are_embedded_with_the_callers_key(database: StoreDatabase, tenant: str) -> None:
     with OpenAIEmulator("key") as endpoint:
-        embedding = EmbeddingSettings(provider="openai", base_url=endpoint.url, dimensions=LOCAL_DIMENSIONS)
-        models = StoreModels(embedding, RerankSettings())
+        embedding = HostedEmbedder(endpoint.url, "text-embedding-3-small", LOCAL_DIMENSIONS)
+        models = StoreModels(hosted=embedding)
         project = Project(database, Scope(tenant, "notes"), models)
         await project.write("/a", "rain in spring")
         assert await project.found("spring") == ["/a"]
@@ -398,8 +396,8 @@ async def test_an_endpoint_that_fails_is_asked_once_before_words_alone_answer(
     database: StoreDatabase, tenant: str
 ) -> None:
     with OpenAIEmulator("key") as endpoint:
-        embedding = EmbeddingSettings(provider="openai", base_url=endpoint.url, dimensions=LOCAL_DIMENSIONS)
-        models = StoreModels(embedding, RerankSettings())
+        embedding = HostedEmbedder(endpoint.url, "text-embedding-3-small", LOCAL_DIMENSIONS)
+        models = StoreModels(hosted=embedding)
         project = Project(database, Scope(tenant, "notes"), models)
         await project.write("/a", "rain in spring")
         endpoint.faults.extend([ServerError(status=500)] * 3)
@@ -409,7 +407,7 @@ async def test_an_endpoint_that_fails_is_asked_once_before_words_alone_answer(
 
 
 async def test_the_local_model_finds_by_meaning(database: StoreDatabase, tenant: str) -> None:
-    models = StoreModels(EmbeddingSettings(), RerankSettings())
+    models = StoreModels()
     project = Project(database, Scope(tenant, "notes"), models)
     try:
         await project.write("/money.txt", "The invoice must be paid within thirty days.")

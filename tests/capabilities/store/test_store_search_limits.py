@@ -23,10 +23,10 @@ from armarium.capabilities.store.search import queries as search_statements
 from armarium.capabilities.store.search.circuit_breakers import CallerCircuitBreakers
 from armarium.capabilities.store.search.file_search import LEXICAL_ONLY, FileSearch, SearchResult, SearchRules
 from armarium.capabilities.store.search.limits import SearchAdmission, SearchLimits, statements_at_once
-from armarium.capabilities.store.settings import EmbeddingSettings, RerankSettings
-from armarium.capabilities.store.tools import store_tools
+from armarium.capabilities.store.tools import TOOLS
 from armarium.foundation.identity import Principal
 from armarium.foundation.telemetry import Metrics
+from armarium.foundation.tools import bind_tools
 from armarium.providers.errors import OpenAIAuth, ProviderError, ProviderUnavailable
 from armarium.surfaces.dispatch import Caller, Dispatcher
 from support.outbox import until
@@ -63,7 +63,7 @@ class Searched:
         self.now_s = 0.0
         self.rerank_failures = 0
         self.words = Questions()
-        self.models = StoreModels(EmbeddingSettings(), RerankSettings(), local=self.words)
+        self.models = StoreModels(local=self.words)
         self._index = FileIndex(database, self.models)
         self._engine = FileSearch(
             database,
@@ -281,7 +281,7 @@ async def test_the_answer_tells_how_it_was_found_only_when_there_is_something_un
 async def test_what_is_searched_for_is_not_written_down(database: StoreDatabase, tenant: str) -> None:
     written: list[Any] = []
     dispatcher = Dispatcher(
-        [("store", tool) for tool in store_tools(Files(database, tenant).store)],
+        [("store", tool) for tool in bind_tools(TOOLS, Files(database, tenant).store)],
         metrics=Metrics(),
         audit=cast(Any, SimpleNamespace(append=written.append)),
         default_deadline_s=None,

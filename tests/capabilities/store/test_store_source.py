@@ -10,7 +10,6 @@ from armarium.capabilities.store.database.transactions import StoreDatabase
 from armarium.capabilities.store.index.embedders import StoreModels
 from armarium.capabilities.store.index.file_index import FileIndex
 from armarium.capabilities.store.model import ChunkEntry, Scope
-from armarium.capabilities.store.settings import EmbeddingSettings, RerankSettings
 from armarium.capabilities.store.source import StoreSource
 from armarium.foundation.identity import Principal, key_hash
 from armarium.foundation.tools import Call
@@ -25,7 +24,7 @@ def _caller() -> Call:
 async def _indexed(files: Files, project: str, path: str, text: str) -> None:
     scope = Scope(files.tenant, project)
     await StoredFiles(files.database, scope).write(path, text)
-    models = StoreModels(EmbeddingSettings(), RerankSettings(), local=WordVectors())
+    models = StoreModels(local=WordVectors())
     await FileIndex(files.database, models).index(scope, path, None)
 
 

@@ -12,8 +12,9 @@ from armarium.capabilities.store.database.transactions import StoreDatabase
 from armarium.capabilities.store.errors import SearchBackendError
 from armarium.capabilities.store.manifest import described_tools
 from armarium.capabilities.store.model import ChunkEntry, Scope
-from armarium.capabilities.store.tools import STORE_ERRORS, store_tools
+from armarium.capabilities.store.tools import STORE_ERRORS, TOOLS
 from armarium.foundation.errors import DeadlineExceeded
+from armarium.foundation.tools import bind_tools
 
 HUGE = "x" * 100_000
 
@@ -24,7 +25,7 @@ def files(database: StoreDatabase, tenant: str) -> Files:
 
 
 async def test_the_contracts_tools_and_two_more_are_served(files: Files) -> None:
-    tools = {tool.name: tool for tool in store_tools(files.store)}
+    tools = {tool.name: tool for tool in bind_tools(TOOLS, files.store)}
     contract = ("stat", "read", "write", "delete", "rename", "list", "search")
     assert set(tools) == {f"file_{verb}" for verb in (*contract, "history", "restore")}
     assert {name for name, tool in tools.items() if tool.read_only} == {

@@ -18,7 +18,6 @@ from armarium.capabilities.store.index.wake_up import SharedWakeUp
 from armarium.capabilities.store.index.worker import work
 from armarium.capabilities.store.model import Scope
 from armarium.capabilities.store.search.file_search import FileSearch, SearchRules
-from armarium.capabilities.store.settings import EmbeddingSettings, RerankSettings
 from support.outbox import clear_jobs, enqueue, set_job, statuses, until
 from support.stored_files import StoredFiles, WordVectors
 
@@ -47,7 +46,7 @@ class Place:
         self.scope = Scope(tenant, "notes")
         self.files = StoredFiles(database, self.scope)
         self.model = Hanging()
-        models = StoreModels(EmbeddingSettings(), RerankSettings(), local=self.model)
+        models = StoreModels(local=self.model)
         self.index = FileIndex(database, models)
         self.wake_up = SharedWakeUp(database, dsn)
         self._search = FileSearch(database, models, SearchRules())
@@ -212,7 +211,7 @@ async def test_vectors_that_wait_are_made_by_the_model_that_is_there_when_their_
         await place.model.asked.wait()
     other = WordVectors()
     other.model = "another"
-    place.index = FileIndex(place.database, StoreModels(EmbeddingSettings(), RerankSettings(), local=other))
+    place.index = FileIndex(place.database, StoreModels(local=other))
     async with place.working():
         await place.until_done()
     assert other.embedded == ["the windmill turns"]

@@ -112,9 +112,10 @@ def _index(found: DatabaseFacts, section: StoreSettings) -> Generator[CheckResul
 
 
 def _model(made_with: str, section: StoreSettings) -> CheckResult:
-    from armarium.capabilities.store.index.embedders import model_name
+    from armarium.providers.local.embedder import LocalEmbedder
 
-    if made_with == (model := model_name(section.embedding)):
+    model = LocalEmbedder.model if section.embedding.provider == "local" else section.embedding.model
+    if made_with == model:
         return CheckResult("store vectors", "ok", f"made with {model}")
     message = f"made with {made_with}, and the settings ask for {model}: files are found by their words alone"
     return CheckResult("store vectors", "warn", message, hint="run: armarium store reindex, or put the settings back")

@@ -1,4 +1,4 @@
-"""Opens the store, part by part, and closes it in reverse: database, models, keys, workers, and the store itself."""
+"""Opens the store and closes it again: database, models, credentials, workers, and the service."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from armarium.capabilities.store.database.pool import connect
 from armarium.capabilities.store.database.schema import migrate
 from armarium.capabilities.store.database.transactions import StoreDatabase
 from armarium.capabilities.store.index.credentials import Credentials, NoCredentials, open_credentials
-from armarium.capabilities.store.index.embedders import StoreModels
+from armarium.capabilities.store.index.embedders import HostedEmbedder, HostedReranker, StoreModels
 from armarium.capabilities.store.index.file_index import FileIndex
 from armarium.capabilities.store.index.maintenance import Maintenance
 from armarium.capabilities.store.index.outbox import Outbox
@@ -28,15 +28,16 @@ from armarium.capabilities.store.postgres.embedded import embedded_postgres
 from armarium.capabilities.store.postgres.home import data_directory
 from armarium.capabilities.store.search.file_search import FileSearch, SearchRules
 from armarium.capabilities.store.search.limits import SearchLimits, statements_at_once
-from armarium.capabilities.store.service import Store
+from armarium.capabilities.store.service import Store, StoreRules
 from armarium.capabilities.store.settings import Pooler, StoreSettings
+from armarium.capabilities.store.validation import StoreLimits
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class StoreResources:
-    """What serving and indexing share."""
+    """What the service, the workers and the maintenance share."""
 
     settings: StoreSettings
     dsn: str
@@ -47,7 +48,7 @@ class StoreResources:
     metrics: StoreMetrics
 
     async def run_workers(self, workers: int) -> None:
-        """Index what is written, `workers` files at a time, until cancelled."""
+        """Index written files, `workers` at a time, until cancelled."""
         index = self.settings.index
         outbox = Outbox(
             self.database,
@@ -73,25 +74,25 @@ class StoreResources:
         )
 
     async def run_maintenance(self) -> None:
-        """Purge what is too old, until cancelled."""
+        """Purge expired data, until cancelled."""
         maintenance = Maintenance(
             self.database,
             delete_retention_days=self.settings.delete_retention_days,
             history_days=self.settings.history.days,
-            # Where callers' keys are needed, files are indexed with their next write: a job without a key would fail.
+            # Where callers' keys are needed, files are indexed at their next write: a job without a key would fail.
             queue_unindexed=self.settings.search.enabled and not needs_callers_keys(self.settings),
         )
         await maintenance.run()
 
 
 def needs_callers_keys(settings: StoreSettings) -> bool:
-    """Whether files are embedded by somebody who wants the caller's key."""
+    """Whether files are embedded by an endpoint that needs the caller's key."""
     return settings.search.enabled and settings.embedding.provider != "local"
 
 
 @asynccontextmanager
 async def database_address(settings: StoreSettings, state_dir: Path) -> AsyncGenerator[str]:
-    """The address of the database: the one the settings name, or one that is started here while the block runs."""
+    """The configured DSN, or that of an embedded PostgreSQL that runs while the block runs."""
     if settings.dsn is not None:
         yield settings.dsn.get_secret_value()
         return
@@ -100,18 +101,49 @@ async def database_address(settings: StoreSettings, state_dir: Path) -> AsyncGen
 
 
 def effective_pooler(settings: StoreSettings) -> Pooler:
-    """A database that is started here is reached directly."""
+    """The configured pooler mode; an embedded PostgreSQL has no pooler."""
     return settings.pooler if settings.dsn is not None else "none"
+
+
+def store_models(settings: StoreSettings) -> StoreModels:
+    """The embedder and the reranker of the settings."""
+    embedding, rerank = settings.embedding, settings.search.rerank
+    return StoreModels(
+        hosted=None
+        if embedding.provider == "local"
+        else HostedEmbedder(embedding.base_url, embedding.model, embedding.dimensions),
+        reranker=HostedReranker(rerank.endpoint, rerank.model) if rerank.enabled else None,
+    )
+
+
+def store_rules(settings: StoreSettings) -> StoreRules:
+    """The rules of the service, from the settings."""
+    return StoreRules(
+        StoreLimits(
+            max_payload_bytes=settings.max_payload_bytes,
+            max_file_bytes=settings.max_file_bytes,
+            max_project_bytes=settings.max_project_bytes,
+            versions_kept=settings.history.versions,
+            searchable=settings.search.enabled,
+        ),
+        calls_per_second=settings.rate.calls_per_second,
+        burst=settings.rate.burst,
+        list_limit_default=settings.list_limit_default,
+        list_limit_max=settings.list_limit_max,
+        search_limit_default=settings.search.limit_default,
+        search_limit_max=settings.search.limit_max,
+        allow_root_wipe=settings.allow_root_wipe,
+    )
 
 
 @asynccontextmanager
 async def open_resources(
     settings: StoreSettings, state_dir: Path, registry: CollectorRegistry
 ) -> AsyncGenerator[StoreResources]:
-    """The database, its schema up to date, and everything that works on it; nothing works yet."""
+    """Connect to the database, migrate its schema, and open everything else. No background task is started."""
     metrics = StoreMetrics(registry, slo_p95_seconds=settings.index.slo_p95_seconds)
-    async with AsyncExitStack() as parts:
-        dsn = await parts.enter_async_context(database_address(settings, state_dir))
+    async with AsyncExitStack() as stack:
+        dsn = await stack.enter_async_context(database_address(settings, state_dir))
         pool = await connect(
             dsn,
             size=settings.pool_size,
@@ -120,20 +152,20 @@ async def open_resources(
             pooler=effective_pooler(settings),
         )
         database = StoreDatabase(pool, lock_timeout_ms=settings.lock_timeout_ms, on_lock_wait=metrics.waited_for_lock)
-        parts.push_async_callback(database.aclose)
+        stack.push_async_callback(database.aclose)
         await migrate(pool, dimensions=settings.dimensions)
-        models = StoreModels(settings.embedding, settings.search.rerank)
+        models = store_models(settings)
         if settings.search.rerank.is_forgotten:
             hint = "set store.search.rerank.enabled: true to use it, or false to confirm that it is off"
             _log.warning("a reranker is configured and off", extra={"hint": hint})
         if settings.search.enabled and (other := await stale_embedding_model(pool, models.model)):
             facts = {"made_with": other, "model": models.model, "hint": "run: armarium store reindex"}
-            _log.warning("the vectors of the index are another model's; they are not found by meaning", extra=facts)
-        parts.push_async_callback(models.aclose)
+            _log.warning("the vectors of the index are from another model; semantic search ignores them", extra=facts)
+        stack.push_async_callback(models.aclose)
         security = settings.security
         credentials: Credentials = NoCredentials()
         if needs_callers_keys(settings):
-            credentials = await parts.enter_async_context(
+            credentials = await stack.enter_async_context(
                 open_credentials(
                     redis_url=settings.redis_url,
                     keks=security.encryption_keks,
@@ -145,7 +177,7 @@ async def open_resources(
 
 
 def build_store(resources: StoreResources) -> Store:
-    """The store itself, as its tools see it."""
+    """The service on these resources."""
     settings, metrics = resources.settings, resources.metrics
     search = FileSearch(
         resources.database,
@@ -168,7 +200,7 @@ def build_store(resources: StoreResources) -> Store:
     )
     return Store(
         resources.database,
-        settings,
+        store_rules(settings),
         search=search if settings.search.enabled else None,
         credentials=resources.credentials,
         on_committed=resources.wake_up.wake_all,
@@ -181,7 +213,7 @@ def build_store(resources: StoreResources) -> Store:
 async def open_store(
     settings: StoreSettings, state_dir: Path, registry: CollectorRegistry, heartbeat: Heartbeat | None = None
 ) -> AsyncGenerator[Store]:
-    """The store, indexing behind what is written for as long as the block runs."""
+    """The service, with workers and maintenance in the background while the block runs."""
     async with open_resources(settings, state_dir, registry) as resources, anyio.create_task_group() as tasks:
         tasks.start_soon(resources.run_maintenance)
         if heartbeat is not None:

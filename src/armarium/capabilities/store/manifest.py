@@ -5,14 +5,10 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
 
 from armarium.capabilities.store.settings import StoreSettings
 from armarium.capability import Capability, CheckResult, Facilities, Manifest
-from armarium.foundation.tools import ToolSpec
-
-if TYPE_CHECKING:
-    from armarium.capabilities.store.service import Store
+from armarium.foundation.tools import ToolSpec, bind_tools
 
 _INSTRUCTIONS = (
     "The store keeps text files for you across sessions, in projects; nobody else sees them. file_write keeps, "
@@ -27,13 +23,12 @@ async def open_capability(settings: StoreSettings, facilities: Facilities) -> As
     """The capability, for as long as the block runs."""
     from armarium.capabilities.store.database.heartbeat import Heartbeat
     from armarium.capabilities.store.lifespan import open_store
-    from armarium.capabilities.store.routes import store_routes
     from armarium.capabilities.store.source import StoreSource
-    from armarium.capabilities.store.tools import store_tools
+    from armarium.capabilities.store.tools import TOOLS, store_routes
 
     heartbeat = Heartbeat()
     async with open_store(settings, facilities.state_dir, facilities.metrics.registry, heartbeat) as store:
-        tools = store_tools(store)
+        tools = bind_tools(TOOLS, store)
         unregister = facilities.sources.register(StoreSource(store)) if settings.search.enabled else None
         try:
             yield Capability("store", tools, _INSTRUCTIONS, store_routes(tools), is_ready=lambda: heartbeat.is_up)
@@ -51,9 +46,9 @@ def check_store(section: StoreSettings | None, facilities: Facilities) -> Iterab
 
 def described_tools() -> Sequence[ToolSpec]:
     """The tools without a store behind them: no database is started to write a manual."""
-    from armarium.capabilities.store.tools import store_tools
+    from armarium.capabilities.store.tools import TOOLS
 
-    return store_tools(cast("Store", None))
+    return [tool.spec for tool in TOOLS]
 
 
 def store_state_paths(section: StoreSettings) -> list[Path]:

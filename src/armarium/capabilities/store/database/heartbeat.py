@@ -7,8 +7,7 @@ import time
 
 import anyio
 
-from armarium.capabilities.store.database.transactions import ALL_TENANTS, StoreDatabase
-from armarium.capabilities.store.index.outbox import RECOVERABLE_ERRORS
+from armarium.capabilities.store.database.transactions import ALL_TENANTS, RECOVERABLE_ERRORS, StoreDatabase
 
 _EVERY_S = 2.0
 _PATIENCE_S = 5.0

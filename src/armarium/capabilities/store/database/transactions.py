@@ -24,6 +24,7 @@ from armarium.capabilities.store.database.pool import (
 )
 from armarium.capabilities.store.errors import ResourceBusy
 from armarium.capabilities.store.model import Scope
+from armarium.foundation.errors import ArmariumError
 
 ALL_TENANTS = "*"
 """For chores that go over all tenants: claiming jobs, purging what is too old."""
@@ -43,6 +44,10 @@ _TRANSIENT_ERRORS = (
     asyncpg.PostgresSystemError,
 )
 """Troubles of the database that are nobody's fault here, and that pass."""
+
+RECOVERABLE_ERRORS = (ArmariumError, asyncpg.PostgresError, asyncpg.InternalClientError)
+"""Errors that a background task survives. asyncpg raises the last one when the server has just closed an idle
+connection and the client has not noticed yet."""
 
 
 class _Turns:

@@ -16,6 +16,8 @@ from armarium.capabilities.store.validation import MAX_PATH_LENGTH, below, check
 from armarium.foundation.sql import queries
 
 _SQL = queries("armarium.capabilities.store.database.sql", "files.sql")
+_SEARCH_SQL = queries("armarium.capabilities.store.database.sql", "search.sql")
+_MAX_PROJECTS = 1_000
 # Of the characters of a path only these two sort before the slash.
 _NAME_END = re.compile(r"(?<!/)[/.-]")
 _LEAST_FILES_ASKED = 100
@@ -28,6 +30,16 @@ class Listing:
 
     entries: list[FileEntry]
     has_more: bool
+
+
+@dataclass(frozen=True, slots=True)
+class IndexedProject:
+    """A project, and how much of it is indexed."""
+
+    name: str
+    files: int
+    chunks: int
+    indexed_at: datetime
 
 
 class FileListings:
@@ -51,6 +63,12 @@ class FileListings:
         if entry is None and path != ROOT:
             raise _not_found(path)
         return Listing([entry] if entry else [], has_more=False)
+
+    async def indexed_projects(self, tenant: str) -> list[IndexedProject]:
+        """The tenant's projects that have chunks, by name; at most 1,000."""
+        async with self._database.read_transaction(tenant) as connection:
+            rows = await connection.fetch(_SEARCH_SQL["indexed_projects"], tenant, _MAX_PROJECTS)
+        return [IndexedProject(row["project"], row["files"], row["chunks"], row["indexed_at"]) for row in rows]
 
 
 async def _entries_below(connection: Connection, scope: Scope, path: str, depth: int, limit: int) -> Listing:

@@ -53,7 +53,7 @@ class IdempotentRequests:
     def __init__(self, database: StoreDatabase) -> None:
         self._database = database
 
-    async def once(self, scope: Scope, request: Request | None, change: Change) -> tuple[Answer, bool]:
+    async def run_once(self, scope: Scope, request: Request | None, change: Change) -> tuple[Answer, bool]:
         """Make a change under the project's lock, unless it was made with the same id before; the answer, and whether
         it is that of the earlier one. Only changes that were made are remembered: a refusal is looked at anew."""
         async with self._database.project_transaction(scope) as connection:

@@ -8,8 +8,7 @@ from dataclasses import asdict, dataclass
 
 import anyio
 
-from armarium.capabilities.store.database.transactions import ALL_TENANTS, StoreDatabase
-from armarium.capabilities.store.index.outbox import RECOVERABLE_ERRORS
+from armarium.capabilities.store.database.transactions import ALL_TENANTS, RECOVERABLE_ERRORS, StoreDatabase
 from armarium.foundation.sql import queries
 
 _SQL = queries("armarium.capabilities.store.database.sql", "maintenance.sql")

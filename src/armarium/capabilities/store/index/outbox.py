@@ -11,12 +11,9 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-import asyncpg  # pyright: ignore[reportMissingTypeStubs] it has none
-
 from armarium.capabilities.store.database.pool import Row
 from armarium.capabilities.store.database.transactions import ALL_TENANTS, StoreDatabase
 from armarium.capabilities.store.model import Scope
-from armarium.foundation.errors import ArmariumError
 from armarium.foundation.sql import queries
 
 Operation = Literal["UPSERT", "DELETE", "MOVE"]
@@ -25,10 +22,6 @@ Stage = Literal["words", "vectors"]
 """What a job waits for. All begin with words; those that need vectors, too, are handed on."""
 Outcome = Literal["pending", "failed", "lost"]
 """What became of a job that was put back: tried again, given up, or no longer this worker's."""
-
-RECOVERABLE_ERRORS = (ArmariumError, asyncpg.PostgresError, asyncpg.InternalClientError)
-"""What a chore in the background outlives. The last is what asyncpg raises when the database has just hung up on an
-idle connection and the end of the connection was not read yet."""
 
 _SQL = queries("armarium.capabilities.store.database.sql", "jobs.sql")
 _LONGEST_BACKOFF_S = 600.0

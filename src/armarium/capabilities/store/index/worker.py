@@ -11,11 +11,12 @@ from typing import Protocol
 
 import anyio
 
+from armarium.capabilities.store.database.transactions import RECOVERABLE_ERRORS
 from armarium.capabilities.store.errors import StoreError
 from armarium.capabilities.store.index.credentials import Credentials
 from armarium.capabilities.store.index.fair_semaphore import FairSemaphore
 from armarium.capabilities.store.index.file_index import TermsWritten
-from armarium.capabilities.store.index.outbox import RECOVERABLE_ERRORS, Depth, IndexJob, Outbox, Outcome
+from armarium.capabilities.store.index.outbox import Depth, IndexJob, Outbox, Outcome
 from armarium.capabilities.store.index.stages import Claim, Next, StageQueue
 from armarium.capabilities.store.index.wake_up import SharedWakeUp, WakeUp
 from armarium.capabilities.store.model import Scope

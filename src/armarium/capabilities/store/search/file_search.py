@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -18,13 +18,10 @@ from armarium.capabilities.store.index.terms import query_terms
 from armarium.capabilities.store.model import ChunkEntry
 from armarium.capabilities.store.search.circuit_breakers import CallerCircuitBreakers
 from armarium.capabilities.store.search.limits import SearchAdmission, SearchesBusy, SearchLimits
-from armarium.capabilities.store.search.queries import Candidate, ChunkQueries, ScoredChunks, SearchExtent
-from armarium.capabilities.store.weighing import fused_scores
+from armarium.capabilities.store.search.queries import Candidate, ChunkQueries, ScoredChunks, Scores, SearchExtent
 from armarium.providers.errors import ProviderError
 from armarium.retrieval.rerank import reorder
 
-ALL_PROJECTS: Final = "*"
-"""As a project: all projects of the caller, and nobody else's."""
 LEXICAL_ONLY: Final = "the query could not be embedded in time, so these chunks were found by words alone"
 
 _log = logging.getLogger(__name__)
@@ -113,7 +110,7 @@ class FileSearch:
         semantic: ScoredChunks | None = None
         lexical = ScoredChunks()
 
-        async def by_meaning() -> None:
+        async def semantic_search() -> None:
             nonlocal semantic
             try:
                 vector = await self._embedded(tenant, query, key)
@@ -128,12 +125,12 @@ class FileSearch:
                 return
             semantic = await self._chunks.nearest(tenant, extent, vector, self._rules.vector_candidates)
 
-        async def by_words() -> None:
+        async def lexical_search() -> None:
             nonlocal lexical
             if terms:
                 lexical = await self._chunks.with_terms(tenant, extent, terms, self._rules.bm25_candidates)
 
-        await _both(by_meaning, by_words)
+        await _run_both(semantic_search, lexical_search)
         return semantic, lexical
 
     async def _embedded(self, tenant: str, query: str, key: str | None) -> str:
@@ -201,14 +198,15 @@ def _best_first(candidate: Candidate) -> tuple[float, str, str, int]:
     return (-entry.score, entry.project, entry.file_path, entry.start)
 
 
-async def _both(first: Callable[[], Awaitable[None]], second: Callable[[], Awaitable[None]]) -> None:
-    """Do two things at once; the first that fails ends the other, and its error is raised as it is."""
+async def _run_both(first: Callable[[], Awaitable[None]], second: Callable[[], Awaitable[None]]) -> None:
+    """Run two functions concurrently. The first failure cancels the other function and is raised as itself, even if both
+    fail at the same moment, as they do when the database hangs."""
     failure: Exception | None = None
 
-    async def guarded(work: Callable[[], Awaitable[None]]) -> None:
+    async def guarded(run: Callable[[], Awaitable[None]]) -> None:
         nonlocal failure
         try:
-            await work()
+            await run()
         except Exception as error:  # noqa: BLE001 raised again below, outside of the group that would wrap it
             failure = failure or error
             group.cancel_scope.cancel()
@@ -218,3 +216,44 @@ async def _both(first: Callable[[], Awaitable[None]], second: Callable[[], Await
         group.start_soon(guarded, second)
     if failure is not None:
         raise failure
+
+
+def fused_scores(
+    semantic: Scores,
+    lexical: Scores,
+    *,
+    semantic_weight: float,
+    lexical_weight: float,
+    without_vector: Set[int] = frozenset(),
+) -> dict[int, float]:
+    """One score from 0 to 1 for each chunk: the weighted mean of its two scores, each from 0 to 1 on its own side.
+
+    What a side did not find has 0 there. A side that found nothing at all has no say, so the best chunk of the other
+    still comes near 1. Nor have vectors a say about a chunk without one: it stands where its words put it.
+    """
+    sides = [
+        (weight, _normalised(scores))
+        for weight, scores in ((semantic_weight, semantic), (lexical_weight, lexical))
+        if scores
+    ]
+    whole = sum(weight for weight, _ in sides)
+    if whole == 0:
+        # Only a side that was to count for nothing found anything: better its order than none.
+        sides = [(1.0, scores) for _, scores in sides]
+        whole = float(len(sides))
+    ids = [*{**semantic, **lexical}]
+    fused = {each: sum(weight * scores.get(each, 0.0) for weight, scores in sides) / whole for each in ids}
+    # What was found by its meaning had a vector, whatever became of it since.
+    by_words = without_vector & (lexical.keys() - semantic.keys())
+    if by_words:
+        alone = _normalised(lexical)
+        fused |= {each: alone[each] for each in by_words}
+    return fused
+
+
+def _normalised(scores: Scores) -> dict[int, float]:
+    """The scores moved to lie between 0 and 1; all 1 when they are alike."""
+    lowest, highest = min(scores.values()), max(scores.values())
+    if highest == lowest:
+        return dict.fromkeys(scores, 1.0)
+    return {each: (score - lowest) / (highest - lowest) for each, score in scores.items()}

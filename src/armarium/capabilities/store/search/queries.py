@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -10,13 +10,16 @@ from armarium.capabilities.store.database.pool import Connection
 from armarium.capabilities.store.database.transactions import StoreDatabase
 from armarium.capabilities.store.model import ChunkEntry
 from armarium.capabilities.store.search.limits import SearchAdmission
-from armarium.capabilities.store.weighing import Scores
 from armarium.foundation.sql import queries
 
 _SQL = queries("armarium.capabilities.store.database.sql", "search.sql")
 _NARROW = 4
 """A prefix is narrow when it leaves less than one chunk in so many. Then chunks are looked up file by file, which
 costs more for each of them than reading all in a row."""
+
+
+Scores = Mapping[int, float]
+"""Scores of chunks by their ids, from one kind of search."""
 
 
 @dataclass(frozen=True, slots=True)
