@@ -82,7 +82,7 @@ async def test_nobody_waits_for_the_busy_projects_of_others(
     async with database.project_transaction(Scope(tenant, "a")), database.project_transaction(Scope(tenant, "b")):
         waiting = [asyncio.create_task(change(project)) for project in "aaabbb"]
         await asyncio.sleep(0)
-        async with crowded.reading(secrets.token_hex(32)) as connection:
+        async with crowded.read_transaction(secrets.token_hex(32)) as connection:
             assert await paths(connection) == []
         assert not any(task.done() for task in waiting)
     await asyncio.gather(*waiting)

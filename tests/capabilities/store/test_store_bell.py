@@ -54,7 +54,7 @@ async def test_a_ring_is_heard_in_another_process(
         tasks.start_soon(there.listen)
         await until(lambda: listeners(database))
         ring = there.next_wake_up()
-        here.ring()
+        here.wake_all()
         await heard(ring)
         tasks.cancel_scope.cancel()
 
@@ -96,7 +96,7 @@ async def test_its_own_notice_wakes_nobody_twice(
         # A notice of the other one comes after its own on the same connection: only that one wakes.
         assert not own.is_set()
         tasks.start_soon(other.notify_others)
-        other.ring()
+        other.wake_all()
         await heard(own)
         tasks.cancel_scope.cancel()
 
@@ -121,7 +121,7 @@ async def test_a_broken_connection_is_made_anew_and_what_was_missed_is_made_up_f
         (renewed,) = await listeners(database)
         assert renewed != broken
         ring = there.next_wake_up()
-        here.ring()
+        here.wake_all()
         await heard(ring)
         tasks.cancel_scope.cancel()
     await until(lambda: _nobody_listens(database))

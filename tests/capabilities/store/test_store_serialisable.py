@@ -251,7 +251,7 @@ async def explained(dsn: str, tenant: str, *, pools: int, callers: int, calls: i
             )
             opened.push_async_callback(database.aclose)
             databases.append(database)
-        async with databases[0].writing(tenant) as connection:
+        async with databases[0].write_transaction(tenant) as connection:
             await connection.execute(REVISION_NOW)
         files = [Files(databases[number % pools], tenant, LIMITS) for number in range(callers)]
         crew = [Caller(each, seed * 100 + number) for number, each in enumerate(files)]

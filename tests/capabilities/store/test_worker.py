@@ -194,7 +194,7 @@ async def test_a_ring_in_another_process_reaches_the_workers(
         await woken.wait()
         await enqueue(elsewhere, tenant, "/a")
         tasks.start_soon(ringing.notify_others)
-        ringing.ring()
+        ringing.wake_all()
         await pool.settled(tenant, "done")
         tasks.cancel_scope.cancel()
 
@@ -799,12 +799,12 @@ async def test_workers_outlive_a_database_that_hangs_up(pool: Crew, elsewhere: S
         await until(lambda: depths)
         for n in range(20):
             await enqueue(elsewhere, tenant, f"/{n}")
-            async with elsewhere.reading(ALL_TENANTS) as connection:
+            async with elsewhere.read_transaction(ALL_TENANTS) as connection:
                 await connection.execute(
                     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
                     "WHERE application_name = 'armarium' AND pid <> pg_backend_pid()"
                 )
-        async with elsewhere.writing(ALL_TENANTS) as connection:
+        async with elsewhere.write_transaction(ALL_TENANTS) as connection:
             # A worker that could not note the end of its job leaves it to its lease.
             await connection.execute("UPDATE mcp_file_index_jobs SET lease_until = now() WHERE status = 'processing'")
         await until(lambda: _all_done(elsewhere, tenant))

@@ -1,4 +1,4 @@
-"""What a database says of itself before a start: its version, its schema, what stands in the way."""
+"""Reads version, extensions, schema and index of a database for `armarium doctor`."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from armarium.capability import CheckResult
 from armarium.foundation.sql import queries
 
 DATABASE = "store database"
-"""What findings about the database as such are about."""
+"""The subject of checks of the database itself."""
 
-_PATIENCE_S = 10.0
+_TIMEOUT_S = 10.0
 
 _FACTS = """
 SELECT current_setting('server_version_num')::int AS version,
@@ -30,36 +30,36 @@ _SQL = queries("armarium.capabilities.store.database.sql", "reindex.sql")
 
 @dataclass(frozen=True, slots=True)
 class DatabaseFacts:
-    """What a database says of itself."""
+    """The state of a database."""
 
     facts: Mapping[str, Any]
     applied: frozenset[int] = frozenset()
     made_for: str | None = None
-    """Numbers in a vector of the index."""
+    """Dimensions of the vectors in the index."""
     made_with: str | None = None
-    """The model of its vectors, if there are any."""
+    """The embedding model of the index, if it has vectors."""
     adoptable: Mapping[str, bool] = field(default_factory=dict[str, bool])
-    """The contract's tables that another program made, and whether they may be changed."""
+    """Tables of the contract that another program created, and whether this user may alter them."""
     pooled: bool = False
-    """Whether a pooler stands before it."""
+    """Whether connections go through a pooler."""
 
 
 async def inspect_database(dsn: str) -> DatabaseFacts | CheckResult:
-    """What the database says, or why it says nothing."""
+    """The state of the database, or a failed check if it cannot be read."""
     import asyncpg  # pyright: ignore[reportMissingTypeStubs] it has none
 
     try:
-        # As a pooler wants it: nothing prepared, and everything in one transaction.
-        connection = await cast(Any, asyncpg).connect(dsn, timeout=_PATIENCE_S, statement_cache_size=0)
+        # Compatible with poolers: no prepared statements, and everything in one transaction.
+        connection = await cast(Any, asyncpg).connect(dsn, timeout=_TIMEOUT_S, statement_cache_size=0)
     except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, ValueError) as error:
-        # The words of the error may repeat the address, and with it the password.
+        # The message of the error may contain the address, and with it the password.
         message = f"cannot be used: {type(error).__name__}"
         return CheckResult(DATABASE, "fail", message, hint="check store.dsn, and that PostgreSQL runs there")
     try:
-        async with asyncio.timeout(_PATIENCE_S), connection.transaction():
+        async with asyncio.timeout(_TIMEOUT_S), connection.transaction():
             return await _found(connection)
     except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-        message = f"does not answer questions: {type(error).__name__}"
+        message = f"does not answer queries: {type(error).__name__}"
         return CheckResult(DATABASE, "fail", message, hint="let the user of store.dsn own its database")
     finally:
         connection.terminate()

@@ -1,4 +1,4 @@
-"""Connections to the database: made when they are wanted, kept for whoever comes next, never shared by two."""
+"""Connection pool of the database, with timeouts for every wait."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from armarium.capabilities.store.settings import Pooler
 
 Row = Mapping[str, Any]
 
-_CONNECT_PATIENCE_S = 10.0
-_CLOSE_PATIENCE_S = 5.0
+_CONNECT_TIMEOUT_S = 10.0
+_CLOSE_TIMEOUT_S = 5.0
 _IDLE_IN_TRANSACTION = "60s"
-_FIRST_PAUSE_S = 0.1
-_LONGEST_PAUSE_S = 1.0
+_FIRST_DELAY_S = 0.1
+_MAX_DELAY_S = 1.0
 
 _log = logging.getLogger(__name__)
 
@@ -33,23 +33,23 @@ CONNECTION_CLOSED = (
     asyncpg.AdminShutdownError,
     asyncpg.CrashShutdownError,
     asyncpg.TooManyConnectionsError,
-    # Raised when the server ends a connection that was just taken up.
+    # Raised when the server closes a connection that was just acquired.
     asyncpg.InternalClientError,
 )
-"""What is raised when the other side of a connection goes away."""
+"""Errors raised when the server closes a connection."""
 CONNECTION_ERRORS = (*CONNECTION_CLOSED, OSError)
-"""What is raised when the database is not there, goes away, or does not answer in time (`TimeoutError`)."""
+"""Errors raised when the database is unreachable, goes away, or does not answer in time (`TimeoutError`)."""
 
 
 class Connection(Protocol):
-    """What is used of a connection of asyncpg, which has no types of its own."""
+    """The part of an asyncpg connection that we use; asyncpg has no type annotations."""
 
     def execute(self, query: str, *args: Any, timeout: float | None = None) -> Awaitable[str]:
-        """Run a statement; several at once when there are no arguments."""
+        """Run a statement, or several statements without arguments."""
         ...
 
     async def executemany(self, command: str, args: Iterable[Sequence[Any]]) -> None:
-        """Run a statement once for each row of arguments, in one go."""
+        """Run a statement for each row of arguments, in one batch."""
         ...
 
     def fetch(self, query: str, *args: Any, timeout: float | None = None) -> Awaitable[Sequence[Row]]:
@@ -69,27 +69,27 @@ class Connection(Protocol):
         ...
 
     def is_in_transaction(self) -> bool:
-        """Whether a transaction was begun and not ended."""
+        """Whether a transaction is open."""
         ...
 
     def is_closed(self) -> bool:
-        """Whether the database hung up."""
+        """Whether the connection is closed."""
         ...
 
     async def close(self) -> None:
-        """Take leave of the database."""
+        """Close the connection gracefully."""
         ...
 
     def terminate(self) -> None:
-        """Hang up at once."""
+        """Close the connection immediately."""
         ...
 
 
 class Pool:
-    """At most `size` connections. The one given back last is given out first, so that the others may rest.
+    """At most `size` connections, opened on demand and reused last in, first out.
 
-    asyncpg has a pool as well. It asks more of every use (a task of its own to give a connection back) and keeps more
-    in order than there is here: nothing outlives a transaction.
+    asyncpg's own pool costs about a third more CPU per write (docs/decisions/0051-connection-pool.md): it releases each
+    connection in a separate task and resets session state, of which we have none outside transactions.
     """
 
     def __init__(
@@ -104,50 +104,50 @@ class Pool:
         self._connect = connect
         self.size = size
         self.timeout_s = timeout_s
-        """How long anybody waits: for a connection, or for the answer to a statement."""
+        """Timeout for acquiring a connection and for each statement."""
         self.begin = begin
-        """What a transaction begins with."""
+        """The statements that begin a transaction."""
         self.pooled = pooled
-        """Whether a pooler gives each transaction to another session of the database."""
-        self._room = anyio.Semaphore(size, fast_acquire=True)
+        """Whether a pooler assigns each transaction to another session of the database."""
+        self._slots = anyio.Semaphore(size, fast_acquire=True)
         self._idle: list[Connection] = []
         self._in_use: set[Connection] = set()
 
     async def acquire(self) -> Connection:
-        """A connection that nobody else has; waited for in the order of asking. Raises `TimeoutError`."""
+        """Acquire a connection; callers are served in order. Raises `TimeoutError`."""
         try:
-            self._room.acquire_nowait()
-            connection = self._rested()
+            self._slots.acquire_nowait()
+            connection = self._pop_idle()
             if connection is None:
-                self._room.release()
+                self._slots.release()
         except anyio.WouldBlock:
             connection = None
         if connection is None:
             with anyio.fail_after(self.timeout_s):
-                connection = await self._waited_for()
+                connection = await self._wait_and_acquire()
         self._in_use.add(connection)
         return connection
 
-    async def _waited_for(self) -> Connection:
-        await self._room.acquire()
+    async def _wait_and_acquire(self) -> Connection:
+        await self._slots.acquire()
         try:
-            return self._rested() or await self._connect()
+            return self._pop_idle() or await self._connect()
         except BaseException:
-            self._room.release()
+            self._slots.release()
             raise
 
     def release(self, connection: Connection) -> None:
-        """Give a connection back. One with something left undone is not used again."""
+        """Return a connection. One with an open transaction is closed instead of reused."""
         self._in_use.discard(connection)
         if not connection.is_closed() and connection.is_in_transaction():
             terminate(connection)
         if not connection.is_closed():
             self._idle.append(connection)
-        self._room.release()
+        self._slots.release()
 
     @asynccontextmanager
     async def connection(self) -> AsyncGenerator[Connection]:
-        """A connection for as long as the block runs."""
+        """A connection for the duration of the block."""
         connection = await self.acquire()
         try:
             yield connection
@@ -155,7 +155,7 @@ class Pool:
             self.release(connection)
 
     async def answers(self, timeout_s: float) -> bool:
-        """Whether the database answers on a new connection within this time, if only with a refusal."""
+        """Whether the database answers on a new connection within this time; a refusal counts as an answer."""
         with anyio.move_on_after(timeout_s):
             try:
                 connection = await self._connect()
@@ -170,7 +170,7 @@ class Pool:
             return True
         return False
 
-    def _rested(self) -> Connection | None:
+    def _pop_idle(self) -> Connection | None:
         while self._idle:
             connection = self._idle.pop()
             if not connection.is_closed():
@@ -178,11 +178,11 @@ class Pool:
         return None
 
     async def close(self) -> None:
-        """Wait until every connection is back, and take leave of the database; nobody gets one any more. Those who
-        take too long are cut short."""
-        with anyio.move_on_after(_CLOSE_PATIENCE_S):
+        """Wait until all connections are returned, then close them. After a timeout, connections in use are terminated.
+        No connection can be acquired afterwards."""
+        with anyio.move_on_after(_CLOSE_TIMEOUT_S):
             for _ in range(self.size):
-                await self._room.acquire()
+                await self._slots.acquire()
             while self._idle:
                 with suppress(*CONNECTION_ERRORS):
                     await self._idle.pop().close()
@@ -191,20 +191,20 @@ class Pool:
 
 
 def terminate(connection: Connection) -> None:
-    """End a connection without a word."""
+    """Close a connection immediately; idempotent."""
     with suppress(asyncpg.InterfaceError):
         connection.terminate()
 
 
 def tenant_setting(tenant: str) -> str:
-    """What SET LOCAL is told for a tenant, whose name is hexadecimal or `*`."""
+    """The assignment that SET LOCAL uses for a tenant, a SHA-256 in hexadecimal or `*`."""
     assert tenant == "*" or (len(tenant) == 64 and tenant.isalnum()), "a tenant is the SHA-256 of a key"
     return f"armarium.tenant = '{tenant}'"
 
 
 @asynccontextmanager
 async def reporting_lost_connection() -> AsyncGenerator[None]:
-    """For a start and for commands: a database that goes away or hangs in the middle is told as what it is."""
+    """Raise DATABASE_UNAVAILABLE if the connection is lost in the block; for start-up and commands."""
     try:
         yield
     except CONNECTION_ERRORS as error:
@@ -217,15 +217,14 @@ async def reporting_lost_connection() -> AsyncGenerator[None]:
 
 @asynccontextmanager
 async def terminating_when_unresponsive(pool: Pool, connection: Connection) -> AsyncGenerator[None]:
-    """A block whose statements may take as long as they take, until the database stops answering others.
+    """Allow long statements in the block, but terminate the connection if the database stops answering new connections.
 
-    Then the connection is cut, which ends the statement. Behind a pooler nobody can tell: others may wait there for a
-    session that this connection holds.
+    Behind a pooler this is not possible: new connections may wait there for the session that this connection holds.
     """
     failure: Exception | None = None
     async with anyio.create_task_group() as tasks:
         if pool.timeout_s is not None and not pool.pooled:
-            tasks.start_soon(_cut_when_silent, pool, connection, pool.timeout_s / 2)
+            tasks.start_soon(_terminate_when_unresponsive, pool, connection, pool.timeout_s / 2)
         try:
             yield
         except Exception as error:  # noqa: BLE001 raised again below, outside of the group that would wrap it
@@ -235,7 +234,7 @@ async def terminating_when_unresponsive(pool: Pool, connection: Connection) -> A
         raise failure
 
 
-async def _cut_when_silent(pool: Pool, connection: Connection, every_s: float) -> None:
+async def _terminate_when_unresponsive(pool: Pool, connection: Connection, every_s: float) -> None:
     while not connection.is_closed():
         await anyio.sleep(every_s)
         if not await pool.answers(every_s):
@@ -245,12 +244,12 @@ async def _cut_when_silent(pool: Pool, connection: Connection, every_s: float) -
 async def connect(
     dsn: str, *, size: int, timeout_s: float | None = None, wait_s: float = 0.0, pooler: Pooler = "auto"
 ) -> Pool:
-    """A pool of connections; says clearly what is wrong when there is no such database.
+    """Open a pool of connections. Raises DATABASE_UNAVAILABLE with the reason if that fails.
 
-    A database that cannot be reached yet is tried again for `wait_s` seconds.
+    An unreachable database is retried for `wait_s` seconds.
     """
     deadline = anyio.current_time() + wait_s
-    pause_s = _FIRST_PAUSE_S
+    delay_s = _FIRST_DELAY_S
     while True:
         try:
             pool = await _pool(dsn, size, timeout_s, pooler)
@@ -261,13 +260,13 @@ async def connect(
                 hint="write it like postgresql://user:password@host:5432/database",
             ) from error
         except CONNECTION_ERRORS as error:
-            if anyio.current_time() + pause_s > deadline:
+            if anyio.current_time() + delay_s > deadline:
                 raise DatabaseUnavailable(
                     "the database does not answer",
                     hint="check store.dsn, and that PostgreSQL runs there",
                     private={"error": str(error)},
                 ) from error
-            if pause_s == _FIRST_PAUSE_S:
+            if delay_s == _FIRST_DELAY_S:
                 _log.warning("waiting for the database", extra={"error": type(error).__name__, "seconds": wait_s})
         except (asyncpg.PostgresError, ValueError) as error:
             raise DatabaseUnavailable(
@@ -277,21 +276,23 @@ async def connect(
             ) from error
         else:
             return pool
-        await anyio.sleep(pause_s)
-        pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+        await anyio.sleep(delay_s)
+        delay_s = min(delay_s * 2, _MAX_DELAY_S)
 
 
 async def _pool(dsn: str, size: int, timeout_s: float | None, pooler: Pooler) -> Pool:
     settings = {"idle_in_transaction_session_timeout": _IDLE_IN_TRANSACTION, "jit": "off"}
     if timeout_s is not None:
-        # A little less: a statement that only takes long ends with an error, and its connection can be used again.
+        # A little less than ours: the server cancels a slow statement first, and the connection stays usable.
         settings["statement_timeout"] = f"{max(1, int(timeout_s * 900))}ms"
-    connect_timeout_s = min(_CONNECT_PATIENCE_S, timeout_s or _CONNECT_PATIENCE_S)
-    one_more = partial(cast(Any, asyncpg).connect, dsn, timeout=connect_timeout_s, command_timeout=timeout_s)
+    connect_timeout_s = min(_CONNECT_TIMEOUT_S, timeout_s or _CONNECT_TIMEOUT_S)
+    open_connection = partial(cast(Any, asyncpg).connect, dsn, timeout=connect_timeout_s, command_timeout=timeout_s)
     if pooler == "transaction" or (pooler == "auto" and await is_pooled(dsn, connect_timeout_s)):
-        # A session is shared with others: what is prepared in it or set for it is not there the next time.
+        # Sessions are shared: prepared statements and session settings do not survive a transaction.
         begin = "; ".join(["BEGIN", *(f"SET LOCAL {name} = '{value}'" for name, value in settings.items())])
-        one_more = partial(one_more, statement_cache_size=0, server_settings={"application_name": APPLICATION})
-        return Pool(one_more, size, timeout_s=timeout_s, begin=begin, pooled=True)
-    one_more = partial(one_more, server_settings={"application_name": APPLICATION} | settings)
-    return Pool(one_more, size, timeout_s=timeout_s)
+        open_connection = partial(
+            open_connection, statement_cache_size=0, server_settings={"application_name": APPLICATION}
+        )
+        return Pool(open_connection, size, timeout_s=timeout_s, begin=begin, pooled=True)
+    open_connection = partial(open_connection, server_settings={"application_name": APPLICATION} | settings)
+    return Pool(open_connection, size, timeout_s=timeout_s)

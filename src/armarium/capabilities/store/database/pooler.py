@@ -1,4 +1,4 @@
-"""Finds out whether a pooler such as PgBouncer stands between us and the database."""
+"""Detects a pooler such as PgBouncer in front of the database."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import asyncpg  # pyright: ignore[reportMissingTypeStubs] it has none
 from armarium.capabilities.store.errors import DatabaseUnavailable
 
 APPLICATION = "armarium"
-"""The name under which the database knows our connections."""
+"""The `application_name` of our connections."""
 
 
 async def is_pooled(dsn: str, timeout_s: float) -> bool:
-    """Whether the session that answers is another one than greeted us.
+    """Whether the connection goes through a pooler.
 
-    The server tells its process id when a connection begins. A pooler begins the connection itself, and has no process
-    id to tell: it makes one up.
+    PostgreSQL sends the process id of the session when a connection starts. A pooler accepts the connection itself and
+    invents a process id, so the two ids differ.
     """
-    # Poolers refuse most settings at the start of a connection, and pass this one on.
+    # Poolers refuse most startup parameters, but accept this one.
     connection = await cast(Any, asyncpg).connect(
         dsn,
         timeout=timeout_s,
@@ -27,11 +27,11 @@ async def is_pooled(dsn: str, timeout_s: float) -> bool:
         server_settings={"application_name": APPLICATION},
     )
     try:
-        # In a transaction, which a pooler leaves with one session from beginning to end.
+        # In a transaction, because a pooler keeps a transaction on one session.
         async with connection.transaction():
             return await connection.fetchval("SELECT pg_backend_pid()") != connection.get_server_pid()
     except asyncpg.ConnectionDoesNotExistError as error:
-        # What the pooler says before it hangs up; the database itself never says this.
+        # Sent by the pooler before it closes the connection; PostgreSQL itself never sends this error.
         if not isinstance(error.__cause__, asyncpg.ProtocolViolationError):
             raise
         raise DatabaseUnavailable(

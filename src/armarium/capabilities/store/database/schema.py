@@ -1,4 +1,4 @@
-"""Brings the schema up to date: numbered files of SQL, each applied once, by one process at a time."""
+"""Migrations: numbered SQL files, each applied once, by one process at a time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from armarium.capabilities.store.errors import DatabaseUnavailable
 OLDEST_POSTGRES = 150_000
 _FIRST = 1
 LONGEST_S = 12 * 3600.0
-"""For one statement. A database that hangs is noticed sooner (`terminating_when_unresponsive`), unless it is behind a pooler."""
+"""Timeout of one statement. `terminating_when_unresponsive` detects a hung database sooner, except behind a pooler."""
 _HAS_LEDGER = "SELECT to_regclass('armarium_store_schema') IS NOT NULL"
 ADOPTABLE = """
 SELECT relname::text AS name, pg_has_role(relowner, 'USAGE') AS is_ours
@@ -30,15 +30,15 @@ FROM unnest(ARRAY[
 ]) AS wanted (name)
 JOIN pg_class ON pg_class.oid = to_regclass(wanted.name)
 """
-"""The contract's tables that are there, whoever made them."""
+"""Existing tables of the contract, whoever created them."""
 _LOCK = 0x41726D617269756D % 2**63
 _NUMBERED = re.compile(r"(\d{4})_\w+\.sql")
 _PACKAGE = "armarium.capabilities.store.database.migrations"
 
 _OWN_THEM = "let the user of store.dsn own its database and every table in it"
 _DO_NOT_FIT = (
-    "tables in the database are not the contract's, or other objects depend on them: its log says which; name an empty "
-    "database in store.dsn, or remove what stands in the way"
+    "tables in the database differ from the contract, or other objects depend on them: see the log of the database; use "
+    "an empty database in store.dsn, or remove the conflicting objects"
 )
 _LEDGER = """
 CREATE TABLE IF NOT EXISTS armarium_store_schema (
@@ -54,7 +54,7 @@ CREATE TABLE IF NOT EXISTS armarium_store_facts (
 
 
 def migrations() -> list[tuple[int, str, str]]:
-    """Number, name and SQL of each, in order."""
+    """Number, name and SQL of each migration, in order."""
     found = [
         (int(match[1]), entry.name, entry.read_text(encoding="utf-8"))
         for entry in files(_PACKAGE).iterdir()
@@ -64,19 +64,19 @@ def migrations() -> list[tuple[int, str, str]]:
 
 
 async def migrate(pool: Pool, *, dimensions: int) -> None:
-    """Apply what is missing. Several servers may start at once: they take turns."""
+    """Apply missing migrations. Servers that start at the same time take turns."""
     if (made_for := await _made_for_if_current(pool)) is None:
         async with schema_transaction(pool, dimensions=dimensions) as connection:
             made_for = await index_dimensions(connection)
     if made_for != dimensions:
         raise DatabaseUnavailable(
             f"the index holds vectors of {made_for} numbers, and the settings ask for {dimensions}",
-            hint="put the embedding settings back, or run: armarium store reindex",
+            hint="restore the embedding settings, or run: armarium store reindex",
         )
 
 
 async def _made_for_if_current(pool: Pool) -> int | None:
-    """The dimensions of the index, when no migration is missing; nobody is waited for."""
+    """The dimensions of the index if no migration is missing, without waiting for a lock."""
     async with reporting_lost_connection(), pool.connection() as connection, connection.transaction():
         if not await connection.fetchval(_HAS_LEDGER):
             return None
@@ -86,8 +86,8 @@ async def _made_for_if_current(pool: Pool) -> int | None:
 
 @asynccontextmanager
 async def schema_transaction(pool: Pool, *, dimensions: int) -> AsyncGenerator[Connection]:
-    """A transaction in which every migration is applied, and nobody else changes the schema. `dimensions` is for a
-    schema that is made now; one that was made for others is left so."""
+    """A transaction that applies missing migrations and holds the lock of the schema. `dimensions` applies only to a
+    newly created schema."""
     async with (
         reporting_lost_connection(),
         pool.connection() as connection,
@@ -99,7 +99,7 @@ async def schema_transaction(pool: Pool, *, dimensions: int) -> AsyncGenerator[C
             raise DatabaseUnavailable(
                 f"PostgreSQL {version // 10000} is too old", hint="the store needs PostgreSQL 15 or newer"
             )
-        # Making an index of many rows, and waiting for another server that does so, take as long as they take.
+        # Building an index over many rows, or waiting for a server that does so, can take long.
         await connection.execute("SET LOCAL statement_timeout = 0")
         await connection.execute(f"SELECT pg_advisory_xact_lock({_LOCK})", timeout=LONGEST_S)
         await _ensure_vectors(connection)
@@ -108,7 +108,7 @@ async def schema_transaction(pool: Pool, *, dimensions: int) -> AsyncGenerator[C
 
 
 async def index_dimensions(connection: Connection) -> int:
-    """How many numbers the vectors of the index have."""
+    """The dimensions of the vectors in the index."""
     return int(await connection.fetchval("SELECT value FROM armarium_store_facts WHERE name = 'dimensions'"))
 
 
@@ -152,7 +152,7 @@ async def _apply_missing(connection: Connection, dimensions: int) -> None:
 
 
 async def _applied(connection: Connection) -> set[int]:
-    """The numbers of what was applied; raises when there are some that nobody here knows."""
+    """The numbers of the applied migrations. Raises if one of them is unknown to this version."""
     applied: set[int] = {row["number"] for row in await connection.fetch("SELECT number FROM armarium_store_schema")}
     if unknown := applied - {number for number, _, _ in migrations()}:
         raise DatabaseUnavailable(

@@ -1,4 +1,4 @@
-"""Finds chunks by meaning and by words, weighs the two, and lets a reranker have the last word where there is one."""
+"""Hybrid search: semantic and lexical candidates, rank fusion, and an optional reranker."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class SearchRules:
-    """How much is looked at, and what counts how much."""
+    """Numbers of candidates, weights and timeouts of a search."""
 
     vector_candidates: int = 30
     bm25_candidates: int = 30
@@ -41,15 +41,15 @@ class SearchRules:
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """What a search found, best first."""
+    """The chunks of a search, best first."""
 
     chunks: Sequence[ChunkEntry] = ()
     notice: str | None = None
-    """What the caller should know about how it was found."""
+    """A note for the caller, for instance that semantic search was not available."""
 
 
 class FileSearch:
-    """Searches what is indexed. A chunk is only ever given away while its file is there and still says it."""
+    """Searches indexed files. Returns a chunk only if its file exists and still contains its text."""
 
     def __init__(
         self,
@@ -73,10 +73,10 @@ class FileSearch:
     async def search(
         self, tenant: str, project: str, query: str, path_prefix: str, limit: int, key: str | None
     ) -> SearchResult:
-        """The best chunks for a query with words in it, best first; project "*" means all of the tenant's.
+        """The best chunks for a query, best first; project "*" means all projects of the tenant.
 
-        When the query cannot be embedded in time, words alone are searched. Only when it has no words either, or the
-        database fails, it is a SEARCH_BACKEND_ERROR.
+        If the query cannot be embedded in time, only the lexical search runs. If the query has no terms either, or if
+        the database fails, raises SEARCH_BACKEND_ERROR.
         """
         try:
             async with self._admission.search(tenant):
@@ -105,7 +105,7 @@ class FileSearch:
     async def _candidates(
         self, tenant: str, extent: SearchExtent, query: str, key: str | None
     ) -> tuple[ScoredChunks | None, ScoredChunks]:
-        """What is found by meaning, None when that could not be asked, and by words."""
+        """The results of the semantic search, None if it was not possible, and of the lexical search."""
         terms = query_terms(query, extent.languages)
         semantic: ScoredChunks | None = None
         lexical = ScoredChunks()
@@ -117,11 +117,11 @@ class FileSearch:
             except (ProviderError, SearchBackendError) as error:
                 if not terms:
                     raise SearchBackendError(
-                        "the query cannot be embedded, and it has no words to look for",
+                        "the query cannot be embedded, and it has no words to search for",
                         hint="try again in a moment",
                         private={"code": error.code},
                     ) from error
-                _log.warning("the query cannot be embedded; words alone are searched", extra={"code": error.code})
+                _log.warning("the query cannot be embedded; only the lexical search runs", extra={"code": error.code})
                 return
             semantic = await self._chunks.nearest(tenant, extent, vector, self._rules.vector_candidates)
 
@@ -134,10 +134,10 @@ class FileSearch:
         return semantic, lexical
 
     async def _embedded(self, tenant: str, query: str, key: str | None) -> str:
-        """The vector of the query, as the database reads it."""
+        """The vector of the query, in the text format of pgvector."""
         with self._embedding.attempt(tenant) as attempt:
             if not attempt.admitted:
-                raise SearchBackendError("the embedder kept failing and is left alone for a while")
+                raise SearchBackendError("the circuit breaker of the embedder is open")
             try:
                 with anyio.fail_after(self._rules.embed_timeout_s):
                     async with self._models.embedder(key) as embedder:
@@ -146,7 +146,7 @@ class FileSearch:
                 attempt.failed = True
                 raise SearchBackendError("the embedder did not answer in time") from None
             except ProviderError as error:
-                # A refusal costs no time, and comes again when it is asked for again.
+                # A permanent refusal is fast, and the circuit breaker could not avoid it.
                 attempt.failed = error.retryable
                 raise
         return orjson.dumps(vector, option=orjson.OPT_SERIALIZE_NUMPY).decode()
@@ -176,13 +176,13 @@ class FileSearch:
                         order = await reorder(reranker, query, texts, most=len(texts), timeout_s=timeout_s)
                         attempt.failed = not order.scores
         except ProviderError:
-            # The key is none that could be sent.
+            # The key cannot be sent in a header.
             order = None
         if order is None or not order.scores:
             self._on_rerank_failure()
             return ranked
         lowest = min(order.scores.values())
-        # Those the reranker left out come last, so they may not have a better score than what comes before them.
+        # Chunks that the reranker left out come last, so their score must not exceed the lowest one.
         return [
             _with_score(ranked[place], order.scores.get(place, min(lowest, ranked[place].entry.score)))
             for place in order.places
@@ -226,10 +226,10 @@ def fused_scores(
     lexical_weight: float,
     without_vector: Set[int] = frozenset(),
 ) -> dict[int, float]:
-    """One score from 0 to 1 for each chunk: the weighted mean of its two scores, each from 0 to 1 on its own side.
+    """The weighted mean of the normalised semantic and lexical scores of each chunk, from 0 to 1.
 
-    What a side did not find has 0 there. A side that found nothing at all has no say, so the best chunk of the other
-    still comes near 1. Nor have vectors a say about a chunk without one: it stands where its words put it.
+    A chunk that one search did not find has score 0 there. A search without any results is ignored, so that the best
+    chunk of the other one still scores near 1. A chunk without a vector keeps its lexical score.
     """
     sides = [
         (weight, _normalised(scores))
@@ -238,12 +238,12 @@ def fused_scores(
     ]
     whole = sum(weight for weight, _ in sides)
     if whole == 0:
-        # Only a side that was to count for nothing found anything: better its order than none.
+        # All results come from a search with weight 0: their order is better than none.
         sides = [(1.0, scores) for _, scores in sides]
         whole = float(len(sides))
     ids = [*{**semantic, **lexical}]
     fused = {each: sum(weight * scores.get(each, 0.0) for weight, scores in sides) / whole for each in ids}
-    # What was found by its meaning had a vector, whatever became of it since.
+    # A chunk found by the semantic search had a vector, even if the vector is gone now.
     by_words = without_vector & (lexical.keys() - semantic.keys())
     if by_words:
         alone = _normalised(lexical)
@@ -252,7 +252,7 @@ def fused_scores(
 
 
 def _normalised(scores: Scores) -> dict[int, float]:
-    """The scores moved to lie between 0 and 1; all 1 when they are alike."""
+    """The scores scaled to the range 0 to 1; all 1 if they are equal."""
     lowest, highest = min(scores.values()), max(scores.values())
     if highest == lowest:
         return dict.fromkeys(scores, 1.0)

@@ -1,4 +1,4 @@
-"""How many searches run: of one caller, and in the database at all, so that nobody's other calls wait for them."""
+"""Concurrency limits of searches: for each caller, and for statements in the database."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ from armarium.capabilities.store.errors import RateLimited, ResourceBusy
 from armarium.capabilities.store.index.fair_semaphore import FairSemaphore
 
 _SHARE_FOR_SEARCHES = 4
-"""Of ten connections to the database, how many searches may use at once."""
+"""How many of ten database connections searches may use."""
 
 
 @dataclass(frozen=True, slots=True)
 class SearchLimits:
-    """What searches may take."""
+    """How many searches and statements run concurrently, and how long they wait."""
 
     concurrent_per_caller: int = 4
     waiting_per_caller: int = 32
     wait_s: float = 5.0
     statements: int = 4
-    """Statements of searches that run in the database at once."""
+    """How many statements of searches run in the database at the same time."""
 
 
 class SearchesBusy(ResourceBusy):
-    """Searches of other callers take all the room there is for searches."""
+    """Searches of other callers use all slots for statements."""
 
 
 def statements_at_once(pool_size: int) -> int:
-    """The share of a pool of connections that searches may have."""
+    """How many connections of a pool searches may use."""
     return max(1, pool_size * _SHARE_FOR_SEARCHES // 10)
 
 
 class SearchAdmission:
-    """Admits searches. Callers take turns, and no caller gets all of the room."""
+    """Admits searches and their statements. Callers take turns, and no caller gets all slots."""
 
     def __init__(self, limits: SearchLimits) -> None:
         self._limits = limits
@@ -46,10 +46,10 @@ class SearchAdmission:
 
     @asynccontextmanager
     async def search(self, tenant: str) -> AsyncGenerator[None]:
-        """One search of a caller. It waits while others of the same caller run; too many, or too long, is refused."""
+        """Admit one search of a caller. Raises RATE_LIMITED if too many wait, or if it waits too long."""
         refusal = RateLimited(
-            f"a caller has at most {self._limits.concurrent_per_caller} searches at once",
-            hint="wait for the answers of earlier searches before sending more",
+            f"a caller has at most {self._limits.concurrent_per_caller} concurrent searches",
+            hint="wait for the results of earlier searches before sending more",
             retry_after_ms=int(self._limits.wait_s * 1000),
         )
         if self._searches.waiting(tenant) >= self._limits.waiting_per_caller:
@@ -59,7 +59,7 @@ class SearchAdmission:
 
     @asynccontextmanager
     async def statement(self, tenant: str) -> AsyncGenerator[None]:
-        """One statement of a search. It waits for its turn among those of all callers."""
+        """Admit one statement of a search, in turn among all callers. Raises RESOURCE_BUSY after a timeout."""
         refusal = SearchesBusy("too many searches are running", hint="try again in a moment")
         async with self._admitted(self._statements, tenant, refusal):
             yield

@@ -1,4 +1,4 @@
-"""What a search asks the database: what there is to search, what is near, what has the words, and what still stands."""
+"""The database queries of a search: its extent, nearest vectors, BM25 matches, and current chunks."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ from armarium.foundation.sql import queries
 
 _SQL = queries("armarium.capabilities.store.database.sql", "search.sql")
 _NARROW = 4
-"""A prefix is narrow when it leaves less than one chunk in so many. Then chunks are looked up file by file, which
-costs more for each of them than reading all in a row."""
-
+"""A path prefix is narrow if it selects less than one chunk in this many. Chunks are then looked up file by file, which
+costs more per chunk than a scan of the project."""
 
 Scores = Mapping[int, float]
 """Scores of chunks by their ids, from one kind of search."""
@@ -24,11 +23,11 @@ Scores = Mapping[int, float]
 
 @dataclass(frozen=True, slots=True)
 class SearchExtent:
-    """What is searched: files of one project, or of all of a caller's that have chunks."""
+    """The files that a search covers, with the statistics that BM25 needs."""
 
     projects: list[str]
     paths: tuple[str, str]
-    """The range of paths: from the first on, and before the second."""
+    """The half-open range of paths."""
     chunks: float
     mean_words: float
     languages: list[str]
@@ -37,28 +36,28 @@ class SearchExtent:
 
 @dataclass(frozen=True, slots=True)
 class ScoredChunks:
-    """What one way of searching found."""
+    """The results of one kind of search."""
 
     scores: Scores = field(default_factory=dict[int, float])
     files: frozenset[int] = frozenset()
 
     def among(self, ids: set[int]) -> Scores:
-        """Only of these chunks."""
+        """The scores of these chunks."""
         return {chunk_id: score for chunk_id, score in self.scores.items() if chunk_id in ids}
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A chunk as its file has it now."""
+    """A chunk whose text is still in its file."""
 
     chunk_id: int
     entry: ChunkEntry
     embedded: bool
-    """Whether it has a vector. While files are indexed, vectors come after words."""
+    """Whether it has a vector. Vectors are added after the terms."""
 
 
 class ChunkQueries:
-    """The chunks of all tenants' files. Every statement takes a slot in the admission for searches."""
+    """Runs the queries of searches. Each statement waits for a slot among those of all searches."""
 
     def __init__(self, database: StoreDatabase, admission: SearchAdmission, model: str) -> None:
         self._database = database
@@ -66,11 +65,11 @@ class ChunkQueries:
         self._model = model
 
     async def extent(self, tenant: str, project: str, path_prefix: str) -> SearchExtent | None:
-        """What there is to search; None when there is nothing."""
+        """The extent of a search; None if it covers no chunks."""
         paths = _paths_with(path_prefix)
         if paths is None:
             return None
-        async with self._asking(tenant) as connection:
+        async with self._statement(tenant) as connection:
             row = await connection.fetchrow(_SQL["searched_extent"], tenant, project)
             if row is None or not row["projects"]:
                 return None
@@ -89,24 +88,24 @@ class ChunkQueries:
         )
 
     async def nearest(self, tenant: str, extent: SearchExtent, vector: str, most: int) -> ScoredChunks:
-        """Those whose vectors are the nearest."""
+        """The chunks with the nearest vectors."""
         statement = "nearest_chunks_of_files" if extent.narrow else "nearest_chunks"
         where = (extent.projects, *extent.paths)
         return await self._scored(tenant, statement, *where, vector, self._model, most)
 
     async def with_terms(self, tenant: str, extent: SearchExtent, terms: Sequence[str], most: int) -> ScoredChunks:
-        """Those that have the words, by BM25."""
+        """The chunks that contain the terms, scored by BM25."""
         statement = "chunks_of_files_by_terms" if extent.narrow else "chunks_by_terms"
         where = (extent.projects, *extent.paths)
         return await self._scored(tenant, statement, *where, terms, extent.chunks, extent.mean_words, most)
 
     async def current(self, tenant: str, hits: Sequence[ScoredChunks], paths: tuple[str, str]) -> list[Candidate]:
-        """Those of the hits that their files still say."""
+        """The found chunks whose text is still in their files."""
         ids = [*{chunk_id: None for found in hits for chunk_id in found.scores}]
         if not ids:
             return []
         files = list({file_id for found in hits for file_id in found.files})
-        async with self._asking(tenant) as connection:
+        async with self._statement(tenant) as connection:
             rows = await connection.fetch(_SQL["current_chunks"], tenant, ids, files, *paths, self._model)
         return [
             Candidate(
@@ -125,11 +124,11 @@ class ChunkQueries:
         ]
 
     async def record_served(self, tenant: str, chunk_ids: Iterable[int]) -> None:
-        """Note when these were given away."""
+        """Set `last_served_at` of these chunks."""
         ids = list(chunk_ids)
         if not ids:
             return
-        # Nobody misses a time that a crash forgets, and everybody would wait for the disk.
+        # Not durable: losing a timestamp in a crash is harmless, and a search does not wait for the disk.
         async with (
             self._admission.statement(tenant),
             self._database.write_transaction(tenant, durable=False) as connection,
@@ -137,18 +136,18 @@ class ChunkQueries:
             await connection.execute(_SQL["record_served"], tenant, ids)
 
     async def _scored(self, tenant: str, statement: str, *arguments: object) -> ScoredChunks:
-        async with self._asking(tenant) as connection:
+        async with self._statement(tenant) as connection:
             rows = await connection.fetch(_SQL[statement], tenant, *arguments)
         return ScoredChunks({row["chunk_id"]: row["score"] for row in rows}, frozenset(row["file_id"] for row in rows))
 
     @asynccontextmanager
-    async def _asking(self, tenant: str) -> AsyncGenerator[Connection]:
+    async def _statement(self, tenant: str) -> AsyncGenerator[Connection]:
         async with self._admission.statement(tenant), self._database.read_transaction(tenant) as connection:
             yield connection
 
 
 def _paths_with(prefix: str) -> tuple[str, str] | None:
-    """The range of paths that begin so; None when no path does. The database would refuse some of what does not."""
+    """The half-open range of paths with this prefix; None if no valid path has it."""
     if not prefix:
         prefix = "/"
     if not (prefix.startswith("/") and prefix.isascii() and prefix.isprintable()):
