@@ -142,5 +142,5 @@ async def test_a_database_that_is_away_ends_neither_the_telling_nor_the_listenin
         tasks.start_soon(wake_up.listen)
         wake_up.wake_all()
         await until(lambda: "could not be told" in caplog.text)
-        await until(lambda: caplog.text.count("not hearing") >= 2)
+        await until(lambda: caplog.text.count("LISTEN for new jobs failed") >= 2)
         tasks.cancel_scope.cancel()

@@ -1,5 +1,4 @@
-"""The outbox: jobs that writes leave behind, leased to workers path by path and stage by stage until they are done, or
-given up."""
+"""The outbox: index jobs that writes create, and that workers lease until they are done or have failed."""
 
 from __future__ import annotations
 
@@ -17,11 +16,11 @@ from armarium.capabilities.store.model import Scope
 from armarium.foundation.sql import queries
 
 Operation = Literal["UPSERT", "DELETE", "MOVE"]
-"""What happened at a path. MOVE: a file or a directory was renamed to it, with everything in it."""
+"""What happened at a path. MOVE: a file or a directory was renamed to it."""
 Stage = Literal["words", "vectors"]
-"""What a job waits for. All begin with words; those that need vectors, too, are handed on."""
+"""The stage of a job. All jobs start with `words`; those that need vectors continue with `vectors`."""
 Outcome = Literal["pending", "failed", "lost"]
-"""What became of a job that was put back: tried again, given up, or no longer this worker's."""
+"""Result of rescheduling a job: it will be retried, it has failed, or this worker has lost its lease."""
 
 _SQL = queries("armarium.capabilities.store.database.sql", "jobs.sql")
 _LONGEST_BACKOFF_S = 600.0
@@ -29,7 +28,7 @@ _LONGEST_BACKOFF_S = 600.0
 
 @dataclass(frozen=True, slots=True)
 class IndexJob:
-    """The newest job of a path, claimed together with the older ones, which it makes needless."""
+    """The newest job of a path, claimed together with the older jobs that it supersedes."""
 
     id: int
     scope: Scope
@@ -38,18 +37,18 @@ class IndexJob:
     operation: Operation
     retry_count: int
     references: tuple[str, ...]
-    """Where callers' keys for this path are kept, the newest job's first."""
+    """References to stored keys of callers, that of the newest job first."""
     superseded: tuple[int, ...]
-    """Ids of the older jobs of this stage; they are done with the claim."""
+    """Ids of the older jobs in this stage; the claim marks them as done."""
     claim: str
-    """Proof that the job is ours. Another claim of the same job, even by the same worker, has another one."""
+    """Identifies the claim. Another claim of the same job, even by the same worker, has another value."""
     age_s: float = field(compare=False)
     """Seconds from the change that caused the job to the claim."""
 
 
 @dataclass(frozen=True, slots=True)
 class Depth:
-    """How many jobs wait, are worked on, and were given up, in both stages together."""
+    """Numbers of pending, processing and failed jobs in both stages."""
 
     pending: int
     processing: int
@@ -57,11 +56,11 @@ class Depth:
 
 
 class Outbox:
-    """Claims jobs over all tenants, who take turns. Any number of workers may share it: in each stage a path is with
-    one of them at a time.
+    """Claims jobs of all tenants, who take turns. Any number of workers may share it: in each stage, at most one worker
+    has a path at a time.
 
-    A job that fails is tried again after `retry_backoff_s`, doubled with each retry, and counts as failed after
-    `retry_max` retries. A job whose worker is not heard of for `lease_s` goes back, by `recover`.
+    A job that fails is retried after `retry_backoff_s`, doubled with each retry, and is marked as failed after
+    `retry_max` retries. `recover` returns a job to the queue if its worker has not renewed the lease for `lease_s`.
     """
 
     def __init__(
@@ -80,21 +79,20 @@ class Outbox:
         self._jitter = jitter
         self._worker = f"{os.getpid()}-{secrets.token_hex(6)}"
         self._claims = itertools.count(1)
-        # The tenant whose turn was last. Chance decides where to begin, so that processes started together do not all
-        # begin with the same tenant.
+        # The tenant whose turn was last. The first is random, so that processes started together begin with different
+        # tenants.
         self._turns: dict[Stage, str] = {"words": secrets.token_hex(32), "vectors": secrets.token_hex(32)}
 
     @property
     def lease_s(self) -> float:
-        """For how long a claim holds unless it is renewed."""
+        """How long a claim is valid unless it is renewed."""
         return self._lease_s
 
     async def claim(self, stage: Stage, batch: int, *, skip: Collection[str] = ()) -> list[IndexJob]:
-        """The due jobs of at most `batch` paths that nobody works on in this stage, one job for each path.
+        """Claim the due jobs of at most `batch` paths that no worker has in this stage, one job for each path.
 
-        Tenants take turns: the batch is divided among the next ones that have work, and each gives its oldest jobs. The
-        jobs come in the order in which they are to be worked on, one of each tenant after the other. Tenants in `skip`
-        are passed over.
+        Tenants take turns: the batch is divided among the next tenants with jobs, the oldest jobs of each first. The
+        result is in processing order, one job of each tenant after the other. Tenants in `skip` are skipped.
         """
         jobs, _ = await self.claim_or_wait(stage, batch, skip=skip)
         return jobs
@@ -102,7 +100,7 @@ class Outbox:
     async def claim_or_wait(
         self, stage: Stage, batch: int, *, skip: Collection[str] = ()
     ) -> tuple[list[IndexJob], float | None]:
-        """As `claim`; and when nothing can be claimed, the seconds until the next job's time comes, if it is known."""
+        """Like `claim`; if there is nothing to claim, also the seconds until the next job is due, if known."""
         claim = f"{self._worker}-{next(self._claims)}"
         after = self._turns[stage]
         rows = await self._database.fetch_autocommit(
@@ -115,20 +113,19 @@ class Outbox:
         return jobs, None
 
     async def renew(self, jobs: Sequence[IndexJob]) -> set[IndexJob]:
-        """Prolong the leases; the jobs that are still ours."""
+        """Renew the leases. Returns the jobs whose lease this worker still holds."""
         rows = await self._database.fetch_in_transaction(ALL_TENANTS, _SQL["renew"], *_proofs(jobs), self._lease_s)
         ours = {(row["id"], row["worker"]) for row in rows}
         return {job for job in jobs if (job.id, job.claim) in ours}
 
     async def done(self, job: IndexJob) -> float | None:
-        """The job has no more to do. Seconds since the change that caused it, or None if the job was not ours."""
+        """Mark a job as done. Returns the seconds since the change that caused it, or None if the lease was lost."""
         tenant = job.scope.apikey_hash
         rows = await self._database.fetch_in_transaction(tenant, _SQL["done"], tenant, job.id, job.claim)
         return rows[0]["lag_s"] if rows else None
 
     async def advance(self, job: IndexJob) -> bool:
-        """The job's words are written: let it wait for its vectors, with all its tries before it. False if the job was
-        not ours."""
+        """Move a job to the stage `vectors`, with its retry count reset. Returns False if the lease was lost."""
         tenant = job.scope.apikey_hash
         superseded = list(job.superseded)
         return bool(
@@ -136,13 +133,13 @@ class Outbox:
         )
 
     async def retry(self, job: IndexJob, error_code: str, *, not_before_s: float = 0.0) -> Outcome:
-        """Try the job again later, unless it was tried often enough."""
-        # Half of the wait is by chance, so that jobs that failed together do not all come back together.
+        """Retry the job later, or mark it as failed after the last retry."""
+        # Half of the delay is random, so that jobs that failed together are not retried together.
         wait_s = min(self._retry_backoff_s * 2.0**job.retry_count, _LONGEST_BACKOFF_S) * (0.5 + self._jitter() / 2)
         return await self._reschedule(job, error_code, self._retry_max, max(wait_s, not_before_s))
 
     async def fail(self, job: IndexJob, error_code: str) -> Outcome:
-        """Give the job up: trying again would not help."""
+        """Mark the job as failed without a retry."""
         return await self._reschedule(job, error_code, 0, 0.0)
 
     async def _reschedule(self, job: IndexJob, error_code: str, retry_max: int, wait_s: float) -> Outcome:
@@ -152,21 +149,21 @@ class Outbox:
         return rows[0]["status"] if rows else "lost"
 
     async def release(self, jobs: Sequence[IndexJob]) -> None:
-        """Give jobs back that were not worked on; others may have them at once."""
+        """Return unfinished jobs to the queue; other workers can claim them at once."""
         await self._database.fetch_in_transaction(ALL_TENANTS, _SQL["release"], *_proofs(jobs))
 
     async def recover(self) -> int:
-        """Take jobs back from workers whose lease ran out; how many."""
+        """Return jobs with expired leases to the queue. Returns their number."""
         return len(await self._database.fetch_in_transaction(ALL_TENANTS, _SQL["recover"], self._retry_max))
 
     async def depth(self, tenant: str = ALL_TENANTS) -> Depth:
-        """How long the queue is, of all tenants or of one."""
+        """The length of the queue, of all tenants or of one."""
         rows = await self._database.fetch_in_transaction(tenant, _SQL["depth"], tenant)
         jobs = {row["status"]: row["jobs"] for row in rows}
         return Depth(jobs.get("pending", 0), jobs.get("processing", 0), jobs.get("failed", 0))
 
     async def unused(self, job: IndexJob) -> list[str]:
-        """References of the job that no open job needs any more."""
+        """The references of the job that no open job uses."""
         if not job.references:
             return []
         tenant, project = job.scope.apikey_hash, job.scope.project
@@ -181,18 +178,18 @@ def _newest_of_each_path(rows: Iterable[Row], stage: Stage, claim: str) -> list[
     by_path: dict[tuple[str, str, str], list[Row]] = {}
     for row in sorted(rows, key=lambda row: row["id"], reverse=True):
         by_path.setdefault((row["apikey_hash"], row["project"], row["file_path"]), []).append(row)
-    # Oldest first, as they were due; a path is as old as its oldest job.
+    # Oldest first by due time; the oldest job of a path counts.
     in_order = sorted(by_path.values(), key=lambda jobs: min((job["available_at"], job["id"]) for job in jobs))
     return [_job(newest, older, stage, claim) for newest, *older in in_order]
 
 
 def _next_after(after: str) -> Callable[[str], tuple[bool, str]]:
-    """The order of tenants in a round that begins after this one."""
+    """Sort key for the order of tenants in a round that begins after this one."""
     return lambda tenant: (tenant <= after, tenant)
 
 
 def _in_turn(jobs: Iterable[IndexJob], after: str) -> list[IndexJob]:
-    """One job of each tenant after the other, and then the second one of each."""
+    """Interleave the jobs: the first of each tenant, then the second of each, and so on."""
     of_tenant: dict[str, list[IndexJob]] = {}
     for job in jobs:
         of_tenant.setdefault(job.scope.apikey_hash, []).append(job)

@@ -1,4 +1,4 @@
-"""Where a worker keeps the jobs it has claimed: those in work, and those that wait for a slot."""
+"""The claimed jobs of a worker, by stage: running, or waiting for a slot."""
 
 from __future__ import annotations
 
@@ -16,36 +16,36 @@ from armarium.capabilities.store.index.wake_up import WakeUp
 _MAX_CLAIMED_BATCHES = 3
 
 Next = Literal["finish", "next stage", "continue later"]
-"""What comes after the work on a job: nothing, the next stage, or the rest of the same work in another turn."""
+"""What follows after a job ran: it is finished, it enters the next stage, or it continues in another turn."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """How a claimed job stands."""
+    """The state of a claimed job."""
 
     since: float = field(default_factory=time.perf_counter)
     work: anyio.CancelScope = field(default_factory=anyio.CancelScope)
-    """Cancelled when the lease is lost: another worker has the path then."""
+    """Cancelled when the lease is lost, because another worker may have the path then."""
 
     @property
     def age_s(self) -> float:
-        """Seconds since it was claimed."""
+        """Seconds since the claim."""
         return time.perf_counter() - self.since
 
 
 @dataclass(frozen=True, slots=True)
 class StageQueue:
-    """Where the jobs of one stage are worked on."""
+    """The claimed jobs of one stage, and how they run."""
 
     stage: Stage
     do: Callable[[IndexJob, Claim], Awaitable[Next]]
-    """Works on a job, and says what comes next."""
+    """Runs a job and returns what follows."""
     slots: FairSemaphore
-    """For those that are worked on at once."""
+    """Slots for running jobs, shared fairly by tenants."""
     batch: int
-    """Claim together, when nobody waits for a slot: the next ones are at hand when one becomes free."""
+    """How many jobs to claim together if none waits for a slot, so that the next ones are ready."""
     wake_up: WakeUp
-    """Wakes whoever claims for this stage."""
+    """Wakes the task that claims jobs for this stage."""
     claimed: dict[IndexJob, Claim] = field(default_factory=dict[IndexJob, Claim])
 
     @property
@@ -55,9 +55,9 @@ class StageQueue:
 
     @property
     def full(self) -> bool:
-        """Whether no more are to be claimed, for anybody."""
+        """Whether no more jobs may be claimed, for any tenant."""
         return len(self.claimed) >= max(self.batch, self.slots.total) * _MAX_CLAIMED_BATCHES
 
     def tenants(self) -> set[str]:
-        """Those whose jobs are worked on or wait here."""
+        """The tenants of the claimed jobs."""
         return {job.scope.apikey_hash for job in self.claimed}

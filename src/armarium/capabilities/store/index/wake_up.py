@@ -1,4 +1,4 @@
-"""Wakes workers when there are new jobs: those of this process at once, those of others by a notice of the database."""
+"""Wake-ups for workers: in this process directly, in other processes by NOTIFY."""
 
 from __future__ import annotations
 
@@ -15,130 +15,130 @@ from armarium.capabilities.store.database.pool import CONNECTION_ERRORS, Connect
 from armarium.capabilities.store.database.transactions import StoreDatabase
 
 CHANNEL = "mcp_file_index_jobs"
-LISTENER = "armarium wake_up"
-"""The name under which the database knows the listening connection."""
+LISTENER = "armarium listener"
+"""The `application_name` of the listening connection."""
 
-_BETWEEN_NOTICES_S = 0.02
-_NOTICE_PATIENCE_S = 5.0
-_STILL_THERE_S = 30.0
-_FIRST_WAIT_S = 0.1
-_LONGEST_WAIT_S = 5.0
+_NOTIFY_INTERVAL_S = 0.02
+_TIMEOUT_S = 5.0
+_PROBE_INTERVAL_S = 30.0
+_FIRST_DELAY_S = 0.1
+_MAX_DELAY_S = 5.0
 
 _log = logging.getLogger(__name__)
 
 
-class _Listening(Connection, Protocol):
+class _ListeningConnection(Connection, Protocol):
     async def add_listener(self, channel: str, callback: Callable[..., Any]) -> None:
-        """Hear what is notified."""
+        """Call `callback` for each notification on the channel."""
         ...
 
     def add_termination_listener(self, callback: Callable[..., Any]) -> None: ...
 
 
 class WakeUp:
-    """Wakes whoever waits for it in this process."""
+    """Wakes the tasks of this process that wait for it."""
 
     def __init__(self) -> None:
-        self._next_ring = anyio.Event()
+        self._next = anyio.Event()
 
     def wake(self) -> None:
-        """There may be something to do."""
-        rung, self._next_ring = self._next_ring, anyio.Event()
-        rung.set()
+        """Wake all waiting tasks."""
+        current, self._next = self._next, anyio.Event()
+        current.set()
 
     def next_wake_up(self) -> anyio.Event:
-        """Set at the next ring. To miss none, take it before looking for jobs and wait for it afterwards."""
-        return self._next_ring
+        """The event set by the next wake-up. To miss none, get it before looking for jobs and wait for it afterwards."""
+        return self._next
 
 
 class SharedWakeUp(WakeUp):
-    """Rung after every committed change. A lost notice costs little: workers also look by themselves.
+    """Wakes the workers of all processes after a committed change. Workers also poll, so a lost one is harmless.
 
-    The notice is sent after the commit and not within it: in a transaction NOTIFY makes commits take turns.
+    NOTIFY is sent after the commit, not in the transaction, where it would serialise commits.
     """
 
     def __init__(self, database: StoreDatabase, dsn: str) -> None:
         super().__init__()
         self._database = database
         self._dsn = dsn
-        self._own_name = secrets.token_hex(8)
+        self._sender = secrets.token_hex(8)
         self._unsent = anyio.Event()
 
     def wake_all(self) -> None:
-        """There are new jobs. Costs the caller nothing: the notice to others is sent by `notify_others`."""
+        """Wake the tasks of this process now; `notify_others` wakes other processes. Never blocks."""
         self.wake()
         self._unsent.set()
 
     async def notify_others(self) -> None:
-        """Send a notice for rings, one for all that come close together; until cancelled."""
+        """Send NOTIFY for wake-ups, one for all in a short interval, until cancelled."""
         while True:
             await self._unsent.wait()
             self._unsent = anyio.Event()
             try:
-                with anyio.fail_after(_NOTICE_PATIENCE_S):
+                with anyio.fail_after(_TIMEOUT_S):
                     async with self._database.connection() as connection:
-                        # One message, which also a pooler passes on as it is.
-                        await connection.execute(f"NOTIFY {CHANNEL}, '{self._own_name}'")
+                        # A simple query, which poolers forward unchanged.
+                        await connection.execute(f"NOTIFY {CHANNEL}, '{self._sender}'")
             except (*CONNECTION_ERRORS, asyncpg.PostgresError) as error:
-                _log.warning("other workers could not be told of new jobs", extra={"error": type(error).__name__})
-            await anyio.sleep(_BETWEEN_NOTICES_S)
+                _log.warning("NOTIFY for new jobs failed", extra={"error": type(error).__name__})
+            await anyio.sleep(_NOTIFY_INTERVAL_S)
 
     async def listen(self) -> None:
-        """Hear the notices of other processes on a connection of its own, made anew when it breaks; until cancelled.
-        Behind a pooler no notice can be heard: workers then look by themselves."""
+        """Receive the notifications of other processes on a dedicated connection, which is reopened when it breaks,
+        until cancelled. Returns at once behind a pooler, which does not support LISTEN: workers then only poll."""
         if not self._database.supports_listen:
-            _log.info("the database is behind a pooler: jobs of other servers are looked for, not heard of")
+            _log.info("the database is behind a pooler: workers poll for jobs of other servers")
             return
-        wait_s = _FIRST_WAIT_S
+        delay_s = _FIRST_DELAY_S
         while True:
             try:
-                connection = await self._connected()
+                connection = await self._connect()
             except (*CONNECTION_ERRORS, asyncpg.PostgresError) as error:
-                _log.warning("not hearing of new jobs", extra={"error": type(error).__name__})
-                await anyio.sleep(wait_s * random.uniform(0.5, 1.0))  # noqa: S311 only spreads the load
-                wait_s = min(wait_s * 2, _LONGEST_WAIT_S)
+                _log.warning("LISTEN for new jobs failed", extra={"error": type(error).__name__})
+                await anyio.sleep(delay_s * random.uniform(0.5, 1.0))  # noqa: S311 only spreads the load
+                delay_s = min(delay_s * 2, _MAX_DELAY_S)
                 continue
-            wait_s = _FIRST_WAIT_S
+            delay_s = _FIRST_DELAY_S
             try:
-                # Whatever was told while nobody listened is made up for.
+                # Notifications may have been lost while no connection listened.
                 self.wake()
                 await _until_broken(connection)
             finally:
                 connection.terminate()
 
-    async def _connected(self) -> _Listening:
+    async def _connect(self) -> _ListeningConnection:
         connection = cast(
-            _Listening,
+            _ListeningConnection,
             await cast(Any, asyncpg).connect(
-                self._dsn, timeout=_NOTICE_PATIENCE_S, server_settings={"application_name": LISTENER}
+                self._dsn, timeout=_TIMEOUT_S, server_settings={"application_name": LISTENER}
             ),
         )
         try:
-            await connection.add_listener(CHANNEL, self._heard)
+            await connection.add_listener(CHANNEL, self._on_notification)
         except BaseException:
             connection.terminate()
             raise
         return connection
 
-    def _heard(self, _connection: object, _pid: int, _channel: str, ringer: str) -> None:
-        if ringer != self._own_name:
+    def _on_notification(self, _connection: object, _pid: int, _channel: str, sender: str) -> None:
+        if sender != self._sender:
             self.wake()
 
 
-async def _until_broken(connection: _Listening) -> None:
+async def _until_broken(connection: _ListeningConnection) -> None:
     broken = anyio.Event()
 
-    def hung_up(_connection: object) -> None:
+    def on_termination(_connection: object) -> None:
         broken.set()
 
-    connection.add_termination_listener(hung_up)
+    connection.add_termination_listener(on_termination)
     while not broken.is_set() and not connection.is_closed():
-        with anyio.move_on_after(_STILL_THERE_S):
+        with anyio.move_on_after(_PROBE_INTERVAL_S):
             await broken.wait()
             return
-        # A network that swallows everything tells nobody that the other side is gone.
+        # A probe detects a network that drops packets without closing the connection.
         try:
-            with anyio.fail_after(_NOTICE_PATIENCE_S):
+            with anyio.fail_after(_TIMEOUT_S):
                 await connection.execute("SELECT 1")
         except (*CONNECTION_ERRORS, asyncpg.PostgresError):
             return

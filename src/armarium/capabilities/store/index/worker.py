@@ -1,4 +1,4 @@
-"""Workers: they claim jobs, write the words of files at once and their vectors behind, and give back the rest."""
+"""Index workers: claim jobs from the outbox, write the terms of files first and their vectors later."""
 
 from __future__ import annotations
 
@@ -23,67 +23,67 @@ from armarium.capabilities.store.model import Scope
 from armarium.foundation.errors import ArmariumError, DeadlineExceeded
 from armarium.providers.errors import ProviderError
 
-# TermsWritten are written in milliseconds; several at once only so that a large file does not hold up the others. One slot is
-# left to other tenants.
-_WRITTEN_AT_ONCE = 5
-_WRITTEN_AT_ONCE_OF_A_TENANT = 4
-# Chunks of a file that are embedded before other tenants have their turn: a long file takes minutes.
-_EMBEDDED_IN_A_TURN = 64
-_LONGEST_STAGE_S = 600.0
-_CLAIM_PATIENCE_S = 10.0
-_RELEASE_PATIENCE_S = 5.0
-_SHORTEST_WAIT_S = 0.01
-# Every write and every end of a job wakes. What comes close together is claimed together: a claim of one job costs the
-# database as much as one of twenty.
-_BETWEEN_CLAIMS_S = 0.02
-# While jobs wait here for a slot, those of other tenants are claimed besides, now and then and not without end.
-_BETWEEN_CLAIMS_FOR_OTHERS_S = 0.1
+# Writing terms takes milliseconds; several jobs run concurrently only so that a large file does not delay the others.
+# One slot is reserved for other tenants.
+_TERM_JOBS = 5
+_TERM_JOBS_PER_TENANT = 4
+# Chunks of a file that are embedded before other tenants get their turn: a long file takes minutes.
+_EMBEDDED_PER_TURN = 64
+_STAGE_TIMEOUT_S = 600.0
+_CLAIM_TIMEOUT_S = 10.0
+_RELEASE_TIMEOUT_S = 5.0
+_MIN_WAIT_S = 0.01
+# Every write and every finished job is a wake-up. A pause collects jobs into one claim: claiming one job costs the
+# database as much as claiming twenty.
+_CLAIM_INTERVAL_S = 0.02
+# While claimed jobs wait for a slot, jobs of other tenants are still claimed, at this interval and up to a limit.
+_OTHER_TENANTS_INTERVAL_S = 0.1
 _RENEWALS_PER_LEASE = 3
 
 _log = logging.getLogger(__name__)
 
 
 class CredentialMissing(StoreError):
-    """The caller's key is not kept any more. No other key is ever used instead."""
+    """The stored key of the caller has expired. No other key is ever used instead."""
 
     code, retryable = "CREDENTIAL_MISSING", True
 
 
 class Index(Protocol):
-    """What a job is done with."""
+    """The operations on the index that jobs need."""
 
     async def write_terms(self, scope: Scope, path: str) -> TermsWritten:
-        """Make the file as it is now searchable by its words."""
+        """Write the terms of the current content of a file, for lexical search."""
         ...
 
     async def embed(self, scope: Scope, path: str, key: str | None, *, most: int | None = None) -> bool:
-        """Make the file searchable by its meaning, too, with the caller's key where the model needs one; whether that
-        was all, or `most` texts were embedded and there are more."""
+        """Embed at most `most` texts of a file, for semantic search, with the caller's key if the model needs one.
+        Returns whether no text is left to embed."""
         ...
 
     async def forget(self, scope: Scope, path: str) -> None:
-        """Remove what is indexed of a file that is not there."""
+        """Remove the index of a deleted file."""
         ...
 
     async def follow(self, scope: Scope, path: str, credential_ref: str | None) -> int:
-        """Follow a rename to a path; how many of the files that were moved are queued to be indexed."""
+        """Update the index after a rename to a path. Returns the number of moved files queued for indexing."""
         ...
 
 
 def _ignore(_: object) -> None:
-    """For whoever does not measure."""
+    """The default observer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Observers:
-    """Who is told how indexing goes."""
+    """Callbacks for metrics of indexing."""
 
     job_latency_s: Callable[[float], None] = _ignore
-    """Time from claiming a job for its last stage to its end, whatever the end."""
+    """Time from the claim of a job in its last stage to its end, successful or not."""
     visibility_lag_s: Callable[[float], None] = _ignore
-    """Time from a change to the moment when searches see it, by its words."""
+    """Time from a change until lexical search finds it."""
     depth: Callable[[Depth], None] = _ignore
-    """How long the queue is, now and then."""
+    """Length of the queue, reported periodically."""
 
 
 async def work(
@@ -98,16 +98,16 @@ async def work(
     needs_key: bool,
     observers: Observers | None = None,
 ) -> None:
-    """Do jobs until cancelled, embedding for `workers` of them at a time; with none, only look how long the queue is.
-    What is not finished at the end goes back to the queue at once.
+    """Run jobs until cancelled, embedding `workers` files at a time; with 0 workers, only report the queue's length.
+    Unfinished jobs return to the queue at the end.
 
-    Each job has two stages, and each stage claims from a queue of its own: what is written now is found by its words,
-    however many vectors are still to be made. A job that needs vectors is handed on to the second stage when its words
-    are written. There it works with the file as it is then.
+    Each job has two stages, and each stage has its own queue, so that lexical search finds new text however many
+    vectors are pending. A job that needs vectors enters the second stage when its terms are written, and works with the
+    content the file has then.
 
-    A retryable error, a missing key and an unforeseen error put a job back, with a growing wait. A permanent refusal
-    by the model's provider (a wrong key, a request it does not accept) fails the job at once: the same request would
-    be refused again, at the caller's cost. The next write of the file makes a new job.
+    A retryable error, a missing key and an unexpected error reschedule a job with a growing delay. A permanent refusal
+    by the provider of the model (an invalid key or request) fails the job at once, because a retry would fail again at
+    the caller's cost. The next write of the file creates a new job.
     """
     pool = _WorkerPool(outbox, index, credentials, wake_up, needs_key, observers or Observers())
     await pool.run(workers, batch, poll_s)
@@ -134,12 +134,12 @@ class _WorkerPool:
 
     async def run(self, workers: int, batch: int, poll_s: float) -> None:
         if workers:
-            words = FairSemaphore(_WRITTEN_AT_ONCE, each=_WRITTEN_AT_ONCE_OF_A_TENANT)
-            vectors = FairSemaphore(workers, each=workers)
+            term_slots = FairSemaphore(_TERM_JOBS, each=_TERM_JOBS_PER_TENANT)
+            vector_slots = FairSemaphore(workers, each=workers)
             self._stages = [
-                StageQueue("words", self._write_terms, words, batch, self._wake_up),
-                # Vectors take long: more that wait for a slot here could be done by another process.
-                StageQueue("vectors", self._embed, vectors, min(batch, workers), self._vectors_wake_up),
+                StageQueue("words", self._write_terms, term_slots, batch, self._wake_up),
+                # Embedding takes long: jobs that wait for a slot here could run in another process.
+                StageQueue("vectors", self._embed, vector_slots, min(batch, workers), self._vectors_wake_up),
             ]
         try:
             async with anyio.create_task_group() as tasks:
@@ -157,30 +157,30 @@ class _WorkerPool:
                 next_wake_up = queue.wake_up.next_wake_up()
                 others: set[str] = set()
                 if queue.has_waiting:
-                    # The end of each job rings.
-                    pause_s = for_others_at + _BETWEEN_CLAIMS_FOR_OTHERS_S - anyio.current_time()
-                    if queue.full or pause_s > 0:
-                        with anyio.move_on_after(math.inf if queue.full else pause_s):
+                    # Every finished job is a wake-up.
+                    delay_s = for_others_at + _OTHER_TENANTS_INTERVAL_S - anyio.current_time()
+                    if queue.full or delay_s > 0:
+                        with anyio.move_on_after(math.inf if queue.full else delay_s):
                             await next_wake_up.wait()
                         continue
                     others, for_others_at = queue.tenants(), anyio.current_time()
                 try:
-                    # Not cancelled half-way: nobody would know of the jobs that were just claimed.
-                    with anyio.fail_after(_CLAIM_PATIENCE_S, shield=True):
+                    # Shielded: a cancelled claim would leave jobs claimed by nobody until their lease expires.
+                    with anyio.fail_after(_CLAIM_TIMEOUT_S, shield=True):
                         jobs, next_due_s = await self._outbox.claim_or_wait(queue.stage, queue.batch, skip=others)
                         queue.claimed.update((job, Claim()) for job in jobs)
                 except (*RECOVERABLE_ERRORS, TimeoutError) as error:
-                    _log.warning("no jobs could be claimed", extra={"error": type(error).__name__})
+                    _log.warning("claiming jobs failed", extra={"error": type(error).__name__})
                     await anyio.sleep(min(poll_s, 1.0))
                     continue
                 for job in jobs:
                     tasks.start_soon(self._run_job, queue, job)
                 if not jobs:
-                    due_s = poll_s if next_due_s is None else max(next_due_s, _SHORTEST_WAIT_S)
+                    due_s = poll_s if next_due_s is None else max(next_due_s, _MIN_WAIT_S)
                     with anyio.move_on_after(min(due_s, poll_s)):
                         await next_wake_up.wait()
                 if len(jobs) < queue.batch:
-                    await anyio.sleep(_BETWEEN_CLAIMS_S)
+                    await anyio.sleep(_CLAIM_INTERVAL_S)
 
     async def _run_job(self, queue: StageQueue, job: IndexJob) -> None:
         claimed = queue.claimed[job]
@@ -190,27 +190,27 @@ class _WorkerPool:
                 try:
                     ended = await self._run_stage(queue, job)
                 except RECOVERABLE_ERRORS as error:
-                    # The lease runs out, and the job comes back.
-                    _log.warning("the end of a job could not be noted", extra={"error": type(error).__name__})
+                    # The lease expires, and the job returns to the queue.
+                    _log.warning("recording the end of a job failed", extra={"error": type(error).__name__})
         del queue.claimed[job]
         if ended:
             self._observers.job_latency_s(claimed.age_s)
-        # The next job of this path may have been waiting for this one, and others for a slot.
+        # The next job of this path may be claimable now, and a slot is free.
         queue.wake_up.wake()
 
     async def _run_stage(self, queue: StageQueue, job: IndexJob) -> bool:
-        """Whether the job ended, well or not; otherwise it goes on."""
+        """Run one stage of a job. Returns whether the job ended, successfully or not."""
         after: Next = "finish"
         error = None
         try:
-            with anyio.fail_after(_LONGEST_STAGE_S):
+            with anyio.fail_after(_STAGE_TIMEOUT_S):
                 after = await queue.do(job, queue.claimed[job])
         except ArmariumError as raised:
             error = raised
         except TimeoutError:
             error = DeadlineExceeded("indexing took too long")
         except Exception as raised:  # noqa: BLE001 the edge of the job loop: one file must not end the indexing of all
-            # Without its text: errors of the database and of parsers quote what they choked on.
+            # Without the message: errors of the database and of parsers quote the content.
             where = traceback.extract_tb(raised.__traceback__)[-1]
             at = f"{where.name}:{where.lineno}"
             _log.error("indexing failed unexpectedly", extra={"error": type(raised).__name__, "at": at})
@@ -226,28 +226,28 @@ class _WorkerPool:
         return after == "finish"
 
     async def _write_terms(self, job: IndexJob, claimed: Claim) -> Next:
-        """Make the file findable by its words, or forget it."""
+        """The first stage: write the terms of a file, or update the index after a deletion or rename."""
         if job.operation == "DELETE":
             await self._index.forget(job.scope, job.path)
             return "finish"
         if job.operation == "MOVE":
-            # One key serves all jobs that come of this one: it stays until the last of them is done.
+            # All jobs that this one queues share one key, which is removed when the last of them ends.
             if await self._index.follow(job.scope, job.path, next(iter(job.references), None)):
                 self._wake_up.wake_all()
             return "finish"
         words = await self._index.write_terms(job.scope, job.path)
-        # Not again for the retry of a job that got as far as this.
+        # Observed once: not for a retry of a job that had written its terms.
         if words.new or not job.retry_count:
             self._observers.visibility_lag_s(job.age_s + claimed.age_s)
         return "finish" if words.embedded else "next stage"
 
     async def _embed(self, job: IndexJob, claimed: Claim) -> Next:
-        # The file may have changed while the job waited, and the words of another model may be there since a restart.
+        # The file may have changed while the job waited, or a restart may have changed the model.
         words = await self._index.write_terms(job.scope, job.path)
         if words.embedded:
             return "finish"
-        # A caller's key is kept for minutes only, so with one the whole file is embedded at once.
-        most = None if self._needs_key else _EMBEDDED_IN_A_TURN
+        # A caller's key expires within minutes, so a file that needs one is embedded in one turn.
+        most = None if self._needs_key else _EMBEDDED_PER_TURN
         complete = await self._index.embed(job.scope, job.path, await self._key_for(job), most=most)
         return "finish" if complete else "continue later"
 
@@ -257,23 +257,23 @@ class _WorkerPool:
         for reference in job.references:
             if (key := await self._credentials.take(reference, job.scope)) is not None:
                 return key
-        raise CredentialMissing("the caller's key is not kept any more", hint="write the file again")
+        raise CredentialMissing("the stored key of the caller has expired", hint="write the file again")
 
     async def _finish(self, job: IndexJob, error: ArmariumError | None) -> None:
         if error is None:
             await self._outbox.done(job)
         elif isinstance(error, ProviderError) and not error.retryable:
-            self._tell(job, error, await self._outbox.fail(job, error.code))
+            self._log_outcome(job, error, await self._outbox.fail(job, error.code))
         else:
-            pause_s = error.retry_after_s if isinstance(error, ProviderError) else None
-            self._tell(job, error, await self._outbox.retry(job, error.code, not_before_s=pause_s or 0.0))
+            delay_s = error.retry_after_s if isinstance(error, ProviderError) else None
+            self._log_outcome(job, error, await self._outbox.retry(job, error.code, not_before_s=delay_s or 0.0))
         for reference in await self._outbox.unused(job):
             await self._credentials.discard(reference)
 
-    def _tell(self, job: IndexJob, error: ArmariumError, outcome: Outcome) -> None:
+    def _log_outcome(self, job: IndexJob, error: ArmariumError, outcome: Outcome) -> None:
         level = logging.ERROR if outcome == "failed" else logging.INFO
-        told = {"job": job.id, "stage": job.stage, "code": error.code, "retries": job.retry_count, "outcome": outcome}
-        _log.log(level, "a file could not be indexed", extra=told)
+        extra = {"job": job.id, "stage": job.stage, "code": error.code, "retries": job.retry_count, "outcome": outcome}
+        _log.log(level, "a file could not be indexed", extra=extra)
 
     async def _renew(self) -> None:
         while True:
@@ -284,7 +284,7 @@ class _WorkerPool:
             try:
                 ours = await self._outbox.renew(list(held))
             except RECOVERABLE_ERRORS as error:
-                _log.warning("leases could not be renewed", extra={"error": type(error).__name__})
+                _log.warning("renewing leases failed", extra={"error": type(error).__name__})
                 continue
             for job, claimed in held.items():
                 if job not in ours:
@@ -294,7 +294,7 @@ class _WorkerPool:
         return {job: claimed for queue in self._stages for job, claimed in queue.claimed.items()}
 
     async def _watch(self, poll_s: float) -> None:
-        """Take back the jobs of workers that are gone, and tell how long the queue is."""
+        """Recover jobs whose lease has expired, and report the length of the queue."""
         while True:
             try:
                 if await self._outbox.recover():
@@ -302,15 +302,15 @@ class _WorkerPool:
                         queue.wake_up.wake()
                 self._observers.depth(await self._outbox.depth())
             except RECOVERABLE_ERRORS as error:
-                _log.warning("the queue could not be looked at", extra={"error": type(error).__name__})
+                _log.warning("inspecting the queue failed", extra={"error": type(error).__name__})
             await anyio.sleep(min(poll_s, self._outbox.lease_s / _RENEWALS_PER_LEASE))
 
     async def _release_unfinished(self) -> None:
         unfinished = list(self._claimed())
         if not unfinished:
             return
-        with anyio.move_on_after(_RELEASE_PATIENCE_S, shield=True):
+        with anyio.move_on_after(_RELEASE_TIMEOUT_S, shield=True):
             try:
                 await self._outbox.release(unfinished)
             except RECOVERABLE_ERRORS as error:
-                _log.warning("unfinished jobs are left to their lease", extra={"error": type(error).__name__})
+                _log.warning("releasing unfinished jobs failed; their leases expire", extra={"error": type(error).__name__})
