@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-import anyio
-
 from armarium.capabilities.store.database.transactions import ALL_TENANTS, StoreDatabase
-
-PATIENCE_S = 20.0
 
 
 async def clear_jobs(database: StoreDatabase) -> None:
@@ -95,15 +90,3 @@ async def _states(database: StoreDatabase, tenant: str) -> list[tuple[str, str]]
             "SELECT status, stage FROM mcp_file_index_jobs WHERE apikey_hash = $1 ORDER BY id", tenant
         )
     return [(row["status"], row["stage"]) for row in rows]
-
-
-async def until(condition: Callable[[], Any]) -> None:
-    """Wait until the condition, plain or awaitable, holds."""
-    with anyio.fail_after(PATIENCE_S):
-        while True:
-            holds = condition()
-            if hasattr(holds, "__await__"):
-                holds = await holds
-            if holds:
-                return
-            await anyio.sleep(0.01)

@@ -9,8 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -25,20 +24,13 @@ from armarium.capabilities.store.postgres.account import can_leave_root
 from armarium.capabilities.store.postgres.embedded import embedded_postgres
 from armarium.capabilities.store.postgres.home import NOBODY, Home, open_lock
 from armarium.capabilities.store.postgres.installation import Installation, fitting_installation, installations
+from support.waiting import wait_until
 
 DEADLINE_S = 60.0
+SUPPORT = Path(__file__).parents[2] / "support"
 SECRET = "the-content-of-a-file"
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root has rights to give up")
-
-
-def wait_until(condition: Callable[[], Any]) -> Any:
-    """What the condition says once it says something."""
-    deadline = time.monotonic() + DEADLINE_S
-    while not (said := condition()):
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.02)
-    return said
 
 
 class User:
@@ -46,7 +38,7 @@ class User:
 
     def __init__(self, home: Home) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, str(Path(__file__).with_name("embedded_user.py")), str(home.root)],
+            [sys.executable, str(SUPPORT / "embedded_user.py"), str(home.root)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

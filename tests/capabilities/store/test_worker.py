@@ -28,8 +28,9 @@ from armarium.capabilities.store.index.worker import Observers, work
 from armarium.capabilities.store.model import Scope
 from armarium.foundation.errors import ArmariumError
 from armarium.providers.errors import OpenAIAuth, OpenAIRateLimited, OpenAIUnavailable
-from support.outbox import clear_jobs, enqueue, enqueue_many, job_row, last_job, set_job, stages, statuses, until
+from support.outbox import clear_jobs, enqueue, enqueue_many, job_row, last_job, set_job, stages, statuses
 from support.redis import everything_in, running_redis
+from support.waiting import eventually
 
 NEVER_S = 3600.0
 CANARY = "sk-canary-0ddba11"
@@ -140,7 +141,7 @@ class Crew:
         async def reached() -> bool:
             return await statuses(self.database, tenant) == list(expected)
 
-        await until(reached)
+        await eventually(reached)
 
 
 @pytest.fixture
@@ -202,7 +203,7 @@ async def test_a_ring_in_another_process_reaches_the_workers(
 async def test_a_lost_notice_costs_one_poll(pool: Crew, database: StoreDatabase, tenant: str) -> None:
     depths: list[Depth] = []
     async with pool.working(Indexed(), poll_s=0.05, observers=Observers(depth=depths.append)):
-        await until(lambda: depths)
+        await eventually(lambda: depths)
         await enqueue(database, tenant, "/a")
         await pool.settled(tenant, "done")
 
@@ -223,7 +224,7 @@ async def test_as_many_jobs_at_once_as_there_are_workers(pool: Crew, database: S
         await enqueue(database, tenant, f"/{n}")
     # More than are claimed at once.
     async with pool.working(Indexed(slow), workers=7):
-        await until(lambda: len(busy) == 7)
+        await eventually(lambda: len(busy) == 7)
         may_end.set()
         await pool.settled(tenant, *["done"] * 12)
     assert most == 7
@@ -239,7 +240,7 @@ async def test_a_slow_file_does_not_hold_up_the_others(pool: Crew, database: Sto
     for n in range(12):
         await enqueue(database, tenant, f"/{n}")
     async with pool.working(Indexed(deed), workers=2):
-        await until(lambda: _done_but_one(database, tenant))
+        await eventually(lambda: _done_but_one(database, tenant))
         assert await statuses(database, tenant) == ["processing", *["done"] * 11]
         may_end.set()
         await pool.settled(tenant, *["done"] * 12)
@@ -258,10 +259,10 @@ async def test_words_do_not_wait_for_the_vectors_of_others(pool: Crew, database:
     for n in range(12):
         await enqueue(database, tenant, f"/{n}")
     async with pool.working(index, workers=1, observers=Observers(visibility_lag_s=lags.append)):
-        await until(lambda: len(lags) == 12)
+        await eventually(lambda: len(lags) == 12)
         await enqueue(database, tenant, "/later")
         pool.wake_up.wake_all()
-        await until(lambda: "/later" in index.written)
+        await eventually(lambda: "/later" in index.written)
         assert len(index.calls) == 1
 
 
@@ -278,7 +279,7 @@ async def test_the_words_of_a_tenant_do_not_wait_for_those_of_a_crowd(
     await enqueue_many(database, crowd, 50, operation="DELETE")
     async with pool.working(index):
         # All slots that one tenant may have are taken, and as many jobs as are claimed at once wait for them.
-        await until(lambda: len(index.calls) == 4)
+        await eventually(lambda: len(index.calls) == 4)
         await enqueue(database, tenant, "/a", "DELETE")
         pool.wake_up.wake_all()
         await pool.settled(tenant, "done")
@@ -333,9 +334,9 @@ async def test_only_what_is_worked_on_and_the_next_are_held_and_the_rest_is_anyb
         await enqueue(database, tenant, f"/{n}")
     async with pool.working(index, workers=1):
         await begun.wait()
-        await until(lambda: len(index.written) >= 12)
-        await until(lambda: _all_at(database, tenant, "vectors"))
-        await until(lambda: _held(database, tenant, 2))
+        await eventually(lambda: len(index.written) >= 12)
+        await eventually(lambda: _all_at(database, tenant, "vectors"))
+        await eventually(lambda: _held(database, tenant, 2))
         others = await Outbox(database, lease_s=60, retry_max=1, retry_backoff_s=1).claim("vectors", 20)
         assert len(others) == 10
 
@@ -374,12 +375,12 @@ async def test_a_lease_lost_while_waiting_for_a_seat_is_not_worked_on(
         return (await job_row(database, first))["lease_until"] > before
 
     async with pool.working(index, lease_s=0.3):
-        await until(lambda: len(index.calls) == 4)
+        await eventually(lambda: len(index.calls) == 4)
         await set_job(database, waiting, "worker = 'another', lease_until = now() + interval '1 hour'")
         # The worker knows what the first renewal said when it asks for the second.
         for _ in range(2):
             before = (await job_row(database, first))["lease_until"]
-            await until(renewed)
+            await eventually(renewed)
         may_end.set()
         await enqueue(database, tenant, "/later", "DELETE")
         pool.wake_up.wake_all()
@@ -404,11 +405,11 @@ async def test_a_change_during_the_work_on_words_is_worked_on_afterwards(
         await enqueue(database, tenant, "/a")
         other = await enqueue(database, secrets.token_hex(32), "/b", "DELETE")
         pool.wake_up.wake_all()
-        await until(lambda: "/b" in index.paths)
+        await eventually(lambda: "/b" in index.paths)
         assert await statuses(database, tenant) == ["processing", "pending"]
         may_end.set()
         await pool.settled(tenant, "done", "done")
-        await until(lambda: _is(database, other, "done"))
+        await eventually(lambda: _is(database, other, "done"))
     assert [call[0] for call in index.calls if call[2] == "/a"] == ["forget", "index"]
 
 
@@ -428,7 +429,7 @@ async def test_a_change_during_the_embedding_has_its_words_at_once_and_its_vecto
         await begun.wait()
         await enqueue(database, tenant, "/a")
         pool.wake_up.wake_all()
-        await until(lambda: _all_at(database, tenant, "vectors"))
+        await eventually(lambda: _all_at(database, tenant, "vectors"))
         assert await statuses(database, tenant) == ["processing", "pending"]
         assert (len(lags), index.paths) == (2, ["/a"])
         may_end.set()
@@ -451,11 +452,11 @@ async def test_of_many_changes_that_wait_for_vectors_one_is_embedded(
         await enqueue(database, tenant, path)
     async with pool.working(index, workers=1):
         await begun.wait()
-        await until(lambda: _held(database, tenant, 2))
+        await eventually(lambda: _held(database, tenant, 2))
         for n in range(4):
             await enqueue(database, tenant, "/a")
             pool.wake_up.wake_all()
-            await until(lambda n=n: _waiting_for_vectors(database, tenant, n + 1))
+            await eventually(lambda n=n: _waiting_for_vectors(database, tenant, n + 1))
         may_end.set()
         await pool.settled(tenant, *["done"] * 6)
     assert sorted(index.paths) == ["/a", "/busy", "/next"]
@@ -512,7 +513,7 @@ async def test_what_may_work_later_is_tried_again_when_its_time_comes(
     job_id = await enqueue(database, tenant, "/a")
     index = Indexed(raising(error))
     async with pool.working(index, poll_s=0.05):
-        await until(lambda: _retried(database, job_id))
+        await eventually(lambda: _retried(database, job_id))
         row = await job_row(database, job_id)
         assert (row["error_code"], row["retry_count"]) == (code, 1)
         assert 250 < row["due_s"] <= 600
@@ -534,7 +535,7 @@ async def test_a_retry_comes_at_its_time_without_a_bell_or_a_poll(
 async def test_a_vendor_that_asks_for_patience_gets_it(pool: Crew, database: StoreDatabase, tenant: str) -> None:
     job_id = await enqueue(database, tenant, "/a")
     async with pool.working(Indexed(raising(OpenAIRateLimited("slower", retry_after_s=5000.0)))):
-        await until(lambda: _retried(database, job_id))
+        await eventually(lambda: _retried(database, job_id))
     assert (await job_row(database, job_id))["due_s"] > 4900
 
 
@@ -562,7 +563,7 @@ async def test_an_unforeseen_error_is_logged_without_what_it_quotes(
 ) -> None:
     job_id = await enqueue(database, tenant, "/a")
     async with pool.working(Indexed(raising(ValueError("content of the file")))):
-        await until(lambda: _retried(database, job_id))
+        await eventually(lambda: _retried(database, job_id))
     (line,) = [record for record in caplog.records if record.levelno == logging.ERROR]
     assert vars(line)["error"] == "ValueError"
     assert "content of the file" not in repr([vars(record) for record in caplog.records])
@@ -575,7 +576,7 @@ async def test_the_callers_key_is_used_and_gone_afterwards(
     await enqueue(database, tenant, "/a", reference=reference)
     index = Indexed()
     async with pool.working(index, credentials):
-        await until(lambda: _gone(credentials, reference, tenant))
+        await eventually(lambda: _gone(credentials, reference, tenant))
     assert index.calls == [("index", Scope(tenant, "p"), "/a", CANARY)]
 
 
@@ -590,11 +591,11 @@ async def test_a_key_stays_for_the_retry_and_goes_with_the_final_failure(
     job_id = await enqueue(database, tenant, "/a", reference=reference)
     index = Indexed(raising(OpenAIUnavailable("wait"), OpenAIAuth("no")))
     async with pool.working(index, credentials, poll_s=0.05):
-        await until(lambda: _retried(database, job_id))
+        await eventually(lambda: _retried(database, job_id))
         assert not await _gone(credentials, reference, tenant)
         await set_job(database, job_id, "available_at = now()")
         await pool.settled(tenant, "failed")
-        await until(lambda: _gone(credentials, reference, tenant))
+        await eventually(lambda: _gone(credentials, reference, tenant))
 
 
 async def test_one_key_for_many_jobs_stays_until_the_last_is_done(
@@ -606,7 +607,7 @@ async def test_one_key_for_many_jobs_stays_until_the_last_is_done(
     index = Indexed()
     async with pool.working(index, credentials, workers=3):
         await pool.settled(tenant, *["done"] * 8)
-        await until(lambda: _gone(credentials, reference, tenant))
+        await eventually(lambda: _gone(credentials, reference, tenant))
     assert [key for *_, key in index.calls] == [CANARY] * 8
 
 
@@ -618,7 +619,7 @@ async def test_the_keys_of_older_jobs_of_a_path_serve_the_newest_and_go_with_it(
     await enqueue(database, tenant, "/a", reference="0" * 32)
     index = Indexed()
     async with pool.working(index, credentials):
-        await until(lambda: _gone(credentials, older, tenant))
+        await eventually(lambda: _gone(credentials, older, tenant))
     assert index.calls == [("index", Scope(tenant, "p"), "/a", CANARY)]
 
 
@@ -632,7 +633,7 @@ async def test_without_the_callers_key_the_job_waits_and_no_other_key_is_used(
     index = Indexed()
     async with pool.working(index, credentials):
         await pool.settled(tenant, "pending", "done")
-        await until(lambda: _retried(database, job_id))
+        await eventually(lambda: _retried(database, job_id))
     row = await job_row(database, job_id)
     assert (row["error_code"], row["retry_count"]) == ("CREDENTIAL_MISSING", 1)
     assert row["due_s"] > 250
@@ -650,7 +651,7 @@ async def test_no_key_is_needed_where_nothing_is_to_be_embedded(
     index.known = {"/a", "/b"}
     async with pool.working(index, credentials):
         await pool.settled(tenant, "done", "done")
-        await until(lambda: _gone(credentials, reference, tenant))
+        await eventually(lambda: _gone(credentials, reference, tenant))
     assert index.calls == []
 
 
@@ -661,7 +662,7 @@ async def test_the_key_of_another_tenant_is_never_used(
     job_id = await enqueue(database, tenant, "/a", reference=foreign)
     index = Indexed()
     async with pool.working(index, credentials):
-        await until(lambda: _retried(database, job_id))
+        await eventually(lambda: _retried(database, job_id))
     assert index.calls == []
 
 
@@ -671,7 +672,7 @@ async def test_a_redis_that_is_away_delays_the_job(pool: Crew, database: StoreDa
     job_id = await enqueue(database, tenant, "/a", reference="0" * 32)
     opened = open_credentials(redis_url=SecretStr(address), keks=KEKS, prefix="t", ttl_s=300)
     async with opened as credentials, pool.working(Indexed(), credentials):
-        await until(lambda: _retried(database, job_id))
+        await eventually(lambda: _retried(database, job_id))
     assert (await job_row(database, job_id))["error_code"] == "RESOURCE_BUSY"
 
 
@@ -706,7 +707,7 @@ async def test_the_raw_key_is_in_no_cache_no_table_and_no_log(
                 tables = await _all_tables(database)
                 may_end.set()
                 await pool.settled(tenant, "done", "failed", "pending")
-                await until(lambda: _retried(database, broken))
+                await eventually(lambda: _retried(database, broken))
             assert during.count(b"ciphertext") >= 3
             assert CANARY.encode() not in during + everything_in(address)
             assert tenant in tables
@@ -735,7 +736,7 @@ async def test_ending_gives_unfinished_jobs_back_at_once(pool: Crew, database: S
         await enqueue(database, tenant, f"/{n}")
     async with pool.working(index, workers=1):
         await begun.wait()
-        await until(lambda: _all_at(database, tenant, "vectors"))
+        await eventually(lambda: _all_at(database, tenant, "vectors"))
         assert "processing" in await statuses(database, tenant)
     assert await statuses(database, tenant) == ["pending"] * 4
     assert index.cancelled == index.paths
@@ -768,9 +769,9 @@ async def test_the_lease_is_renewed_while_the_work_goes_on(pool: Crew, database:
         return row["lease_until"] is not None and row["lease_until"] > first
 
     async with pool.working(index, lease_s=0.9):
-        await until(lambda: index.calls)
+        await eventually(lambda: index.calls)
         first = (await job_row(database, job_id))["lease_until"]
-        await until(renewed)
+        await eventually(renewed)
         may_end.set()
         await pool.settled(tenant, "done")
     assert index.paths == ["/a"]
@@ -783,12 +784,12 @@ async def test_a_worker_that_lost_its_lease_stops_working(pool: Crew, database: 
     job_id = await enqueue(database, tenant, "/a")
     index = Indexed(endless)
     async with pool.working(index, lease_s=0.3):
-        await until(lambda: index.calls)
+        await eventually(lambda: index.calls)
         await set_job(database, job_id, "worker = 'another', lease_until = now() + interval '1 hour'")
-        await until(lambda: index.cancelled == ["/a"])
+        await eventually(lambda: index.cancelled == ["/a"])
         await enqueue(database, tenant, "/b")
         pool.wake_up.wake_all()
-        await until(lambda: "/b" in index.paths)
+        await eventually(lambda: "/b" in index.paths)
     assert (await job_row(database, job_id))["worker"] == "another"
 
 
@@ -796,7 +797,7 @@ async def test_workers_outlive_a_database_that_hangs_up(pool: Crew, elsewhere: S
     depths: list[Depth] = []
     index = Indexed()
     async with pool.working(index, poll_s=0.05, observers=Observers(depth=depths.append)):
-        await until(lambda: depths)
+        await eventually(lambda: depths)
         for n in range(20):
             await enqueue(elsewhere, tenant, f"/{n}")
             async with elsewhere.read_transaction(ALL_TENANTS) as connection:
@@ -807,7 +808,7 @@ async def test_workers_outlive_a_database_that_hangs_up(pool: Crew, elsewhere: S
         async with elsewhere.write_transaction(ALL_TENANTS) as connection:
             # A worker that could not note the end of its job leaves it to its lease.
             await connection.execute("UPDATE mcp_file_index_jobs SET lease_until = now() WHERE status = 'processing'")
-        await until(lambda: _all_done(elsewhere, tenant))
+        await eventually(lambda: _all_done(elsewhere, tenant))
     assert set(index.paths) == {f"/{n}" for n in range(20)}
 
 
@@ -823,8 +824,8 @@ async def test_observers_learn_latency_lag_and_depth(pool: Crew, database: Store
     await set_job(database, written, "created_at = now() - interval '1 minute'")
     await enqueue(database, tenant, "/b", "DELETE")
     async with pool.working(Indexed(), observers=Observers(latencies.append, lags.append, depths.append)):
-        await until(lambda: len(latencies) == 2)
-        await until(lambda: depths)
+        await eventually(lambda: len(latencies) == 2)
+        await eventually(lambda: depths)
     assert len(lags) == 1
     assert 60 <= lags[0] < 120
     assert all(latency >= 0 for latency in latencies)
@@ -837,5 +838,5 @@ async def test_without_workers_nothing_is_claimed_and_the_depth_is_told(
     depths: list[Depth] = []
     await enqueue(database, tenant, "/a")
     async with pool.working(Indexed(), workers=0, poll_s=0.05, observers=Observers(depth=depths.append)):
-        await until(lambda: len(depths) >= 3)
+        await eventually(lambda: len(depths) >= 3)
     assert depths[-1] == Depth(pending=1, processing=0, failed=0)

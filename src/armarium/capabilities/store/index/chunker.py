@@ -1,7 +1,7 @@
-"""Cuts a file into chunks that are exact slices of its bytes, so that `file_read` gives each of them back.
+"""Splits a file into chunks that are exact byte ranges of it, so that `file_read` returns each of them.
 
-The chunking of the corpus cuts decoded documents along headings and definitions, and says where by lines; here the
-contract is about bytes, any text, and an edit at the end that leaves the chunks before it as they are.
+The corpus splits decoded documents at headings and definitions and locates chunks by lines. The contract of the store
+requires byte ranges of any text, and an edit at the end must not change earlier chunks.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 CHUNKER: Final = "slices-1"
-"""Raised whenever the same bytes are cut in another way."""
+"""Must change whenever the same bytes are split differently."""
 
 TARGET_BYTES: Final = 1200
 MOST_BYTES: Final = 1600
@@ -21,8 +21,8 @@ _LEAST_BYTES: Final = 600
 _LONGEST_OVERLAP_BYTES: Final = 220
 _SHORTEST_OVERLAP_BYTES: Final = 60
 
-# What cannot be text in the database: NUL, and bytes that are not UTF-8, which an overwrite in the middle of a
-# character leaves behind. `surrogateescape` makes a lone surrogate of each such byte, and of nothing else.
+# The database cannot store NUL and invalid UTF-8 as text. `surrogateescape` decodes each invalid byte, and nothing
+# else, to an unpaired surrogate.
 _NOT_TEXT = re.compile("[\x00\udc80-\udcff]+")
 
 _PARAGRAPH = re.compile(rb"\n[ \t\r]*\n")
@@ -43,7 +43,7 @@ class ByteChunk:
 
 
 def split_chunks(content: bytes) -> list[ByteChunk]:
-    """The chunks of a file in order, each a little into the one before; those of white space alone are left out."""
+    """The chunks of a file in order, each overlapping the previous one. Chunks of white space are left out."""
     found: list[ByteChunk] = []
     for offset, run in _runs_of_text(content):
         for start, end in _slices(run):
@@ -54,14 +54,14 @@ def split_chunks(content: bytes) -> list[ByteChunk]:
 
 
 def _runs_of_text(content: bytes) -> Iterator[tuple[int, bytes]]:
-    """What of the content is text, each run with its place."""
+    """The runs of valid text in the content, each with its offset."""
     decoded = content.decode("utf-8", "surrogateescape")
     place = position = 0
     for gap in _NOT_TEXT.finditer(decoded):
         run = decoded[position : gap.start()].encode()
         if run:
             yield place, run
-        # Each character of a gap is one byte.
+        # Each character of a gap stands for one byte.
         place += len(run) + gap.end() - gap.start()
         position = gap.end()
     if position < len(decoded):
@@ -78,7 +78,7 @@ def _slices(run: bytes) -> Iterator[tuple[int, int]]:
 
 
 def _end(run: bytes, start: int) -> int:
-    """Where a chunk ends: at the best kind of end there is, as late as it can without growing past the target."""
+    """The end of a chunk: at the best kind of boundary, as late as possible without exceeding the target size."""
     window = run[start + _LEAST_BYTES : start + MOST_BYTES]
     for kind in _ENDS:
         best = None
@@ -92,7 +92,7 @@ def _end(run: bytes, start: int) -> int:
 
 
 def _beginning(run: bytes, end: int) -> int:
-    """Where the next chunk begins, so that a sentence cut at `end` is whole in one of the two."""
+    """The start of the next chunk, so that a sentence split at `end` is complete in one of the two."""
     first = end - _LONGEST_OVERLAP_BYTES
     window = run[first : end - _SHORTEST_OVERLAP_BYTES]
     for kind in _BEGINNINGS:

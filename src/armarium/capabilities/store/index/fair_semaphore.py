@@ -1,4 +1,4 @@
-"""A semaphore that tenants share fairly: they take turns, and none of them can hold it all."""
+"""A semaphore that tenants share fairly: they take turns, and no tenant can hold all slots."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import anyio
 
 
 class FairSemaphore:
-    """At most `total` slots are held at once, at most `each` of them by one tenant.
+    """`total` slots, of which one tenant can hold at most `each`.
 
-    A free slot goes to the waiting tenant that has the fewest; among equals, to the one that has waited the longest for
-    its turn. Those of one tenant get theirs in the order in which they came.
+    A free slot goes to the waiting tenant that holds the fewest; among equals, to the one that has waited longest.
+    Waiters of one tenant are served in order.
     """
 
     def __init__(self, total: int, *, each: int) -> None:
@@ -21,15 +21,15 @@ class FairSemaphore:
         self.each = min(each, total)
         self._held: Counter[str] = Counter()
         self._queues: dict[str, deque[anyio.Event]] = {}
-        """Those who wait, by tenant; the tenant whose turn was last stands last."""
+        """Waiters by tenant; the tenant whose turn was last comes last."""
 
     def waiting(self, tenant: str) -> int:
-        """How many of a tenant wait for a slot."""
+        """The number of waiters of a tenant."""
         return len(self._queues.get(tenant, ()))
 
     @asynccontextmanager
     async def held(self, tenant: str) -> AsyncGenerator[None]:
-        """Wait for a slot, and hold it for as long as the block runs."""
+        """Wait for a slot, and hold it for the duration of the block."""
         await self._acquire(tenant)
         try:
             yield

@@ -1,4 +1,4 @@
-"""Makes a file findable: chunks and their words at once and only where they changed, their vectors when made."""
+"""The index of files: writes the terms of changed chunks at once, and their vectors when they are available."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from armarium.providers.interfaces import Embedder
 _SQL = queries("armarium.capabilities.store.database.sql", "index.sql")
 
 EMBEDDED_AT_ONCE: Final = 256
-"""Texts given to the embedder together; in between a cancelled indexing ends."""
+"""Texts per call of the embedder; cancellation takes effect between calls."""
 _ROWS_AT_ONCE = 500
 _ATTEMPTS = 4
 
 _ChunkKey = tuple[int, int, int, str]
-"""Index, first byte, end and hash of a chunk: when all are the same, its row can stay."""
+"""Index, first byte, end and hash of a chunk. A row with an equal key can stay."""
 
 
 class _ConcurrentChange(Exception):
-    """Rows that were to stay are gone, or the file is."""
+    """Rows that were to stay, or the file, were deleted in the meantime."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,41 +47,41 @@ class _NewChunk:
 
 @dataclass(frozen=True, slots=True)
 class _FileChanges:
-    """A file as it was read, and what is to be done about it."""
+    """A file as it was read, and the changes to its index."""
 
     file_id: int
     version: int
     staying: frozenset[_ChunkKey]
-    """Chunks whose rows are there already, made in the same way."""
+    """Chunks whose rows exist and were created in the same way."""
     staying_embedded: bool
-    """Whether all of those have their vectors."""
+    """Whether all staying chunks have vectors."""
     added: Sequence[_NewChunk]
     words: int
-    """In all chunks together, those that stay and those that are added."""
+    """Number of terms in all chunks, staying and added."""
     languages: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
 class TermsWritten:
-    """How far a file is searchable after its words were written."""
+    """The result of writing the terms of a file."""
 
     new: bool
-    """Whether they were not there before."""
+    """Whether the index has changed."""
     embedded: bool
-    """Whether nothing is left to embed, as far as is known."""
+    """Whether no text is left to embed."""
 
 
 _Texts = Mapping[str, str]
 """Texts by their hashes."""
 _Vectors = Mapping[str, str]
-"""Vectors by the hashes of their texts, written as the database reads them."""
+"""Vectors by the hashes of their texts, in the text format of pgvector."""
 
 
 class FileIndex:
-    """The index of all files. Any number of workers may use it at once, for the same file too.
+    """The index of all files. Any number of workers may use it concurrently, also for the same file.
 
-    TermsWritten are written at once and vectors, which take far longer to make, come after: until then a chunk is found by
-    its words. `mcp_file_indexed` says which files still lack vectors, so that whoever comes next goes on with them.
+    Terms are written at once; vectors, which take far longer, follow. Until then only lexical search finds a chunk.
+    `mcp_file_indexed` records which files lack vectors, so that the next worker continues with them.
     """
 
     def __init__(self, database: StoreDatabase, models: StoreModels) -> None:
@@ -91,18 +91,18 @@ class FileIndex:
         self._words_only = f"words for {self._complete}"
 
     async def write_terms(self, scope: Scope, path: str) -> TermsWritten:
-        """Make a file as it is now searchable by its words, with such vectors as the tenant has of its texts already.
+        """Write the terms of the current content of a file, and the vectors that the tenant already has of its texts.
 
-        A version that others overtook meanwhile is written all the same, unless a later one was indexed first: a file
-        that is written to all the time would else never be found.
+        A version that was replaced in the meantime is still written, unless a later one is already indexed: otherwise a
+        file under constant change would never be found.
         """
         return await self._write(scope, path, self._known, accepted=(self._words_only, self._complete))
 
     async def embed(self, scope: Scope, path: str, key: str | None, *, most: int | None = None) -> bool:
-        """Give the chunks of a file the vectors they lack; `key` is the caller's own, for an endpoint that wants one.
+        """Embed at most `most` texts of a file that lack vectors; `key` is the caller's, for an endpoint that needs it.
 
-        Whether that was all: only `most` texts are embedded, where that is said. No transaction is open while texts are
-        embedded. What was embedded stays when the rest fails.
+        Returns whether no text is left to embed. No transaction is open during calls of the embedder, and vectors are
+        stored after each call.
         """
         async with self._database.read_transaction(scope.apikey_hash) as connection:
             rows = await connection.fetch(
@@ -129,7 +129,7 @@ class FileIndex:
         return len(wanted) == len(missing)
 
     async def index(self, scope: Scope, path: str, key: str | None) -> None:
-        """TermsWritten and vectors at once, for whoever waits for both: what fails to embed leaves the index as it was."""
+        """Write terms and vectors in one transaction. If embedding fails, the index does not change."""
 
         async def all_vectors(scope: Scope, texts: _Texts) -> _Vectors:
             vectors = {**await self._known(scope, texts)}
@@ -142,13 +142,13 @@ class FileIndex:
         await self._write(scope, path, all_vectors, accepted=(self._complete,))
 
     async def forget(self, scope: Scope, path: str) -> None:
-        """Drop what is left of a file that is gone. Nothing happens to one that is there, here or after a rename."""
+        """Remove the index of a deleted file. Has no effect on files that exist, also under another path."""
         async with self._database.write_transaction(scope.apikey_hash) as connection:
             await connection.execute(_SQL["lock_path"], _path_lock(scope, path))
             await connection.execute(_SQL["delete_chunks_of_deleted"], scope.apikey_hash, scope.project, path)
 
     async def follow(self, scope: Scope, path: str, credential_ref: str | None) -> int:
-        """Follow the rename of a file or a directory to a path; how many of its files are queued to be indexed."""
+        """Update the index after a rename to a path. Returns the number of files queued for indexing."""
         await self.forget(scope, path)
         return await follow_rename(self._database, scope, path, credential_ref, complete=self._complete)
 
@@ -172,8 +172,8 @@ class FileIndex:
         raise ResourceBusy("others are indexing this file", hint="try again in a moment")
 
     async def _read(self, scope: Scope, path: str, accepted: Sequence[str]) -> _FileChanges | TermsWritten:
-        """The file and what of it is indexed. When there is nothing to do, how it is, after forgetting one that is
-        gone."""
+        """Compare a file with its index. Returns the changes to write, or the result if there are none. Removes the
+        index of a deleted file."""
         async with self._database.read_transaction(scope.apikey_hash) as connection:
             file = await connection.fetchrow(
                 _SQL["file_to_index"], scope.apikey_hash, scope.project, path, list(accepted)
@@ -194,11 +194,11 @@ class FileIndex:
             return TermsWritten(new=False, embedded=file["made_with"] == self._complete)
         if self._words_only not in accepted:
             there = [row for row in there if row["embedded"]]
-        # Ten megabytes take seconds to cut and count, which everybody else in this process would wait for.
+        # In a thread: ten megabytes take seconds to split and analyse.
         return await anyio.to_thread.run_sync(_file_changes, file, there, abandon_on_cancel=True)
 
     async def _known(self, scope: Scope, texts: _Texts) -> _Vectors:
-        """The vectors that the database has of these texts."""
+        """The stored vectors of these texts."""
         if not texts:
             return {}
         async with self._database.read_transaction(scope.apikey_hash) as connection:
@@ -223,7 +223,7 @@ class FileIndex:
             await self._mark_embedded(connection, scope, file_id)
 
     async def _mark_embedded(self, connection: Connection, scope: Scope, file_id: int) -> bool:
-        """Note that no chunk of the file lacks its vector, if that is so."""
+        """Mark the file as completely indexed if no chunk lacks its vector. Returns whether it did."""
         noted = await connection.fetchval(
             _SQL["mark_embedded"], scope.apikey_hash, file_id, self._models.model, self._words_only, self._complete
         )
@@ -313,13 +313,13 @@ async def _embedded(embedder: Embedder, texts: _Texts) -> _Vectors:
 
 
 def _batches(texts: _Texts, known: _Vectors) -> list[_Texts]:
-    """Those without a known vector, as many together as are embedded at once."""
+    """The texts without a known vector, in batches for the embedder."""
     missing = [(content_hash, text) for content_hash, text in texts.items() if content_hash not in known]
     return [dict(missing[start : start + EMBEDDED_AT_ONCE]) for start in range(0, len(missing), EMBEDDED_AT_ONCE)]
 
 
 def _file_changes(file: Row, there: Sequence[Row]) -> _FileChanges:
-    """What has changed since the rows were written that are there."""
+    """The changes from the stored rows to the current content of a file."""
     rows = {_chunk_key(row): row for row in there}
     staying: set[_ChunkKey] = set()
     added: list[_NewChunk] = []
@@ -348,6 +348,6 @@ def _chunk_key(row: Row) -> _ChunkKey:
 
 
 def _path_lock(scope: Scope, path: str) -> int:
-    """The number of a path's lock while its chunks are replaced; not the project's, so that writers go on."""
+    """The advisory lock key of a path while its chunks are replaced. Not that of the project, which would block writes."""
     name = f"index:{scope.apikey_hash}:{scope.project}:{path}"
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big", signed=True)

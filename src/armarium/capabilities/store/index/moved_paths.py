@@ -1,4 +1,4 @@
-"""Makes the index follow a rename: what was not indexed yet is queued, and chunks get the paths of their files."""
+"""Updates the index after a rename: queues files that are not indexed, and corrects the paths of chunks."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ FILES_AT_ONCE = 500
 async def follow_rename(
     database: StoreDatabase, scope: Scope, path: str, credential_ref: str | None, *, complete: str
 ) -> int:
-    """Follow the rename of a file or a directory to a path; how many of its files are queued to be indexed.
+    """Update the index after a rename of a file or a directory to a path. Returns the number of files queued.
 
-    Files that are indexed as they are, in the way that is named `complete`, stay so. The others are queued with the
-    reference to the caller's key. All of it can be done again when it broke off.
+    Files whose current version is completely indexed (`made_with` equals `complete`) stay indexed. The others are
+    queued with the reference to the caller's key. Idempotent, so it can be repeated after an interruption.
     """
     tenant, project = scope.apikey_hash, scope.project
     queued = 0

@@ -1,4 +1,4 @@
-"""The words a chunk is found by: split, stemmed and counted, as the word index of the corpus does it."""
+"""Terms for lexical search: words of chunks and queries, tokenised and stemmed as in the corpus."""
 
 from __future__ import annotations
 
@@ -10,39 +10,39 @@ from typing import Final
 from armarium.retrieval.terms import index_text, is_lone_character, language_of, little_words, word_analyzer
 
 TOKENIZER: Final = "armarium-words-1"
-"""Kept with each chunk. Raised whenever words are cut, stemmed or kept in another way."""
+"""Stored with each chunk. Must change whenever tokenisation or stemming changes."""
 
 MOST_QUERY_WORDS: Final = 32
-"""What is looked for of a query; of a longer one, the words that it begins with."""
+"""How many words of a query are used; the first ones of a longer query."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkTerms:
-    """The words of a chunk."""
+    """The terms of a chunk."""
 
     counts: dict[str, int]
-    """How often each stem stands there."""
+    """Frequency of each stem."""
     length: int
-    """How many words there are."""
+    """Number of words."""
     language: str
-    """The language whose endings were stripped."""
+    """The language of the stemmer."""
 
 
 def chunk_terms(text: str) -> ChunkTerms:
-    """What a chunk is found by."""
+    """The terms of a text."""
     language = language_of(text)
     stems = _stems(index_text(text), language)
     counts = Counter(stems)
-    # Scripts without spaces are cut in pairs of characters; a query may be a single one.
+    # Scripts without spaces are split into pairs of characters; a query may be a single character.
     counts.update({character: 1 for pair in list(counts) if _is_pair(pair) for character in pair})
     return ChunkTerms(dict(counts), len(stems), language)
 
 
 def query_terms(query: str, languages: Iterable[str]) -> list[str]:
-    """The stems to look for in chunks of these languages, without little words unless there are no others.
+    """The stems to search for in chunks of these languages, without stop words unless there are no others.
 
-    A query is too short to tell its language, and chunks are stemmed by theirs, so each of these has a say; most
-    words have one stem in all of them.
+    A query is too short to detect its language, and each chunk is stemmed by its own, so the query is stemmed by all of
+    them; most words have the same stem in every language.
     """
     words = word_analyzer(None).analyze(index_text(query.encode("utf-8", "replace").decode()))
     stems: dict[str, None] = {}
@@ -58,7 +58,7 @@ def _is_pair(stem: str) -> bool:
 
 
 def _stems(text: str, language: str) -> list[str]:
-    # English endings go in every language: names and terms are English in most of them.
+    # English suffixes are stripped in every language, because names and technical terms are often English.
     if language != "english":
         text = " ".join(word_analyzer(language).analyze(text))
     return word_analyzer("english").analyze(text)

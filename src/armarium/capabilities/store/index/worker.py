@@ -313,4 +313,6 @@ class _WorkerPool:
             try:
                 await self._outbox.release(unfinished)
             except RECOVERABLE_ERRORS as error:
-                _log.warning("releasing unfinished jobs failed; their leases expire", extra={"error": type(error).__name__})
+                _log.warning(
+                    "releasing unfinished jobs failed; their leases expire", extra={"error": type(error).__name__}
+                )

@@ -11,7 +11,6 @@ from typing import Any
 import httpx
 import pytest
 from starlette.applications import Starlette
-from store_calls import Files
 
 from armarium.capabilities.store import errors
 from armarium.capabilities.store.database.transactions import StoreDatabase
@@ -26,6 +25,7 @@ from armarium.surfaces.gate import Gate
 from armarium.surfaces.web.app import JsonApi
 from armarium.surfaces.web.status import status_of
 from support.client import connected
+from support.store_calls import Files
 from support.store_server import StoreUser, start_store
 
 FILE, FILES = "/api/store/p/file", "/api/store/p/files"

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 
 import anyio
 import pytest
-from store_calls import Files
 
 from armarium.capabilities.store.database.transactions import StoreDatabase
 from armarium.capabilities.store.index.credentials import NoCredentials
@@ -22,11 +21,12 @@ from armarium.capabilities.store.index.wake_up import SharedWakeUp
 from armarium.capabilities.store.index.worker import work
 from armarium.capabilities.store.search.file_search import FileSearch, SearchRules
 from support.outbox import clear_jobs
+from support.store_calls import Files
 from support.stored_files import WordVectors
 
 PROJECT = "p"
 LEASE_S = 2.0
-PATIENCE_S = 3000.0
+DEADLINE_S = 3000.0
 BATCH = 20
 
 
@@ -137,7 +137,7 @@ async def no_jobs(database: StoreDatabase) -> AsyncGenerator[None]:
 
 
 async def run(campaign: Campaign, *, crowd: int, callers: int, writes: int, kills: int) -> None:
-    with anyio.fail_after(PATIENCE_S):
+    with anyio.fail_after(DEADLINE_S):
         await campaign.gather(crowd)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(campaign.work)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import secrets
 
-from store_calls import Files
-
 from armarium.capabilities.store.database.transactions import StoreDatabase
 from armarium.capabilities.store.index.embedders import StoreModels
 from armarium.capabilities.store.index.file_index import FileIndex
@@ -13,6 +11,7 @@ from armarium.capabilities.store.model import ChunkEntry, Scope
 from armarium.capabilities.store.source import StoreSource
 from armarium.foundation.identity import Principal, key_hash
 from armarium.foundation.tools import Call
+from support.store_calls import Files
 from support.stored_files import StoredFiles, WordVectors
 
 

@@ -15,7 +15,7 @@ from anyio import to_thread
 from armarium.capabilities.store.database.pool import CONNECTION_ERRORS
 from armarium.capabilities.store.postgres.embedded import embedded_postgres
 
-_PATIENCE_S = 60.0
+_DEADLINE_S = 60.0
 
 
 async def use(data_dir: Path) -> None:
@@ -28,10 +28,10 @@ async def use(data_dir: Path) -> None:
 
 async def answer(dsn: str, statement: str) -> object:
     """The first value, also when the server has to come back first."""
-    deadline = time.monotonic() + _PATIENCE_S
+    deadline = time.monotonic() + _DEADLINE_S
     while True:
         try:
-            connection = await asyncpg.connect(dsn, timeout=_PATIENCE_S)
+            connection = await asyncpg.connect(dsn, timeout=_DEADLINE_S)
             try:
                 return await connection.fetchval(statement)
             finally:

@@ -13,7 +13,6 @@ from typing import Any, cast
 import anyio
 import pytest
 from anyio import to_thread
-from store_calls import Files
 
 from armarium.capabilities.store.checks import check
 from armarium.capabilities.store.database.pool import connect
@@ -26,7 +25,9 @@ from armarium.capability import Facilities
 from support.client import connected
 from support.pgbouncer import PROGRAM, running_pgbouncer
 from support.soak import chance
-from support.store_server import StoreUser, eventually, start_store
+from support.store_calls import Files
+from support.store_server import StoreUser, start_store
+from support.waiting import eventually
 
 pytestmark = pytest.mark.skipif(PROGRAM is None, reason="PgBouncer is not installed")
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from store_calls import Files
 
 from armarium.capabilities.store.database.transactions import StoreDatabase
+from support.store_calls import Files
 
 
 @pytest.fixture

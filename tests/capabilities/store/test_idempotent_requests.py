@@ -9,11 +9,11 @@ from typing import Any
 import anyio
 import pytest
 from anyio.abc import ByteStream, SocketStream
-from store_calls import Files
 
 from armarium.capabilities.store.database.pool import connect
 from armarium.capabilities.store.database.transactions import ALL_TENANTS, StoreDatabase
 from armarium.capabilities.store.index.maintenance import Maintenance
+from support.store_calls import Files
 
 Json = dict[str, Any]
 

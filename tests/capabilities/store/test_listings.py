@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from store_calls import Files
 
 from armarium.capabilities.store.database.transactions import StoreDatabase
 from armarium.capabilities.store.model import Scope
 from armarium.foundation.sql import queries
+from support.store_calls import Files
 
 TREE = ("/a", "/b/1", "/b/c/2", "/b/c/d/3", "/b-x", "/b.x/y", "/z")
 

@@ -21,8 +21,8 @@ from armarium.capabilities.store.settings import LOCAL_DIMENSIONS, StoreSettings
 from armarium.foundation.identity import Principal
 from armarium.foundation.telemetry import Metrics
 from armarium.foundation.tools import Call
-from support.outbox import until
 from support.postgres import running_postgres
+from support.waiting import eventually
 
 CALL = Call(Principal("someone", (), "ef" * 32))
 OTHER_MODEL = {
@@ -66,7 +66,7 @@ async def with_indexed_files(dsn: str, tmp_path: Path) -> None:
         async def all_is_indexed() -> bool:
             return not await value(dsn, "SELECT count(*) FROM mcp_file_index_jobs WHERE status <> 'done'")
 
-        await until(all_is_indexed)
+        await eventually(all_is_indexed)
 
 
 def no_progress(done: int, of: int) -> None:
@@ -138,7 +138,7 @@ async def test_what_was_written_while_search_was_off_is_found_after_it_is_switch
             found = await store.search(CALL, "p", "harbour", "", 5)
             return [chunk.file_path for chunk in found.chunks] == ["/a.md"]
 
-        await until(is_found)
+        await eventually(is_found)
 
 
 async def test_another_model_of_the_same_length_is_told_at_every_start_until_there_are_new_vectors(
@@ -180,7 +180,7 @@ async def test_who_would_make_vectors_of_the_old_length_must_stop_first(empty_ds
         async def somebody_listens() -> bool:
             return bool(await value(empty_dsn, listening))
 
-        await until(somebody_listens)
+        await eventually(somebody_listens)
         with pytest.raises(DatabaseUnavailable) as refused:
             await other.reindex(wait=False, on_progress=no_progress)
         assert "stop them" in str(refused.value.hint)

@@ -10,12 +10,13 @@ import pytest
 from armarium.capabilities.store.database.transactions import ALL_TENANTS, StoreDatabase
 from armarium.capabilities.store.index import maintenance as module
 from armarium.capabilities.store.index.maintenance import Maintenance, Purged
-from support.outbox import clear_jobs, enqueue, set_job, statuses, until
+from support.outbox import clear_jobs, enqueue, set_job, statuses
+from support.waiting import eventually
 
 
 @pytest.fixture
 def maintenance(database: StoreDatabase) -> Maintenance:
-    return Maintenance(database, delete_retention_days=30, history_days=7)
+    return Maintenance(database, delete_retention_days=30, history_days=7, interval_s=0.01, batch=2)
 
 
 async def put_file(database: StoreDatabase, tenant: str, path: str, deleted_days_ago: int | None = None) -> int:
@@ -62,7 +63,7 @@ async def test_deleted_files_are_purged_after_their_retention(
     await put_file(database, tenant, "/active")
     await put_file(database, tenant, "/fresh", deleted_days_ago=29)
     await put_file(database, tenant, "/old", deleted_days_ago=31)
-    await maintenance.once()
+    await maintenance.run_once()
     assert await column(database, tenant, "mcp_files", "path") == ["/active", "/fresh"]
 
 
@@ -74,7 +75,7 @@ async def test_with_a_purged_file_goes_what_was_indexed_of_it_and_of_no_other(
     await put_file(database, tenant, "/again", deleted_days_ago=31)
     await put_chunk(database, tenant, "/again", await put_file(database, tenant, "/again"))
     await put_chunk(database, other, "/old", await put_file(database, other, "/old"))
-    await maintenance.once()
+    await maintenance.run_once()
     assert await column(database, tenant, "mcp_file_chunks", "file_path") == ["/again"]
     assert await column(database, other, "mcp_file_chunks", "file_path") == ["/old"]
 
@@ -90,7 +91,7 @@ async def test_with_a_purged_file_go_its_versions_and_not_those_of_a_new_file_of
             "VALUES ($1, 'p', '/old', 9, 'new', 3, now())",
             tenant,
         )
-    await maintenance.once()
+    await maintenance.run_once()
     assert await column(database, tenant, "mcp_file_versions", "version") == [9]
 
 
@@ -112,11 +113,11 @@ async def test_what_is_indexed_of_deleted_files_goes_at_once_and_of_no_others(
     for file_id in (there, await put_file(database, tenant, "/deleted", deleted_days_ago=20)):
         await note_indexed(database, tenant, file_id)
         await put_chunk(database, tenant, f"/{file_id}", file_id)
-    await maintenance.once()
+    await maintenance.run_once()
     assert await summed_up(database, tenant) == [there]
     assert await column(database, tenant, "mcp_file_chunks", "file_path") == [f"/{there}"]
     await note_indexed(database, tenant, await put_file(database, tenant, "/later", deleted_days_ago=0))
-    await maintenance.once()
+    await maintenance.run_once()
     assert await summed_up(database, tenant) == [there]
 
 
@@ -132,17 +133,16 @@ async def test_a_worker_that_holds_what_is_summed_up_is_not_waited_for(
     async with database.write_transaction(tenant) as connection:
         await connection.execute("SELECT FROM mcp_file_indexed FOR NO KEY UPDATE")
         with anyio.fail_after(10):
-            await maintenance.once()
+            await maintenance.run_once()
     assert len(await summed_up(database, tenant)) == 1
-    await maintenance.once()
+    await maintenance.run_once()
     assert await summed_up(database, tenant) == []
 
 
 async def test_files_that_nobody_indexed_are_queued_once(
-    maintenance: Maintenance, database: StoreDatabase, tenant: str, monkeypatch: pytest.MonkeyPatch
+    maintenance: Maintenance, database: StoreDatabase, tenant: str
 ) -> None:
     await clear_jobs(database)
-    monkeypatch.setattr(module, "_BATCH", 2)
     await put_file(database, tenant, "/never")
     await put_file(database, tenant, "/gone", deleted_days_ago=1)
     await note_indexed(database, tenant, await put_file(database, tenant, "/indexed"))
@@ -166,8 +166,7 @@ async def open_jobs(database: StoreDatabase, tenant: str) -> list[str]:
 async def test_looking_for_unindexed_files_is_tried_again_until_it_succeeds(
     database: StoreDatabase, tenant: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    maintenance = Maintenance(database, delete_retention_days=30, history_days=7, queue_unindexed=True)
-    monkeypatch.setattr(module, "_EVERY_S", 0.01)
+    maintenance = Maintenance(database, delete_retention_days=30, history_days=7, queue_unindexed=True, interval_s=0.01)
     monkeypatch.setitem(module._SQL, "queue_unindexed", "SELECT nothing FROM nowhere")
     await put_file(database, tenant, "/never")
 
@@ -176,10 +175,9 @@ async def test_looking_for_unindexed_files_is_tried_again_until_it_succeeds(
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(maintenance.run)
-        await until(lambda: "could not be looked for" in caplog.text)
+        await eventually(lambda: "searching for unindexed files failed" in caplog.text)
         monkeypatch.undo()
-        monkeypatch.setattr(module, "_EVERY_S", 0.01)
-        await until(is_queued)
+        await eventually(is_queued)
         tasks.cancel_scope.cancel()
     await clear_jobs(database)
 
@@ -189,7 +187,7 @@ async def test_earlier_versions_go_after_their_days(
 ) -> None:
     await put_version(database, tenant, "/old", 8)
     await put_version(database, tenant, "/fresh", 6)
-    await maintenance.once()
+    await maintenance.run_once()
     assert await column(database, tenant, "mcp_file_versions", "path") == ["/fresh"]
 
 
@@ -208,7 +206,7 @@ async def test_done_jobs_go_after_an_hour_failed_ones_after_a_week_open_ones_nev
             job_id = await enqueue(database, tenant, "/a")
             aged = f"available_at = now() - interval '{age}', updated_at = now() - interval '{age}'"
             await set_job(database, job_id, f"status = '{status}', {aged}")
-    assert (await maintenance.once()).jobs == 2
+    assert (await maintenance.run_once()).jobs == 2
     assert sorted(await statuses(database, tenant)) == ["done", "failed", "pending", "processing"]
     await clear_jobs(database)
 
@@ -218,18 +216,17 @@ async def test_a_job_that_waited_long_is_kept_for_an_hour_after_it_is_done(
 ) -> None:
     job_id = await enqueue(database, tenant, "/a")
     await set_job(database, job_id, "status = 'done', available_at = now() - interval '1 day', updated_at = now()")
-    await maintenance.once()
+    await maintenance.run_once()
     assert await statuses(database, tenant) == ["done"]
 
 
 async def test_more_than_a_batch_goes_in_several(
-    maintenance: Maintenance, database: StoreDatabase, tenant: str, monkeypatch: pytest.MonkeyPatch
+    maintenance: Maintenance, database: StoreDatabase, tenant: str
 ) -> None:
-    await maintenance.once()
-    monkeypatch.setattr(module, "_BATCH", 2)
+    await maintenance.run_once()
     for n in range(5):
         await put_file(database, tenant, f"/{n}", deleted_days_ago=31)
-    assert (await maintenance.once()).files == 5
+    assert (await maintenance.run_once()).files == 5
 
 
 async def test_while_another_process_purges_this_one_lets_it(
@@ -238,8 +235,8 @@ async def test_while_another_process_purges_this_one_lets_it(
     await put_file(database, tenant, "/old", deleted_days_ago=31)
     async with database.write_transaction(ALL_TENANTS) as connection:
         await connection.execute(f"SELECT pg_advisory_xact_lock({module._LOCK})")
-        assert await maintenance.once() == Purged()
-    assert (await maintenance.once()).files == 1
+        assert await maintenance.run_once() == Purged()
+    assert (await maintenance.run_once()).files == 1
 
 
 async def test_it_goes_on_by_itself_also_after_a_failure(
@@ -249,15 +246,13 @@ async def test_it_goes_on_by_itself_also_after_a_failure(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(module, "_EVERY_S", 0.01)
     monkeypatch.setitem(module._SQL, "purge_failed_jobs", "SELECT nothing FROM nowhere")
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(maintenance.run)
-        await until(lambda: "nothing could be purged" in caplog.text)
+        await eventually(lambda: "purging failed" in caplog.text)
         monkeypatch.undo()
-        monkeypatch.setattr(module, "_EVERY_S", 0.01)
         await put_file(database, tenant, "/old", deleted_days_ago=31)
-        await until(lambda: _is_empty(database, tenant))
+        await eventually(lambda: _is_empty(database, tenant))
         tasks.cancel_scope.cancel()
 
 

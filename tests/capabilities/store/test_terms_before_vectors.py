@@ -18,8 +18,9 @@ from armarium.capabilities.store.index.wake_up import SharedWakeUp
 from armarium.capabilities.store.index.worker import work
 from armarium.capabilities.store.model import Scope
 from armarium.capabilities.store.search.file_search import FileSearch, SearchRules
-from support.outbox import clear_jobs, enqueue, set_job, statuses, until
+from support.outbox import clear_jobs, enqueue, set_job, statuses
 from support.stored_files import StoredFiles, WordVectors
+from support.waiting import eventually
 
 NEVER_S = 3600.0
 
@@ -79,7 +80,7 @@ class Place:
         return await self.states() == states
 
     async def until_done(self) -> None:
-        await until(lambda: self.states_are({"done"}))
+        await eventually(lambda: self.states_are({"done"}))
 
     def outbox(self) -> Outbox:
         return Outbox(self.database, lease_s=60.0, retry_max=3, retry_backoff_s=1000.0)
@@ -114,7 +115,7 @@ async def place(database: StoreDatabase, store_dsn: str, tenant: str) -> AsyncGe
 async def test_a_file_is_found_by_its_words_while_the_model_hangs_and_by_its_meaning_afterwards(place: Place) -> None:
     async with place.working():
         await place.write("/a", "the windmill turns")
-        await until(lambda: place.finds("windmill", "/a"))
+        await eventually(lambda: place.finds("windmill", "/a"))
         await place.model.asked.wait()
         assert (await place.vectors(), await place.states()) == (0, {"processing"})
         assert not await place.finds("?!", "/a")
@@ -130,7 +131,7 @@ async def test_two_hundred_writes_are_all_found_by_words_before_one_of_them_is_e
         for path, word in paths.items():
             await place.write(path, f"a note about {word}")
         for path, word in paths.items():
-            await until(lambda path=path, word=word: place.finds(word, path))
+            await eventually(lambda path=path, word=word: place.finds(word, path))
         assert (place.model.embedded, await place.vectors()) == ([], 0)
         place.model.let_go.set()
         await place.until_done()
@@ -142,7 +143,7 @@ async def test_workers_that_end_between_the_stages_leave_the_vectors_to_the_next
     async with place.working():
         for number in range(5):
             await place.write(f"/{number}", f"the windmill, number {number}")
-        await until(lambda: place.finds("windmill", "/4"))
+        await eventually(lambda: place.finds("windmill", "/4"))
         await place.model.asked.wait()
     assert await place.states() == {"pending"}
     assert await place.finds("windmill", "/4")
@@ -170,7 +171,7 @@ async def test_the_next_words_of_a_file_are_found_while_its_last_ones_are_embedd
         await place.write("/a", "the windmill turns")
         await place.model.asked.wait()
         await place.write("/a", "the lighthouse shines")
-        await until(lambda: place.finds("lighthouse", "/a"))
+        await eventually(lambda: place.finds("lighthouse", "/a"))
         assert not await place.finds("windmill", "/a")
         assert await place.vectors() == 0
         place.model.let_go.set()
@@ -186,7 +187,7 @@ async def test_a_file_renamed_while_it_is_embedded_has_its_vectors_in_the_end(pl
         await place.files.rename("/old", "/new")
         await place.changed("/old", "DELETE")
         await place.changed("/new")
-        await until(lambda: place.finds("windmill", "/new"))
+        await eventually(lambda: place.finds("windmill", "/new"))
         place.model.let_go.set()
         await place.until_done()
     assert await place.vectors() == 1
@@ -199,7 +200,7 @@ async def test_a_file_deleted_while_it_is_embedded_stays_away(place: Place) -> N
         await place.model.asked.wait()
         await place.files.delete("/a")
         await place.changed("/a", "DELETE")
-        await until(lambda: place.states_are({"processing", "done"}))
+        await eventually(lambda: place.states_are({"processing", "done"}))
         place.model.let_go.set()
         await place.until_done()
     assert await place.vectors() == 0
@@ -223,10 +224,10 @@ async def test_a_job_that_waited_works_with_the_file_as_it_is_when_its_turn_come
         # As many as there are workers, so that the next one waits.
         for number in range(2):
             await place.write(f"/busy/{number}", f"keeps a worker busy {number}")
-        await until(lambda: place.finds("busy", "/busy/1"))
+        await eventually(lambda: place.finds("busy", "/busy/1"))
         await place.model.asked.wait()
         await place.write("/a", "the windmill turns")
-        await until(lambda: place.finds("windmill", "/a"))
+        await eventually(lambda: place.finds("windmill", "/a"))
         await place.write("/a", "the lighthouse shines")
         place.model.let_go.set()
         await place.until_done()

@@ -17,7 +17,8 @@ from support.client import ToolClient, connected
 from support.postgres import running_postgres
 from support.redis import everything_in, running_redis
 from support.server import ServerProcess
-from support.store_server import StoreUser, eventually, looking_into, metric, metrics_of, start_store, start_worker
+from support.store_server import StoreUser, looking_into, metric, metrics_of, start_store, start_worker
+from support.waiting import eventually
 
 KEK = "a-key-encryption-key-for-tests-only"
 QUICK = {"poll_seconds": 0.5, "lease_seconds": 5, "retry_backoff_ms": 50}

@@ -11,7 +11,6 @@ from typing import Any, cast
 import anyio
 import orjson
 import pytest
-from store_calls import Files
 
 from armarium.capabilities.store.database.pool import connect
 from armarium.capabilities.store.database.transactions import StoreDatabase
@@ -29,8 +28,9 @@ from armarium.foundation.telemetry import Metrics
 from armarium.foundation.tools import bind_tools
 from armarium.providers.errors import OpenAIAuth, ProviderError, ProviderUnavailable
 from armarium.surfaces.dispatch import Caller, Dispatcher
-from support.outbox import until
+from support.store_calls import Files
 from support.stored_files import StoredFiles, WordVectors
+from support.waiting import eventually
 
 PROJECT = "notes"
 
@@ -106,7 +106,7 @@ async def test_a_caller_has_so_many_searches_at_once_and_others_do_not_wait_for_
     async with anyio.create_task_group() as tasks:
         for _ in range(5):
             tasks.start_soon(search)
-        await until(lambda: searched.words.asked == 2)
+        await eventually(lambda: searched.words.asked == 2)
         await anyio.wait_all_tasks_blocked()
         # Two run and three wait: the sixth is one too many.
         with pytest.raises(RateLimited) as raised:
@@ -114,7 +114,7 @@ async def test_a_caller_has_so_many_searches_at_once_and_others_do_not_wait_for_
         assert raised.value.retryable
         assert raised.value.details["retry_after_ms"] > 0
         tasks.start_soon(searched.found, other)
-        await until(lambda: searched.words.asked == 3)
+        await eventually(lambda: searched.words.asked == 3)
         searched.words.let_go.set()
     assert done == [["/a"]] * 5
 
@@ -125,7 +125,7 @@ async def test_a_search_that_waits_too_long_is_refused_and_its_place_is_free_aga
     searched.words.let_go = anyio.Event()
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(searched.found, caller)
-        await until(lambda: searched.words.asked == 1)
+        await eventually(lambda: searched.words.asked == 1)
         with pytest.raises(RateLimited):
             await searched.search(caller)
         searched.words.let_go.set()
@@ -175,7 +175,7 @@ async def test_an_embedder_that_keeps_failing_is_left_alone_and_then_tried_by_on
     searched.words.let_go = anyio.Event()
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(searched.found, caller)
-        await until(lambda: searched.words.asked == 5)
+        await eventually(lambda: searched.words.asked == 5)
         assert (await searched.search(caller)).notice == LEXICAL_ONLY
         assert searched.words.asked == 5, "only one tries"
         searched.words.let_go.set()
@@ -288,7 +288,7 @@ async def test_what_is_searched_for_is_not_written_down(database: StoreDatabase,
     )
     caller = Caller(Principal("someone", (), tenant), "test")
     await dispatcher.call(caller, "file_search", {"project": "p", "query": "a private matter"})
-    await until(lambda: written)
+    await eventually(lambda: written)
     (record,) = written
     assert "project" in str(record)
     assert "private matter" not in str(record)

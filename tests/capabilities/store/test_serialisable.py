@@ -14,12 +14,12 @@ from functools import partial
 from typing import Any
 
 import pytest
-from store_calls import Files
-from test_store_model import MAX_FILE, MAX_PROJECT, PATHS, Model, Refused, answer_or_refusal
 
 from armarium.capabilities.store.database.pool import Connection, Row, connect
 from armarium.capabilities.store.database.transactions import StoreDatabase
 from armarium.capabilities.store.model import Scope
+from support.store_calls import Files
+from support.store_model import MAX_FILE, MAX_PROJECT, PATHS, Model, Refused, answer_or_refusal
 
 LIMITS = {"max_file_bytes": MAX_FILE, "max_project_bytes": MAX_PROJECT, "history": {"versions": 3}}
 PROJECTS = ["p", "q"]

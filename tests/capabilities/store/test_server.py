@@ -23,7 +23,6 @@ from support.server import START_DEADLINE_S, ServerProcess, installed_command
 from support.store_server import (
     StoreUser,
     embedded_dsn,
-    eventually,
     looking_into,
     metric,
     metrics_of,
@@ -31,6 +30,7 @@ from support.store_server import (
     start_store,
     store_config,
 )
+from support.waiting import eventually
 
 MAX_FILE, MAX_PROJECT = 3_000, 5_000
 SETTINGS = {

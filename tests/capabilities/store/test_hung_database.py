@@ -17,7 +17,6 @@ import asyncpg
 import httpx
 import pytest
 from anyio import to_thread
-from store_calls import Files
 
 from armarium.capabilities.store.database.pool import connect
 from armarium.capabilities.store.database.schema import migrate, schema_transaction
@@ -28,11 +27,12 @@ from armarium.capabilities.store.settings import LOCAL_DIMENSIONS
 from support.postgres import running_postgres
 from support.server import ServerProcess
 from support.stalling_proxy import StallingProxy, stalling_proxy
+from support.store_calls import Files
 from support.store_server import StoreUser, start_store
 
 TIMEOUT_S = 0.7
 START_TIMEOUT_S = 3.0
-PATIENCE_S = 60.0
+DEADLINE_S = 60.0
 """Far more than the timeout, and far less than for ever: the machine may be busy."""
 
 CALLS: dict[str, dict[str, Any]] = {
@@ -85,7 +85,7 @@ async def setup(port: int, tenant: str) -> AsyncGenerator[Setup]:
 
 async def patiently(files: Files, *paths: str) -> None:
     """Make files on a machine so busy that even a database that answers may be too late."""
-    with anyio.fail_after(PATIENCE_S):
+    with anyio.fail_after(DEADLINE_S):
         for path in paths:
             while (await files.result("write", path=path, content="x", mode="TRUNCATE")).get("isError"):
                 await anyio.sleep(0.1)
@@ -94,14 +94,14 @@ async def patiently(files: Files, *paths: str) -> None:
 @pytest.mark.parametrize("tool", CALLS)
 async def test_a_call_to_a_hung_database_ends_as_busy(setup: Setup, tool: str) -> None:
     setup.proxy.stall()
-    with anyio.fail_after(PATIENCE_S):
+    with anyio.fail_after(DEADLINE_S):
         assert await setup.files.code(tool, **CALLS[tool]) == "RESOURCE_BUSY"
 
 
 @pytest.mark.parametrize("word", [b"BEGIN", b"SET LOCAL", b"UPDATE mcp_files SET deleted", b"COMMIT"])
 async def test_a_change_whose_database_hangs_in_the_middle_ends_as_busy(setup: Setup, word: bytes) -> None:
     setup.proxy.stall_at(word)
-    with anyio.fail_after(PATIENCE_S):
+    with anyio.fail_after(DEADLINE_S):
         assert await setup.files.code("delete", path="/d", recursive=True) == "RESOURCE_BUSY"
     assert setup.proxy.stalled
 
@@ -109,7 +109,7 @@ async def test_a_change_whose_database_hangs_in_the_middle_ends_as_busy(setup: S
 async def test_a_write_whose_arguments_never_arrive_ends_as_busy(setup: Setup) -> None:
     await setup.files.result("write", path="/a", content="x")
     setup.proxy.stall_at(b"CANARY")
-    with anyio.fail_after(PATIENCE_S):
+    with anyio.fail_after(DEADLINE_S):
         assert await setup.files.code("write", path="/a", content="CANARY") == "RESOURCE_BUSY"
     assert setup.proxy.stalled
 
@@ -121,7 +121,7 @@ async def test_those_who_wait_for_a_connection_wait_no_longer(setup: Setup) -> N
     async def ask(number: int) -> None:
         codes.append(await setup.files.code("read", path=f"/{number}"))
 
-    with anyio.fail_after(PATIENCE_S):
+    with anyio.fail_after(DEADLINE_S):
         async with anyio.create_task_group() as tasks:
             for number in range(12):
                 tasks.start_soon(ask, number)
@@ -130,13 +130,13 @@ async def test_those_who_wait_for_a_connection_wait_no_longer(setup: Setup) -> N
 
 async def test_a_call_that_is_cancelled_while_the_database_hangs_ends(setup: Setup) -> None:
     setup.proxy.stall()
-    with anyio.fail_after(PATIENCE_S), anyio.move_on_after(TIMEOUT_S / 10):
+    with anyio.fail_after(DEADLINE_S), anyio.move_on_after(TIMEOUT_S / 10):
         await setup.files.result("delete", path="/a")
 
 
 async def test_when_the_database_answers_again_so_does_the_store(setup: Setup) -> None:
     setup.proxy.stall()
-    with anyio.fail_after(PATIENCE_S):
+    with anyio.fail_after(DEADLINE_S):
         assert await setup.files.code("read", path="/a") == "RESOURCE_BUSY"
         setup.proxy.resume()
         while (await setup.files.result("read", path="/a")).get("isError"):
@@ -144,7 +144,7 @@ async def test_when_the_database_answers_again_so_does_the_store(setup: Setup) -
 
 
 async def test_a_statement_that_takes_too_long_is_stopped_in_the_database(setup: Setup) -> None:
-    with anyio.fail_after(PATIENCE_S):
+    with anyio.fail_after(DEADLINE_S):
         with pytest.raises(ResourceBusy):
             await setup.database.fetch_in_transaction(ALL_TENANTS, "SELECT pg_sleep(600)")
         while await sleeping(setup.dsn):
@@ -164,7 +164,7 @@ async def sleeping(dsn: str) -> int:
 async def test_a_backend_that_is_stopped_costs_the_call_no_more_than_the_timeout(setup: Setup) -> None:
     stopped: list[int] = []
     try:
-        with anyio.fail_after(PATIENCE_S):
+        with anyio.fail_after(DEADLINE_S):
             # The connections that the pool keeps, whichever is used next.
             async with setup.database.connection() as one, setup.database.connection() as other:
                 stopped = [await each.fetchval("SELECT pg_backend_pid()") for each in (one, other)]
@@ -181,7 +181,7 @@ async def test_a_backend_that_is_stopped_costs_the_call_no_more_than_the_timeout
 
 async def test_a_start_on_a_hung_database_ends_with_a_clear_error(setup: Setup) -> None:
     setup.proxy.stall()
-    with anyio.fail_after(PATIENCE_S), pytest.raises(DatabaseUnavailable, match="does not answer"):
+    with anyio.fail_after(DEADLINE_S), pytest.raises(DatabaseUnavailable, match="does not answer"):
         await connect(setup.dsn, size=2, timeout_s=TIMEOUT_S)
 
 
@@ -190,11 +190,11 @@ async def test_a_start_waits_for_a_database_that_comes_up_later(setup: Setup) ->
     opened: list[str] = []
 
     async def start() -> None:
-        pool = await connect(setup.dsn, size=2, timeout_s=TIMEOUT_S, wait_s=PATIENCE_S)
+        pool = await connect(setup.dsn, size=2, timeout_s=TIMEOUT_S, wait_s=DEADLINE_S)
         opened.append("pool")
         await pool.close()
 
-    with anyio.fail_after(PATIENCE_S):
+    with anyio.fail_after(DEADLINE_S):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(start)
             await anyio.sleep(TIMEOUT_S)
@@ -235,8 +235,8 @@ async def test_a_database_that_hangs_while_its_tables_are_made_ends_the_start(
 ) -> None:
     async with stalling_proxy(port) as proxy:
         dsn = f"postgresql://armarium@127.0.0.1:{proxy.port}/{empty_database}"
-        with anyio.fail_after(PATIENCE_S):
-            pool = await connect(dsn, size=2, timeout_s=START_TIMEOUT_S, wait_s=PATIENCE_S)
+        with anyio.fail_after(DEADLINE_S):
+            pool = await connect(dsn, size=2, timeout_s=START_TIMEOUT_S, wait_s=DEADLINE_S)
             proxy.stall_at(word)
             with pytest.raises(DatabaseUnavailable, match="stopped answering"):
                 await migrate(pool, dimensions=LOCAL_DIMENSIONS)
@@ -246,8 +246,8 @@ async def test_a_database_that_hangs_while_its_tables_are_made_ends_the_start(
 
 
 async def test_a_new_index_of_a_hung_database_ends_with_a_clear_error(setup: Setup) -> None:
-    with anyio.fail_after(PATIENCE_S):
-        pool = await connect(setup.dsn, size=2, timeout_s=START_TIMEOUT_S, wait_s=PATIENCE_S)
+    with anyio.fail_after(DEADLINE_S):
+        pool = await connect(setup.dsn, size=2, timeout_s=START_TIMEOUT_S, wait_s=DEADLINE_S)
         setup.proxy.stall_at(b"count(DISTINCT")
         with pytest.raises(DatabaseUnavailable, match="stopped answering"):
             await plan_reindex(pool, dimensions=LOCAL_DIMENSIONS)
@@ -257,10 +257,10 @@ async def test_a_new_index_of_a_hung_database_ends_with_a_clear_error(setup: Set
 
 
 async def test_tables_that_take_longer_than_the_timeout_are_made(setup: Setup) -> None:
-    with anyio.fail_after(PATIENCE_S):
-        pool = await connect(setup.dsn, size=2, timeout_s=START_TIMEOUT_S, wait_s=PATIENCE_S)
+    with anyio.fail_after(DEADLINE_S):
+        pool = await connect(setup.dsn, size=2, timeout_s=START_TIMEOUT_S, wait_s=DEADLINE_S)
         async with schema_transaction(pool, dimensions=LOCAL_DIMENSIONS) as connection:
-            await connection.execute(f"SELECT pg_sleep({START_TIMEOUT_S * 1.5})", timeout=PATIENCE_S)
+            await connection.execute(f"SELECT pg_sleep({START_TIMEOUT_S * 1.5})", timeout=DEADLINE_S)
         await pool.close()
 
 
@@ -283,7 +283,7 @@ async def test_health_says_when_the_database_does_not_answer_and_when_it_does_ag
             proxy.resume()
         [server] = started
         try:
-            async with httpx.AsyncClient(base_url=server.url, timeout=PATIENCE_S, verify=False) as http:
+            async with httpx.AsyncClient(base_url=server.url, timeout=DEADLINE_S, verify=False) as http:
                 assert await health(http, 200) == "ok"
                 proxy.stall()
                 assert await health(http, 503) == "degraded: store"
@@ -295,7 +295,7 @@ async def test_health_says_when_the_database_does_not_answer_and_when_it_does_ag
 
 async def health(http: httpx.AsyncClient, status: int) -> str:
     """What `/health` says once it answers with this status."""
-    with anyio.fail_after(PATIENCE_S):
+    with anyio.fail_after(DEADLINE_S):
         while (answer := await http.get("/health")).status_code != status:
             await anyio.sleep(0.1)
     return answer.text

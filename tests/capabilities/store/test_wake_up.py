@@ -11,7 +11,7 @@ import pytest
 from armarium.capabilities.store.database.pool import connect
 from armarium.capabilities.store.database.transactions import ALL_TENANTS, StoreDatabase
 from armarium.capabilities.store.index.wake_up import CHANNEL, LISTENER, SharedWakeUp
-from support.outbox import PATIENCE_S, until
+from support.waiting import DEADLINE_S, eventually
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ async def listeners(database: StoreDatabase) -> set[int]:
 
 
 async def heard(event: anyio.Event) -> None:
-    with anyio.fail_after(PATIENCE_S):
+    with anyio.fail_after(DEADLINE_S):
         await event.wait()
 
 
@@ -52,7 +52,7 @@ async def test_a_ring_is_heard_in_another_process(
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(here.notify_others)
         tasks.start_soon(there.listen)
-        await until(lambda: listeners(database))
+        await eventually(lambda: listeners(database))
         ring = there.next_wake_up()
         here.wake_all()
         await heard(ring)
@@ -71,11 +71,11 @@ async def test_many_rings_at_once_are_one_notice_and_a_later_ring_another(
         for number in (1, 2):
             for _ in range(100):
                 wake_up.wake_all()
-            await until(lambda number=number: len(notices) == number)
+            await eventually(lambda number=number: len(notices) == number)
         tasks.cancel_scope.cancel()
     async with database.connection() as connection:
         await connection.execute("SELECT pg_notify($1, 'the end')", CHANNEL)
-    await until(lambda: "the end" in notices)
+    await eventually(lambda: "the end" in notices)
     assert len(notices) == 3
     await listener.close()
 
@@ -88,7 +88,7 @@ async def test_its_own_notice_wakes_nobody_twice(
         tasks.start_soon(wake_up.notify_others)
         tasks.start_soon(wake_up.listen)
         tasks.start_soon(other.listen)
-        await until(lambda: _both_listen(database))
+        await eventually(lambda: _both_listen(database))
         told = other.next_wake_up()
         wake_up.wake_all()
         own = wake_up.next_wake_up()
@@ -112,7 +112,7 @@ async def test_a_broken_connection_is_made_anew_and_what_was_missed_is_made_up_f
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(here.notify_others)
         tasks.start_soon(there.listen)
-        await until(lambda: listeners(database))
+        await eventually(lambda: listeners(database))
         (broken,) = await listeners(database)
         missed = there.next_wake_up()
         async with database.read_transaction(ALL_TENANTS) as connection:
@@ -124,7 +124,7 @@ async def test_a_broken_connection_is_made_anew_and_what_was_missed_is_made_up_f
         here.wake_all()
         await heard(ring)
         tasks.cancel_scope.cancel()
-    await until(lambda: _nobody_listens(database))
+    await eventually(lambda: _nobody_listens(database))
 
 
 async def _nobody_listens(database: StoreDatabase) -> bool:
@@ -141,6 +141,6 @@ async def test_a_database_that_is_away_ends_neither_the_telling_nor_the_listenin
         tasks.start_soon(wake_up.notify_others)
         tasks.start_soon(wake_up.listen)
         wake_up.wake_all()
-        await until(lambda: "could not be told" in caplog.text)
-        await until(lambda: caplog.text.count("LISTEN for new jobs failed") >= 2)
+        await eventually(lambda: "NOTIFY for new jobs failed" in caplog.text)
+        await eventually(lambda: caplog.text.count("LISTEN for new jobs failed") >= 2)
         tasks.cancel_scope.cancel()

@@ -22,11 +22,11 @@ from support.store_server import (
     ServerLost,
     StoreUser,
     embedded_dsn,
-    eventually,
     looking_into,
     start_store,
     start_worker,
 )
+from support.waiting import eventually
 
 PROJECT = "p"
 CALLERS = 4

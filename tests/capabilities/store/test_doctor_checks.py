@@ -13,13 +13,13 @@ import asyncpg
 import pytest
 from anyio import to_thread
 
-from armarium.capabilities.store import checks as examination
+from armarium.capabilities.store import checks as store_checks
 from armarium.capabilities.store.checks import check
 from armarium.capabilities.store.database.pool import connect
 from armarium.capabilities.store.database.schema import migrate
 from armarium.capabilities.store.lifespan import open_resources
 from armarium.capabilities.store.settings import LOCAL_DIMENSIONS, StoreSettings
-from armarium.capability import Facilities, Finding
+from armarium.capability import CheckResult, Facilities
 from armarium.foundation.events import Events
 from armarium.foundation.telemetry import Metrics
 from armarium.providers.local.embedder import LocalEmbedder
@@ -27,7 +27,7 @@ from armarium.providers.local.embedder import LocalEmbedder
 PASSWORD = "do-not-show-this"
 
 
-def found(tmp_path: Path, *, max_body_bytes: int | None = None, **settings: Any) -> dict[str, Finding]:
+def found(tmp_path: Path, *, max_body_bytes: int | None = None, **settings: Any) -> dict[str, CheckResult]:
     """The findings by subject."""
     section = StoreSettings.model_validate(settings)
     facilities = Facilities(Events(), tmp_path, max_body_bytes=max_body_bytes)
@@ -110,7 +110,7 @@ async def _with_a_vector(dsn: str, made_with: str) -> None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has rights to give up")
 def test_a_root_that_cannot_give_up_its_rights_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert found(tmp_path)["store account"].state == "ok"
-    monkeypatch.setattr(examination, "can_leave_root", lambda own, binaries: False)
+    monkeypatch.setattr(store_checks, "can_leave_root", lambda own, binaries: False)
     finding = found(tmp_path)["store account"]
     assert finding.state == "fail"
     assert "store.dsn" in str(finding.hint)
@@ -212,7 +212,7 @@ def test_keys_that_only_one_server_has_are_found(tmp_path: Path, store_dsn: str,
 
 
 def test_missing_packages_are_found_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(examination, "find_spec", lambda name: None if name == "redis" else object())
+    monkeypatch.setattr(store_checks, "find_spec", lambda name: None if name == "redis" else object())
     findings = found(tmp_path)
     assert [finding.subject for finding in findings.values()] == ["store packages"]
     assert "redis" in findings["store packages"].message

@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import AsyncGenerator
 
 import pytest
-from store_calls import Files
 
 from armarium.capabilities.store.database.pool import connect
 from armarium.capabilities.store.database.transactions import StoreDatabase
 from armarium.capabilities.store.model import Scope
+from support.store_calls import Files
 
 PATIENT = {"max_project_bytes": 10_000}
 

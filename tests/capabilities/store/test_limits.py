@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import random
 
-from store_calls import Files
-
 from armarium.capabilities.store.database.transactions import StoreDatabase
+from support.store_calls import Files
 
 
 async def test_a_payload_has_a_limit_in_bytes(database: StoreDatabase, tenant: str) -> None:

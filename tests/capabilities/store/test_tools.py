@@ -6,7 +6,6 @@ import json
 from typing import Any
 
 import pytest
-from store_calls import Files
 
 from armarium.capabilities.store.database.transactions import StoreDatabase
 from armarium.capabilities.store.errors import SearchBackendError
@@ -15,6 +14,7 @@ from armarium.capabilities.store.model import ChunkEntry, Scope
 from armarium.capabilities.store.tools import STORE_ERRORS, TOOLS
 from armarium.foundation.errors import DeadlineExceeded
 from armarium.foundation.tools import bind_tools
+from support.store_calls import Files
 
 HUGE = "x" * 100_000
 

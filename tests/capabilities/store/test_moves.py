@@ -7,7 +7,6 @@ from contextlib import asynccontextmanager
 
 import anyio
 import pytest
-from store_calls import Files
 
 from armarium.capabilities.store.database.pool import Connection
 from armarium.capabilities.store.database.transactions import StoreDatabase
@@ -20,8 +19,10 @@ from armarium.capabilities.store.index.wake_up import SharedWakeUp
 from armarium.capabilities.store.index.worker import work
 from armarium.capabilities.store.model import Scope
 from armarium.capabilities.store.search.file_search import FileSearch, SearchRules
-from support.outbox import clear_jobs, enqueue, last_job, set_job, statuses, until
+from support.outbox import clear_jobs, enqueue, last_job, set_job, statuses
+from support.store_calls import Files
 from support.stored_files import WordVectors
+from support.waiting import eventually
 
 PROJECT = "p"
 NEVER_S = 3600.0
@@ -64,7 +65,7 @@ class Moves:
         async def done() -> bool:
             return set(await statuses(self.database, self.scope.apikey_hash)) == {"done"}
 
-        await until(done)
+        await eventually(done)
 
     def outbox(self) -> Outbox:
         return Outbox(self.database, lease_s=60.0, retry_max=3, retry_backoff_s=1000.0)
@@ -265,7 +266,7 @@ async def dies_half_way(moves: Moves, monkeypatch: pytest.MonkeyPatch, many: int
         pass
 
     transactions = 0
-    writing = moves.database.writing
+    write_transaction = moves.database.write_transaction
 
     @asynccontextmanager
     async def dying(tenant: str) -> AsyncGenerator[Connection]:
@@ -273,12 +274,12 @@ async def dies_half_way(moves: Moves, monkeypatch: pytest.MonkeyPatch, many: int
         transactions += 1
         if transactions > many // moved_paths.FILES_AT_ONCE // 2 + 4:
             raise Died
-        async with writing(tenant) as connection:
+        async with write_transaction(tenant) as connection:
             yield connection
 
     (job,) = await moves.outbox().claim("words", 20)
     with monkeypatch.context() as patched:
-        patched.setattr(moves.database, "writing", dying)
+        patched.setattr(moves.database, "write_transaction", dying)
         with pytest.raises(Died):
             await moves.index.follow(job.scope, job.path, None)
 

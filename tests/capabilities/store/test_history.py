@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from store_calls import Files
-
 from armarium.capabilities.store.database.transactions import StoreDatabase
+from support.store_calls import Files
 
 
 async def versions(files: Files, path: str = "/a") -> list[int]:

@@ -13,7 +13,6 @@ from typing import Any, cast
 
 import asyncpg
 import pytest
-from store_calls import Files
 
 from armarium.capabilities.store.checks import check
 from armarium.capabilities.store.database.pool import connect
@@ -21,7 +20,8 @@ from armarium.capabilities.store.database.schema import migrate
 from armarium.capabilities.store.database.transactions import StoreDatabase
 from armarium.capabilities.store.errors import DatabaseUnavailable
 from armarium.capabilities.store.settings import LOCAL_DIMENSIONS, StoreSettings
-from armarium.capability import Facilities, Finding
+from armarium.capability import CheckResult, Facilities
+from support.store_calls import Files
 
 # Section 7 of the contract, word for word.
 CONTRACT = """
@@ -174,7 +174,7 @@ async def migrated(dsn: str) -> None:
         await pool.close()
 
 
-def doctor(dsn: str, directory: Path) -> dict[str, Finding]:
+def doctor(dsn: str, directory: Path) -> dict[str, CheckResult]:
     facilities = Facilities(cast(Any, SimpleNamespace()), directory)
     settings = StoreSettings.model_validate({"dsn": dsn})
     return {finding.subject: finding for finding in check(settings, facilities)}

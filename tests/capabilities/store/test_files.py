@@ -7,10 +7,10 @@ import secrets
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from store_calls import Files
 
 from armarium.capabilities.store.database.transactions import StoreDatabase
 from armarium.capabilities.store.files.reads import whole_characters
+from support.store_calls import Files
 
 NO_TIME = "0001-01-01T00:00:00Z"
 

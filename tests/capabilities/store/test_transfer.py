@@ -12,7 +12,6 @@ from typing import Any
 import anyio
 import pytest
 from pydantic import SecretStr
-from store_calls import Files
 
 from armarium.capabilities.store.chores import StoreChores
 from armarium.capabilities.store.database.transactions import StoreDatabase
@@ -21,8 +20,9 @@ from armarium.capabilities.store.settings import StoreSettings
 from armarium.capabilities.store.transfer import ArchiveUnusable, Import, Imported, Skipped, export_files
 from armarium.foundation.identity import Principal
 from armarium.foundation.tools import Call
+from support.store_calls import Files
 
-PATIENCE_S = 20.0
+DEADLINE_S = 20.0
 
 
 @pytest.fixture
@@ -126,7 +126,7 @@ class HeldUp(io.BytesIO):
 
     def writelines(self, lines: Iterable[Any], /) -> None:
         self.begun.set()
-        assert self.let_go.wait(PATIENCE_S)
+        assert self.let_go.wait(DEADLINE_S)
         super().writelines(lines)
 
 
@@ -135,7 +135,7 @@ async def test_an_export_shows_one_moment_whatever_happens_meanwhile(mine: Files
     out = HeldUp()
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(export_files, mine.database, mine.tenant, "p", out)
-        await anyio.to_thread.run_sync(out.begun.wait, PATIENCE_S)
+        await anyio.to_thread.run_sync(out.begun.wait, DEADLINE_S)
         await mine.ok("rename", from_path="/c.md", to_path="/a.md")
         await mine.put("/b.md", content="after")
         out.let_go.set()
