@@ -1,4 +1,4 @@
-"""What the store's tools answer, field by field as its contract has it; what is more than that stands at the end."""
+"""Results of the store's tools, with the fields of the contract first and additional fields last."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from armarium.capabilities.store.search.file_search import SearchResult
 from armarium.foundation.telemetry import timestamp
 
 NO_TIME = "0001-01-01T00:00:00Z"
-"""Stands for a time where there is none: directories were never made."""
+"""Replaces a missing time: directories have no creation time."""
 
 
 class Stat(TypedDict):
@@ -92,7 +92,7 @@ class Versions(TypedDict):
 
 
 def stat_answer(entry: FileEntry | None) -> Stat:
-    """What is at a path; that nothing is there is an answer as well."""
+    """The metadata of a path, or `exists` false."""
     if entry is None:
         return {"exists": False, "type": "", "size": 0, "created_at": NO_TIME, "updated_at": NO_TIME}
     answer: Stat = {
@@ -108,7 +108,7 @@ def stat_answer(entry: FileEntry | None) -> Stat:
 
 
 def content_answer(part: Slice) -> Content:
-    """Text, and which bytes of the file it is."""
+    """Text and its byte range."""
     return {
         "content": part.content,
         "content_encoding": "utf-8",

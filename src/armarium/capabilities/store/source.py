@@ -1,4 +1,4 @@
-"""The store as something that others in this server may search: each of a caller's projects by itself."""
+"""The store as a search source for other capabilities: each project of a caller is a collection."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SNIPPET_CHARS = 400
 
 
 class StoreSource:
-    """The caller's own projects, and nobody else's."""
+    """Searches the projects of the caller."""
 
     kind = "store"
 
@@ -23,7 +23,7 @@ class StoreSource:
         self._store = store
 
     async def collections(self, call: Call) -> Sequence[Collection]:
-        """Those in which a search can find something."""
+        """The projects that contain indexed files."""
         return [
             Collection(
                 f"{self.kind}:{project.name}",

@@ -1,4 +1,4 @@
-"""Lists what lies below a path: files, and the directories they imply, in the order of their paths."""
+"""Listings of files and of the directories they imply, sorted by path; and of indexed projects."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from datetime import datetime
 from armarium.capabilities.store.database.pool import Connection, Row
 from armarium.capabilities.store.database.transactions import StoreDatabase
 from armarium.capabilities.store.errors import NotDirectory, NotFound
-from armarium.capabilities.store.files.reads import FILES_ASKED, directory_entry, entry_at
+from armarium.capabilities.store.files.reads import MAX_FILES_READ, directory_entry, entry_at
 from armarium.capabilities.store.model import ROOT, FileEntry, Scope
 from armarium.capabilities.store.validation import MAX_PATH_LENGTH, below, checked_number, checked_path, name_of
 from armarium.foundation.sql import queries
@@ -18,15 +18,15 @@ from armarium.foundation.sql import queries
 _SQL = queries("armarium.capabilities.store.database.sql", "files.sql")
 _SEARCH_SQL = queries("armarium.capabilities.store.database.sql", "search.sql")
 _MAX_PROJECTS = 1_000
-# Of the characters of a path only these two sort before the slash.
+# Only these two characters of a path sort before the slash.
 _NAME_END = re.compile(r"(?<!/)[/.-]")
-_LEAST_FILES_ASKED = 100
-_DEEPEST = MAX_PATH_LENGTH // 2
+_MIN_FILES_READ = 100
+_MAX_DEPTH = MAX_PATH_LENGTH // 2
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """The first entries, and whether there are more."""
+    """The first entries, and whether there are more of them."""
 
     entries: list[FileEntry]
     has_more: bool
@@ -43,22 +43,22 @@ class IndexedProject:
 
 
 class FileListings:
-    """Lists directories. What is read depends on how much is listed, not on how much is there."""
+    """Lists directories. The cost depends on the size of the listing, not on the number of files."""
 
     def __init__(self, database: StoreDatabase, *, limit_max: int) -> None:
         self._database = database
         self._limit_max = limit_max
 
     async def entries(self, scope: Scope, path: str, depth: int, limit: int) -> Listing:
-        """Entries down to `depth` levels below a path; with 0 the path itself. At most the operator's limit."""
+        """Entries up to `depth` levels below a path, or the path itself with 0. `limit` is capped by the operator."""
         checked_path(path)
         checked_number("depth", depth, 0)
         limit = min(checked_number("limit", limit, 1), self._limit_max)
         async with self._database.write_transaction(scope.apikey_hash) as connection:
-            # All statements see the same moment, so that a directory on its way elsewhere is in one place.
+            # One snapshot for all statements, so that a directory that is being moved appears once.
             await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             if depth:
-                return await _entries_below(connection, scope, path, min(depth, _DEEPEST), limit)
+                return await _entries_below(connection, scope, path, min(depth, _MAX_DEPTH), limit)
             entry = await entry_at(connection, scope, path)
         if entry is None and path != ROOT:
             raise _not_found(path)
@@ -92,18 +92,18 @@ async def _entries_below(connection: Connection, scope: Scope, path: str, depth:
 async def _newest_below(connection: Connection, scope: Scope, directories: list[str]) -> dict[str, datetime | None]:
     if not directories:
         return {}
-    # However many directories there are, the files that are read for their times stay about the same.
-    files_each = max(_LEAST_FILES_ASKED, FILES_ASKED // len(directories))
+    # The total number of files read stays about the same for any number of directories.
+    files_each = max(_MIN_FILES_READ, MAX_FILES_READ // len(directories))
     first, end = zip(*map(below, directories), strict=True)
     where = (scope.apikey_hash, scope.project, directories, first, end)
     return {row["path"]: row["updated_at"] for row in await connection.fetch(_SQL["newest_below"], *where, files_each)}
 
 
 def _directories(files: Iterable[Row], base: str, depth: int) -> dict[str, bool]:
-    """Directories that may stand among these files, and whether they are certain to exist.
+    """Directories that may sort among these files, and whether they are known to exist.
 
-    A file proves the directories it lies in. One it does not lie in can still sort before it while its own files sort
-    behind: `/a` before `/a-b` before `/a/c`. Such a directory is the file's path up to a '-' or a '.'.
+    A file proves that its parent directories exist. A directory can also sort before a file that is not in it while its
+    own files sort after: `/a` before `/a-b` before `/a/c`. Its path is that of the file up to a '-' or a '.'.
     """
     found: dict[str, bool] = {}
     for file in files:
@@ -126,4 +126,4 @@ def _file_entry(row: Row) -> FileEntry:
 
 
 def _not_found(path: str) -> NotFound:
-    return NotFound("nothing has this path", hint="list the directory above it", path=path)
+    return NotFound("nothing has this path", hint="list the parent directory", path=path)

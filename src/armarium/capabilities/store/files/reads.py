@@ -1,4 +1,4 @@
-"""Looks at files without changing them: what is there, and what is in it."""
+"""Reads of files: metadata of a path, and content by byte range."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from armarium.capabilities.store.model import FileEntry, Scope
 from armarium.capabilities.store.validation import checked_number, checked_path, name_of
 from armarium.foundation.sql import queries
 
-FILES_ASKED = 20_000
-"""A directory is as new as the newest file below it; of more than this many, the first ones by path are asked."""
+MAX_FILES_READ = 20_000
+"""How many files below a directory determine its modification time; in larger ones, the first by path."""
 
 _SQL = queries("armarium.capabilities.store.database.sql", "files.sql")
-_LONGEST_CHARACTER = 4
+_MAX_CHARACTER_BYTES = 4
 _MOST = 2**30
-"""No file has this many bytes: PostgreSQL has no room for them in one field."""
+"""Larger than any file: the size limit of a field in PostgreSQL."""
 
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """Text of a file, and which of its bytes that is."""
+    """Text of a file and its byte range."""
 
     content: str
     offset: int
@@ -33,40 +33,40 @@ class Slice:
 
 
 class FileReader:
-    """What is at a path."""
+    """Reads files and metadata."""
 
     def __init__(self, database: StoreDatabase) -> None:
         self._database = database
 
     async def stat(self, scope: Scope, path: str) -> FileEntry | None:
-        """The file or directory, or None when there is neither."""
-        where = (scope.apikey_hash, scope.project, checked_path(path), FILES_ASKED)
+        """The file or directory at a path, or None if the path does not exist."""
+        where = (scope.apikey_hash, scope.project, checked_path(path), MAX_FILES_READ)
         return _entry(path, await self._database.fetchrow_autocommit(_SQL["stat"], *where))
 
     async def read(self, scope: Scope, path: str, offset: int, length: int) -> Slice:
-        """The whole characters of a file among the bytes [offset, offset + length), or to its end with -1."""
+        """The complete characters within the bytes [offset, offset + length), or to the end of the file with -1."""
         checked_path(path)
         checked_number("offset", offset, 0)
         checked_number("length", length, -1)
         start = min(offset, _MOST)
         wanted = _MOST if length < 0 else min(length, _MOST)
-        # A few bytes more tell whether the end cuts a character, and hold the rest of it.
-        where = (scope.apikey_hash, scope.project, path, start, min(wanted + _LONGEST_CHARACTER, _MOST))
+        # A few more bytes show whether the end splits a character, and contain the rest of it.
+        where = (scope.apikey_hash, scope.project, path, start, min(wanted + _MAX_CHARACTER_BYTES, _MOST))
         row = await self._database.fetchrow_autocommit(_SQL["read"], *where)
         if row is None:
-            raise NotFound("no file has this path", hint="list the directory above it with file_list", path=path)
+            raise NotFound("no file has this path", hint="list the parent directory with file_list", path=path)
         if row["is_directory"]:
             raise IsDirectory("the path is a directory", hint="list it with file_list", path=path)
         first, last = whole_characters(row["slice"], wanted)
         start = min(start, row["size"])
-        # Another program may have cut a character in two before its files were taken over.
+        # Files written by another program, in an adopted database, may contain invalid UTF-8.
         text = row["slice"][first:last].decode("utf-8", "replace")
         return Slice(text, start + first, start + last, row["size"], row["version"])
 
 
 async def entry_at(connection: Connection, scope: Scope, path: str) -> FileEntry | None:
-    """What is at a path."""
-    where = (scope.apikey_hash, scope.project, path, FILES_ASKED)
+    """The file or directory at a path, or None if the path does not exist."""
+    where = (scope.apikey_hash, scope.project, path, MAX_FILES_READ)
     return _entry(path, await connection.fetchrow(_SQL["stat"], *where))
 
 
@@ -79,15 +79,15 @@ def _entry(path: str, row: Row | None) -> FileEntry | None:
 
 
 def directory_entry(path: str, updated_at: datetime) -> FileEntry:
-    """A directory: nobody made it, and it takes no room."""
+    """The entry of a directory, which has no creation time and size 0."""
     return FileEntry(name_of(path), path, "DIRECTORY", 0, None, updated_at)
 
 
 def whole_characters(text: bytes, wanted: int) -> tuple[int, int]:
-    """Where the whole characters among the first `wanted` bytes begin and end.
+    """The range of complete characters within the first `wanted` bytes.
 
-    `text` is UTF-8 that goes on behind them. The rest of a character that began earlier, and the beginning of one that
-    goes on behind, are left out; when nothing else is left, the character that begins there comes whole.
+    `text` is UTF-8 and may be longer than `wanted`. Partial characters at both ends are left out; if nothing else
+    remains, the range covers the complete first character.
     """
     if not wanted:
         return 0, 0

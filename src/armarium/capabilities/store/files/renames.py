@@ -1,4 +1,4 @@
-"""Renames a file, or moves a directory with everything in it, in one change."""
+"""Renames of files and directories, each in one transaction."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from armarium.capabilities.store.validation import MAX_PATH_LENGTH, StoreLimits,
 
 
 class FileRenamer:
-    """Moves paths. Contents stay where they are."""
+    """Renames paths without copying contents."""
 
     def __init__(self, limits: StoreLimits) -> None:
         self._limits = limits
@@ -25,11 +25,11 @@ class FileRenamer:
         overwrite: bool,
         credential_ref: str | None,
     ) -> int:
-        """Move a file or a directory, in a transaction that holds the project's lock; how many files that were."""
+        """Move a file or a directory, in a transaction that holds the project's lock. Returns the number of files."""
         facts = await self._facts(connection, scope, source, target)
         _check_move(facts, source, target, overwrite=overwrite)
         if facts["target_is_file"]:
-            # The job of the rename also forgets what is indexed of the replaced file.
+            # The index job of the rename also removes the index of the replaced file.
             await delete_range(connection, scope, exactly(target), self._limits, queued=False)
         if facts["source_version"] is None:
             await plan_for_many(connection)
@@ -47,15 +47,15 @@ class FileRenamer:
 def _check_move(facts: Row, source: str, target: str, *, overwrite: bool) -> None:
     is_file = facts["source_version"] is not None
     if not is_file and not facts["files_below"]:
-        raise NotFound("nothing has this path", hint="list the directory above it with file_list", path=source)
+        raise NotFound("nothing has this path", hint="list the parent directory with file_list", path=source)
     if not is_file and target.startswith(source + "/"):
         raise InvalidPath("a directory cannot be moved into itself", path=target)
     if not is_file and facts["longest_below"] - len(source) + len(target) > MAX_PATH_LENGTH:
-        raise InvalidPath(f"a path in the directory would get longer than {MAX_PATH_LENGTH} characters", path=target)
+        raise InvalidPath(f"a path in the directory would exceed {MAX_PATH_LENGTH} characters", path=target)
     if facts["target_lies_below_file"]:
         raise NotDirectory("a part of the new path is a file", hint="choose another path", path=target)
     if facts["target_is_directory"]:
         raise AlreadyExists("the new path is a directory", hint="choose a path inside it, or a new one", path=target)
     if facts["target_is_file"] and not (overwrite and is_file):
         hint = "set overwrite to replace it" if is_file else "a directory cannot replace a file"
-        raise AlreadyExists("a file has the new path already", hint=hint, path=target)
+        raise AlreadyExists("a file with the new path already exists", hint=hint, path=target)

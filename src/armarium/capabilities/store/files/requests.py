@@ -1,4 +1,4 @@
-"""Changes that are made once however often they are asked for: each carries an id that its caller chose."""
+"""Idempotent requests: a change with a request id is made once, however often it is sent."""
 
 from __future__ import annotations
 
@@ -20,42 +20,42 @@ MAX_REQUEST_ID_LENGTH: Final = 128
 _SQL = queries("armarium.capabilities.store.database.sql", "requests.sql")
 
 Answer = dict[str, int]
-"""What a change answers: numbers by name."""
+"""The result of a change: numbers by name."""
 Change = Callable[[Connection], Awaitable[Answer]]
 """Makes a change in a transaction that holds the project's lock."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A change as its caller asked for it."""
+    """A change that a caller requested with an id."""
 
     id: str
     digest: str
-    """Of everything that was asked for. The same id with another digest is another change."""
+    """Hash of the tool and its arguments. The same id with another digest is an error."""
 
 
 def request_of(request_id: str | None, tool: str, arguments: Mapping[str, Any]) -> Request | None:
-    """The request with this id, if there is one."""
+    """The request with this id, or None without an id."""
     if request_id is None:
         return None
     if not 1 <= len(request_id) <= MAX_REQUEST_ID_LENGTH:
         raise InvalidQuery(f"request_id has 1 to {MAX_REQUEST_ID_LENGTH} characters")
     if not (request_id.isascii() and request_id.isprintable()):
-        raise InvalidQuery("request_id has only printable ASCII characters in it", hint="use a UUID")
-    # Not by orjson, which knows no numbers as large as a caller may give.
+        raise InvalidQuery("request_id may contain only printable ASCII characters", hint="use a UUID")
+    # Not orjson, which does not support integers beyond 64 bits.
     asked = json.dumps([tool, {**arguments}], sort_keys=True)
     return Request(request_id, hashlib.sha256(asked.encode()).hexdigest())
 
 
 class IdempotentRequests:
-    """Remembers what was asked for and answered, for a day at least (`maintenance`)."""
+    """Stores requests and their results for at least a day (see `maintenance`)."""
 
     def __init__(self, database: StoreDatabase) -> None:
         self._database = database
 
     async def run_once(self, scope: Scope, request: Request | None, change: Change) -> tuple[Answer, bool]:
-        """Make a change under the project's lock, unless it was made with the same id before; the answer, and whether
-        it is that of the earlier one. Only changes that were made are remembered: a refusal is looked at anew."""
+        """Make a change under the project's lock, unless a request with the same id already made it. Returns the result
+        and whether it is that of the earlier request. Refused changes are not stored, so they can be retried."""
         async with self._database.project_transaction(scope) as connection:
             where = (scope.apikey_hash, scope.project)
             if request is not None:

@@ -1,4 +1,4 @@
-"""Writes and deletes. What stands in the way of a write is found by the database, under the project's lock."""
+"""Writes and deletions. The database checks each write for conflicts, under the project's lock."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ MODES: frozenset[WriteMode] = frozenset({"APPEND", "OVERWRITE", "TRUNCATE"})
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """What is to be written, and where in the file."""
+    """The arguments of a write."""
 
     path: str
     content: bytes
@@ -51,12 +51,12 @@ class Write:
     offset: int = 0
     create_only: bool = False
     if_version: int | None = None
-    """The version the file must have now."""
+    """The version that the file must have."""
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A write that is done."""
+    """The result of a write."""
 
     bytes_written: int
     version: int
@@ -64,7 +64,7 @@ class Written:
 
 
 def checked_write(wanted: Write) -> None:
-    """Refuse what can be refused without looking at the file."""
+    """Validate the arguments of a write that do not depend on the file."""
     checked_inner_path(wanted.path)
     checked_number("offset", wanted.offset, 0)
     if wanted.if_version is not None:
@@ -78,7 +78,7 @@ def checked_write(wanted: Write) -> None:
 
 
 class FileWriter:
-    """Changes single files, and deletes what lies below a path."""
+    """Writes files, and deletes files and directories."""
 
     def __init__(self, database: StoreDatabase, limits: StoreLimits, *, allow_root_wipe: bool) -> None:
         self._database = database
@@ -86,7 +86,7 @@ class FileWriter:
         self._allow_root_wipe = allow_root_wipe
 
     async def write(self, scope: Scope, wanted: Write, credential_ref: str | None) -> Written:
-        """Write bytes into a file, which is made if it is not there."""
+        """Write bytes to a file, which is created if it does not exist."""
         row = await self._database.fetchrow_locked(
             scope, SQL["write_file"], *self._arguments(scope, wanted, credential_ref)
         )
@@ -95,7 +95,7 @@ class FileWriter:
     async def write_in(
         self, connection: Connection, scope: Scope, wanted: Write, credential_ref: str | None
     ) -> Written:
-        """A write in a transaction that holds the project's lock already."""
+        """Like `write`, in a transaction that holds the project's lock."""
         arguments = (*self._arguments(scope, wanted, credential_ref), lock_key(scope), _NO_WAIT_MS)
         row = await connection.fetchrow(SQL["write_file"], *arguments)
         assert row is not None, "the statement always gives a row"
@@ -110,7 +110,7 @@ class FileWriter:
             parents_of(wanted.path),
             wanted.content,
             wanted.mode,
-            # No file is so long, nor changed so often: the answer is the same as for the number given.
+            # Clamped to the range of the column; the result is the same, since no file is that large.
             min(wanted.offset, _LARGEST_OFFSET),
             wanted.create_only,
             wanted.if_version if wanted.if_version is None else min(wanted.if_version, _LARGEST_VERSION),
@@ -127,7 +127,7 @@ class FileWriter:
         return Written(len(wanted.content), row["version"], row["size"])
 
     def _refused(self, row: Row, wanted: Write) -> ArmariumError:
-        """The error for what the database says stands in the way."""
+        """The error for a refusal of the database."""
         match row["refusal"]:
             case "is_directory":
                 return IsDirectory("the path is a directory", hint="choose a file inside it", path=wanted.path)
@@ -135,38 +135,38 @@ class FileWriter:
                 return NotDirectory("a part of the path is a file", hint="choose another path", path=wanted.path)
             case "exists":
                 hint = "read it, or write without create_only"
-                return AlreadyExists("the file is there already", hint=hint, path=wanted.path)
+                return AlreadyExists("the file already exists", hint=hint, path=wanted.path)
             case "other_version":
                 return other_version(row["version"])
             case "behind_end":
                 size = row["size"] or 0
                 hint = "use APPEND to add to it"
-                return InvalidOffset(f"the offset lies behind the end: the file has {size} bytes", hint=hint)
+                return InvalidOffset(f"the offset is beyond the end: the file has {size} bytes", hint=hint)
             case "cuts_character":
                 return InvalidOffset(
-                    "the write would cut a character of several bytes in two",
-                    hint="begin and end it between characters: file_read tells in `offset` and `end` where they are",
+                    "the write would split a multi-byte character",
+                    hint="begin and end it between characters: file_read reports such positions in `offset` and `end`",
                 )
             case "file_too_large":
                 most = self._limits.max_file_bytes
-                return PayloadTooLarge(f"a file has at most {most} bytes", hint="go on in another file")
+                return PayloadTooLarge(f"a file has at most {most} bytes", hint="continue in another file")
             case "project_full":
                 return QuotaExceeded(
                     f"a project has at most {self._limits.max_project_bytes} bytes",
-                    hint="delete what is not needed any more, or use another project",
+                    hint="delete files, or use another project",
                 )
             case unknown:
-                raise AssertionError(f"the database refused a write for a reason we do not know: {unknown}")
+                raise AssertionError(f"unknown refusal: {unknown}")
 
     async def delete_in(
         self, connection: Connection, scope: Scope, path: str, *, recursive: bool, if_version: int | None
     ) -> int:
-        """Delete a file, or everything in a directory, in a transaction that holds the project's lock; how many files
-        that were."""
-        facts = await look(connection, scope, path)
+        """Delete a file or a directory, in a transaction that holds the project's lock. Returns the number of deleted
+        files."""
+        facts = await inspect_path(connection, scope, path)
         is_file = facts["size"] is not None
         if not is_file and not facts["is_directory"]:
-            raise NotFound("nothing has this path", hint="list the directory above it with file_list", path=path)
+            raise NotFound("nothing has this path", hint="list the parent directory with file_list", path=path)
         if not is_file:
             _check_directory_goes(path, recursive=recursive, if_version=if_version)
             await plan_for_many(connection)
@@ -177,7 +177,7 @@ class FileWriter:
         )
 
     def check_delete(self, path: str, *, recursive: bool, if_version: int | None) -> None:
-        """Refuse what can be refused without looking."""
+        """Validate the arguments of a deletion that do not depend on the file."""
         self._check_wipe(path, recursive=recursive)
         if if_version is not None:
             checked_number("if_version", if_version, 1)
@@ -187,36 +187,36 @@ class FileWriter:
             raise InvalidPath("the root of a project is not a file", hint="give the path of a file or a directory")
         if path == ROOT and not self._allow_root_wipe:
             raise PermissionDenied(
-                "a whole project may not be deleted here",
+                "deleting a whole project is not allowed on this server",
                 hint="delete its directories one by one, or ask the operator to set store.allow_root_wipe",
             )
 
 
-async def look(connection: Connection, scope: Scope, path: str) -> Row:
-    """What is at a path."""
+async def inspect_path(connection: Connection, scope: Scope, path: str) -> Row:
+    """The size and version of the file at a path, and whether the path is a directory."""
     facts = await connection.fetchrow(SQL["inspect_path"], scope.apikey_hash, scope.project, path, *below(path))
     assert facts is not None, "the statement always gives a row"
     return facts
 
 
 async def plan_for_many(connection: Connection) -> None:
-    """For statements over whole directories: without statistics, a join row by row was seen to take a minute."""
+    """Disable nested loops for statements over directories: without statistics, such a join took a minute."""
     await connection.execute("SET LOCAL enable_nestloop = off")
 
 
 async def delete_range(
     connection: Connection, scope: Scope, paths: tuple[str, str], limits: StoreLimits, *, queued: bool
 ) -> int:
-    """Delete the files of a range of paths; `queued` tells the index, where there is one."""
+    """Delete the files in a range of paths. With `queued`, also queue index jobs if search is enabled."""
     how = (limits.versions_kept, queued and limits.searchable)
     return await connection.fetchval(SQL["delete_files"], scope.apikey_hash, scope.project, *paths, *how)
 
 
 def other_version(version: int | None) -> Conflict:
-    """The refusal of a change of a file that is not in the version its caller knows."""
+    """The error for a file whose version is not the expected one."""
     return Conflict(
-        f"the file is in version {version} now" if version else "there is no such file any more",
-        hint="read it again, and decide anew",
+        f"the current version of the file is {version}" if version else "the file no longer exists",
+        hint="read the file again before changing it",
         current_version=version,
     )
 
@@ -225,4 +225,4 @@ def _check_directory_goes(path: str, *, recursive: bool, if_version: int | None)
     if if_version is not None:
         raise IsDirectory("a directory has no version", hint="delete it without if_version", path=path)
     if not recursive:
-        raise NotEmpty("the directory has files in it", hint="set recursive to delete them all", path=path)
+        raise NotEmpty("the directory contains files", hint="set recursive to delete them all", path=path)
