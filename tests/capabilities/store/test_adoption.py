@@ -234,7 +234,7 @@ def test_the_doctor_says_before_what_the_start_does(contract_dsn: str, tmp_path:
     asyncio.run(run(contract_dsn, ROWS, tenant))
     finding = doctor(contract_dsn, tmp_path)["store schema"]
     assert finding.state == "ok"
-    assert "takes over 5 tables" in finding.message
+    assert "adopts 5 tables" in finding.message
     asyncio.run(migrated(contract_dsn))
     assert doctor(contract_dsn, tmp_path)["store schema"].message == "up to date"
 
@@ -324,5 +324,5 @@ async def test_tables_that_do_not_fit_are_refused_with_what_to_do(
     await run(contract_dsn, in_the_way)
     with pytest.raises(DatabaseUnavailable, match="cannot be brought up to date") as refused:
         await migrated(contract_dsn)
-    assert "not the contract's" in str(refused.value.hint)
+    assert "differ from the contract" in str(refused.value.hint)
     assert (await rows(contract_dsn, "SELECT count(*) FROM mcp_files"))[0]["count"] == 3

@@ -38,8 +38,8 @@ class Repeatable(Args):
     """A change that can be repeated idempotently."""
 
     request_id: str | None = None
-    """An id of your choice for this change, 1 to 128 characters, such as a UUID. If you get no result, send the same call
-    with the same id again: the change is made once, and you get its result. Valid for a day; use a new id for each
+    """An id of your choice for this change, 1 to 128 characters, such as a UUID. If you get no result, send the same
+    call with the same id again: the change is made once, and you get its result. Valid for a day; use a new id for each
     change."""
 
 

@@ -37,8 +37,8 @@ _PACKAGE = "armarium.capabilities.store.database.migrations"
 
 _OWN_THEM = "let the user of store.dsn own its database and every table in it"
 _DO_NOT_FIT = (
-    "tables in the database differ from the contract, or other objects depend on them: see the log of the database; use "
-    "an empty database in store.dsn, or remove the conflicting objects"
+    "tables in the database differ from the contract, or other objects depend on them: see the log of the database; "
+    "use an empty database in store.dsn, or remove the conflicting objects"
 )
 _LEDGER = """
 CREATE TABLE IF NOT EXISTS armarium_store_schema (

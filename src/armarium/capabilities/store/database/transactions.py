@@ -141,7 +141,7 @@ class StoreDatabase:
         return rows[0] if rows else None
 
     async def fetch_autocommit(self, statement: str, *arguments: Any) -> Sequence[Row]:
-        """Run one statement without an explicit transaction, in one round trip. The statement sets the tenant itself."""
+        """Run one statement that sets the tenant itself, without an explicit transaction: one round trip."""
         if self._pool.pooled:
             # A statement is two messages, and outside a transaction a pooler may send each to another session.
             async with self._transaction() as connection:

@@ -1,4 +1,4 @@
-"""Keeps a caller's key, encrypted and for minutes at most, until the worker that indexes the write takes it."""
+"""Stores callers' keys, encrypted and for minutes, between a write and its indexing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from armarium.capabilities.store.model import Scope
 from armarium.foundation.errors import ConfigError
 
 _REFERENCE_BYTES = 16
-_REDIS_PATIENCE_S = 2.0
+_REDIS_TIMEOUT_S = 2.0
 
 _Answer = TypeVar("_Answer")
 
@@ -28,27 +28,27 @@ _log = logging.getLogger(__name__)
 
 
 class Credentials(Protocol):
-    """The way of a caller's key from a write to its indexing."""
+    """Passes a caller's key from a write to its index job."""
 
     async def keep(self, key: str | None, scope: Scope) -> str | None:
-        """Keep the key for a job of this scope; the reference leads back to it. None when there is nothing to keep.
+        """Store the key for a job of this scope. Returns the reference to it, or None if there is nothing to store.
 
-        Called before the write begins. When the key cannot be kept, the write is refused as busy, and nothing is
-        written: a file whose job never finds its key would be there and never be found.
+        Called before the write begins. If the key cannot be stored, the write fails with RESOURCE_BUSY and nothing is
+        written: a file whose job has no key would never be searchable.
         """
         ...
 
     async def take(self, reference: str, scope: Scope) -> str | None:
-        """The key, or None when it is gone or was not kept for this scope. It stays until it is discarded."""
+        """The key, or None if it has expired or belongs to another scope. It stays stored until it is discarded."""
         ...
 
     async def discard(self, reference: str) -> None:
-        """Forget the key, now that nobody needs it. Never fails: what cannot be removed expires by itself."""
+        """Remove a key that is no longer needed. Never fails: a key that cannot be removed expires."""
         ...
 
 
 class NoCredentials:
-    """For models that need no key: nothing is kept, whatever is offered."""
+    """For models without a key: stores nothing."""
 
     async def keep(self, key: str | None, scope: Scope) -> str | None:
         """Nothing."""
@@ -63,23 +63,23 @@ class NoCredentials:
 
 
 class Cache(Protocol):
-    """Texts by name that disappear by themselves."""
+    """Texts by name that expire."""
 
     async def put(self, name: str, text: str) -> None:
-        """Keep the text for as long as the cache keeps anything."""
+        """Store the text until it expires."""
         ...
 
     async def get(self, name: str) -> str | None:
-        """The text, or None when it is gone."""
+        """The text, or None if it has expired."""
         ...
 
     async def remove(self, name: str) -> None:
-        """Let it be gone."""
+        """Remove the text."""
         ...
 
 
 class SealedCredentials:
-    """Keys in envelopes in a cache. Each envelope opens only for the tenant, project and reference it was made for."""
+    """Keys in encrypted envelopes in a cache. Each envelope is bound to a tenant, a project and a reference."""
 
     def __init__(self, cache: Cache, keks: Keks, *, ttl_s: float) -> None:
         self._cache = cache
@@ -87,7 +87,7 @@ class SealedCredentials:
         self._ttl_s = ttl_s
 
     async def keep(self, key: str | None, scope: Scope) -> str | None:
-        """Seal the key and keep the envelope under a new reference."""
+        """Seal the key and store the envelope under a new reference."""
         if key is None:
             return None
         reference = secrets.token_hex(_REFERENCE_BYTES)
@@ -96,14 +96,14 @@ class SealedCredentials:
         return reference
 
     async def take(self, reference: str, scope: Scope) -> str | None:
-        """Open the envelope, if there still is one for this scope."""
+        """Open the envelope, if it exists and belongs to this scope."""
         envelope = await self._cache.get(reference)
         if envelope is None:
             return None
         try:
             return self._keks.open(envelope, aad=_bound_to(scope, reference))
         except EnvelopeRejected as error:
-            _log.warning("a kept key cannot be used", extra={"code": error.code, "project": scope.project})
+            _log.warning("a stored key cannot be used", extra={"code": error.code, "project": scope.project})
             return None
 
     async def discard(self, reference: str) -> None:
@@ -111,11 +111,11 @@ class SealedCredentials:
         try:
             await self._cache.remove(reference)
         except ResourceBusy as error:
-            _log.warning("a used key could not be removed and is left to expire", extra={"code": error.code})
+            _log.warning("removing a used key failed; it is left to expire", extra={"code": error.code})
 
 
 class MemoryCache:
-    """A cache within this process: only its own workers find what its writes keep."""
+    """A cache in this process: only its own workers find the keys of its writes."""
 
     def __init__(self, *, ttl_s: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._ttl_s = ttl_s
@@ -123,22 +123,22 @@ class MemoryCache:
         self._kept: dict[str, tuple[float, str]] = {}
 
     async def put(self, name: str, text: str) -> None:
-        """Keep the text."""
+        """Store the text."""
         self._drop_expired()
         self._kept[name] = (self._clock() + self._ttl_s, text)
 
     async def get(self, name: str) -> str | None:
-        """The text, if it is not too old."""
+        """The text, if it has not expired."""
         self._drop_expired()
         return self._kept[name][1] if name in self._kept else None
 
     async def remove(self, name: str) -> None:
-        """Forget it."""
+        """Remove the text."""
         self._kept.pop(name, None)
 
     def _drop_expired(self) -> None:
         now = self._clock()
-        # All live equally long, so the oldest stand first.
+        # All entries have the same lifetime, so the oldest come first.
         for name, (until, _) in list(self._kept.items()):
             if until > now:
                 break
@@ -146,7 +146,7 @@ class MemoryCache:
 
 
 class _RedisClient(Protocol):
-    """What is used of Redis's client, whose types leave open whether it is the asynchronous one."""
+    """The part of the Redis client that we use; its own types do not distinguish the asynchronous client."""
 
     async def set(self, name: str, value: str, *, ex: int) -> Any: ...
 
@@ -158,7 +158,7 @@ class _RedisClient(Protocol):
 
 
 class RedisCache:
-    """A cache in Redis, which any number of servers and workers share."""
+    """A cache in Redis, shared by any number of servers and workers."""
 
     def __init__(self, client: _RedisClient, *, prefix: str, ttl_s: int) -> None:
         self._client = client
@@ -166,7 +166,7 @@ class RedisCache:
         self._ttl_s = ttl_s
 
     async def put(self, name: str, text: str) -> None:
-        """Keep the text; Redis drops it by itself."""
+        """Store the text; Redis expires it."""
         await self._asked(self._client.set(f"{self._prefix}:{name}", text, ex=self._ttl_s))
 
     async def get(self, name: str) -> str | None:
@@ -182,11 +182,11 @@ class RedisCache:
         from redis.exceptions import RedisError
 
         try:
-            with anyio.fail_after(_REDIS_PATIENCE_S):
+            with anyio.fail_after(_REDIS_TIMEOUT_S):
                 return await request
         except (RedisError, OSError) as error:
             raise ResourceBusy(
-                "Redis, where callers' keys wait for their jobs, does not answer",
+                "Redis, which stores callers' keys for index jobs, does not answer",
                 hint="try again in a moment",
                 private={"error": type(error).__name__},
             ) from None
@@ -196,7 +196,7 @@ class RedisCache:
 async def open_credentials(
     *, redis_url: SecretStr | None, keks: Mapping[int, SecretStr], prefix: str, ttl_s: int
 ) -> AsyncGenerator[Credentials]:
-    """For models that need callers' keys: in Redis when there is an address, otherwise in this process's memory."""
+    """Credentials for models that need callers' keys: in Redis if a URL is given, otherwise in memory."""
     opener = Keks(keks)
     if redis_url is None:
         yield SealedCredentials(MemoryCache(ttl_s=ttl_s), opener, ttl_s=ttl_s)
@@ -218,17 +218,17 @@ def _redis_client(url: SecretStr) -> _RedisClient:
             "store.redis_url is set, and the package redis is not installed", hint="pip install 'armarium[store]'"
         ) from error
     try:
-        # One retry at once, for a connection that Redis closed while it was idle. More would only delay the refusal.
+        # One immediate retry, for a connection that Redis closed while it was idle. More would only delay the error.
         client = cast(Any, Redis).from_url(
             url.get_secret_value(),
             retry=Retry(NoBackoff(), 1),
-            socket_timeout=_REDIS_PATIENCE_S,
-            socket_connect_timeout=_REDIS_PATIENCE_S,
+            socket_timeout=_REDIS_TIMEOUT_S,
+            socket_connect_timeout=_REDIS_TIMEOUT_S,
         )
     except ValueError:
-        # Its message may repeat the address, and with it a password.
+        # The message may contain the address, and with it a password.
         raise ConfigError(
-            "store.redis_url is no address of a Redis", hint="redis://, rediss:// or unix:// and where it listens"
+            "store.redis_url is not a Redis URL", hint="use redis://, rediss:// or unix:// with an address"
         ) from None
     return cast(_RedisClient, client)
 

@@ -1,4 +1,4 @@
-"""Envelopes: a caller's key encrypted for the short way from a write to its indexing, and opened again."""
+"""Encrypted envelopes for callers' keys, with an expiry and bound associated data."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ _KEY_BYTES = 32
 
 
 class EnvelopeRejected(StoreError):
-    """An envelope was not made here, not for this use, or is too old. It says nothing of what is inside."""
+    """An envelope is invalid, expired, or bound to other data. The error never contains the key."""
 
     code = "CREDENTIAL_REJECTED"
 
 
 class Keks:
-    """The key-encryption keys of the settings. The largest id encrypts; all of them decrypt, so keys can be rotated."""
+    """The key-encryption keys. The largest id encrypts; all of them decrypt, so that keys can be rotated."""
 
     def __init__(self, by_id: Mapping[int, SecretStr]) -> None:
         if not by_id:
             raise ConfigError(
-                "callers' keys have to be kept, and there is nothing to encrypt them with",
+                "callers' keys must be stored, and there is no key to encrypt them",
                 hint="set store.security.encryption_keks, for example {1: <the output of `openssl rand -hex 32`>}",
             )
         self._keks = {
@@ -47,7 +47,7 @@ class Keks:
         return f"Keks(ids={sorted(self._keks)})"
 
     def seal(self, secret: str, *, aad: bytes, expires_at: datetime) -> str:
-        """An envelope around `secret` that only opens with the same `aad`, until `expires_at`."""
+        """Encrypt `secret` into an envelope that opens only with the same `aad`, until `expires_at`."""
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
         dek_id = secrets.token_bytes(_DEK_ID_BYTES)
@@ -65,11 +65,11 @@ class Keks:
         )
 
     def open(self, envelope: str, *, aad: bytes, now: datetime | None = None) -> str:
-        """What is inside, if the envelope was sealed here with this `aad` and is not too old."""
+        """Decrypt an envelope that was sealed with these keys and this `aad` and has not expired."""
         secret = self._opened(envelope, aad, now or datetime.now(UTC))
-        # Raised here and not where it was noticed: the errors of parsers carry what they parsed.
+        # Raised here, without a cause, because errors of parsers contain what they parsed.
         if secret is None:
-            raise EnvelopeRejected("a kept key cannot be used", hint="write the file again, so that it is kept anew")
+            raise EnvelopeRejected("a stored key cannot be used", hint="write the file again to store the key again")
         return secret
 
     def _opened(self, envelope: str, aad: bytes, now: datetime) -> str | None:
@@ -99,5 +99,5 @@ class Keks:
 
 
 def _bound(aad: bytes, until: str) -> bytes:
-    """What the cipher vouches for: the expiry too, or whoever can write to the cache could put it off."""
+    """The authenticated data. It includes the expiry, so that write access to the cache cannot extend it."""
     return json.dumps([b64encode(aad).decode(), until]).encode()

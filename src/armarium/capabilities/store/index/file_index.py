@@ -348,6 +348,6 @@ def _chunk_key(row: Row) -> _ChunkKey:
 
 
 def _path_lock(scope: Scope, path: str) -> int:
-    """The advisory lock key of a path while its chunks are replaced. Not that of the project, which would block writes."""
+    """The advisory lock key of a path while its chunks are replaced; the project's lock would block writes."""
     name = f"index:{scope.apikey_hash}:{scope.project}:{path}"
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big", signed=True)

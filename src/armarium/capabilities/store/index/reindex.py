@@ -1,4 +1,4 @@
-"""Makes the index of all files anew, after a change of what turns text into vectors."""
+"""Rebuilds the vectors of all files after a change of the embedding model."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SQL = queries("armarium.capabilities.store.database.sql", "reindex.sql")
 _FOR_ALL_TENANTS = f"SET LOCAL armarium.tenant = '{ALL_TENANTS}'"
 _HAS_STORE = "SELECT to_regclass('armarium_store_facts') IS NOT NULL"
 _RUNNING = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = $1"
-# The one that workers take first comes first here, too: otherwise each could wait for the other.
+# In the lock order of the workers, to avoid deadlocks.
 _HOLD_INDEX = "LOCK TABLE mcp_file_indexed, mcp_file_chunk_embeddings IN ACCESS EXCLUSIVE MODE"
 _FORGET_VECTORS = "TRUNCATE mcp_file_chunk_embeddings"
 _MODEL = "SELECT value FROM armarium_store_facts WHERE name = 'model'"
@@ -31,20 +31,20 @@ _NOTE_DIMENSIONS = "UPDATE armarium_store_facts SET value = $1 WHERE name = 'dim
 
 @dataclass(frozen=True, slots=True)
 class ReindexPlan:
-    """What there is to do."""
+    """What a reindex would do."""
 
     files: int
     callers: int
     dimensions: int
-    """Numbers in a vector of the index as it is."""
+    """Dimensions of the current index."""
     wanted_dimensions: int
     running: int
-    """Servers and workers that use the database now."""
+    """Servers and workers that are connected to the database."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueuedJobs:
-    """The jobs that bring the vectors back, by the range of their ids."""
+    """The queued jobs, identified by the range of their ids."""
 
     jobs: int = 0
     first: int = 0
@@ -53,16 +53,17 @@ class QueuedJobs:
 
 @dataclass(frozen=True, slots=True)
 class ReindexProgress:
-    """What became of the jobs."""
+    """The state of the queued jobs."""
 
     open: int
     failed: int
 
 
 async def stale_embedding_model(pool: Pool, model: str) -> str | None:
-    """The model that the vectors of the index were made with, if it is another than `model`, which makes new ones.
+    """The model of the vectors in the index, if it differs from `model`, which is used for new vectors.
 
-    The first who opens a store notes it, and it is forgotten with the vectors: to ask them all would take too long.
+    The model is recorded when the store is first opened, and removed with the vectors. Reading it from all vectors
+    would take too long.
     """
     async with reporting_lost_connection(), pool.connection() as connection, connection.transaction():
         await connection.execute(_FOR_ALL_TENANTS)
@@ -76,7 +77,7 @@ async def stale_embedding_model(pool: Pool, model: str) -> str | None:
 
 
 async def plan_reindex(pool: Pool, *, dimensions: int) -> ReindexPlan:
-    """Look at what is there; nothing changes."""
+    """Count the files and describe the current index, without changes."""
     async with (
         reporting_lost_connection(),
         pool.connection() as connection,
@@ -86,7 +87,7 @@ async def plan_reindex(pool: Pool, *, dimensions: int) -> ReindexPlan:
         await connection.execute(f"{_FOR_ALL_TENANTS}; SET LOCAL statement_timeout = 0")
         if not await connection.fetchval(_HAS_STORE):
             raise DatabaseUnavailable(
-                "the database holds no store yet, so there is nothing to index", hint="start a server first"
+                "the database contains no store, so there is nothing to index", hint="start a server first"
             )
         there = await connection.fetchrow(_SQL["count_files"], ALL_TENANTS, timeout=LONGEST_S)
         assert there is not None, "the statement always gives a row"
@@ -95,9 +96,9 @@ async def plan_reindex(pool: Pool, *, dimensions: int) -> ReindexPlan:
 
 
 async def begin_reindex(pool: Pool, *, dimensions: int, queue: bool) -> QueuedJobs:
-    """Forget all vectors, make room for those of the wanted length, and `queue` every file, all at once or not at all.
+    """Atomically delete all vectors, change their dimensions if needed, and `queue` every file.
 
-    Without `queue` each file gets its vectors with its next write.
+    Without `queue`, each file gets its vectors with its next write.
     """
     async with schema_transaction(pool, dimensions=dimensions) as connection:
         await connection.execute(_FOR_ALL_TENANTS)
@@ -121,7 +122,7 @@ async def begin_reindex(pool: Pool, *, dimensions: int, queue: bool) -> QueuedJo
 
 
 async def reindex_progress(database: StoreDatabase, queued: QueuedJobs) -> ReindexProgress:
-    """How many of the jobs are still to be done, and how many were given up."""
+    """The numbers of open and of failed jobs."""
     async with database.read_transaction(ALL_TENANTS) as connection:
         row = await connection.fetchrow(_SQL["reindex_progress"], ALL_TENANTS, queued.first, queued.last)
     assert row is not None, "the statement always gives a row"
@@ -129,12 +130,12 @@ async def reindex_progress(database: StoreDatabase, queued: QueuedJobs) -> Reind
 
 
 async def _running(connection: Connection) -> int:
-    """Each server and each worker listens on one connection."""
+    """The number of servers and workers: each has one listening connection."""
     return await connection.fetchval(_RUNNING, LISTENER)
 
 
 async def _refuse_if_in_use(connection: Connection, made_for: int) -> None:
-    """Who runs already makes vectors of the old length, and would fail every job."""
+    """Raise if servers or workers are running: they create vectors of the old dimensions, and every job would fail."""
     if running := await _running(connection):
         raise DatabaseUnavailable(
             f"{running} servers or workers use the database, with vectors of {made_for} numbers",

@@ -47,7 +47,7 @@ class WakeUp:
         current.set()
 
     def next_wake_up(self) -> anyio.Event:
-        """The event set by the next wake-up. To miss none, get it before looking for jobs and wait for it afterwards."""
+        """The event that the next wake-up sets. To miss none, get it before claiming jobs and wait for it afterwards."""
         return self._next
 
 

@@ -1,4 +1,4 @@
-"""A PostgreSQL that all processes of a user share: started by the first that needs it, stopped after the last."""
+"""Embedded PostgreSQL, shared by all processes of a user: started by the first, stopped after the last."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ _LOOK_S = 0.02
 _LOOK_FOR_ANSWER_S = 0.1
 _WATCH_S = 0.5
 _LONGEST_PAUSE_S = 30.0
-_LAUNCH_PATIENCE_S = 30.0
+_LAUNCH_TIMEOUT_S = 30.0
 
 _log = logging.getLogger(__name__)
 
 
 @asynccontextmanager
 async def embedded_postgres(data_dir: Path, *, start_timeout_s: float = _START_TIMEOUT_S) -> AsyncGenerator[str]:
-    """The address of a server that keeps its files in `data_dir`, for as long as the block runs.
+    """The address of a PostgreSQL with its data in `data_dir`, running while the block runs.
 
-    The role is no superuser, the database is its own, and pgvector is there. Connections may break when the server or
-    its supervisor is killed; a moment later the same address answers again.
+    The role owns the database, is not a superuser, and pgvector is installed. If the server or its supervisor is
+    killed, connections break, and the same address works again a moment later.
     """
     home = await to_thread.run_sync(_prepared_home, data_dir)
     with _opened(home.users_lock) as using:
@@ -50,33 +50,33 @@ async def embedded_postgres(data_dir: Path, *, start_timeout_s: float = _START_T
                 finally:
                     tasks.cancel_scope.cancel()
         except BaseExceptionGroup as group:
-            # What the block raises stays what it is.
+            # An exception of the block is raised as itself.
             if len(group.exceptions) == 1:
                 raise group.exceptions[0] from None
             raise
 
 
 def address(socket_directory: Path) -> str:
-    """How a server is reached that listens in the directory."""
+    """The address of the server that listens in this directory."""
     return f"postgresql://{ROLE}@/{DATABASE}?host={quote(str(socket_directory), safe='/')}"
 
 
 class _SharedServer:
-    """The server of a home, as one of its users sees it."""
+    """The server of a home, from the view of one of its users."""
 
     def __init__(self, home: Home, start_timeout_s: float) -> None:
         self._home = home
         self._start_timeout_s = start_timeout_s
 
     async def join(self, using: Lock) -> Path:
-        """Be a user from now on, with a server that runs. Returns the directory of its socket."""
+        """Register as a user and make sure that the server runs. Returns the directory of its socket."""
         deadline = time.monotonic() + self._start_timeout_s
-        # A supervisor that has the lock has seen the last user go: it is stopping its server, and ends.
+        # A supervisor that holds the lock exclusively has no more users: it is stopping its server.
         await _take(using, deadline, shared=True)
         return await self._ensure_running(deadline)
 
     async def watch(self) -> None:
-        """Start another supervisor whenever ours is gone."""
+        """Start another supervisor whenever the current one has ended."""
         pause = _WATCH_S
         with _opened(self._home.supervisor_lock) as lock:
             while True:
@@ -87,7 +87,7 @@ class _SharedServer:
                 lock.release()
                 try:
                     await self._ensure_running(time.monotonic() + self._start_timeout_s)
-                    _log.warning("the supervisor of the database was gone, another one runs")
+                    _log.warning("the supervisor of the database had ended; another one was started")
                     pause = _WATCH_S
                 except DatabaseUnavailable as error:
                     facts = error.private | {"error": error.message}
@@ -103,7 +103,7 @@ class _SharedServer:
                     if lock.take():
                         await self._start_supervisor(lock, socket_directory, deadline)
                         return socket_directory
-                # There is a supervisor, and its server may be on the way.
+                # A supervisor runs, and its server may still be starting.
                 if await to_thread.run_sync(is_ready, socket_directory):
                     return socket_directory
                 await _pause_until(deadline, _LOOK_FOR_ANSWER_S)
@@ -123,13 +123,13 @@ class _SharedServer:
             finally:
                 os.close(writing)
             said = b""
-            with anyio.move_on_after(deadline - time.monotonic()) as patience:
+            with anyio.move_on_after(deadline - time.monotonic()) as waiting:
                 while True:
                     await anyio.wait_readable(report)
                     if not (part := report.read(65536)):
                         break
                     said += part
-            if patience.cancelled_caught:
+            if waiting.cancelled_caught:
                 raise _too_slow()
         _raise_failure(said)
 
@@ -145,7 +145,7 @@ def _launch(home: Home, arguments: tuple[object, ...], descriptors: tuple[int, .
         home.trim_log()
         with home.open_log() as log:
             subprocess.run(  # noqa: S603 ourselves
-                # -P: the working directory may hold anything, also a module of our name.
+                # -P: the working directory may contain a module with our name.
                 [sys.executable, "-P", "-m", "armarium.capabilities.store.postgres.supervisor", *map(str, arguments)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -153,9 +153,9 @@ def _launch(home: Home, arguments: tuple[object, ...], descriptors: tuple[int, .
                 cwd="/",
                 env=supervisor_environment(),
                 pass_fds=descriptors,
-                # What a terminal sends to a group of processes is not for the supervisor.
+                # Signals of the terminal must not reach the supervisor.
                 start_new_session=True,
-                timeout=_LAUNCH_PATIENCE_S,
+                timeout=_LAUNCH_TIMEOUT_S,
                 check=True,
             )
     except OSError as error:

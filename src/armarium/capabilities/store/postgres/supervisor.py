@@ -1,7 +1,7 @@
-"""The small process that runs PostgreSQL for as long as anybody uses it, and runs it again when it dies.
+"""The process that runs PostgreSQL while it has users, and restarts it after a crash.
 
-It is a process of its own because its users come and go, in any order and in any way: whoever started it may be gone
-long before the last of them. It imports little and has no threads.
+It is a separate process because its users start and end in any order: the process that started it may end long before
+the last user. It imports little and has no threads.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _LOOK_FOR_USERS_S = 0.25
 _LOOK_FOR_START_S = 0.02
 _LONGEST_LOOK_S = 0.5
 _PARTING_S = 10.0
-"""How long users may go on after the supervisor was told to end: at a shutdown everybody is told at once."""
+"""How long users may continue after SIGTERM: at a shutdown, all processes receive it at once."""
 _FAST_STOP_S = 20.0
 _HARD_STOP_S = 10.0
 _ORPHANS_S = 5.0
@@ -44,7 +44,7 @@ _RUNS_WELL_AFTER_S = 60.0
 
 
 class Supervisor:
-    """Keeps one server running."""
+    """Keeps one PostgreSQL running."""
 
     def __init__(self, home: Home, binaries: Path, socket_directory: Path, *, start_timeout_s: float) -> None:
         self._home = home
@@ -56,11 +56,11 @@ class Supervisor:
         self._log_begin = 0
         self._stop_requested_at: float | None = None
         self._woken, self._waker = os.pipe()
-        # Opened while there may still be the rights to.
+        # Opened before root privileges are dropped.
         self._users = open_lock(home.users_lock)
 
     def start(self) -> None:
-        """Make the cluster if there is none, and run the server until it answers; raises when it does not."""
+        """Create the cluster if needed, start the server, and wait until it is ready. Raises if it fails."""
         self._listen_to_signals()
         deadline = time.monotonic() + self._start_timeout_s
         remove_unfinished(self._home)
@@ -69,7 +69,7 @@ class Supervisor:
         self._run_server(deadline)
 
     def keep(self) -> None:
-        """Return when the last user has gone and the server has stopped."""
+        """Run until the last user has ended and the server has stopped."""
         pause, restarts, began = _FIRST_PAUSE_S, 0, time.monotonic()
         while not self._is_over():
             if self._server is not None and self._server.poll() is None:
@@ -88,23 +88,23 @@ class Supervisor:
         self.stop()
 
     def stop(self) -> None:
-        """Stop the server: with a checkpoint if it can, at once if it must. Nothing committed is lost in either way."""
-        for how, patience_s in ((signal.SIGINT, _FAST_STOP_S), (signal.SIGQUIT, _HARD_STOP_S), (signal.SIGKILL, None)):
+        """Stop the server, with a checkpoint if possible, otherwise immediately. No committed data is lost."""
+        for how, timeout_s in ((signal.SIGINT, _FAST_STOP_S), (signal.SIGQUIT, _HARD_STOP_S), (signal.SIGKILL, None)):
             if self._server is None or self._server.poll() is not None:
                 break
-            # PostgreSQL 18 never ends when it is asked for a checkpoint while it recovers from a backend's crash.
+            # PostgreSQL 18 never ends if it receives SIGINT while it recovers from the crash of a backend.
             if how == signal.SIGINT and not is_ready(self._socket_directory):
                 continue
             self._server.send_signal(how)
             with suppress(subprocess.TimeoutExpired):
-                self._server.wait(patience_s)
+                self._server.wait(timeout_s)
         self._end_orphans()
 
     def _run_server(self, deadline: float) -> None:
         self._end_orphans()
         with open_lock(self._home.server_lock) as lock:
             while not lock.take():
-                # Processes of a server whose supervisor was killed are still about to end.
+                # Processes of a server whose supervisor was killed are still ending.
                 if time.monotonic() > deadline:
                     raise DatabaseUnavailable(
                         "an earlier PostgreSQL does not end", hint="end its processes, then start again"
@@ -125,7 +125,7 @@ class Supervisor:
                     private={"log": self._said_since_launch()[-2000:]},
                 )
             self._rest(pause_s)
-            # The server logs each refusal, and a long recovery should not fill the log.
+            # The server logs each refused connection, and a long recovery should not fill the log.
             pause_s = min(pause_s * 1.5, _LONGEST_LOOK_S)
 
     def _launch(self, lock: Lock) -> None:
@@ -138,9 +138,9 @@ class Supervisor:
                 stderr=log,
                 cwd=self._home.data,
                 env=environment(),
-                # Every process of the server inherits the lock, and it is free when the last of them has ended.
+                # Every process of the server inherits the lock, which is released when the last of them ends.
                 pass_fds=(lock.descriptor,),
-                # A server without a supervisor would run for ever. It ends at once, because nobody could insist.
+                # A server without a supervisor would run for ever, so it must end at once (SIGQUIT).
                 preexec_fn=die_with_parent(os.getpid(), signal.SIGQUIT),
             )
 
@@ -150,7 +150,7 @@ class Supervisor:
             return log.read().decode(errors="replace")
 
     def _end_orphans(self) -> None:
-        """Backends whose server was killed end at their next pause; a long query would hold up everybody."""
+        """End backends whose server was killed: a long query would delay the next start."""
         for how in (signal.SIGQUIT, signal.SIGKILL):
             deadline = time.monotonic() + _ORPHANS_S
             for child in _children():
@@ -162,7 +162,7 @@ class Supervisor:
                 self._rest(_LOOK_FOR_START_S)
 
     def _is_over(self) -> bool:
-        # Once taken the lock stays ours until we end: who comes now waits, and then starts another supervisor.
+        # Once acquired, the lock is held until this process ends: a new user waits, then starts another supervisor.
         if self._users.take():
             return True
         return self._stop_requested_at is not None and time.monotonic() > self._stop_requested_at + _PARTING_S
@@ -180,7 +180,7 @@ class Supervisor:
         self._stop_requested_at = self._stop_requested_at or time.monotonic()
 
     def _rest(self, seconds: float) -> None:
-        """Until something ends, at most this long."""
+        """Sleep until a child ends or a signal arrives, at most this long."""
         if select.select([self._woken], [], [], seconds)[0]:
             os.read(self._woken, 4096)
 
@@ -203,7 +203,7 @@ def _report(to: int, **facts: Any) -> None:
 
 
 def keep(home: Home, binaries: Path, socket_directory: Path, lock: Lock, report: int, start_timeout_s: float) -> int:
-    """Be the supervisor, and report to whoever started it when the server is ready or why it is not."""
+    """Run the supervisor. Reports to the starting process when the server is ready, or why it failed."""
     os.umask(0o077)
     try:
         os.ftruncate(lock.descriptor, 0)
@@ -229,7 +229,7 @@ def keep(home: Home, binaries: Path, socket_directory: Path, lock: Lock, report:
 
 
 def main() -> int:
-    """Leave the process that started us at once, so that it need not wait for our end; then keep."""
+    """Fork, so that the starting process need not wait for the end of the supervisor."""
     root, binaries, socket_directory, lock, report, start_timeout_s = sys.argv[1:]
     descriptors = int(lock), int(report)
     for descriptor in descriptors:

@@ -199,8 +199,8 @@ def _best_first(candidate: Candidate) -> tuple[float, str, str, int]:
 
 
 async def _run_both(first: Callable[[], Awaitable[None]], second: Callable[[], Awaitable[None]]) -> None:
-    """Run two functions concurrently. The first failure cancels the other function and is raised as itself, even if both
-    fail at the same moment, as they do when the database hangs."""
+    """Run two functions concurrently. The first failure cancels the other function and is raised as itself, even if
+    both fail at the same moment, as they do when the database hangs."""
     failure: Exception | None = None
 
     async def guarded(run: Callable[[], Awaitable[None]]) -> None:
