@@ -37,8 +37,8 @@ class FoundNothing:
         return SearchResult(self.found, self.notice)
 
 
-class _Cloakroom:
-    """Keeps keys as a test wants it, and tells which were given up."""
+class _RecordedCredentials:
+    """Stores keys as a test wants it, and records which were discarded."""
 
     def __init__(self, keep: Callable[[str | None, Scope], Awaitable[str | None]], discarded: list[str]) -> None:
         self.keep = keep
@@ -66,7 +66,7 @@ class Files:
         self.tenant = tenant
         self.database = database
         self.search = FoundNothing()
-        self.rung = 0
+        self.wake_ups = 0
         self.searches: list[float] = []
         self.mutations: list[tuple[str, str]] = []
         self.kept: list[tuple[str | None, Scope]] = []
@@ -76,8 +76,8 @@ class Files:
             database,
             store_rules(chosen),
             search=self.search if chosen.search.enabled else None,
-            credentials=_Cloakroom(keep or self._keep, self.discarded),
-            on_committed=self._ring,
+            credentials=_RecordedCredentials(keep or self._keep, self.discarded),
+            on_committed=self._woken,
             on_mutation=lambda tool, status: self.mutations.append((tool, status)),
             on_search=lambda seconds: self.searches.append(seconds),
         )
@@ -146,5 +146,5 @@ class Files:
         self.kept.append((key, scope))
         return None if key is None else f"reference-{len(self.kept)}"
 
-    def _ring(self) -> None:
-        self.rung += 1
+    def _woken(self) -> None:
+        self.wake_ups += 1

@@ -147,4 +147,4 @@ async def test_a_write_whose_job_cannot_be_queued_does_not_happen(database: Stor
     assert len(await files.jobs()) == 1
     assert (await files.ok("write", path="/a", content="!"))["version"] == 2
     assert {status for _, status in broken.mutations} == {"INTERNAL"}
-    assert broken.rung == 0
+    assert broken.wake_ups == 0

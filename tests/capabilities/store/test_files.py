@@ -287,7 +287,7 @@ async def test_a_write_and_its_job_commit_together(files: Files) -> None:
     await files.ok("delete", path="/d", recursive=True)
     assert await files.code("write", path="/a/x", content="") == "NOT_DIRECTORY"
     assert await files.jobs() == [("UPSERT", "/a", None), ("UPSERT", "/d/b", None), ("DELETE", "/d/b", None)]
-    assert files.rung == 3
+    assert files.wake_ups == 3
     assert files.mutations == [
         ("file_write", "ok"), ("file_write", "ok"), ("file_delete", "ok"), ("file_write", "NOT_DIRECTORY"),
     ]  # fmt: skip
@@ -304,7 +304,7 @@ async def test_without_search_nothing_is_queued_and_no_key_laid_aside(database: 
     await files.ok("rename", from_path="/a", to_path="/b")
     await files.ok("delete", path="/b")
     assert await files.jobs() == []
-    assert (files.kept, files.rung) == ([], 0)
+    assert (files.kept, files.wake_ups) == ([], 0)
     assert await files.code("search", query="x") == "SEARCH_BACKEND_ERROR"
 
 

@@ -263,7 +263,7 @@ async def test_a_write_at_one_server_is_indexed_by_another_with_the_callers_own_
             assert sorted(chunk["file_path"] for chunk in found["chunks"]) == [f"/e/{number}" for number in range(5)]
         [refused] = await keyed.rows("SELECT status FROM mcp_file_index_jobs", stranger.tenant)
         assert refused["status"] == "failed"
-        # SearchResult by its words; what the endpoint refused to embed has no vector, least of all by somebody else's key.
+        # Found by its terms; what the endpoint refused to embed has no vector, least of all by somebody else's key.
         assert not await keyed.rows("SELECT FROM mcp_file_chunk_embeddings", stranger.tenant)
         embedded: dict[str, list[str]] = {}
         for request in asked:

@@ -1,4 +1,4 @@
-"""The wake_up: workers here hear it at once, workers of other processes by one notice for many rings."""
+"""Wake-ups reach the workers of this process directly, and those of other processes by one NOTIFY for many."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def heard(event: anyio.Event) -> None:
         await event.wait()
 
 
-async def test_a_ring_wakes_everyone_here_who_waits(database: StoreDatabase, store_dsn: str) -> None:
+async def test_a_wake_up_reaches_every_waiting_task_of_the_process(database: StoreDatabase, store_dsn: str) -> None:
     wake_up = SharedWakeUp(database, store_dsn)
     before = wake_up.next_wake_up()
     assert not before.is_set()
@@ -45,7 +45,7 @@ async def test_a_ring_wakes_everyone_here_who_waits(database: StoreDatabase, sto
     assert not wake_up.next_wake_up().is_set()
 
 
-async def test_a_ring_is_heard_in_another_process(
+async def test_a_wake_up_reaches_another_process(
     database: StoreDatabase, elsewhere: StoreDatabase, store_dsn: str
 ) -> None:
     here, there = SharedWakeUp(database, store_dsn), SharedWakeUp(elsewhere, store_dsn)
@@ -53,13 +53,13 @@ async def test_a_ring_is_heard_in_another_process(
         tasks.start_soon(here.notify_others)
         tasks.start_soon(there.listen)
         await eventually(lambda: listeners(database))
-        ring = there.next_wake_up()
+        woken = there.next_wake_up()
         here.wake_all()
-        await heard(ring)
+        await heard(woken)
         tasks.cancel_scope.cancel()
 
 
-async def test_many_rings_at_once_are_one_notice_and_a_later_ring_another(
+async def test_many_wake_ups_at_once_are_one_notification_and_a_later_one_another(
     database: StoreDatabase, store_dsn: str
 ) -> None:
     wake_up = SharedWakeUp(database, store_dsn)
@@ -80,7 +80,7 @@ async def test_many_rings_at_once_are_one_notice_and_a_later_ring_another(
     await listener.close()
 
 
-async def test_its_own_notice_wakes_nobody_twice(
+async def test_a_process_ignores_its_own_notification(
     database: StoreDatabase, elsewhere: StoreDatabase, store_dsn: str
 ) -> None:
     wake_up, other = SharedWakeUp(database, store_dsn), SharedWakeUp(elsewhere, store_dsn)
@@ -105,7 +105,7 @@ async def _both_listen(database: StoreDatabase) -> bool:
     return len(await listeners(database)) == 2
 
 
-async def test_a_broken_connection_is_made_anew_and_what_was_missed_is_made_up_for(
+async def test_a_broken_listening_connection_is_reopened_and_missed_wake_ups_are_made_up_for(
     database: StoreDatabase, elsewhere: StoreDatabase, store_dsn: str
 ) -> None:
     here, there = SharedWakeUp(database, store_dsn), SharedWakeUp(elsewhere, store_dsn)
@@ -120,9 +120,9 @@ async def test_a_broken_connection_is_made_anew_and_what_was_missed_is_made_up_f
         await heard(missed)
         (renewed,) = await listeners(database)
         assert renewed != broken
-        ring = there.next_wake_up()
+        woken = there.next_wake_up()
         here.wake_all()
-        await heard(ring)
+        await heard(woken)
         tasks.cancel_scope.cancel()
     await eventually(lambda: _nobody_listens(database))
 
@@ -131,7 +131,7 @@ async def _nobody_listens(database: StoreDatabase) -> bool:
     return not await listeners(database)
 
 
-async def test_a_database_that_is_away_ends_neither_the_telling_nor_the_listening(
+async def test_an_unreachable_database_ends_neither_notifying_nor_listening(
     database: StoreDatabase, tmp_path_factory: pytest.TempPathFactory, caplog: pytest.LogCaptureFixture
 ) -> None:
     nowhere = f"postgresql://armarium@/armarium?host={tmp_path_factory.mktemp('none')}"

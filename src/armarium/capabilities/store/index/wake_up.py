@@ -47,7 +47,7 @@ class WakeUp:
         current.set()
 
     def next_wake_up(self) -> anyio.Event:
-        """The event that the next wake-up sets. To miss none, get it before claiming jobs and wait for it afterwards."""
+        """The event that the next wake-up sets. To miss none, get it before claiming and wait for it after."""
         return self._next
 
 
