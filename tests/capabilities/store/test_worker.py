@@ -170,7 +170,7 @@ async def kept(credentials: Credentials, tenant: str, key: str = CANARY) -> str:
     return reference
 
 
-async def test_what_waits_is_done_and_what_comes_is_done_when_the_bell_rings(
+async def test_what_waits_is_done_and_what_comes_is_done_after_a_wake_up(
     pool: Crew, database: StoreDatabase, tenant: str
 ) -> None:
     index = Indexed()
@@ -184,7 +184,7 @@ async def test_what_waits_is_done_and_what_comes_is_done_when_the_bell_rings(
     assert index.calls == [("index", scope, "/waiting", None), ("forget", scope, "/gone", None)]
 
 
-async def test_a_ring_in_another_process_reaches_the_workers(
+async def test_a_wake_up_from_another_process_reaches_the_workers(
     pool: Crew, elsewhere: StoreDatabase, store_dsn: str, tenant: str
 ) -> None:
     index = Indexed()
@@ -522,7 +522,7 @@ async def test_what_may_work_later_is_tried_again_when_its_time_comes(
     assert index.paths == ["/a", "/a"]
 
 
-async def test_a_retry_comes_at_its_time_without_a_bell_or_a_poll(
+async def test_a_retry_comes_at_its_time_without_a_wake_up_or_a_poll(
     pool: Crew, database: StoreDatabase, tenant: str
 ) -> None:
     await enqueue(database, tenant, "/a")
