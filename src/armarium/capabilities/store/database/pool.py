@@ -14,6 +14,7 @@ import asyncpg  # pyright: ignore[reportMissingTypeStubs] it has none
 from armarium.capabilities.store.database.pooler import APPLICATION, is_pooled
 from armarium.capabilities.store.errors import DatabaseUnavailable
 from armarium.capabilities.store.settings import Pooler
+from armarium.foundation.tasks import background
 
 Row = Mapping[str, Any]
 
@@ -221,17 +222,11 @@ async def terminating_when_unresponsive(pool: Pool, connection: Connection) -> A
 
     Behind a pooler this is not possible: new connections may wait there for the session that this connection holds.
     """
-    failure: Exception | None = None
-    async with anyio.create_task_group() as tasks:
-        if pool.timeout_s is not None and not pool.pooled:
-            tasks.start_soon(_terminate_when_unresponsive, pool, connection, pool.timeout_s / 2)
-        try:
-            yield
-        except Exception as error:  # noqa: BLE001 raised again below, outside of the group that would wrap it
-            failure = error
-        tasks.cancel_scope.cancel()
-    if failure is not None:
-        raise failure
+    if pool.timeout_s is None or pool.pooled:
+        yield
+        return
+    async with background(partial(_terminate_when_unresponsive, pool, connection, pool.timeout_s / 2)):
+        yield
 
 
 async def _terminate_when_unresponsive(pool: Pool, connection: Connection, every_s: float) -> None:

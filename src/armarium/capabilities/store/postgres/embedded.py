@@ -20,6 +20,7 @@ from armarium.capabilities.store.errors import DatabaseUnavailable
 from armarium.capabilities.store.postgres.cluster import DATABASE, ROLE, is_ready, supervisor_environment
 from armarium.capabilities.store.postgres.home import Home, Lock, open_lock, unusable
 from armarium.capabilities.store.postgres.installation import fitting_installation, installations
+from armarium.foundation.tasks import background
 
 _START_TIMEOUT_S = 120.0
 _LOOK_S = 0.02
@@ -42,18 +43,8 @@ async def embedded_postgres(data_dir: Path, *, start_timeout_s: float = _START_T
     with _opened(home.users_lock) as using:
         server = _SharedServer(home, start_timeout_s)
         socket_directory = await server.join(using)
-        try:
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(server.watch)
-                try:
-                    yield address(socket_directory)
-                finally:
-                    tasks.cancel_scope.cancel()
-        except BaseExceptionGroup as group:
-            # An exception of the block is raised as itself.
-            if len(group.exceptions) == 1:
-                raise group.exceptions[0] from None
-            raise
+        async with background(server.watch):
+            yield address(socket_directory)
 
 
 def address(socket_directory: Path) -> str:
