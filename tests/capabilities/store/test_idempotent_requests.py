@@ -124,7 +124,7 @@ async def test_a_request_is_forgotten_after_a_day_and_not_before(database: Store
                 "WHERE apikey_hash = $1 AND request_id = $2",
                 files.tenant, request_id, hours,
             )  # fmt: skip
-    assert (await maintenance.once()).requests >= 1
+    assert (await maintenance.run_once()).requests >= 1
     await files.ok("write", path="/a", content="x", request_id="young")
     assert await files.text("/a") == "xx"
     await files.ok("write", path="/a", content="x", request_id="old")

@@ -56,7 +56,7 @@ async def test_a_read_file_comes_as_it_is_and_what_is_known_of_it_behind(files: 
 async def test_whoever_reads_text_is_told_the_code_and_a_hint(files: Files) -> None:
     refused = await files.result("read", path="/a")
     assert refused["structuredContent"] == {"code": "NOT_FOUND", "message": "no file has this path", "retryable": False}
-    hint = {"hint": "list the directory above it with file_list"}
+    hint = {"hint": "list the parent directory with file_list"}
     (block,) = refused["content"]
     assert json.loads(block["text"]) == refused["structuredContent"] | hint
 
