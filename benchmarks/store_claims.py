@@ -23,10 +23,10 @@ import anyio
 import orjson
 from anyio import to_thread
 
-from armarium.capabilities.store.connections import connect
-from armarium.capabilities.store.database import ALL_TENANTS, Database
-from armarium.capabilities.store.migrate import migrate
-from armarium.capabilities.store.outbox import Outbox
+from armarium.capabilities.store.database.pool import connect
+from armarium.capabilities.store.database.schema import migrate
+from armarium.capabilities.store.database.transactions import ALL_TENANTS, StoreDatabase
+from armarium.capabilities.store.index.outbox import Outbox
 from armarium.capabilities.store.postgres.embedded import embedded_postgres
 from armarium.capabilities.store.settings import IndexSettings, StoreSettings
 from armarium.providers.local.embedder import LocalEmbedder
@@ -71,7 +71,7 @@ async def main() -> None:
     report("store_claims", rows, goal, all(row["jobs_per_second"] >= GOAL_PER_SECOND for row in rows))
 
 
-async def measured(database: Database, dsn: str, processes: int, workers: int) -> dict[str, Any]:
+async def measured(database: StoreDatabase, dsn: str, processes: int, workers: int) -> dict[str, Any]:
     rates: dict[str, list[float]] = {contender: [] for contender in CONTENDERS}
     for _ in range(ROUNDS):
         for contender in CONTENDERS:
@@ -89,9 +89,9 @@ async def measured(database: Database, dsn: str, processes: int, workers: int) -
     }
 
 
-async def fill(database: Database, jobs: int) -> None:
+async def fill(database: StoreDatabase, jobs: int) -> None:
     tenants = [secrets.token_hex(32) for _ in range(TENANTS)]
-    async with database.writing(ALL_TENANTS) as connection:
+    async with database.write_transaction(ALL_TENANTS) as connection:
         await connection.execute("TRUNCATE mcp_file_index_jobs")
         await connection.execute(FILL, tenants, jobs)
     async with database.connection() as connection:
@@ -145,7 +145,7 @@ async def crew(dsn: str, contender: str, workers: int) -> None:
     sys.stdout.write(orjson.dumps({"started": started, "ended": ended, "ids": ids}).decode())
 
 
-def from_outbox(database: Database) -> Claim:
+def from_outbox(database: StoreDatabase) -> Claim:
     outbox = Outbox(
         database,
         lease_s=SETTINGS.lease_seconds,
@@ -159,18 +159,18 @@ def from_outbox(database: Database) -> Claim:
     return claim
 
 
-def plain(database: Database) -> Claim:
+def plain(database: StoreDatabase) -> Claim:
     async def claim() -> list[int]:
         arguments = (SETTINGS.batch_size, "worker", SETTINGS.lease_seconds)
-        rows = await database.at_once(ALL_TENANTS, PLAIN, *arguments)
+        rows = await database.fetch_in_transaction(ALL_TENANTS, PLAIN, *arguments)
         return [row["id"] for row in rows]
 
     return claim
 
 
-async def connected(database: Database) -> None:
+async def connected(database: StoreDatabase) -> None:
     """Held for a moment, so that every worker has a connection of its own."""
-    async with database.reading(ALL_TENANTS) as connection:
+    async with database.read_transaction(ALL_TENANTS) as connection:
         await connection.execute("SELECT pg_sleep(0.2)")
 
 
@@ -180,9 +180,9 @@ async def together(workers: int, work: Callable[[], Awaitable[None]]) -> None:
             tasks.start_soon(work)
 
 
-async def opened(stack: AsyncExitStack, dsn: str, *, migrated: bool = False) -> Database:
+async def opened(stack: AsyncExitStack, dsn: str, *, migrated: bool = False) -> StoreDatabase:
     pool = await connect(dsn, size=POOL_SIZE)
-    database = Database(pool, lock_timeout_ms=5000, on_lock_wait=lambda seconds: None)
+    database = StoreDatabase(pool, lock_timeout_ms=5000, on_lock_wait=lambda seconds: None)
     stack.push_async_callback(database.aclose)
     if not migrated:
         await migrate(pool, dimensions=LocalEmbedder.dimensions)

@@ -1,6 +1,6 @@
 """How should the store weigh meaning against words, and how well does it find what people judged relevant?
 
-Real database, index and model; each set is a project, each document a file, and a file ranks as its best passage does.
+Real database, index and model; each set is a project, each document a file, and a file ranks as its best chunk does.
 The peers are the two sides alone. Every question is asked once with each weight of the sweep. The judged sets are read
 from `../shared/data/retrieval`; a set that is not there is skipped. `--quick` takes a twentieth of the questions.
 """
@@ -17,15 +17,15 @@ from typing import Any
 
 import anyio
 
-from armarium.capabilities.store.connections import connect
-from armarium.capabilities.store.database import Database
-from armarium.capabilities.store.indexing import FileIndex
-from armarium.capabilities.store.migrate import migrate
+from armarium.capabilities.store.database.pool import connect
+from armarium.capabilities.store.database.schema import migrate
+from armarium.capabilities.store.database.transactions import StoreDatabase
+from armarium.capabilities.store.index.embedders import StoreModels
+from armarium.capabilities.store.index.file_index import FileIndex
 from armarium.capabilities.store.model import Scope
-from armarium.capabilities.store.models import StoreModels
 from armarium.capabilities.store.postgres.embedded import embedded_postgres
-from armarium.capabilities.store.search import FileSearch, SearchRules
-from armarium.capabilities.store.settings import EmbeddingSettings, FallbackSettings, RerankSettings
+from armarium.capabilities.store.search.file_search import FileSearch, SearchRules
+from armarium.capabilities.store.settings import FallbackSettings
 from armarium.capabilities.store.validation import MAX_QUERY_LENGTH
 from armarium.providers.local.embedder import LocalEmbedder
 from armarium.retrieval.evaluation import JudgedSet, measured, read_judged_set
@@ -35,14 +35,14 @@ SETS = Path(__file__).parent.parent.parent / "shared" / "data" / "retrieval"
 NAMES = ("cranfield", "cisi", "xquad-en", "cosqa-dev")
 SWEEP = (0.0, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 1.0)
 MOST_QUESTIONS = 225
-PASSAGES = 60
+CHUNKS = 60
 """Of each question: all candidates, since several may be of one file."""
 TOLERANCE = 0.01
 
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    database: Database
+    database: StoreDatabase
     models: StoreModels
     tenant: str
 
@@ -53,9 +53,9 @@ async def main(names: list[str]) -> None:
         dsn = await stack.enter_async_context(embedded_postgres(Path(directory) / "data"))
         pool = await connect(dsn, size=4)
         await migrate(pool, dimensions=LocalEmbedder.dimensions)
-        database = Database(pool, lock_timeout_ms=5000, on_lock_wait=lambda seconds: None)
+        database = StoreDatabase(pool, lock_timeout_ms=5000, on_lock_wait=lambda seconds: None)
         stack.push_async_callback(database.aclose)
-        models = StoreModels(EmbeddingSettings(), RerankSettings())
+        models = StoreModels()
         stack.push_async_callback(models.aclose)
         bench = Bench(database, models, secrets.token_hex(32))
         rows = [await row(bench, name) for name in names]
@@ -90,7 +90,7 @@ async def indexed(bench: Bench, judged: JudgedSet) -> dict[str, str]:
     for number, document in enumerate(judged.documents, 1):
         path = f"/{number:05}.txt"
         content = f"{document.title}\n\n{document.text}".strip().encode()
-        async with bench.database.changing(scope) as connection:
+        async with bench.database.project_transaction(scope) as connection:
             await connection.execute(
                 "INSERT INTO mcp_files (apikey_hash, project, path, content, size, version) "
                 "VALUES ($1, $2, $3, $4::bytea, octet_length($4::bytea), $5)",
@@ -107,8 +107,8 @@ async def quality(bench: Bench, judged: JudgedSet, paths: dict[str, str], weight
     search = FileSearch(bench.database, bench.models, SearchRules(semantic_weight=weight, lexical_weight=1 - weight))
     rankings: list[list[str]] = []
     for _, text in judged.queries:
-        found = await search.search(bench.tenant, judged.name, text.strip()[:MAX_QUERY_LENGTH], "", PASSAGES, None)
-        rankings.append([paths[path] for path in dict.fromkeys(entry.file_path for entry in found.passages)])
+        found = await search.search(bench.tenant, judged.name, text.strip()[:MAX_QUERY_LENGTH], "", CHUNKS, None)
+        rankings.append([paths[path] for path in dict.fromkeys(entry.file_path for entry in found.chunks)])
     return round(measured(rankings, [judged.grades[name] for name, _ in judged.queries]).ndcg_10, 4)
 
 

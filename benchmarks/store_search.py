@@ -1,6 +1,6 @@
-"""How long does `file_search` take in a project of 5,000 passages, and with 100,000 over 50 tenants in one database?
+"""How long does `file_search` take in a project of 5,000 chunks, and with 100,000 over 50 tenants in one database?
 
-The real database, index and search; texts are made up, and so are the passages' vectors (embedding them all would take
+The real database, index and search; texts are made up, and so are the chunks' vectors (embedding them all would take
 most of an hour), while questions are embedded by the real model. The peer is a scan of the same vectors with numpy,
 which misses nothing: it tells the recall. From the plans it is read how many rows of other tenants were looked at.
 `--quick` takes a twentieth.
@@ -22,16 +22,15 @@ import numpy
 import orjson
 from numpy.typing import NDArray
 
-from armarium.capabilities.store.connections import connect
-from armarium.capabilities.store.database import Database
-from armarium.capabilities.store.indexing import FileIndex
-from armarium.capabilities.store.migrate import migrate
+from armarium.capabilities.store.database.pool import connect
+from armarium.capabilities.store.database.schema import migrate
+from armarium.capabilities.store.database.transactions import StoreDatabase
+from armarium.capabilities.store.index.embedders import StoreModels
+from armarium.capabilities.store.index.file_index import FileIndex
+from armarium.capabilities.store.index.terms import query_terms
 from armarium.capabilities.store.model import Scope
-from armarium.capabilities.store.models import StoreModels
 from armarium.capabilities.store.postgres.embedded import embedded_postgres
-from armarium.capabilities.store.search import FileSearch, SearchRules
-from armarium.capabilities.store.settings import EmbeddingSettings, RerankSettings
-from armarium.capabilities.store.tokens import query_terms
+from armarium.capabilities.store.search.file_search import FileSearch, SearchRules
 from armarium.foundation.sql import queries
 from armarium.providers.local.embedder import LocalEmbedder
 from corpus_engine import CheapVectors
@@ -50,11 +49,11 @@ PROJECT = "notes"
 EVERYWHERE = ("/", "0")
 """The range of all paths."""
 SCANNED = ("mcp_file_chunks", "mcp_file_chunk_embeddings", "mcp_file_chunk_bm25")
-SQL = queries("armarium.capabilities.store.sql", "search.sql")
+SQL = queries("armarium.capabilities.store.database.sql", "search.sql")
 
 
-class MadeUpPassages(LocalEmbedder):
-    """The local model for questions, and vectors that cost nothing for passages."""
+class SyntheticChunks(LocalEmbedder):
+    """The local model for questions, and vectors that cost nothing for chunks."""
 
     def __init__(self, cheap: CheapVectors) -> None:
         super().__init__()
@@ -66,8 +65,8 @@ class MadeUpPassages(LocalEmbedder):
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    database: Database
-    embedder: MadeUpPassages
+    database: StoreDatabase
+    embedder: SyntheticChunks
     models: StoreModels
     prose: Prose
 
@@ -76,15 +75,15 @@ class Bench:
 
 
 async def main(cheap: CheapVectors) -> None:
-    embedder = MadeUpPassages(cheap)
+    embedder = SyntheticChunks(cheap)
     async with AsyncExitStack() as stack:
         directory = stack.enter_context(tempfile.TemporaryDirectory())
         dsn = await stack.enter_async_context(embedded_postgres(Path(directory) / "data"))
         pool = await connect(dsn, size=4)
         await migrate(pool, dimensions=LocalEmbedder.dimensions)
-        database = Database(pool, lock_timeout_ms=5000, on_lock_wait=lambda seconds: None)
+        database = StoreDatabase(pool, lock_timeout_ms=5000, on_lock_wait=lambda seconds: None)
         stack.push_async_callback(database.aclose)
-        models = StoreModels(EmbeddingSettings(), RerankSettings(), local=embedder)
+        models = StoreModels(local=embedder)
         stack.push_async_callback(models.aclose)
         bench = Bench(database, embedder, models, Prose(SEED))
         one = await one_project(bench)
@@ -114,7 +113,7 @@ async def many_tenants(bench: Bench) -> dict[str, Any]:
 
 
 async def fill(bench: Bench, tenant: str, passages: int) -> dict[str, Any]:
-    """Files until there are so many passages, written to the tables and then indexed as a worker does it."""
+    """Files until there are so many chunks, written to the tables and then indexed as a worker does it."""
     scope = Scope(tenant, PROJECT)
     index = FileIndex(bench.database, bench.models)
     indexed = number = 0
@@ -123,7 +122,7 @@ async def fill(bench: Bench, tenant: str, passages: int) -> dict[str, Any]:
         number += 1
         path = f"/docs/{number:05}.txt"
         content = bench.prose.document(FILE_CHARACTERS, headings=True).encode()
-        async with bench.database.changing(scope) as connection:
+        async with bench.database.project_transaction(scope) as connection:
             await connection.execute(
                 "INSERT INTO mcp_files (apikey_hash, project, path, content, size, version) "
                 "VALUES ($1, $2, $3, $4::bytea, octet_length($4::bytea), $5)",
@@ -132,14 +131,14 @@ async def fill(bench: Bench, tenant: str, passages: int) -> dict[str, Any]:
         started = time.perf_counter()
         await index.index(scope, path, None)
         taken_s += time.perf_counter() - started
-        async with bench.database.reading(tenant) as connection:
+        async with bench.database.read_transaction(tenant) as connection:
             indexed = await connection.fetchval(
                 "SELECT sum(passages) FROM mcp_file_indexed WHERE apikey_hash = $1", tenant
             )
     return {"passages": indexed, "indexed_per_s_without_embedding": round(indexed / taken_s)}
 
 
-async def analyze(database: Database) -> None:
+async def analyze(database: StoreDatabase) -> None:
     """What autovacuum does within a minute in a database that lives longer than this one."""
     async with database.connection() as connection:
         await connection.execute("VACUUM ANALYZE")
@@ -160,7 +159,7 @@ async def asked(bench: Bench, tenants: Sequence[str]) -> dict[str, float]:
 
 async def compared_with_scan(bench: Bench, tenant: str) -> dict[str, Any]:
     """How much of the ten nearest the search finds, and what the search by vectors takes against numpy."""
-    async with bench.database.reading(tenant) as connection:
+    async with bench.database.read_transaction(tenant) as connection:
         rows = await connection.fetch(
             "SELECT chunk.file_path, chunk.start_byte, vector.embedding::text AS embedding "
             "FROM mcp_file_chunks AS chunk JOIN mcp_file_chunk_embeddings AS vector ON vector.chunk_id = chunk.id "
@@ -181,7 +180,7 @@ async def compared_with_scan(bench: Bench, tenant: str) -> dict[str, Any]:
         tenth = numpy.partition(nearness, -10)[-10]
         peers.append(time.perf_counter() - started)
         found = await by_vectors.search(tenant, PROJECT, question, "", 10, None)
-        right += sum(nearness[place[entry.file_path, entry.start]] >= tenth - 1e-5 for entry in found.passages)
+        right += sum(nearness[place[entry.file_path, entry.start]] >= tenth - 1e-5 for entry in found.chunks)
         ours.append(await nearest_s(bench, tenant, vector))
     ours_ms, peer_ms = (round(sorted(each)[len(each) // 2] * 1000, 3) for each in (ours, peers))
     return {
@@ -194,9 +193,9 @@ async def compared_with_scan(bench: Bench, tenant: str) -> dict[str, Any]:
 
 async def nearest_s(bench: Bench, tenant: str, vector: NDArray[numpy.float32]) -> float:
     started = time.perf_counter()
-    async with bench.database.reading(tenant) as connection:
+    async with bench.database.read_transaction(tenant) as connection:
         arguments = (tenant, [PROJECT], *EVERYWHERE, as_text(vector), bench.models.model, 30)
-        await connection.fetch(SQL["nearest_passages"], *arguments)
+        await connection.fetch(SQL["nearest_chunks"], *arguments)
     return time.perf_counter() - started
 
 
@@ -204,14 +203,14 @@ async def foreign_rows_read(bench: Bench, tenant: str, own: int) -> int:
     """Rows that the two searches looked at beyond those of the tenant itself."""
     question = "what the import statement does with a module"
     vector = as_text(await bench.embedder.embed_query(question))
-    async with bench.database.reading(tenant) as connection:
+    async with bench.database.read_transaction(tenant) as connection:
         plans = [
             await connection.fetchval(
-                f"EXPLAIN (ANALYZE, FORMAT JSON) {SQL['nearest_passages']}",
+                f"EXPLAIN (ANALYZE, FORMAT JSON) {SQL['nearest_chunks']}",
                 *(tenant, [PROJECT], *EVERYWHERE, vector, bench.models.model, 30),
             ),
             await connection.fetchval(
-                f"EXPLAIN (ANALYZE, FORMAT JSON) {SQL['passages_by_words']}",
+                f"EXPLAIN (ANALYZE, FORMAT JSON) {SQL['chunks_by_terms']}",
                 *(tenant, [PROJECT], *EVERYWHERE, query_terms(question, []), float(own), 100.0, 30),
             ),
         ]
@@ -219,7 +218,7 @@ async def foreign_rows_read(bench: Bench, tenant: str, own: int) -> int:
 
 
 def rows_read(node: dict[str, Any]) -> Iterator[float]:
-    """The rows that each scan of a table of passages looked at."""
+    """The rows that each scan of a table of chunks looked at."""
     if node.get("Relation Name") in SCANNED:
         removed = sum(node.get(f"Rows Removed by {why}", 0) for why in ("Filter", "Index Recheck"))
         yield (node["Actual Rows"] + removed) * node["Actual Loops"]

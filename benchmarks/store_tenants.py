@@ -20,13 +20,13 @@ from typing import Any
 import anyio
 import asyncpg
 
-from armarium.capabilities.store.connections import connect
-from armarium.capabilities.store.database import lock_key
-from armarium.capabilities.store.migrate import migrate
+from armarium.capabilities.store.database.pool import connect
+from armarium.capabilities.store.database.schema import migrate
+from armarium.capabilities.store.database.transactions import lock_key
+from armarium.capabilities.store.files.writes import SQL
 from armarium.capabilities.store.model import Scope
 from armarium.capabilities.store.postgres.embedded import embedded_postgres
 from armarium.capabilities.store.settings import LOCAL_DIMENSIONS
-from armarium.capabilities.store.writing import SQL
 from trial import report, scaled
 
 SIZES = (1_000, 100_000, 400_000)
@@ -118,7 +118,7 @@ async def fill(dsn: str, there: int, wanted: int) -> None:
 
 def peer_function() -> str:
     """The function of a write as it was, under another name."""
-    text = files("armarium.capabilities.store.migrations").joinpath("0006_write.sql").read_text("utf-8")
+    text = files("armarium.capabilities.store.database.migrations").joinpath("0006_write.sql").read_text("utf-8")
     return re.sub(r"\bmcp_file_write\b", PEER, text)
 
 

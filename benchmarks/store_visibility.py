@@ -20,7 +20,7 @@ from typing import Any
 import anyio
 from prometheus_client import CollectorRegistry
 
-from armarium.capabilities.store.life import open_store
+from armarium.capabilities.store.lifespan import open_store
 from armarium.capabilities.store.service import Store
 from armarium.capabilities.store.settings import IndexSettings, RateSettings, StoreSettings
 from armarium.foundation.identity import Principal, key_hash
@@ -150,7 +150,7 @@ async def found_after_ms(store: Store, word: str, path: str) -> float:
     with anyio.fail_after(PATIENCE_S):
         while not any(
             chunk.file_path == path and word in chunk.content
-            for chunk in (await store.search(CALL, PROJECT, word, path, None)).passages
+            for chunk in (await store.search(CALL, PROJECT, word, path, None)).chunks
         ):
             waited_s = time.perf_counter() - started
             await anyio.sleep(max(BETWEEN_TRIES_S, SHARE_OF_WAIT * waited_s))

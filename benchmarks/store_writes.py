@@ -24,12 +24,12 @@ from anyio import to_thread
 from prometheus_client import CollectorRegistry
 from pydantic import SecretStr
 
-from armarium.capabilities.store.life import open_store
+from armarium.capabilities.store.files.writes import SQL
+from armarium.capabilities.store.lifespan import open_store
 from armarium.capabilities.store.postgres.embedded import embedded_postgres
 from armarium.capabilities.store.postgres.installation import fitting_installation, installations
 from armarium.capabilities.store.service import Store
 from armarium.capabilities.store.settings import IndexSettings, RateSettings, StoreSettings
-from armarium.capabilities.store.writing import SQL
 from armarium.foundation.identity import Principal
 from armarium.foundation.tools import Call
 from trial import report, scaled

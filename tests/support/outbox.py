@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-import anyio
-
-from armarium.capabilities.store.database import ALL_TENANTS, Database
-
-PATIENCE_S = 20.0
+from armarium.capabilities.store.database.transactions import ALL_TENANTS, StoreDatabase
 
 
-async def clear_jobs(database: Database) -> None:
+async def clear_jobs(database: StoreDatabase) -> None:
     """Claims go over all tenants, so jobs that other tests left would be claimed as well."""
-    async with database.writing(ALL_TENANTS) as connection:
+    async with database.write_transaction(ALL_TENANTS) as connection:
         await connection.execute("DELETE FROM mcp_file_index_jobs")
 
 
 async def enqueue(
-    database: Database,
+    database: StoreDatabase,
     tenant: str,
     path: str,
     operation: str = "UPSERT",
@@ -28,7 +23,7 @@ async def enqueue(
     reference: str | None = None,
 ) -> int:
     """A job as a committed write leaves it; its id."""
-    async with database.writing(tenant) as connection:
+    async with database.write_transaction(tenant) as connection:
         return await connection.fetchval(
             "INSERT INTO mcp_file_index_jobs (apikey_hash, project, file_path, operation, file_updated_at, "
             "credential_ref) VALUES ($1, $2, $3, $4, now(), $5) RETURNING id",
@@ -41,10 +36,10 @@ async def enqueue(
 
 
 async def enqueue_many(
-    database: Database, tenant: str, jobs: int, stage: str = "words", *, operation: str = "UPSERT"
+    database: StoreDatabase, tenant: str, jobs: int, stage: str = "words", *, operation: str = "UPSERT"
 ) -> None:
     """So many jobs, each of a path of its own."""
-    async with database.writing(tenant) as connection:
+    async with database.write_transaction(tenant) as connection:
         await connection.execute(
             "INSERT INTO mcp_file_index_jobs (apikey_hash, project, file_path, operation, stage) "
             "SELECT $1, 'p', '/many/' || number, $4, $3 FROM generate_series(1, $2::int) AS number",
@@ -55,15 +50,15 @@ async def enqueue_many(
         )
 
 
-async def last_job(database: Database, tenant: str) -> int:
+async def last_job(database: StoreDatabase, tenant: str) -> int:
     """The id of a tenant's newest job."""
-    async with database.reading(tenant) as connection:
+    async with database.read_transaction(tenant) as connection:
         return await connection.fetchval("SELECT max(id) FROM mcp_file_index_jobs WHERE apikey_hash = $1", tenant)
 
 
-async def job_row(database: Database, job_id: int) -> dict[str, Any]:
+async def job_row(database: StoreDatabase, job_id: int) -> dict[str, Any]:
     """All columns of a job."""
-    async with database.reading(ALL_TENANTS) as connection:
+    async with database.read_transaction(ALL_TENANTS) as connection:
         row = await connection.fetchrow(
             "SELECT *, extract(epoch FROM available_at - now())::float8 AS due_s, "
             "extract(epoch FROM lease_until - now())::float8 AS lease_s FROM mcp_file_index_jobs WHERE id = $1",
@@ -73,37 +68,25 @@ async def job_row(database: Database, job_id: int) -> dict[str, Any]:
     return dict(row)
 
 
-async def set_job(database: Database, job_id: int, assignments: str) -> None:
+async def set_job(database: StoreDatabase, job_id: int, assignments: str) -> None:
     """Change columns of a job, for example to make its time come."""
-    async with database.writing(ALL_TENANTS) as connection:
+    async with database.write_transaction(ALL_TENANTS) as connection:
         await connection.execute(f"UPDATE mcp_file_index_jobs SET {assignments} WHERE id = $1", job_id)
 
 
-async def statuses(database: Database, tenant: str) -> list[str]:
+async def statuses(database: StoreDatabase, tenant: str) -> list[str]:
     """The states of a tenant's jobs, in the order they were made."""
     return [status for status, _ in await _states(database, tenant)]
 
 
-async def stages(database: Database, tenant: str) -> list[str]:
+async def stages(database: StoreDatabase, tenant: str) -> list[str]:
     """The stages of a tenant's jobs, in the order they were made."""
     return [stage for _, stage in await _states(database, tenant)]
 
 
-async def _states(database: Database, tenant: str) -> list[tuple[str, str]]:
-    async with database.reading(tenant) as connection:
+async def _states(database: StoreDatabase, tenant: str) -> list[tuple[str, str]]:
+    async with database.read_transaction(tenant) as connection:
         rows = await connection.fetch(
             "SELECT status, stage FROM mcp_file_index_jobs WHERE apikey_hash = $1 ORDER BY id", tenant
         )
     return [(row["status"], row["stage"]) for row in rows]
-
-
-async def until(condition: Callable[[], Any]) -> None:
-    """Wait until the condition, plain or awaitable, holds."""
-    with anyio.fail_after(PATIENCE_S):
-        while True:
-            holds = condition()
-            if hasattr(holds, "__await__"):
-                holds = await holds
-            if holds:
-                return
-            await anyio.sleep(0.01)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-import anyio
 import asyncpg
 import httpx
 
@@ -20,7 +19,7 @@ from armarium.foundation.identity import key_hash
 from support.client import ToolClient
 from support.server import START_DEADLINE_S, ServerProcess, installed_command, write_config
 
-PATIENCE_S = 60.0
+DEADLINE_S = 60.0
 Json = dict[str, Any]
 
 
@@ -80,7 +79,7 @@ def embedded_dsn(data_dir: Path) -> str:
 @asynccontextmanager
 async def looking_into(dsn: str, tenant: str = "*") -> AsyncGenerator[asyncpg.Connection]:
     """A connection beside the servers', which sees the rows of one tenant, or of all."""
-    connection = await asyncpg.connect(dsn, timeout=int(PATIENCE_S), server_settings={"armarium.tenant": tenant})
+    connection = await asyncpg.connect(dsn, timeout=int(DEADLINE_S), server_settings={"armarium.tenant": tenant})
     try:
         yield connection
     finally:
@@ -100,19 +99,9 @@ async def refusal(client: ToolClient, tool: str, /, **arguments: Any) -> Json:
     return envelope
 
 
-async def eventually(condition: Callable[[], Awaitable[Any]], *, what: str) -> Any:
-    """What the condition says once it says something."""
-    said: Any = None
-    with anyio.move_on_after(PATIENCE_S):
-        while not (said := await condition()):
-            await anyio.sleep(0.02)
-    assert said, f"{what}: it did not happen in {PATIENCE_S:g} s"
-    return said
-
-
 def metrics_of(server: ServerProcess, user: StoreUser) -> str:
     """The page of metrics."""
-    answer = httpx.get(f"{server.url}/metrics", headers={"authorization": f"Bearer {user.key}"}, timeout=PATIENCE_S)
+    answer = httpx.get(f"{server.url}/metrics", headers={"authorization": f"Bearer {user.key}"}, timeout=DEADLINE_S)
     assert answer.status_code == 200, answer.text
     return answer.text
 
@@ -142,7 +131,7 @@ class QuickClient:
         headers = {"accept": "application/json, text/event-stream", "authorization": f"Bearer {key}"}
         identity = {"name": "by-hand", "version": "0"}
         params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": identity}
-        async with httpx.AsyncClient(base_url=url, headers=headers, timeout=PATIENCE_S, verify=False) as http:
+        async with httpx.AsyncClient(base_url=url, headers=headers, timeout=DEADLINE_S, verify=False) as http:
             try:
                 request = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}
                 answer = await http.post("/mcp", json=request)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy
 from numpy.typing import NDArray
 
-from armarium.capabilities.store.database import Database
+from armarium.capabilities.store.database.transactions import StoreDatabase
 from armarium.capabilities.store.model import Scope
 from armarium.capabilities.store.settings import LOCAL_DIMENSIONS
 from armarium.providers.errors import ProviderError
@@ -18,7 +18,7 @@ from armarium.providers.errors import ProviderError
 class StoredFiles:
     """Changes the files of one project as the store's own statements would: each change has a version of its own."""
 
-    def __init__(self, database: Database, scope: Scope) -> None:
+    def __init__(self, database: StoreDatabase, scope: Scope) -> None:
         self._database = database
         self.scope = scope
         self._version = 0
@@ -60,7 +60,7 @@ class StoredFiles:
 
     async def _change(self, statement: str, path: str, *more: object) -> None:
         self._version += 1
-        async with self._database.changing(self.scope) as connection:
+        async with self._database.project_transaction(self.scope) as connection:
             await connection.execute(statement, self.scope.apikey_hash, self.scope.project, path, self._version, *more)
 
 
@@ -75,7 +75,7 @@ class WordVectors:
         self.failure: ProviderError | None = None
 
     async def embed(self, texts: Sequence[str]) -> NDArray[numpy.float32]:
-        """The vectors of passages."""
+        """The vectors of chunks."""
         self.embedded += texts
         return numpy.array([self._vector(text) for text in texts], numpy.float32)
 

@@ -8,9 +8,9 @@ from collections.abc import AsyncGenerator, Iterator
 
 import pytest
 
-from armarium.capabilities.store.connections import connect
-from armarium.capabilities.store.database import Database
-from armarium.capabilities.store.migrate import migrate
+from armarium.capabilities.store.database.pool import connect
+from armarium.capabilities.store.database.schema import migrate
+from armarium.capabilities.store.database.transactions import StoreDatabase
 from armarium.capabilities.store.settings import LOCAL_DIMENSIONS
 from support.postgres import running_postgres
 
@@ -36,8 +36,8 @@ def tenant() -> str:
 
 
 @pytest.fixture
-async def database(store_dsn: str) -> AsyncGenerator[Database]:
+async def database(store_dsn: str) -> AsyncGenerator[StoreDatabase]:
     """An open database that waits half a second for locks."""
-    opened = Database(await connect(store_dsn, size=8), lock_timeout_ms=500, on_lock_wait=lambda seconds: None)
+    opened = StoreDatabase(await connect(store_dsn, size=8), lock_timeout_ms=500, on_lock_wait=lambda seconds: None)
     yield opened
     await opened.aclose()

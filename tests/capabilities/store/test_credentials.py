@@ -10,15 +10,15 @@ from contextlib import AbstractAsyncContextManager
 import pytest
 from pydantic import SecretStr
 
-from armarium.capabilities.store.credentials import (
+from armarium.capabilities.store.errors import ResourceBusy
+from armarium.capabilities.store.index.credentials import (
     Credentials,
     MemoryCache,
     NoCredentials,
     SealedCredentials,
     open_credentials,
 )
-from armarium.capabilities.store.envelope import Keks
-from armarium.capabilities.store.errors import ResourceBusy
+from armarium.capabilities.store.index.envelope import Keks
 from armarium.capabilities.store.model import Scope
 from armarium.foundation.errors import ConfigError
 from support.redis import everything_in, running_redis

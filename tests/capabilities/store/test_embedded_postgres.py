@@ -9,8 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -25,20 +24,13 @@ from armarium.capabilities.store.postgres.account import can_leave_root
 from armarium.capabilities.store.postgres.embedded import embedded_postgres
 from armarium.capabilities.store.postgres.home import NOBODY, Home, open_lock
 from armarium.capabilities.store.postgres.installation import Installation, fitting_installation, installations
+from support.waiting import wait_until
 
 DEADLINE_S = 60.0
+SUPPORT = Path(__file__).parents[2] / "support"
 SECRET = "the-content-of-a-file"
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root has rights to give up")
-
-
-def wait_until(condition: Callable[[], Any]) -> Any:
-    """What the condition says once it says something."""
-    deadline = time.monotonic() + DEADLINE_S
-    while not (said := condition()):
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.02)
-    return said
 
 
 class User:
@@ -46,7 +38,7 @@ class User:
 
     def __init__(self, home: Home) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, str(Path(__file__).with_name("embedded_user.py")), str(home.root)],
+            [sys.executable, str(SUPPORT / "embedded_user.py"), str(home.root)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -102,9 +94,9 @@ class Place:
         self.users.append(user)
         return user
 
-    def keeper(self) -> psutil.Process:
-        """The keeper that runs now."""
-        return self._process(self.home.keeper_lock)
+    def supervisor(self) -> psutil.Process:
+        """The supervisor that runs now."""
+        return self._process(self.home.supervisor_lock)
 
     def server(self) -> psutil.Process:
         """The first process of the server that runs now."""
@@ -116,11 +108,11 @@ class Place:
         return process
 
     def is_quiet(self) -> bool:
-        """Whether no keeper and no process of a server is left."""
+        """Whether no supervisor and no process of a server is left."""
         if not self.home.root.exists():
             return True
-        with open_lock(self.home.keeper_lock) as keeper, open_lock(self.home.server_lock) as server:
-            return keeper.take() and server.take()
+        with open_lock(self.home.supervisor_lock) as supervisor, open_lock(self.home.server_lock) as server:
+            return supervisor.take() and server.take()
 
     def clear(self) -> None:
         """Everybody leaves, and then nothing may be left."""
@@ -193,7 +185,7 @@ def test_neither_the_keeper_nor_the_server_sees_the_environment_of_who_started_t
 ) -> None:
     monkeypatch.setenv("SOMEBODYS_API_KEY", SECRET)
     place.user()
-    for process in (place.keeper(), place.server()):
+    for process in (place.supervisor(), place.server()):
         assert SECRET not in Path(f"/proc/{process.pid}/environ").read_text()
         assert "PATH=" in Path(f"/proc/{process.pid}/environ").read_text()
 
@@ -218,35 +210,35 @@ async def test_what_the_block_raises_stays_what_it_is(place: Place) -> None:
 def test_a_second_process_shares_the_server_and_the_last_to_leave_ends_it(place: Place) -> None:
     first, second = place.user(), place.user()
     first.ask("CREATE TABLE kept (it TEXT)")
-    server, keeper = place.server(), place.keeper()
+    server, supervisor = place.server(), place.supervisor()
     second.ask("INSERT INTO kept VALUES ('here')")
     first.leave()
     assert second.ask("SELECT it FROM kept") == "here"
     assert place.server() == server
     second.leave()
-    assert not psutil.wait_procs([server, keeper], timeout=DEADLINE_S)[1]
+    assert not psutil.wait_procs([server, supervisor], timeout=DEADLINE_S)[1]
     assert place.user().ask("SELECT it FROM kept") == "here"
 
 
 def test_the_server_ends_when_its_users_are_killed(place: Place) -> None:
     first, second = place.user(), place.user()
-    server, keeper = place.server(), place.keeper()
+    server, supervisor = place.server(), place.supervisor()
     first.kill()
     assert second.ask("SELECT 1") == 1
     assert place.server() == server
     second.kill()
-    assert not psutil.wait_procs([server, keeper], timeout=DEADLINE_S)[1]
+    assert not psutil.wait_procs([server, supervisor], timeout=DEADLINE_S)[1]
 
 
 def test_a_killed_server_comes_back_for_its_users(place: Place) -> None:
     user = place.user()
     user.ask("CREATE TABLE kept AS SELECT 'here' AS it")
-    server, keeper = place.server(), place.keeper()
+    server, supervisor = place.server(), place.supervisor()
     server.kill()
     server.wait(DEADLINE_S)
     assert user.ask("SELECT it FROM kept") == "here"
     assert place.server() != server
-    assert place.keeper() == keeper
+    assert place.supervisor() == supervisor
 
 
 def test_a_long_query_left_behind_by_a_killed_server_does_not_hold_up_the_next(place: Place) -> None:
@@ -263,29 +255,29 @@ def test_a_long_query_left_behind_by_a_killed_server_does_not_hold_up_the_next(p
 def test_a_killed_keeper_takes_its_server_along_and_another_one_follows(place: Place) -> None:
     user = place.user()
     user.ask("CREATE TABLE kept AS SELECT 'here' AS it")
-    server, keeper = place.server(), place.keeper()
-    keeper.kill()
-    assert not psutil.wait_procs([server, keeper], timeout=DEADLINE_S)[1]
+    server, supervisor = place.server(), place.supervisor()
+    supervisor.kill()
+    assert not psutil.wait_procs([server, supervisor], timeout=DEADLINE_S)[1]
     assert user.ask("SELECT it FROM kept") == "here"
-    assert place.keeper() != keeper
+    assert place.supervisor() != supervisor
 
 
 def test_keeper_and_server_killed_together_come_back(place: Place) -> None:
     users = [place.user() for _ in range(3)]
     users[0].ask("CREATE TABLE kept AS SELECT 'here' AS it")
-    keeper, server = place.keeper(), place.server()
-    keeper.kill()
+    supervisor, server = place.supervisor(), place.server()
+    supervisor.kill()
     server.kill()
     assert [user.ask("SELECT it FROM kept") for user in users] == ["here"] * 3
-    assert {place.keeper(), place.server()}.isdisjoint({keeper, server})
+    assert {place.supervisor(), place.server()}.isdisjoint({supervisor, server})
 
 
 def test_after_everything_was_killed_the_next_user_finds_the_data(place: Place) -> None:
     user = place.user()
     user.ask("CREATE TABLE kept AS SELECT 'here' AS it")
-    keeper, server = place.keeper(), place.server()
+    supervisor, server = place.supervisor(), place.server()
     user.kill()
-    keeper.kill()
+    supervisor.kill()
     server.kill()
     assert place.user().ask("SELECT it FROM kept") == "here"
 
@@ -298,20 +290,20 @@ def test_many_processes_that_start_at_once_make_one_server(empty_place: Place) -
 
 def test_a_terminals_interrupt_does_not_reach_the_server(place: Place) -> None:
     user = place.user()
-    server, keeper = place.server(), place.keeper()
+    server, supervisor = place.server(), place.supervisor()
     os.killpg(user.process.pid, signal.SIGINT)
     assert user.ask("SELECT 1") == 1
-    assert (place.server(), place.keeper()) == (server, keeper)
+    assert (place.server(), place.supervisor()) == (server, supervisor)
 
 
 def test_a_keeper_that_is_told_to_end_lets_its_users_leave_first(place: Place) -> None:
     user = place.user()
-    server, keeper = place.server(), place.keeper()
-    keeper.terminate()
+    server, supervisor = place.server(), place.supervisor()
+    supervisor.terminate()
     assert user.ask("SELECT 1") == 1
-    assert (place.server(), place.keeper()) == (server, keeper)
+    assert (place.server(), place.supervisor()) == (server, supervisor)
     user.leave()
-    assert not psutil.wait_procs([server, keeper], timeout=DEADLINE_S)[1]
+    assert not psutil.wait_procs([server, supervisor], timeout=DEADLINE_S)[1]
 
 
 def test_who_comes_while_the_server_stops_gets_the_next_one(place: Place) -> None:
@@ -351,7 +343,7 @@ async def test_leaving_and_coming_back_at_once_always_finds_a_server(place: Plac
 def test_a_start_that_was_interrupted_leaves_nothing_in_the_way(empty_place: Place) -> None:
     unlucky = empty_place.coming_user()
     wait_until(lambda: empty_place.home.root.exists() and list(empty_place.home.root.glob("data.new-*/PG_VERSION")))
-    empty_place.keeper().kill()
+    empty_place.supervisor().kill()
     unlucky.kill()
     assert not empty_place.home.data.exists()
     assert empty_place.user().ask("SELECT 1") == 1

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import SecretStr
 
-from armarium.capabilities.store.envelope import EnvelopeRejected, Keks
+from armarium.capabilities.store.index.envelope import EnvelopeRejected, Keks
 from armarium.foundation.errors import ConfigError
 
 SECRET = "sk-canary-7f3a"

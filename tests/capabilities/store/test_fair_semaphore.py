@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from armarium.capabilities.store.fair_semaphore import FairSemaphore
-from support.outbox import until
+from armarium.capabilities.store.index.fair_semaphore import FairSemaphore
+from support.waiting import eventually
 
 
 class Room:
@@ -69,7 +69,7 @@ async def test_who_is_cancelled_leaves_no_seat_behind(holding: bool) -> None:
     room = Room(semaphore)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(room.visit, "a1")
-        await until(lambda: room.holding)
+        await eventually(lambda: room.holding)
         with anyio.CancelScope() as patience:
             async with anyio.create_task_group() as waiting:
                 waiting.start_soon(room.visit, "b1")

@@ -7,11 +7,11 @@ from importlib.resources import files
 
 import pytest
 
-from armarium.capabilities.store.database import Database
-from armarium.capabilities.store.migrate import migrations
+from armarium.capabilities.store.database.schema import migrations
+from armarium.capabilities.store.database.transactions import StoreDatabase
 from armarium.foundation.sql import queries
 
-PACKAGE = "armarium.capabilities.store.sql"
+PACKAGE = "armarium.capabilities.store.database.sql"
 FUNCTION = re.compile(r"CREATE FUNCTION (\w+)\(.*?AS \$\$(.*?)\$\$", re.DOTALL)
 FUNCTIONS = [(name, body) for _, _, sql in migrations() for name, body in FUNCTION.findall(sql)]
 # Not our functions: their own statements are walked through.
@@ -97,8 +97,8 @@ def test_no_statement_on_tenants_rows_hides_in_a_module() -> None:
     assert [module.name for module in modules if INLINE.search(module.read_text(encoding="utf-8"))] == []
 
 
-async def test_row_security_covers_every_table_of_tenants(database: Database, tenant: str) -> None:
-    async with database.reading(tenant) as connection:
+async def test_row_security_covers_every_table_of_tenants(database: StoreDatabase, tenant: str) -> None:
+    async with database.read_transaction(tenant) as connection:
         tables = await connection.fetch(
             "SELECT relname, relrowsecurity AND relforcerowsecurity AS secured, "
             "(SELECT count(*) FROM pg_policy WHERE polrelid = pg_class.oid) AS policies "
@@ -109,7 +109,7 @@ async def test_row_security_covers_every_table_of_tenants(database: Database, te
 
 
 @pytest.mark.parametrize(("name", "statement"), named_statements())
-async def test_every_statement_fits_the_schema(database: Database, tenant: str, name: str, statement: str) -> None:
-    async with database.writing(tenant) as connection:
+async def test_every_statement_fits_the_schema(database: StoreDatabase, tenant: str, name: str, statement: str) -> None:
+    async with database.write_transaction(tenant) as connection:
         await connection.execute(f"PREPARE tried AS {statement}")
         await connection.execute("DEALLOCATE tried")

@@ -12,10 +12,10 @@ from typing import Any, cast
 
 import pytest
 
-from armarium.capabilities.store.connections import connect
-from armarium.capabilities.store.database import ALL_TENANTS, Database
+from armarium.capabilities.store.database.pool import connect
+from armarium.capabilities.store.database.transactions import ALL_TENANTS, StoreDatabase
+from armarium.capabilities.store.index.outbox import Depth, IndexJob, Outbox, Stage
 from armarium.capabilities.store.model import Scope
-from armarium.capabilities.store.outbox import Depth, IndexJob, Outbox, Stage
 from support.outbox import clear_jobs, enqueue, enqueue_many, job_row, set_job, statuses
 
 LEASE_S = 60.0
@@ -23,12 +23,12 @@ BACKOFF_S = 100.0
 STAGES: tuple[Stage, ...] = ("words", "vectors")
 
 
-def outbox_of(database: Database, *, retry_max: int = 2) -> Outbox:
+def outbox_of(database: StoreDatabase, *, retry_max: int = 2) -> Outbox:
     return Outbox(database, lease_s=LEASE_S, retry_max=retry_max, retry_backoff_s=BACKOFF_S, jitter=lambda: 1.0)
 
 
 @pytest.fixture
-async def outbox(database: Database) -> AsyncGenerator[Outbox]:
+async def outbox(database: StoreDatabase) -> AsyncGenerator[Outbox]:
     await clear_jobs(database)
     yield outbox_of(database)
     await clear_jobs(database)
@@ -39,11 +39,11 @@ async def claimed(outbox: Outbox) -> IndexJob:
     return job
 
 
-async def expire(database: Database, job_id: int) -> None:
+async def expire(database: StoreDatabase, job_id: int) -> None:
     await set_job(database, job_id, "lease_until = now() - interval '1 second'")
 
 
-async def test_a_claimed_job_says_what_to_do_and_for_whom(outbox: Outbox, database: Database, tenant: str) -> None:
+async def test_a_claimed_job_says_what_to_do_and_for_whom(outbox: Outbox, database: StoreDatabase, tenant: str) -> None:
     job_id = await enqueue(database, tenant, "/a", "DELETE", project="notes", reference="r1")
     job = await claimed(outbox)
     assert (job.id, job.scope, job.path) == (job_id, Scope(tenant, "notes"), "/a")
@@ -55,7 +55,7 @@ async def test_a_claimed_job_says_what_to_do_and_for_whom(outbox: Outbox, databa
 
 async def test_a_claim_is_one_statement_which_leaves_no_tenant_in_the_session(store_dsn: str, tenant: str) -> None:
     pool = await connect(store_dsn, size=1)
-    database = Database(pool, lock_timeout_ms=500, on_lock_wait=lambda seconds: None)
+    database = StoreDatabase(pool, lock_timeout_ms=500, on_lock_wait=lambda seconds: None)
     try:
         await clear_jobs(database)
         job_id = await enqueue(database, tenant, "/a")
@@ -73,7 +73,9 @@ async def test_a_claim_is_one_statement_which_leaves_no_tenant_in_the_session(st
         await database.aclose()
 
 
-async def test_the_jobs_of_a_tenant_are_claimed_oldest_first(outbox: Outbox, database: Database, tenant: str) -> None:
+async def test_the_jobs_of_a_tenant_are_claimed_oldest_first(
+    outbox: Outbox, database: StoreDatabase, tenant: str
+) -> None:
     ids = [await enqueue(database, tenant, f"/{n}") for n in range(5)]
     await set_job(database, ids[3], "available_at = now() - interval '1 hour'")
     assert [job.id for job in await outbox.claim("words", 2)] == [ids[3], ids[0]]
@@ -83,7 +85,7 @@ async def test_the_jobs_of_a_tenant_are_claimed_oldest_first(outbox: Outbox, dat
 
 @pytest.mark.parametrize("stage", STAGES)
 async def test_tenants_take_turns_however_many_jobs_one_of_them_has_waiting(
-    outbox: Outbox, database: Database, stage: Stage
+    outbox: Outbox, database: StoreDatabase, stage: Stage
 ) -> None:
     crowd, others = secrets.token_hex(32), [secrets.token_hex(32) for _ in range(7)]
     await enqueue_many(database, crowd, 1_000, stage)
@@ -95,7 +97,7 @@ async def test_tenants_take_turns_however_many_jobs_one_of_them_has_waiting(
 
 
 async def test_a_claim_is_divided_among_the_tenants_that_have_work_and_none_of_it_stays_unused(
-    outbox: Outbox, database: Database, tenant: str
+    outbox: Outbox, database: StoreDatabase, tenant: str
 ) -> None:
     crowd = secrets.token_hex(32)
     await enqueue_many(database, crowd, 100)
@@ -108,7 +110,7 @@ async def test_a_claim_is_divided_among_the_tenants_that_have_work_and_none_of_i
 
 
 async def test_tenants_whose_work_is_not_due_or_with_others_hold_nobody_up(
-    outbox: Outbox, database: Database, tenant: str
+    outbox: Outbox, database: StoreDatabase, tenant: str
 ) -> None:
     for _ in range(10):
         blocked, later = secrets.token_hex(32), secrets.token_hex(32)
@@ -121,7 +123,7 @@ async def test_tenants_whose_work_is_not_due_or_with_others_hold_nobody_up(
         assert [job.id for job in await outbox.claim("words", 1)] == [job_id]
 
 
-async def test_tenants_can_be_passed_over(outbox: Outbox, database: Database, tenant: str) -> None:
+async def test_tenants_can_be_passed_over(outbox: Outbox, database: StoreDatabase, tenant: str) -> None:
     crowd = secrets.token_hex(32)
     await enqueue_many(database, crowd, 100)
     await enqueue_many(database, tenant, 1)
@@ -129,7 +131,9 @@ async def test_tenants_can_be_passed_over(outbox: Outbox, database: Database, te
     assert await outbox.claim("words", 10, skip=[crowd]) == []
 
 
-async def test_a_job_waits_for_its_time_and_the_wait_is_told(outbox: Outbox, database: Database, tenant: str) -> None:
+async def test_a_job_waits_for_its_time_and_the_wait_is_told(
+    outbox: Outbox, database: StoreDatabase, tenant: str
+) -> None:
     assert await outbox.claim_or_wait("words", 10) == ([], None)
     job_id = await enqueue(database, tenant, "/a")
     await set_job(database, job_id, "available_at = now() + interval '1 hour'")
@@ -139,14 +143,16 @@ async def test_a_job_waits_for_its_time_and_the_wait_is_told(outbox: Outbox, dat
     assert 3500 < next_due_s <= 3600
 
 
-async def test_a_job_that_is_due_and_blocked_is_not_waited_for(outbox: Outbox, database: Database, tenant: str) -> None:
+async def test_a_job_that_is_due_and_blocked_is_not_waited_for(
+    outbox: Outbox, database: StoreDatabase, tenant: str
+) -> None:
     await enqueue(database, tenant, "/a")
     await claimed(outbox)
     await enqueue(database, tenant, "/a")
     assert await outbox.claim_or_wait("words", 10) == ([], None)
 
 
-async def test_only_the_newest_job_of_a_path_is_worked_on(outbox: Outbox, database: Database, tenant: str) -> None:
+async def test_only_the_newest_job_of_a_path_is_worked_on(outbox: Outbox, database: StoreDatabase, tenant: str) -> None:
     first = await enqueue(database, tenant, "/a", reference="r1")
     second = await enqueue(database, tenant, "/a", "DELETE", reference="r2")
     elsewhere = await enqueue(database, tenant, "/b")
@@ -159,7 +165,9 @@ async def test_only_the_newest_job_of_a_path_is_worked_on(outbox: Outbox, databa
     assert await statuses(database, tenant) == ["done"] * 4
 
 
-async def test_the_same_path_of_another_tenant_or_project_is_another_path(outbox: Outbox, database: Database) -> None:
+async def test_the_same_path_of_another_tenant_or_project_is_another_path(
+    outbox: Outbox, database: StoreDatabase
+) -> None:
     one, other = secrets.token_hex(32), secrets.token_hex(32)
     ids = [
         await enqueue(database, one, "/a"),
@@ -169,7 +177,7 @@ async def test_the_same_path_of_another_tenant_or_project_is_another_path(outbox
     assert {(job.id, job.superseded) for job in await outbox.claim("words", 10)} == {(job_id, ()) for job_id in ids}
 
 
-async def test_a_path_that_is_worked_on_is_left_alone(outbox: Outbox, database: Database, tenant: str) -> None:
+async def test_a_path_that_is_worked_on_is_left_alone(outbox: Outbox, database: StoreDatabase, tenant: str) -> None:
     await enqueue(database, tenant, "/a")
     job = await claimed(outbox)
     newer = await enqueue(database, tenant, "/a")
@@ -179,7 +187,7 @@ async def test_a_path_that_is_worked_on_is_left_alone(outbox: Outbox, database: 
 
 
 async def test_a_new_change_does_not_wait_for_the_retry_of_an_old_one(
-    outbox: Outbox, database: Database, tenant: str
+    outbox: Outbox, database: StoreDatabase, tenant: str
 ) -> None:
     await enqueue(database, tenant, "/a", reference="r1")
     failed = await claimed(outbox)
@@ -190,7 +198,7 @@ async def test_a_new_change_does_not_wait_for_the_retry_of_an_old_one(
 
 
 async def test_retries_wait_twice_as_long_each_time_and_then_the_job_has_failed(
-    outbox: Outbox, database: Database, tenant: str
+    outbox: Outbox, database: StoreDatabase, tenant: str
 ) -> None:
     job_id = await enqueue(database, tenant, "/a")
     for attempt, wait_s in enumerate([BACKOFF_S, 2 * BACKOFF_S]):
@@ -206,13 +214,15 @@ async def test_retries_wait_twice_as_long_each_time_and_then_the_job_has_failed(
     assert await outbox.claim("words", 10) == []
 
 
-async def test_a_retry_does_not_come_before_the_vendor_allows(outbox: Outbox, database: Database, tenant: str) -> None:
+async def test_a_retry_does_not_come_before_the_vendor_allows(
+    outbox: Outbox, database: StoreDatabase, tenant: str
+) -> None:
     job_id = await enqueue(database, tenant, "/a")
     await outbox.retry(await claimed(outbox), "OPENAI_RATE_LIMIT", not_before_s=1000.0)
     assert 900 < (await job_row(database, job_id))["due_s"] <= 1000
 
 
-async def test_jitter_takes_at_most_half_of_the_wait(database: Database, tenant: str) -> None:
+async def test_jitter_takes_at_most_half_of_the_wait(database: StoreDatabase, tenant: str) -> None:
     await clear_jobs(database)
     eager = Outbox(database, lease_s=LEASE_S, retry_max=2, retry_backoff_s=BACKOFF_S, jitter=lambda: 0.0)
     job_id = await enqueue(database, tenant, "/a")
@@ -220,14 +230,14 @@ async def test_jitter_takes_at_most_half_of_the_wait(database: Database, tenant:
     assert BACKOFF_S / 2 - 10 < (await job_row(database, job_id))["due_s"] <= BACKOFF_S / 2
 
 
-async def test_a_job_that_cannot_succeed_fails_at_once(outbox: Outbox, database: Database, tenant: str) -> None:
+async def test_a_job_that_cannot_succeed_fails_at_once(outbox: Outbox, database: StoreDatabase, tenant: str) -> None:
     job_id = await enqueue(database, tenant, "/a")
     assert await outbox.fail(await claimed(outbox), "OPENAI_AUTH") == "failed"
     assert (await job_row(database, job_id))["error_code"] == "OPENAI_AUTH"
 
 
 async def test_the_jobs_of_a_crashed_worker_come_back_after_the_lease(
-    outbox: Outbox, database: Database, tenant: str
+    outbox: Outbox, database: StoreDatabase, tenant: str
 ) -> None:
     job_id = await enqueue(database, tenant, "/a")
     crashed = await claimed(outbox)
@@ -240,7 +250,7 @@ async def test_the_jobs_of_a_crashed_worker_come_back_after_the_lease(
 
 
 async def test_a_job_that_brings_every_worker_down_fails_in_the_end(
-    outbox: Outbox, database: Database, tenant: str
+    outbox: Outbox, database: StoreDatabase, tenant: str
 ) -> None:
     job_id = await enqueue(database, tenant, "/a")
     for _ in range(3):
@@ -251,7 +261,9 @@ async def test_a_job_that_brings_every_worker_down_fails_in_the_end(
     assert (row["status"], row["error_code"]) == ("failed", "LEASE_EXPIRED")
 
 
-async def test_a_worker_that_lost_its_lease_changes_nothing(outbox: Outbox, database: Database, tenant: str) -> None:
+async def test_a_worker_that_lost_its_lease_changes_nothing(
+    outbox: Outbox, database: StoreDatabase, tenant: str
+) -> None:
     job_id = await enqueue(database, tenant, "/a")
     lost = await claimed(outbox)
     await expire(database, job_id)
@@ -265,7 +277,7 @@ async def test_a_worker_that_lost_its_lease_changes_nothing(outbox: Outbox, data
     assert (await job_row(database, job_id))["worker"] == job.claim
 
 
-async def test_a_renewed_lease_lasts_longer(outbox: Outbox, database: Database, tenant: str) -> None:
+async def test_a_renewed_lease_lasts_longer(outbox: Outbox, database: StoreDatabase, tenant: str) -> None:
     job_id = await enqueue(database, tenant, "/a")
     job = await claimed(outbox)
     await set_job(database, job_id, "lease_until = now() + interval '1 second'")
@@ -274,7 +286,7 @@ async def test_a_renewed_lease_lasts_longer(outbox: Outbox, database: Database, 
 
 
 async def test_released_jobs_keep_their_place_and_count_no_retry(
-    outbox: Outbox, database: Database, tenant: str
+    outbox: Outbox, database: StoreDatabase, tenant: str
 ) -> None:
     ids = [await enqueue(database, tenant, f"/{n}") for n in range(3)]
     await outbox.release(await outbox.claim("words", 2))
@@ -282,7 +294,7 @@ async def test_released_jobs_keep_their_place_and_count_no_retry(
     assert [(job.id, job.retry_count) for job in jobs] == [(job_id, 0) for job_id in ids]
 
 
-async def test_done_tells_the_time_since_the_change(outbox: Outbox, database: Database, tenant: str) -> None:
+async def test_done_tells_the_time_since_the_change(outbox: Outbox, database: StoreDatabase, tenant: str) -> None:
     job_id = await enqueue(database, tenant, "/a")
     await set_job(database, job_id, "created_at = now() - interval '1 hour'")
     lag_s = await outbox.done(await claimed(outbox))
@@ -290,7 +302,7 @@ async def test_done_tells_the_time_since_the_change(outbox: Outbox, database: Da
     assert 3600 <= lag_s < 3700
 
 
-async def test_the_depth_of_the_queue(outbox: Outbox, database: Database, tenant: str) -> None:
+async def test_the_depth_of_the_queue(outbox: Outbox, database: StoreDatabase, tenant: str) -> None:
     other = secrets.token_hex(32)
     await enqueue(database, other, "/x")
     await outbox.fail(await claimed(outbox), "X")
@@ -303,7 +315,7 @@ async def test_the_depth_of_the_queue(outbox: Outbox, database: Database, tenant
 
 
 async def test_a_reference_is_in_use_until_the_last_job_with_it_ends(
-    outbox: Outbox, database: Database, tenant: str
+    outbox: Outbox, database: StoreDatabase, tenant: str
 ) -> None:
     await enqueue(database, tenant, "/a", reference="own")
     await enqueue(database, tenant, "/a", reference="shared")
@@ -321,12 +333,12 @@ async def test_a_reference_is_in_use_until_the_last_job_with_it_ends(
 
 
 async def test_a_job_handed_on_waits_in_the_other_stage_with_all_its_tries_before_it(
-    outbox: Outbox, database: Database, tenant: str
+    outbox: Outbox, database: StoreDatabase, tenant: str
 ) -> None:
     job_id = await enqueue(database, tenant, "/a", reference="r1")
     assert await outbox.retry(await claimed(outbox), "X") == "pending"
     await set_job(database, job_id, "available_at = now()")
-    assert await outbox.hand_on(await claimed(outbox))
+    assert await outbox.advance(await claimed(outbox))
     assert await outbox.claim("words", 10) == []
     row = await job_row(database, job_id)
     assert (row["status"], row["error_code"], row["worker"], row["lease_until"]) == ("pending", None, None, None)
@@ -338,14 +350,14 @@ async def test_a_job_handed_on_waits_in_the_other_stage_with_all_its_tries_befor
     assert next_due_s is not None
 
 
-async def test_each_stage_holds_a_path_for_itself(outbox: Outbox, database: Database, tenant: str) -> None:
+async def test_each_stage_holds_a_path_for_itself(outbox: Outbox, database: StoreDatabase, tenant: str) -> None:
     first = await enqueue(database, tenant, "/a")
-    await outbox.hand_on(await claimed(outbox))
+    await outbox.advance(await claimed(outbox))
     (embedding,) = await outbox.claim("vectors", 10)
     second = await enqueue(database, tenant, "/a")
     writing = await claimed(outbox)
     assert (embedding.id, writing.id, writing.superseded) == (first, second, ())
-    await outbox.hand_on(writing)
+    await outbox.advance(writing)
     assert await outbox.claim("vectors", 10) == []
     await outbox.done(embedding)
     (job,) = await outbox.claim("vectors", 10)
@@ -353,12 +365,12 @@ async def test_each_stage_holds_a_path_for_itself(outbox: Outbox, database: Data
 
 
 async def test_of_the_jobs_handed_on_for_a_path_the_newest_is_worked_on(
-    outbox: Outbox, database: Database, tenant: str
+    outbox: Outbox, database: StoreDatabase, tenant: str
 ) -> None:
     ids: list[int] = []
     for number in range(3):
         ids.append(await enqueue(database, tenant, "/a", reference=f"r{number}"))
-        await outbox.hand_on(await claimed(outbox))
+        await outbox.advance(await claimed(outbox))
     (job,) = await outbox.claim("vectors", 10)
     assert (job.id, job.superseded, job.references) == (ids[2], (ids[1], ids[0]), ("r2", "r1", "r0"))
     await outbox.done(job)
@@ -367,40 +379,40 @@ async def test_of_the_jobs_handed_on_for_a_path_the_newest_is_worked_on(
 
 
 async def test_the_keys_of_older_jobs_are_handed_on_with_the_newest(
-    outbox: Outbox, database: Database, tenant: str
+    outbox: Outbox, database: StoreDatabase, tenant: str
 ) -> None:
     with_key = await enqueue(database, tenant, "/a", reference="r1")
     await enqueue(database, tenant, "/a")
     newest = await enqueue(database, tenant, "/a", reference="r2")
     job = await claimed(outbox)
-    await outbox.hand_on(job)
+    await outbox.advance(job)
     assert await outbox.unused(job) == []
     assert await statuses(database, tenant) == ["pending", "done", "pending"]
     (job,) = await outbox.claim("vectors", 10)
     assert (job.id, job.superseded, job.references) == (newest, (with_key,), ("r2", "r1"))
 
 
-async def test_who_lost_the_lease_hands_nothing_on(outbox: Outbox, database: Database, tenant: str) -> None:
+async def test_who_lost_the_lease_hands_nothing_on(outbox: Outbox, database: StoreDatabase, tenant: str) -> None:
     await enqueue(database, tenant, "/a", reference="r1")
     job_id = await enqueue(database, tenant, "/a")
     lost = await claimed(outbox)
     await expire(database, job_id)
     await outbox.recover()
-    assert not await outbox.hand_on(lost)
+    assert not await outbox.advance(lost)
     assert await statuses(database, tenant) == ["done", "pending"]
     assert await outbox.claim("vectors", 10) == []
 
 
-async def test_the_depth_counts_both_stages(outbox: Outbox, database: Database, tenant: str) -> None:
+async def test_the_depth_counts_both_stages(outbox: Outbox, database: StoreDatabase, tenant: str) -> None:
     for n in range(3):
         await enqueue(database, tenant, f"/{n}")
     for job in await outbox.claim("words", 2):
-        await outbox.hand_on(job)
+        await outbox.advance(job)
     await outbox.claim("vectors", 1)
     assert await outbox.depth() == Depth(pending=2, processing=1, failed=0)
 
 
-async def test_many_workers_claim_each_job_once(outbox: Outbox, database: Database, tenant: str) -> None:
+async def test_many_workers_claim_each_job_once(outbox: Outbox, database: StoreDatabase, tenant: str) -> None:
     ids = [await enqueue(database, tenant, f"/{n}") for n in range(120)]
     seen: list[int] = []
 
@@ -414,7 +426,7 @@ async def test_many_workers_claim_each_job_once(outbox: Outbox, database: Databa
 
 
 async def test_no_path_is_ever_with_two_workers_of_a_stage_nor_goes_back_in_time(
-    outbox: Outbox, database: Database, tenant: str
+    outbox: Outbox, database: StoreDatabase, tenant: str
 ) -> None:
     paths = [f"/{n}" for n in range(4)]
     held: set[tuple[Stage, str]] = set()
@@ -440,7 +452,7 @@ async def test_no_path_is_ever_with_two_workers_of_a_stage_nor_goes_back_in_time
                     await own.release([job])
                     continue
                 results[stage, job.path].append(job.id)
-                assert await own.hand_on(job) if stage == "words" else await own.done(job) is not None
+                assert await own.advance(job) if stage == "words" else await own.done(job) is not None
             if not jobs and not writing and await own.depth() == Depth(0, 0, 0):
                 return
 
@@ -458,7 +470,7 @@ async def test_no_path_is_ever_with_two_workers_of_a_stage_nor_goes_back_in_time
 
 @pytest.mark.parametrize("stage", STAGES)
 async def test_a_claim_reads_only_what_it_takes_whatever_the_statistics_say(
-    outbox: Outbox, database: Database, stage: Stage
+    outbox: Outbox, database: StoreDatabase, stage: Stage
 ) -> None:
     tenants = [secrets.token_hex(32) for _ in range(200)]
     for waiting in STAGES:
@@ -474,7 +486,7 @@ async def test_a_claim_reads_only_what_it_takes_whatever_the_statistics_say(
     assert not [line for line in plan if "idx_mcp_file_index_jobs_pending" in line]
 
 
-async def claim_plan(database: Database, stage: Stage, *, batch: int) -> list[str]:
+async def claim_plan(database: StoreDatabase, stage: Stage, *, batch: int) -> list[str]:
     """How the database goes about a claim, as the function runs it."""
     values = {
         "of_stage": ("text", stage),
@@ -484,7 +496,7 @@ async def claim_plan(database: Database, stage: Stage, *, batch: int) -> list[st
         "after_tenant": ("bpchar", "8" * 64),
         "skipped": ("bpchar[]", []),
     }
-    async with database.writing(ALL_TENANTS) as connection:
+    async with database.write_transaction(ALL_TENANTS) as connection:
         function = await connection.fetchrow(
             "SELECT prosrc, proconfig FROM pg_proc WHERE proname = 'mcp_file_claim_in_turn'"
         )

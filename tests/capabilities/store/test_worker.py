@@ -11,25 +11,26 @@ import anyio
 import pytest
 from pydantic import SecretStr
 
-from armarium.capabilities.store.bell import Bell
-from armarium.capabilities.store.connections import connect
-from armarium.capabilities.store.credentials import (
+from armarium.capabilities.store.database.pool import connect
+from armarium.capabilities.store.database.transactions import ALL_TENANTS, StoreDatabase
+from armarium.capabilities.store.index.credentials import (
     Credentials,
     MemoryCache,
     NoCredentials,
     SealedCredentials,
     open_credentials,
 )
-from armarium.capabilities.store.database import ALL_TENANTS, Database
-from armarium.capabilities.store.envelope import Keks
-from armarium.capabilities.store.indexing import Words
+from armarium.capabilities.store.index.envelope import Keks
+from armarium.capabilities.store.index.file_index import TermsWritten
+from armarium.capabilities.store.index.outbox import Depth, Outbox
+from armarium.capabilities.store.index.wake_up import SharedWakeUp
+from armarium.capabilities.store.index.worker import Observers, work
 from armarium.capabilities.store.model import Scope
-from armarium.capabilities.store.outbox import Depth, Outbox
-from armarium.capabilities.store.worker import Observers, work
 from armarium.foundation.errors import ArmariumError
 from armarium.providers.errors import OpenAIAuth, OpenAIRateLimited, OpenAIUnavailable
-from support.outbox import clear_jobs, enqueue, enqueue_many, job_row, last_job, set_job, stages, statuses, until
+from support.outbox import clear_jobs, enqueue, enqueue_many, job_row, last_job, set_job, stages, statuses
 from support.redis import everything_in, running_redis
+from support.waiting import eventually
 
 NEVER_S = 3600.0
 CANARY = "sk-canary-0ddba11"
@@ -56,10 +57,10 @@ class Indexed:
         self.turns_needed: dict[str, int] = {}
         """In how many turns a path is embedded, where that is more than one."""
 
-    async def write_words(self, scope: Scope, path: str) -> Words:
+    async def write_terms(self, scope: Scope, path: str) -> TermsWritten:
         new = path not in self.written
         self.written.append(path)
-        return Words(new=new, embedded=path in self.known)
+        return TermsWritten(new=new, embedded=path in self.known)
 
     async def embed(self, scope: Scope, path: str, key: str | None, *, most: int | None = None) -> bool:
         await self._do("index", scope, path, key)
@@ -97,9 +98,9 @@ def raising(*errors: Exception) -> Deed:
 class Crew:
     """Workers on one database, and what they share."""
 
-    def __init__(self, database: Database, dsn: str) -> None:
+    def __init__(self, database: StoreDatabase, dsn: str) -> None:
         self.database = database
-        self.bell = Bell(database, dsn)
+        self.wake_up = SharedWakeUp(database, dsn)
 
     @asynccontextmanager
     async def working(
@@ -121,7 +122,7 @@ class Crew:
                 outbox,
                 index,
                 credentials or NoCredentials(),
-                self.bell,
+                self.wake_up,
                 workers=workers,
                 batch=5,
                 poll_s=poll_s,
@@ -140,20 +141,20 @@ class Crew:
         async def reached() -> bool:
             return await statuses(self.database, tenant) == list(expected)
 
-        await until(reached)
+        await eventually(reached)
 
 
 @pytest.fixture
-async def crew(database: Database, store_dsn: str) -> AsyncGenerator[Crew]:
+async def pool(database: StoreDatabase, store_dsn: str) -> AsyncGenerator[Crew]:
     await clear_jobs(database)
     yield Crew(database, store_dsn)
     await clear_jobs(database)
 
 
 @pytest.fixture
-async def elsewhere(store_dsn: str) -> AsyncGenerator[Database]:
+async def elsewhere(store_dsn: str) -> AsyncGenerator[StoreDatabase]:
     """The same database, opened by what plays another process."""
-    opened = Database(await connect(store_dsn, size=2), lock_timeout_ms=500, on_lock_wait=lambda seconds: None)
+    opened = StoreDatabase(await connect(store_dsn, size=2), lock_timeout_ms=500, on_lock_wait=lambda seconds: None)
     yield opened
     await opened.aclose()
 
@@ -169,45 +170,45 @@ async def kept(credentials: Credentials, tenant: str, key: str = CANARY) -> str:
     return reference
 
 
-async def test_what_waits_is_done_and_what_comes_is_done_when_the_bell_rings(
-    crew: Crew, database: Database, tenant: str
+async def test_what_waits_is_done_and_what_comes_is_done_after_a_wake_up(
+    pool: Crew, database: StoreDatabase, tenant: str
 ) -> None:
     index = Indexed()
     await enqueue(database, tenant, "/waiting")
-    async with crew.working(index):
-        await crew.settled(tenant, "done")
+    async with pool.working(index):
+        await pool.settled(tenant, "done")
         await enqueue(database, tenant, "/gone", "DELETE")
-        crew.bell.ring()
-        await crew.settled(tenant, "done", "done")
+        pool.wake_up.wake_all()
+        await pool.settled(tenant, "done", "done")
     scope = Scope(tenant, "p")
     assert index.calls == [("index", scope, "/waiting", None), ("forget", scope, "/gone", None)]
 
 
-async def test_a_ring_in_another_process_reaches_the_workers(
-    crew: Crew, elsewhere: Database, store_dsn: str, tenant: str
+async def test_a_wake_up_from_another_process_reaches_the_workers(
+    pool: Crew, elsewhere: StoreDatabase, store_dsn: str, tenant: str
 ) -> None:
     index = Indexed()
-    ringing = Bell(elsewhere, store_dsn)
-    async with crew.working(index), anyio.create_task_group() as tasks:
-        woken = crew.bell.next_ring()
-        tasks.start_soon(crew.bell.listen)
+    ringing = SharedWakeUp(elsewhere, store_dsn)
+    async with pool.working(index), anyio.create_task_group() as tasks:
+        woken = pool.wake_up.next_wake_up()
+        tasks.start_soon(pool.wake_up.listen)
         await woken.wait()
         await enqueue(elsewhere, tenant, "/a")
-        tasks.start_soon(ringing.tell_others)
-        ringing.ring()
-        await crew.settled(tenant, "done")
+        tasks.start_soon(ringing.notify_others)
+        ringing.wake_all()
+        await pool.settled(tenant, "done")
         tasks.cancel_scope.cancel()
 
 
-async def test_a_lost_notice_costs_one_poll(crew: Crew, database: Database, tenant: str) -> None:
+async def test_a_lost_notice_costs_one_poll(pool: Crew, database: StoreDatabase, tenant: str) -> None:
     depths: list[Depth] = []
-    async with crew.working(Indexed(), poll_s=0.05, observers=Observers(depth=depths.append)):
-        await until(lambda: depths)
+    async with pool.working(Indexed(), poll_s=0.05, observers=Observers(depth=depths.append)):
+        await eventually(lambda: depths)
         await enqueue(database, tenant, "/a")
-        await crew.settled(tenant, "done")
+        await pool.settled(tenant, "done")
 
 
-async def test_as_many_jobs_at_once_as_there_are_workers(crew: Crew, database: Database, tenant: str) -> None:
+async def test_as_many_jobs_at_once_as_there_are_workers(pool: Crew, database: StoreDatabase, tenant: str) -> None:
     may_end = anyio.Event()
     busy: set[str] = set()
     most = 0
@@ -222,14 +223,14 @@ async def test_as_many_jobs_at_once_as_there_are_workers(crew: Crew, database: D
     for n in range(12):
         await enqueue(database, tenant, f"/{n}")
     # More than are claimed at once.
-    async with crew.working(Indexed(slow), workers=7):
-        await until(lambda: len(busy) == 7)
+    async with pool.working(Indexed(slow), workers=7):
+        await eventually(lambda: len(busy) == 7)
         may_end.set()
-        await crew.settled(tenant, *["done"] * 12)
+        await pool.settled(tenant, *["done"] * 12)
     assert most == 7
 
 
-async def test_a_slow_file_does_not_hold_up_the_others(crew: Crew, database: Database, tenant: str) -> None:
+async def test_a_slow_file_does_not_hold_up_the_others(pool: Crew, database: StoreDatabase, tenant: str) -> None:
     may_end = anyio.Event()
 
     async def deed(path: str) -> None:
@@ -238,18 +239,18 @@ async def test_a_slow_file_does_not_hold_up_the_others(crew: Crew, database: Dat
 
     for n in range(12):
         await enqueue(database, tenant, f"/{n}")
-    async with crew.working(Indexed(deed), workers=2):
-        await until(lambda: _done_but_one(database, tenant))
+    async with pool.working(Indexed(deed), workers=2):
+        await eventually(lambda: _done_but_one(database, tenant))
         assert await statuses(database, tenant) == ["processing", *["done"] * 11]
         may_end.set()
-        await crew.settled(tenant, *["done"] * 12)
+        await pool.settled(tenant, *["done"] * 12)
 
 
-async def _done_but_one(database: Database, tenant: str) -> bool:
+async def _done_but_one(database: StoreDatabase, tenant: str) -> bool:
     return (await statuses(database, tenant)).count("done") == 11
 
 
-async def test_words_do_not_wait_for_the_vectors_of_others(crew: Crew, database: Database, tenant: str) -> None:
+async def test_words_do_not_wait_for_the_vectors_of_others(pool: Crew, database: StoreDatabase, tenant: str) -> None:
     async def endless(path: str) -> None:
         await anyio.sleep_forever()
 
@@ -257,16 +258,16 @@ async def test_words_do_not_wait_for_the_vectors_of_others(crew: Crew, database:
     lags: list[float] = []
     for n in range(12):
         await enqueue(database, tenant, f"/{n}")
-    async with crew.working(index, workers=1, observers=Observers(visibility_lag_s=lags.append)):
-        await until(lambda: len(lags) == 12)
+    async with pool.working(index, workers=1, observers=Observers(visibility_lag_s=lags.append)):
+        await eventually(lambda: len(lags) == 12)
         await enqueue(database, tenant, "/later")
-        crew.bell.ring()
-        await until(lambda: "/later" in index.written)
+        pool.wake_up.wake_all()
+        await eventually(lambda: "/later" in index.written)
         assert len(index.calls) == 1
 
 
 async def test_the_words_of_a_tenant_do_not_wait_for_those_of_a_crowd(
-    crew: Crew, database: Database, tenant: str
+    pool: Crew, database: StoreDatabase, tenant: str
 ) -> None:
     crowd = secrets.token_hex(32)
 
@@ -276,16 +277,16 @@ async def test_the_words_of_a_tenant_do_not_wait_for_those_of_a_crowd(
 
     index = Indexed(endless)
     await enqueue_many(database, crowd, 50, operation="DELETE")
-    async with crew.working(index):
+    async with pool.working(index):
         # All slots that one tenant may have are taken, and as many jobs as are claimed at once wait for them.
-        await until(lambda: len(index.calls) == 4)
+        await eventually(lambda: len(index.calls) == 4)
         await enqueue(database, tenant, "/a", "DELETE")
-        crew.bell.ring()
-        await crew.settled(tenant, "done")
+        pool.wake_up.wake_all()
+        await pool.settled(tenant, "done")
 
 
 async def test_a_long_file_is_embedded_in_turns_with_the_files_of_others(
-    crew: Crew, database: Database, tenant: str
+    pool: Crew, database: StoreDatabase, tenant: str
 ) -> None:
     others = secrets.token_hex(32)
     may_go_on = anyio.Event()
@@ -298,29 +299,29 @@ async def test_a_long_file_is_embedded_in_turns_with_the_files_of_others(
     index.turns_needed["/long"] = 3
     await enqueue(database, tenant, "/long")
     await enqueue(database, others, "/short")
-    async with crew.working(index, workers=1):
-        await crew.settled(others, "done")
+    async with pool.working(index, workers=1):
+        await pool.settled(others, "done")
         assert await statuses(database, tenant) != ["done"]
         may_go_on.set()
-        await crew.settled(tenant, "done")
+        await pool.settled(tenant, "done")
     assert index.paths.count("/long") == 3
     assert (await job_row(database, await last_job(database, tenant)))["retry_count"] == 0
 
 
 async def test_with_a_callers_key_a_long_file_is_embedded_at_once(
-    crew: Crew, database: Database, tenant: str, credentials: SealedCredentials
+    pool: Crew, database: StoreDatabase, tenant: str, credentials: SealedCredentials
 ) -> None:
     index = Indexed()
     index.turns_needed["/long"] = 3
     reference = await credentials.keep(CANARY, Scope(tenant, "p"))
     await enqueue(database, tenant, "/long", reference=reference)
-    async with crew.working(index, credentials):
-        await crew.settled(tenant, "done")
+    async with pool.working(index, credentials):
+        await pool.settled(tenant, "done")
     assert index.paths == ["/long"]
 
 
 async def test_only_what_is_worked_on_and_the_next_are_held_and_the_rest_is_anybodys(
-    crew: Crew, database: Database, tenant: str
+    pool: Crew, database: StoreDatabase, tenant: str
 ) -> None:
     begun = anyio.Event()
 
@@ -331,35 +332,35 @@ async def test_only_what_is_worked_on_and_the_next_are_held_and_the_rest_is_anyb
     index = Indexed(endless)
     for n in range(12):
         await enqueue(database, tenant, f"/{n}")
-    async with crew.working(index, workers=1):
+    async with pool.working(index, workers=1):
         await begun.wait()
-        await until(lambda: len(index.written) >= 12)
-        await until(lambda: _all_at(database, tenant, "vectors"))
-        await until(lambda: _held(database, tenant, 2))
+        await eventually(lambda: len(index.written) >= 12)
+        await eventually(lambda: _all_at(database, tenant, "vectors"))
+        await eventually(lambda: _held(database, tenant, 2))
         others = await Outbox(database, lease_s=60, retry_max=1, retry_backoff_s=1).claim("vectors", 20)
         assert len(others) == 10
 
 
-async def _held(database: Database, tenant: str, count: int) -> bool:
+async def _held(database: StoreDatabase, tenant: str, count: int) -> bool:
     return (await statuses(database, tenant)).count("processing") == count
 
 
-async def _all_at(database: Database, tenant: str, stage: str) -> bool:
+async def _all_at(database: StoreDatabase, tenant: str, stage: str) -> bool:
     return set(await stages(database, tenant)) == {stage}
 
 
-async def test_a_retry_does_not_count_as_seen_again(crew: Crew, database: Database, tenant: str) -> None:
+async def test_a_retry_does_not_count_as_seen_again(pool: Crew, database: StoreDatabase, tenant: str) -> None:
     lags: list[float] = []
     await enqueue(database, tenant, "/a")
     index = Indexed(raising(OpenAIUnavailable("1"), OpenAIUnavailable("2")))
-    async with crew.working(index, backoff_s=0.01, observers=Observers(visibility_lag_s=lags.append)):
-        await crew.settled(tenant, "done")
+    async with pool.working(index, backoff_s=0.01, observers=Observers(visibility_lag_s=lags.append)):
+        await pool.settled(tenant, "done")
     assert index.paths == ["/a"] * 3
     assert len(lags) == 1
 
 
 async def test_a_lease_lost_while_waiting_for_a_seat_is_not_worked_on(
-    crew: Crew, database: Database, tenant: str
+    pool: Crew, database: StoreDatabase, tenant: str
 ) -> None:
     may_end = anyio.Event()
 
@@ -373,23 +374,23 @@ async def test_a_lease_lost_while_waiting_for_a_seat_is_not_worked_on(
     async def renewed() -> bool:
         return (await job_row(database, first))["lease_until"] > before
 
-    async with crew.working(index, lease_s=0.3):
-        await until(lambda: len(index.calls) == 4)
+    async with pool.working(index, lease_s=0.3):
+        await eventually(lambda: len(index.calls) == 4)
         await set_job(database, waiting, "worker = 'another', lease_until = now() + interval '1 hour'")
         # The worker knows what the first renewal said when it asks for the second.
         for _ in range(2):
             before = (await job_row(database, first))["lease_until"]
-            await until(renewed)
+            await eventually(renewed)
         may_end.set()
         await enqueue(database, tenant, "/later", "DELETE")
-        crew.bell.ring()
-        await crew.settled(tenant, *["done"] * 4, "processing", "done")
+        pool.wake_up.wake_all()
+        await pool.settled(tenant, *["done"] * 4, "processing", "done")
     assert sorted(index.paths) == ["/0", "/1", "/2", "/3", "/later"]
     assert (await job_row(database, waiting))["worker"] == "another"
 
 
 async def test_a_change_during_the_work_on_words_is_worked_on_afterwards(
-    crew: Crew, database: Database, tenant: str
+    pool: Crew, database: StoreDatabase, tenant: str
 ) -> None:
     begun, may_end = anyio.Event(), anyio.Event()
 
@@ -399,21 +400,21 @@ async def test_a_change_during_the_work_on_words_is_worked_on_afterwards(
 
     index = Indexed(slow)
     await enqueue(database, tenant, "/a", "DELETE")
-    async with crew.working(index):
+    async with pool.working(index):
         await begun.wait()
         await enqueue(database, tenant, "/a")
         other = await enqueue(database, secrets.token_hex(32), "/b", "DELETE")
-        crew.bell.ring()
-        await until(lambda: "/b" in index.paths)
+        pool.wake_up.wake_all()
+        await eventually(lambda: "/b" in index.paths)
         assert await statuses(database, tenant) == ["processing", "pending"]
         may_end.set()
-        await crew.settled(tenant, "done", "done")
-        await until(lambda: _is(database, other, "done"))
+        await pool.settled(tenant, "done", "done")
+        await eventually(lambda: _is(database, other, "done"))
     assert [call[0] for call in index.calls if call[2] == "/a"] == ["forget", "index"]
 
 
 async def test_a_change_during_the_embedding_has_its_words_at_once_and_its_vectors_afterwards(
-    crew: Crew, database: Database, tenant: str
+    pool: Crew, database: StoreDatabase, tenant: str
 ) -> None:
     begun, may_end = anyio.Event(), anyio.Event()
 
@@ -424,21 +425,21 @@ async def test_a_change_during_the_embedding_has_its_words_at_once_and_its_vecto
     index = Indexed(slow)
     lags: list[float] = []
     await enqueue(database, tenant, "/a")
-    async with crew.working(index, observers=Observers(visibility_lag_s=lags.append)):
+    async with pool.working(index, observers=Observers(visibility_lag_s=lags.append)):
         await begun.wait()
         await enqueue(database, tenant, "/a")
-        crew.bell.ring()
-        await until(lambda: _all_at(database, tenant, "vectors"))
+        pool.wake_up.wake_all()
+        await eventually(lambda: _all_at(database, tenant, "vectors"))
         assert await statuses(database, tenant) == ["processing", "pending"]
         assert (len(lags), index.paths) == (2, ["/a"])
         may_end.set()
-        await crew.settled(tenant, "done", "done")
+        await pool.settled(tenant, "done", "done")
     assert index.paths == ["/a", "/a"]
     assert len(lags) == 2
 
 
 async def test_of_many_changes_that_wait_for_vectors_one_is_embedded(
-    crew: Crew, database: Database, tenant: str
+    pool: Crew, database: StoreDatabase, tenant: str
 ) -> None:
     begun, may_end = anyio.Event(), anyio.Event()
 
@@ -449,51 +450,51 @@ async def test_of_many_changes_that_wait_for_vectors_one_is_embedded(
     index = Indexed(slow)
     for path in ("/busy", "/next"):
         await enqueue(database, tenant, path)
-    async with crew.working(index, workers=1):
+    async with pool.working(index, workers=1):
         await begun.wait()
-        await until(lambda: _held(database, tenant, 2))
+        await eventually(lambda: _held(database, tenant, 2))
         for n in range(4):
             await enqueue(database, tenant, "/a")
-            crew.bell.ring()
-            await until(lambda n=n: _waiting_for_vectors(database, tenant, n + 1))
+            pool.wake_up.wake_all()
+            await eventually(lambda n=n: _waiting_for_vectors(database, tenant, n + 1))
         may_end.set()
-        await crew.settled(tenant, *["done"] * 6)
+        await pool.settled(tenant, *["done"] * 6)
     assert sorted(index.paths) == ["/a", "/busy", "/next"]
 
 
-async def _waiting_for_vectors(database: Database, tenant: str, count: int) -> bool:
+async def _waiting_for_vectors(database: StoreDatabase, tenant: str, count: int) -> bool:
     states = zip(await stages(database, tenant), await statuses(database, tenant), strict=True)
     return list(states).count(("vectors", "pending")) == count
 
 
 async def test_a_retry_of_the_words_leaves_all_tries_to_the_vectors(
-    crew: Crew, database: Database, tenant: str
+    pool: Crew, database: StoreDatabase, tenant: str
 ) -> None:
     class FailsFirst(Indexed):
-        async def write_words(self, scope: Scope, path: str) -> Words:
-            words = await super().write_words(scope, path)
+        async def write_terms(self, scope: Scope, path: str) -> TermsWritten:
+            words = await super().write_terms(scope, path)
             if len(self.written) <= 2:
                 raise OpenAIUnavailable("not yet")
             return words
 
     index = FailsFirst(raising(*[OpenAIUnavailable("nor yet")] * 2))
     await enqueue(database, tenant, "/a")
-    async with crew.working(index, backoff_s=0.01, retry_max=2):
-        await crew.settled(tenant, "done")
+    async with pool.working(index, backoff_s=0.01, retry_max=2):
+        await pool.settled(tenant, "done")
     assert index.paths == ["/a"] * 3
 
 
-async def _is(database: Database, job_id: int, status: str) -> bool:
+async def _is(database: StoreDatabase, job_id: int, status: str) -> bool:
     return (await job_row(database, job_id))["status"] == status
 
 
-async def test_two_crews_do_each_job_once(crew: Crew, database: Database, store_dsn: str, tenant: str) -> None:
+async def test_two_crews_do_each_job_once(pool: Crew, database: StoreDatabase, store_dsn: str, tenant: str) -> None:
     first, second = Indexed(), Indexed()
     paths = [f"/{n}" for n in range(60)]
     for path in paths:
         await enqueue(database, tenant, path)
-    async with crew.working(first), Crew(database, store_dsn).working(second):
-        await crew.settled(tenant, *["done"] * 60)
+    async with pool.working(first), Crew(database, store_dsn).working(second):
+        await pool.settled(tenant, *["done"] * 60)
     assert sorted(first.paths + second.paths) == sorted(paths)
 
 
@@ -507,73 +508,75 @@ async def test_two_crews_do_each_job_once(crew: Crew, database: Database, store_
     ],
 )
 async def test_what_may_work_later_is_tried_again_when_its_time_comes(
-    crew: Crew, database: Database, tenant: str, error: Exception, code: str
+    pool: Crew, database: StoreDatabase, tenant: str, error: Exception, code: str
 ) -> None:
     job_id = await enqueue(database, tenant, "/a")
     index = Indexed(raising(error))
-    async with crew.working(index, poll_s=0.05):
-        await until(lambda: _retried(database, job_id))
+    async with pool.working(index, poll_s=0.05):
+        await eventually(lambda: _retried(database, job_id))
         row = await job_row(database, job_id)
         assert (row["error_code"], row["retry_count"]) == (code, 1)
         assert 250 < row["due_s"] <= 600
         await set_job(database, job_id, "available_at = now()")
-        await crew.settled(tenant, "done")
+        await pool.settled(tenant, "done")
     assert index.paths == ["/a", "/a"]
 
 
-async def test_a_retry_comes_at_its_time_without_a_bell_or_a_poll(crew: Crew, database: Database, tenant: str) -> None:
+async def test_a_retry_comes_at_its_time_without_a_wake_up_or_a_poll(
+    pool: Crew, database: StoreDatabase, tenant: str
+) -> None:
     await enqueue(database, tenant, "/a")
     index = Indexed(raising(OpenAIUnavailable("1"), OpenAIUnavailable("2")))
-    async with crew.working(index, backoff_s=0.1):
-        await crew.settled(tenant, "done")
+    async with pool.working(index, backoff_s=0.1):
+        await pool.settled(tenant, "done")
     assert index.paths == ["/a"] * 3
 
 
-async def test_a_vendor_that_asks_for_patience_gets_it(crew: Crew, database: Database, tenant: str) -> None:
+async def test_a_vendor_that_asks_for_patience_gets_it(pool: Crew, database: StoreDatabase, tenant: str) -> None:
     job_id = await enqueue(database, tenant, "/a")
-    async with crew.working(Indexed(raising(OpenAIRateLimited("slower", retry_after_s=5000.0)))):
-        await until(lambda: _retried(database, job_id))
+    async with pool.working(Indexed(raising(OpenAIRateLimited("slower", retry_after_s=5000.0)))):
+        await eventually(lambda: _retried(database, job_id))
     assert (await job_row(database, job_id))["due_s"] > 4900
 
 
-async def test_after_the_last_retry_the_job_has_failed(crew: Crew, database: Database, tenant: str) -> None:
+async def test_after_the_last_retry_the_job_has_failed(pool: Crew, database: StoreDatabase, tenant: str) -> None:
     await enqueue(database, tenant, "/a")
     index = Indexed(raising(*[OpenAIUnavailable("never there")] * 9))
-    async with crew.working(index, backoff_s=0.01, retry_max=2):
-        await crew.settled(tenant, "failed")
+    async with pool.working(index, backoff_s=0.01, retry_max=2):
+        await pool.settled(tenant, "failed")
     assert index.paths == ["/a"] * 3
 
 
 async def test_a_permanent_refusal_fails_at_once_and_the_next_write_is_a_new_chance(
-    crew: Crew, database: Database, tenant: str
+    pool: Crew, database: StoreDatabase, tenant: str
 ) -> None:
     await enqueue(database, tenant, "/a")
-    async with crew.working(Indexed(raising(OpenAIAuth("no")))):
-        await crew.settled(tenant, "failed")
+    async with pool.working(Indexed(raising(OpenAIAuth("no")))):
+        await pool.settled(tenant, "failed")
         await enqueue(database, tenant, "/a")
-        crew.bell.ring()
-        await crew.settled(tenant, "failed", "done")
+        pool.wake_up.wake_all()
+        await pool.settled(tenant, "failed", "done")
 
 
 async def test_an_unforeseen_error_is_logged_without_what_it_quotes(
-    crew: Crew, database: Database, tenant: str, caplog: pytest.LogCaptureFixture
+    pool: Crew, database: StoreDatabase, tenant: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     job_id = await enqueue(database, tenant, "/a")
-    async with crew.working(Indexed(raising(ValueError("content of the file")))):
-        await until(lambda: _retried(database, job_id))
+    async with pool.working(Indexed(raising(ValueError("content of the file")))):
+        await eventually(lambda: _retried(database, job_id))
     (line,) = [record for record in caplog.records if record.levelno == logging.ERROR]
     assert vars(line)["error"] == "ValueError"
     assert "content of the file" not in repr([vars(record) for record in caplog.records])
 
 
 async def test_the_callers_key_is_used_and_gone_afterwards(
-    crew: Crew, database: Database, tenant: str, credentials: SealedCredentials
+    pool: Crew, database: StoreDatabase, tenant: str, credentials: SealedCredentials
 ) -> None:
     reference = await kept(credentials, tenant)
     await enqueue(database, tenant, "/a", reference=reference)
     index = Indexed()
-    async with crew.working(index, credentials):
-        await until(lambda: _gone(credentials, reference, tenant))
+    async with pool.working(index, credentials):
+        await eventually(lambda: _gone(credentials, reference, tenant))
     assert index.calls == [("index", Scope(tenant, "p"), "/a", CANARY)]
 
 
@@ -582,55 +585,55 @@ async def _gone(credentials: Credentials, reference: str, tenant: str) -> bool:
 
 
 async def test_a_key_stays_for_the_retry_and_goes_with_the_final_failure(
-    crew: Crew, database: Database, tenant: str, credentials: SealedCredentials
+    pool: Crew, database: StoreDatabase, tenant: str, credentials: SealedCredentials
 ) -> None:
     reference = await kept(credentials, tenant)
     job_id = await enqueue(database, tenant, "/a", reference=reference)
     index = Indexed(raising(OpenAIUnavailable("wait"), OpenAIAuth("no")))
-    async with crew.working(index, credentials, poll_s=0.05):
-        await until(lambda: _retried(database, job_id))
+    async with pool.working(index, credentials, poll_s=0.05):
+        await eventually(lambda: _retried(database, job_id))
         assert not await _gone(credentials, reference, tenant)
         await set_job(database, job_id, "available_at = now()")
-        await crew.settled(tenant, "failed")
-        await until(lambda: _gone(credentials, reference, tenant))
+        await pool.settled(tenant, "failed")
+        await eventually(lambda: _gone(credentials, reference, tenant))
 
 
 async def test_one_key_for_many_jobs_stays_until_the_last_is_done(
-    crew: Crew, database: Database, tenant: str, credentials: SealedCredentials
+    pool: Crew, database: StoreDatabase, tenant: str, credentials: SealedCredentials
 ) -> None:
     reference = await kept(credentials, tenant)
     for n in range(8):
         await enqueue(database, tenant, f"/{n}", reference=reference)
     index = Indexed()
-    async with crew.working(index, credentials, workers=3):
-        await crew.settled(tenant, *["done"] * 8)
-        await until(lambda: _gone(credentials, reference, tenant))
+    async with pool.working(index, credentials, workers=3):
+        await pool.settled(tenant, *["done"] * 8)
+        await eventually(lambda: _gone(credentials, reference, tenant))
     assert [key for *_, key in index.calls] == [CANARY] * 8
 
 
 async def test_the_keys_of_older_jobs_of_a_path_serve_the_newest_and_go_with_it(
-    crew: Crew, database: Database, tenant: str, credentials: SealedCredentials
+    pool: Crew, database: StoreDatabase, tenant: str, credentials: SealedCredentials
 ) -> None:
     older = await kept(credentials, tenant)
     await enqueue(database, tenant, "/a", reference=older)
     await enqueue(database, tenant, "/a", reference="0" * 32)
     index = Indexed()
-    async with crew.working(index, credentials):
-        await until(lambda: _gone(credentials, older, tenant))
+    async with pool.working(index, credentials):
+        await eventually(lambda: _gone(credentials, older, tenant))
     assert index.calls == [("index", Scope(tenant, "p"), "/a", CANARY)]
 
 
 @pytest.mark.parametrize("reference", [None, "0" * 32])
 async def test_without_the_callers_key_the_job_waits_and_no_other_key_is_used(
-    crew: Crew, database: Database, tenant: str, credentials: SealedCredentials, reference: str | None
+    pool: Crew, database: StoreDatabase, tenant: str, credentials: SealedCredentials, reference: str | None
 ) -> None:
     job_id = await enqueue(database, tenant, "/a", reference=reference)
     deleted = await enqueue(database, tenant, "/b", "DELETE")
     await kept(credentials, tenant)
     index = Indexed()
-    async with crew.working(index, credentials):
-        await crew.settled(tenant, "pending", "done")
-        await until(lambda: _retried(database, job_id))
+    async with pool.working(index, credentials):
+        await pool.settled(tenant, "pending", "done")
+        await eventually(lambda: _retried(database, job_id))
     row = await job_row(database, job_id)
     assert (row["error_code"], row["retry_count"]) == ("CREDENTIAL_MISSING", 1)
     assert row["due_s"] > 250
@@ -639,46 +642,46 @@ async def test_without_the_callers_key_the_job_waits_and_no_other_key_is_used(
 
 
 async def test_no_key_is_needed_where_nothing_is_to_be_embedded(
-    crew: Crew, database: Database, tenant: str, credentials: SealedCredentials
+    pool: Crew, database: StoreDatabase, tenant: str, credentials: SealedCredentials
 ) -> None:
     reference = await kept(credentials, tenant)
     await enqueue(database, tenant, "/a", reference=reference)
     await enqueue(database, tenant, "/b")
     index = Indexed()
     index.known = {"/a", "/b"}
-    async with crew.working(index, credentials):
-        await crew.settled(tenant, "done", "done")
-        await until(lambda: _gone(credentials, reference, tenant))
+    async with pool.working(index, credentials):
+        await pool.settled(tenant, "done", "done")
+        await eventually(lambda: _gone(credentials, reference, tenant))
     assert index.calls == []
 
 
 async def test_the_key_of_another_tenant_is_never_used(
-    crew: Crew, database: Database, tenant: str, credentials: SealedCredentials
+    pool: Crew, database: StoreDatabase, tenant: str, credentials: SealedCredentials
 ) -> None:
     foreign = await kept(credentials, secrets.token_hex(32))
     job_id = await enqueue(database, tenant, "/a", reference=foreign)
     index = Indexed()
-    async with crew.working(index, credentials):
-        await until(lambda: _retried(database, job_id))
+    async with pool.working(index, credentials):
+        await eventually(lambda: _retried(database, job_id))
     assert index.calls == []
 
 
-async def test_a_redis_that_is_away_delays_the_job(crew: Crew, database: Database, tenant: str) -> None:
+async def test_a_redis_that_is_away_delays_the_job(pool: Crew, database: StoreDatabase, tenant: str) -> None:
     with running_redis() as address:
         pass
     job_id = await enqueue(database, tenant, "/a", reference="0" * 32)
     opened = open_credentials(redis_url=SecretStr(address), keks=KEKS, prefix="t", ttl_s=300)
-    async with opened as credentials, crew.working(Indexed(), credentials):
-        await until(lambda: _retried(database, job_id))
+    async with opened as credentials, pool.working(Indexed(), credentials):
+        await eventually(lambda: _retried(database, job_id))
     assert (await job_row(database, job_id))["error_code"] == "RESOURCE_BUSY"
 
 
-async def _retried(database: Database, job_id: int) -> bool:
+async def _retried(database: StoreDatabase, job_id: int) -> bool:
     return (await job_row(database, job_id))["retry_count"] > 0
 
 
 async def test_the_raw_key_is_in_no_cache_no_table_and_no_log(
-    crew: Crew, database: Database, tenant: str, caplog: pytest.LogCaptureFixture
+    pool: Crew, database: StoreDatabase, tenant: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
     begun, may_end = anyio.Event(), anyio.Event()
@@ -698,13 +701,13 @@ async def test_the_raw_key_is_in_no_cache_no_table_and_no_log(
                 await enqueue(database, tenant, path, reference=await kept(credentials, tenant))
             broken = await enqueue(database, tenant, "/broken", reference=await kept(credentials, tenant))
             index = Indexed(deed)
-            async with crew.working(index, credentials):
+            async with pool.working(index, credentials):
                 await begun.wait()
                 during = everything_in(address)
                 tables = await _all_tables(database)
                 may_end.set()
-                await crew.settled(tenant, "done", "failed", "pending")
-                await until(lambda: _retried(database, broken))
+                await pool.settled(tenant, "done", "failed", "pending")
+                await eventually(lambda: _retried(database, broken))
             assert during.count(b"ciphertext") >= 3
             assert CANARY.encode() not in during + everything_in(address)
             assert tenant in tables
@@ -714,14 +717,14 @@ async def test_the_raw_key_is_in_no_cache_no_table_and_no_log(
     assert CANARY not in repr([vars(record) for record in caplog.records]) + caplog.text
 
 
-async def _all_tables(database: Database) -> str:
-    async with database.reading(ALL_TENANTS) as connection:
+async def _all_tables(database: StoreDatabase) -> str:
+    async with database.read_transaction(ALL_TENANTS) as connection:
         names = await connection.fetch("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")
         rows = [await connection.fetch(f'SELECT t::text AS row FROM "{name["tablename"]}" AS t') for name in names]
     return "\n".join(row["row"] for table in rows for row in table)
 
 
-async def test_ending_gives_unfinished_jobs_back_at_once(crew: Crew, database: Database, tenant: str) -> None:
+async def test_ending_gives_unfinished_jobs_back_at_once(pool: Crew, database: StoreDatabase, tenant: str) -> None:
     begun = anyio.Event()
 
     async def endless(path: str) -> None:
@@ -731,9 +734,9 @@ async def test_ending_gives_unfinished_jobs_back_at_once(crew: Crew, database: D
     index = Indexed(endless)
     for n in range(4):
         await enqueue(database, tenant, f"/{n}")
-    async with crew.working(index, workers=1):
+    async with pool.working(index, workers=1):
         await begun.wait()
-        await until(lambda: _all_at(database, tenant, "vectors"))
+        await eventually(lambda: _all_at(database, tenant, "vectors"))
         assert "processing" in await statuses(database, tenant)
     assert await statuses(database, tenant) == ["pending"] * 4
     assert index.cancelled == index.paths
@@ -742,17 +745,17 @@ async def test_ending_gives_unfinished_jobs_back_at_once(crew: Crew, database: D
     assert sorted((job.path, job.retry_count) for job in jobs) == [(f"/{n}", 0) for n in range(4)]
 
 
-async def test_the_jobs_of_a_crashed_worker_are_taken_over(crew: Crew, database: Database, tenant: str) -> None:
+async def test_the_jobs_of_a_crashed_worker_are_taken_over(pool: Crew, database: StoreDatabase, tenant: str) -> None:
     job_id = await enqueue(database, tenant, "/a")
     await Outbox(database, lease_s=60, retry_max=1, retry_backoff_s=1).claim("words", 10)
     index = Indexed()
-    async with crew.working(index, poll_s=0.05):
+    async with pool.working(index, poll_s=0.05):
         await set_job(database, job_id, "lease_until = now() - interval '1 second'")
-        await crew.settled(tenant, "done")
+        await pool.settled(tenant, "done")
     assert index.paths == ["/a"]
 
 
-async def test_the_lease_is_renewed_while_the_work_goes_on(crew: Crew, database: Database, tenant: str) -> None:
+async def test_the_lease_is_renewed_while_the_work_goes_on(pool: Crew, database: StoreDatabase, tenant: str) -> None:
     may_end = anyio.Event()
 
     async def slow(path: str) -> None:
@@ -765,64 +768,64 @@ async def test_the_lease_is_renewed_while_the_work_goes_on(crew: Crew, database:
         row = await job_row(database, job_id)
         return row["lease_until"] is not None and row["lease_until"] > first
 
-    async with crew.working(index, lease_s=0.9):
-        await until(lambda: index.calls)
+    async with pool.working(index, lease_s=0.9):
+        await eventually(lambda: index.calls)
         first = (await job_row(database, job_id))["lease_until"]
-        await until(renewed)
+        await eventually(renewed)
         may_end.set()
-        await crew.settled(tenant, "done")
+        await pool.settled(tenant, "done")
     assert index.paths == ["/a"]
 
 
-async def test_a_worker_that_lost_its_lease_stops_working(crew: Crew, database: Database, tenant: str) -> None:
+async def test_a_worker_that_lost_its_lease_stops_working(pool: Crew, database: StoreDatabase, tenant: str) -> None:
     async def endless(path: str) -> None:
         await anyio.sleep_forever()
 
     job_id = await enqueue(database, tenant, "/a")
     index = Indexed(endless)
-    async with crew.working(index, lease_s=0.3):
-        await until(lambda: index.calls)
+    async with pool.working(index, lease_s=0.3):
+        await eventually(lambda: index.calls)
         await set_job(database, job_id, "worker = 'another', lease_until = now() + interval '1 hour'")
-        await until(lambda: index.cancelled == ["/a"])
+        await eventually(lambda: index.cancelled == ["/a"])
         await enqueue(database, tenant, "/b")
-        crew.bell.ring()
-        await until(lambda: "/b" in index.paths)
+        pool.wake_up.wake_all()
+        await eventually(lambda: "/b" in index.paths)
     assert (await job_row(database, job_id))["worker"] == "another"
 
 
-async def test_workers_outlive_a_database_that_hangs_up(crew: Crew, elsewhere: Database, tenant: str) -> None:
+async def test_workers_outlive_a_database_that_hangs_up(pool: Crew, elsewhere: StoreDatabase, tenant: str) -> None:
     depths: list[Depth] = []
     index = Indexed()
-    async with crew.working(index, poll_s=0.05, observers=Observers(depth=depths.append)):
-        await until(lambda: depths)
+    async with pool.working(index, poll_s=0.05, observers=Observers(depth=depths.append)):
+        await eventually(lambda: depths)
         for n in range(20):
             await enqueue(elsewhere, tenant, f"/{n}")
-            async with elsewhere.reading(ALL_TENANTS) as connection:
+            async with elsewhere.read_transaction(ALL_TENANTS) as connection:
                 await connection.execute(
                     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
                     "WHERE application_name = 'armarium' AND pid <> pg_backend_pid()"
                 )
-        async with elsewhere.writing(ALL_TENANTS) as connection:
+        async with elsewhere.write_transaction(ALL_TENANTS) as connection:
             # A worker that could not note the end of its job leaves it to its lease.
             await connection.execute("UPDATE mcp_file_index_jobs SET lease_until = now() WHERE status = 'processing'")
-        await until(lambda: _all_done(elsewhere, tenant))
+        await eventually(lambda: _all_done(elsewhere, tenant))
     assert set(index.paths) == {f"/{n}" for n in range(20)}
 
 
-async def _all_done(database: Database, tenant: str) -> bool:
+async def _all_done(database: StoreDatabase, tenant: str) -> bool:
     return set(await statuses(database, tenant)) == {"done"}
 
 
-async def test_observers_learn_latency_lag_and_depth(crew: Crew, database: Database, tenant: str) -> None:
+async def test_observers_learn_latency_lag_and_depth(pool: Crew, database: StoreDatabase, tenant: str) -> None:
     latencies: list[float] = []
     lags: list[float] = []
     depths: list[Depth] = []
     written = await enqueue(database, tenant, "/a")
     await set_job(database, written, "created_at = now() - interval '1 minute'")
     await enqueue(database, tenant, "/b", "DELETE")
-    async with crew.working(Indexed(), observers=Observers(latencies.append, lags.append, depths.append)):
-        await until(lambda: len(latencies) == 2)
-        await until(lambda: depths)
+    async with pool.working(Indexed(), observers=Observers(latencies.append, lags.append, depths.append)):
+        await eventually(lambda: len(latencies) == 2)
+        await eventually(lambda: depths)
     assert len(lags) == 1
     assert 60 <= lags[0] < 120
     assert all(latency >= 0 for latency in latencies)
@@ -830,10 +833,10 @@ async def test_observers_learn_latency_lag_and_depth(crew: Crew, database: Datab
 
 
 async def test_without_workers_nothing_is_claimed_and_the_depth_is_told(
-    crew: Crew, database: Database, tenant: str
+    pool: Crew, database: StoreDatabase, tenant: str
 ) -> None:
     depths: list[Depth] = []
     await enqueue(database, tenant, "/a")
-    async with crew.working(Indexed(), workers=0, poll_s=0.05, observers=Observers(depth=depths.append)):
-        await until(lambda: len(depths) >= 3)
+    async with pool.working(Indexed(), workers=0, poll_s=0.05, observers=Observers(depth=depths.append)):
+        await eventually(lambda: len(depths) >= 3)
     assert depths[-1] == Depth(pending=1, processing=0, failed=0)

@@ -12,7 +12,7 @@ from schemathesis import GenerationMode
 from typing_extensions import TypedDict
 
 from armarium.capabilities.store.manifest import described_tools
-from armarium.capabilities.store.routes import store_routes
+from armarium.capabilities.store.tools import store_routes
 from armarium.foundation.routes import Route
 from armarium.foundation.tools import Args, Call, ErrorStyle, local_tool
 from armarium.surfaces.web.openapi import openapi_document

@@ -1,4 +1,4 @@
-"""What the store's tools answer, field by field as its contract has it; what is more than that stands at the end."""
+"""Results of the store's tools, with the fields of the contract first and additional fields last."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Literal, NotRequired
 
 from typing_extensions import TypedDict
 
-from armarium.capabilities.store.history import Version
-from armarium.capabilities.store.listing import Listing
+from armarium.capabilities.store.files.history import Version
+from armarium.capabilities.store.files.listings import Listing
+from armarium.capabilities.store.files.reads import Slice
 from armarium.capabilities.store.model import FileEntry, FileType
-from armarium.capabilities.store.reading import Slice
-from armarium.capabilities.store.search import Found
+from armarium.capabilities.store.search.file_search import SearchResult
 from armarium.foundation.telemetry import timestamp
 
 NO_TIME = "0001-01-01T00:00:00Z"
-"""Stands for a time where there is none: directories were never made."""
+"""Replaces a missing time: directories have no creation time."""
 
 
 class Stat(TypedDict):
@@ -92,7 +92,7 @@ class Versions(TypedDict):
 
 
 def stat_answer(entry: FileEntry | None) -> Stat:
-    """What is at a path; that nothing is there is an answer as well."""
+    """The metadata of a path, or `exists` false."""
     if entry is None:
         return {"exists": False, "type": "", "size": 0, "created_at": NO_TIME, "updated_at": NO_TIME}
     answer: Stat = {
@@ -108,7 +108,7 @@ def stat_answer(entry: FileEntry | None) -> Stat:
 
 
 def content_answer(part: Slice) -> Content:
-    """Text, and which bytes of the file it is."""
+    """Text and its byte range."""
     return {
         "content": part.content,
         "content_encoding": "utf-8",
@@ -124,8 +124,8 @@ def entries_answer(listing: Listing) -> Entries:
     return {"entries": [_entry(entry) for entry in listing.entries], "has_more": listing.has_more}
 
 
-def chunks_answer(found: Found) -> Chunks:
-    """Passages, best first."""
+def chunks_answer(found: SearchResult) -> Chunks:
+    """Chunks, best first."""
     answer: Chunks = {
         "chunks": [
             {
@@ -136,7 +136,7 @@ def chunks_answer(found: Found) -> Chunks:
                 "score": chunk.score,
                 "project": chunk.project,
             }
-            for chunk in found.passages
+            for chunk in found.chunks
         ]
     }
     if found.notice is not None:

@@ -1,4 +1,4 @@
-"""The arguments of the store's tools, as the model is told them."""
+"""Arguments of the store's tools; their docstrings are the descriptions in the schemas."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from armarium.foundation.tools import Args
 
 
 def _whole(value: Any) -> Any:
-    """JSON knows no integers: 1e30 is a whole number as well."""
+    """JSON has no integer type: 1e30 is an integer too."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-# Without a least value: the schema is looked at before everything else, and the contract wants a bad project, path or
-# content told before a bad number. The store checks the numbers itself, in that order.
+# No minimum in the schema, which is checked first: the contract reports an invalid project, path or content before an
+# invalid number. The service checks numbers in that order.
 Number = Annotated[int, BeforeValidator(_whole)]
 
 
@@ -35,11 +35,11 @@ class AtPath(InProject):
 
 
 class Repeatable(Args):
-    """A change that can be asked for again without being made again."""
+    """A change that can be repeated idempotently."""
 
     request_id: str | None = None
-    """An id of your choice for this change, 1 to 128 characters, such as a UUID. If no answer comes, send the same call
-    with the same id again: the change is made once, and you get its answer. Remembered for a day; use a new id for each
+    """An id of your choice for this change, 1 to 128 characters, such as a UUID. If you get no result, send the same
+    call with the same id again: the change is made once, and you get its result. Valid for a day; use a new id for each
     change."""
 
 
@@ -60,13 +60,13 @@ class WriteArgs(AtPath, Repeatable):
     content_encoding: str = "utf-8"
     """Only utf-8."""
     offset: Number = 0
-    """For OVERWRITE: the byte to begin at, at most the file's size. APPEND does not look at it, TRUNCATE wants 0."""
+    """For OVERWRITE: the first byte to replace, at most the file's size. APPEND ignores it, TRUNCATE requires 0."""
     mode: WriteMode = "APPEND"
     """APPEND adds to the end, OVERWRITE replaces bytes from `offset` on and keeps the rest, TRUNCATE replaces all."""
     create_only: bool = False
     """Fail with ALREADY_EXISTS if the file exists."""
     if_version: Number | None = None
-    """Fail with CONFLICT unless the file is in this version, as other answers gave it."""
+    """Fail with CONFLICT unless the file has this version, as returned by other calls."""
 
 
 class DeleteArgs(AtPath, Repeatable):
@@ -75,7 +75,7 @@ class DeleteArgs(AtPath, Repeatable):
     recursive: bool = False
     """Delete a directory with all files in it."""
     if_version: Number | None = None
-    """For a file: fail with CONFLICT unless it is in this version."""
+    """For a file: fail with CONFLICT unless it has this version."""
 
 
 class RenameArgs(InProject, Repeatable):
@@ -95,10 +95,10 @@ class ListArgs(InProject):
     path: str = ""
     """Directory to list; "" or "/" is the project's root."""
     depth: Number = 1
-    """Levels below it; 0 tells about the path alone."""
+    """Levels below it; 0 returns only the path itself."""
     limit: Number | None = Field(default=None, json_schema_extra={"default": 256})
-    """Most entries, 1 or more; 256 unless the operator chose another number. Larger ones are brought down to the
-    operator's maximum, and `has_more` says so."""
+    """Maximum number of entries, 1 or more; 256 unless the operator has configured another default. Capped at the
+    operator's maximum."""
 
 
 class SearchArgs(InProject):
@@ -107,11 +107,11 @@ class SearchArgs(InProject):
     project: str
     """Name of the project; "*" searches all your projects."""
     query: str
-    """What to look for, in words."""
+    """What to search for, in words."""
     path_prefix: str = ""
-    """Only files whose path begins with this, letter by letter: /notes also finds /notes-old/a.md."""
+    """Only files whose path starts with this string: /notes also matches /notes-old/a.md."""
     limit: Number | None = Field(default=None, json_schema_extra={"default": 5})
-    """Most passages, 1 or more; 5 unless the operator chose another number. Larger ones are brought down to the
+    """Maximum number of chunks, 1 or more; 5 unless the operator has configured another default. Capped at the
     operator's maximum."""
 
 
@@ -119,4 +119,4 @@ class RestoreArgs(AtPath, Repeatable):
     """Which version to get back."""
 
     version: Number
-    """Version to write again, as file_history names it."""
+    """Version to restore, as listed by file_history."""

@@ -1,4 +1,4 @@
-"""What `armarium doctor` finds out about the store before a start: its database, and Redis."""
+"""Checks of `armarium doctor` for the store: its database, and Redis."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, cast
 
+from armarium.capabilities.store.database.inspection import DATABASE, DatabaseFacts, inspect_database
 from armarium.capabilities.store.errors import DatabaseUnavailable
-from armarium.capabilities.store.inspection import DATABASE, DatabaseFacts, asked
 from armarium.capabilities.store.postgres.account import can_leave_root
 from armarium.capabilities.store.postgres.embedded import address
 from armarium.capabilities.store.postgres.home import Home, data_directory, unusable
@@ -18,17 +18,17 @@ from armarium.capabilities.store.postgres.installation import Installation, fitt
 from armarium.capabilities.store.settings import StoreSettings
 from armarium.capability import CheckResult, Facilities
 
-_PATIENCE_S = 10.0
+_TIMEOUT_S = 10.0
 _PACKAGES = ("asyncpg", "redis", "cryptography")
 
-# What a client escapes takes up to three times its bytes (two-byte letters as \uXXXX); control characters take more,
-# and are rare in text. The rest of a request is short.
+# JSON escapes take up to three times the bytes of a character (two-byte letters as \uXXXX); control characters take
+# more, and are rare in text. The rest of a request is short.
 _WIDEST_ESCAPES = 3
 _REST_OF_A_REQUEST = 4096
 
 
 def check(section: StoreSettings | None, facilities: Facilities) -> Generator[CheckResult]:
-    """Look at the database the settings name, or at what is needed to start one; change and start nothing."""
+    """Check the configured database, or the requirements of an embedded one, without changing or starting anything."""
     if section is None:
         return
     if missing := [package for package in _PACKAGES if find_spec(package) is None]:
@@ -48,7 +48,7 @@ def check(section: StoreSettings | None, facilities: Facilities) -> Generator[Ch
 
 
 async def _served_elsewhere(dsn: str, section: StoreSettings) -> list[CheckResult]:
-    found = await asked(dsn)
+    found = await inspect_database(dsn)
     if isinstance(found, CheckResult):
         return [found]
     facts = found.facts
@@ -62,7 +62,7 @@ async def _served_elsewhere(dsn: str, section: StoreSettings) -> list[CheckResul
 
 
 def _version(version: int) -> CheckResult:
-    from armarium.capabilities.store.migrate import OLDEST_POSTGRES
+    from armarium.capabilities.store.database.schema import OLDEST_POSTGRES
 
     message = f"PostgreSQL {version // 10000}"
     if version >= OLDEST_POSTGRES:
@@ -74,10 +74,10 @@ def _pooler(found: DatabaseFacts, section: StoreSettings) -> Generator[CheckResu
     if not found.pooled:
         return
     if section.pooler == "none":
-        message = "store.dsn leads to a pooler, and store.pooler is none: prepared statements fail"
-        yield CheckResult("store pooler", "fail", message, hint="remove store.pooler, or name the database itself")
+        message = "store.dsn points to a pooler, and store.pooler is none: prepared statements fail"
+        yield CheckResult("store pooler", "fail", message, hint="remove store.pooler, or use the database directly")
         return
-    message = "each transaction gets a session of its own; jobs of other servers are looked for, not heard of"
+    message = "sessions are shared between transactions; workers poll for jobs of other servers"
     yield CheckResult("store pooler", "ok", message)
 
 
@@ -85,25 +85,25 @@ def _vectors(facts: Mapping[str, Any]) -> CheckResult:
     if facts["vectors"]:
         return CheckResult("pgvector", "ok", str(facts["vectors"]))
     if facts["vectors_available"]:
-        hint = "the first start enables it if it may; otherwise an administrator runs: CREATE EXTENSION vector"
+        hint = "the first start enables it if permitted; otherwise an administrator runs: CREATE EXTENSION vector"
         return CheckResult("pgvector", "warn", "installed, and not yet enabled", hint=hint)
     return CheckResult("pgvector", "fail", "missing", hint="install pgvector 0.7 or newer on the database server")
 
 
 def _role(facts: Mapping[str, Any]) -> CheckResult:
     if facts["above_row_security"]:
-        message = "the user of store.dsn stands above row security, the second wall between callers"
-        return CheckResult("store role", "warn", message, hint="use one that is no superuser and has no BYPASSRLS")
-    return CheckResult("store role", "ok", "row security holds for it")
+        message = "the user of store.dsn bypasses row security, the second line of defence between callers"
+        return CheckResult("store role", "warn", message, hint="use a role without SUPERUSER and BYPASSRLS")
+    return CheckResult("store role", "ok", "row security applies to it")
 
 
 def _index(found: DatabaseFacts, section: StoreSettings) -> Generator[CheckResult]:
-    """Whether schema and vectors are those that the settings need."""
+    """Whether the schema and the vectors match the settings."""
     if not found.applied and (foreign := sorted(name for name, is_ours in found.adoptable.items() if not is_ours)):
-        message = f"tables of another user stand in the way: {', '.join(foreign)}"
+        message = f"tables belong to another user: {', '.join(foreign)}"
         yield CheckResult("store schema", "fail", message, hint="let the user of store.dsn own them")
     elif not found.applied and found.adoptable:
-        message = f"the next start takes over {len(found.adoptable)} tables of the contract, and makes their index anew"
+        message = f"the next start adopts {len(found.adoptable)} tables of the contract and rebuilds their index"
         yield CheckResult("store schema", "ok", message)
     else:
         yield _schema(found.applied, found.made_for, section)
@@ -112,16 +112,17 @@ def _index(found: DatabaseFacts, section: StoreSettings) -> Generator[CheckResul
 
 
 def _model(made_with: str, section: StoreSettings) -> CheckResult:
-    from armarium.capabilities.store.models import model_name
+    from armarium.providers.local.embedder import LocalEmbedder
 
-    if made_with == (model := model_name(section.embedding)):
+    model = LocalEmbedder.model if section.embedding.provider == "local" else section.embedding.model
+    if made_with == model:
         return CheckResult("store vectors", "ok", f"made with {model}")
-    message = f"made with {made_with}, and the settings ask for {model}: files are found by their words alone"
-    return CheckResult("store vectors", "warn", message, hint="run: armarium store reindex, or put the settings back")
+    message = f"made with {made_with}, and the settings ask for {model}: only lexical search finds files"
+    return CheckResult("store vectors", "warn", message, hint="run: armarium store reindex, or restore the settings")
 
 
 def _schema(applied: frozenset[int], made_for: str | None, section: StoreSettings) -> CheckResult:
-    from armarium.capabilities.store.migrate import migrations
+    from armarium.capabilities.store.database.schema import migrations
 
     known = {number for number, _, _ in migrations()}
     if unknown := applied - known:
@@ -130,7 +131,7 @@ def _schema(applied: frozenset[int], made_for: str | None, section: StoreSetting
     wanted = section.dimensions
     if made_for not in (None, str(wanted)):
         message = f"the index holds vectors of {made_for} numbers, and the settings ask for {wanted}"
-        hint = "put the embedding settings back, or run: armarium store reindex"
+        hint = "restore the embedding settings, or run: armarium store reindex"
         return CheckResult("store schema", "fail", message, hint=hint)
     if missing := known - applied:
         return CheckResult("store schema", "ok", f"the next start applies {len(missing)} of {len(known)} migrations")
@@ -143,14 +144,14 @@ def _started_here(home: Home, section: StoreSettings) -> Generator[CheckResult]:
     except DatabaseUnavailable as error:
         yield CheckResult(DATABASE, "fail", error.message, error.hint)
         return
-    yield CheckResult(DATABASE, "ok", f"PostgreSQL {installation.major}, started here when it is needed")
+    yield CheckResult(DATABASE, "ok", f"PostgreSQL {installation.major}, embedded, started when needed")
     directory = _directory(home)
     yield directory
     if os.geteuid() == 0 and directory.state != "fail":
         yield _without_root(home, installation)
     if (socket := home.open_socket()) is not None:
-        # Only a server that runs is asked. One that is just stopping, or was killed, does not answer: nothing is wrong.
-        found = asyncio.run(asked(address(socket)))
+        # A server that is stopping or was killed does not answer, which is not a problem.
+        found = asyncio.run(inspect_database(address(socket)))
         if isinstance(found, DatabaseFacts):
             yield from _index(found, section)
 
@@ -198,7 +199,7 @@ def _without_root(home: Home, installation: Installation) -> CheckResult:
 
 
 def _nearest(path: Path) -> Path:
-    """The path, or the directory above it that exists."""
+    """The path, or its nearest existing parent directory."""
     return next(each for each in (path, *path.parents) if each.exists())
 
 
@@ -207,7 +208,7 @@ def _redis(url: str) -> CheckResult:
 
     try:
         with cast(Any, redis.Redis).from_url(
-            url, socket_timeout=_PATIENCE_S, socket_connect_timeout=_PATIENCE_S
+            url, socket_timeout=_TIMEOUT_S, socket_connect_timeout=_TIMEOUT_S
         ) as client:
             client.ping()
     except (redis.RedisError, OSError, ValueError) as error:
@@ -217,7 +218,7 @@ def _redis(url: str) -> CheckResult:
 
 
 def _keys_in_memory(section: StoreSettings) -> CheckResult:
-    message = "callers' keys stay in the memory of the server that takes a write: only its own workers can index it"
+    message = "callers' keys stay in the memory of the server that received a write: only its own workers can index it"
     if not section.index.workers:
         message += ", and store.index.workers is 0"
     hint = "set store.redis_url to have several servers, or `armarium store worker`"

@@ -1,4 +1,4 @@
-"""What can go wrong in the store, each with the stable code its contract gives it."""
+"""Errors of the store, with the codes of its contract."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from armarium.foundation.errors import ArmariumError, ConfigError
 
 
 class StoreError(ArmariumError):
-    """The store could not do what was asked of it."""
+    """Base class of the errors of the store."""
 
 
 class NotFound(StoreError):
@@ -16,43 +16,43 @@ class NotFound(StoreError):
 
 
 class AlreadyExists(StoreError):
-    """Something is there already, and may not be replaced."""
+    """The path already exists and may not be replaced."""
 
     code, http_status = "ALREADY_EXISTS", 409
 
 
 class IsDirectory(StoreError):
-    """The path is a directory, where a file is wanted."""
+    """The path is a directory, where a file is required."""
 
     code, http_status = "IS_DIRECTORY", 409
 
 
 class NotDirectory(StoreError):
-    """A part of the path is a file, where a directory is wanted."""
+    """A part of the path is a file, where a directory is required."""
 
     code, http_status = "NOT_DIRECTORY", 409
 
 
 class InvalidPath(StoreError):
-    """The project or the path is not written as it must be."""
+    """The project or the path is invalid."""
 
     code, http_status = "INVALID_PATH", 400
 
 
 class InvalidOffset(StoreError):
-    """An offset, a length or another number lies outside what is allowed."""
+    """An offset, a length or another number is out of range."""
 
     code, http_status = "INVALID_OFFSET", 400
 
 
 class InvalidQuery(StoreError):
-    """The query, or another argument, is not one that can be answered."""
+    """The query or another argument is invalid."""
 
     code, http_status = "INVALID_QUERY", 400
 
 
 class NotEmpty(StoreError):
-    """The directory has files in it."""
+    """The directory contains files."""
 
     code, http_status = "NOT_EMPTY", 409
 
@@ -64,48 +64,48 @@ class PermissionDenied(StoreError):
 
 
 class PayloadTooLarge(StoreError):
-    """The content, or the file it would make, is larger than a file may be."""
+    """The content, or the resulting file, exceeds the size limit."""
 
     code, http_status = "PAYLOAD_TOO_LARGE", 413
 
 
 class QuotaExceeded(StoreError):
-    """The project would hold more than it may."""
+    """The project would exceed its size limit."""
 
     code, http_status = "QUOTA_EXCEEDED", 413
 
 
 class RateLimited(StoreError):
-    """The caller asks too often; a moment later it works."""
+    """The caller exceeds the rate limit. Retry later."""
 
     code, retryable, http_status = "RATE_LIMITED", True, 429
 
 
 class ResourceBusy(StoreError):
-    """Others are changing the same project, or the database does not answer; a moment later it works."""
+    """The project is locked by other changes, or the database does not answer. Retry later."""
 
     code, retryable = "RESOURCE_BUSY", True
 
 
 class SearchBackendError(StoreError):
-    """A query can be looked for neither by meaning nor by words."""
+    """Neither semantic nor lexical search is possible."""
 
     code, retryable = "SEARCH_BACKEND_ERROR", True
 
 
 class SearchDisabled(SearchBackendError):
-    """The operator has switched searching off. Asking again does not help."""
+    """The operator has disabled search. A retry does not help."""
 
     retryable = False
 
 
 class Conflict(StoreError):
-    """The file is not in the version the caller expected."""
+    """The file does not have the version that the caller expected."""
 
     code, http_status = "CONFLICT", 409
 
 
 class DatabaseUnavailable(ConfigError):
-    """The database cannot be started, reached or used as it is."""
+    """The database cannot be started, reached or used."""
 
     code = "DATABASE_UNAVAILABLE"

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from armarium.manifest import Manifest
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterable, Sequence
 
-    from armarium.capabilities.store.service import Store
     from armarium.capabilities.store.settings import StoreSettings
     from armarium.capability import Capability, CheckResult, Facilities
     from armarium.command_line.host import CommandGroups
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
 _INSTRUCTIONS = (
     "The store keeps text files for you across sessions, in projects; nobody else sees them. file_write keeps, "
-    "file_read, file_list and file_stat look, file_rename and file_delete change, file_search finds passages by "
+    "file_read, file_list and file_stat look, file_rename and file_delete change, file_search finds chunks by "
     "meaning and by words, a moment after they are written. Paths begin with / and directories make themselves. "
     "Branch on the error's code; file_history and file_restore bring back what was overwritten."
 )
@@ -35,16 +34,16 @@ def settings_model() -> type[StoreSettings]:
 @asynccontextmanager
 async def open_capability(settings: StoreSettings, facilities: Facilities) -> AsyncGenerator[Capability]:
     """The capability, for as long as the block runs."""
-    from armarium.capabilities.store.heartbeat import Heartbeat
-    from armarium.capabilities.store.life import open_store
-    from armarium.capabilities.store.routes import store_routes
+    from armarium.capabilities.store.database.heartbeat import Heartbeat
+    from armarium.capabilities.store.lifespan import open_store
     from armarium.capabilities.store.source import StoreSource
-    from armarium.capabilities.store.tools import store_tools
+    from armarium.capabilities.store.tools import TOOLS, store_routes
     from armarium.capability import Capability
+    from armarium.foundation.tools import bind_tools
 
     heartbeat = Heartbeat()
     async with open_store(settings, facilities.state_dir, facilities.metrics.registry, heartbeat) as store:
-        tools = store_tools(store)
+        tools = bind_tools(TOOLS, store)
         unregister = facilities.sources.register(StoreSource(store)) if settings.search.enabled else None
         try:
             yield Capability("store", tools, _INSTRUCTIONS, store_routes(tools), is_ready=lambda: heartbeat.is_up)
@@ -62,9 +61,9 @@ def check_store(section: StoreSettings | None, facilities: Facilities) -> Iterab
 
 def described_tools() -> Sequence[ToolSpec]:
     """The tools without a store behind them: no database is started to write a manual."""
-    from armarium.capabilities.store.tools import store_tools
+    from armarium.capabilities.store.tools import TOOLS
 
-    return store_tools(cast("Store", None))
+    return [tool.spec for tool in TOOLS]
 
 
 def store_state_paths(section: StoreSettings) -> list[Path]:

@@ -1,4 +1,4 @@
-"""What the store counts, under the names its contract gives."""
+"""Metrics of the store, with the names of its contract."""
 
 from __future__ import annotations
 
@@ -9,18 +9,16 @@ _LAG_BUCKETS_MS = (50, 100, 200, 500, 1000, 2000, 5000, 10_000, 30_000, 60_000, 
 
 
 class StoreMetrics:
-    """Counters of one open store. Times are milliseconds."""
+    """Metrics of one open store. Times are in milliseconds."""
 
     def __init__(self, registry: CollectorRegistry, *, slo_p95_seconds: float) -> None:
         self._mutations = Counter(
-            "mcp_files_mutation", "Changes by tool and how they ended.", ["tool", "status"], registry=registry
+            "mcp_files_mutation", "Changes by tool and status.", ["tool", "status"], registry=registry
         )
         self._lock_wait = Histogram(
-            "mcp_files_lock_wait_ms", "Waiting for others in the same project.", buckets=_MS_BUCKETS, registry=registry
+            "mcp_files_lock_wait_ms", "Wait for the lock of a project.", buckets=_MS_BUCKETS, registry=registry
         )
-        self._queue_depth = Gauge(
-            "mcp_files_index_queue_depth", "Jobs that wait for words or vectors.", registry=registry
-        )
+        self._queue_depth = Gauge("mcp_files_index_queue_depth", "Pending index jobs.", registry=registry)
         self._job_latency = Histogram(
             "mcp_files_index_job_latency_ms", "The last stage of one job.", buckets=_LAG_BUCKETS_MS, registry=registry
         )
@@ -28,38 +26,38 @@ class StoreMetrics:
             "mcp_files_search_latency_ms", "One search.", buckets=_MS_BUCKETS, registry=registry
         )
         self._rerank_failures = Counter(
-            "mcp_files_search_rerank_fail", "Searches that did without the reranker.", registry=registry
+            "mcp_files_search_rerank_fail", "Searches whose reranker failed.", registry=registry
         )
         self._visibility_lag = Histogram(
             "mcp_files_index_visibility_lag_ms",
-            "From the commit of a change until a search sees it, by its words.",
+            "Time from the commit of a change until lexical search finds it.",
             buckets=_LAG_BUCKETS_MS,
             registry=registry,
         )
-        Gauge("mcp_files_index_slo_p95_seconds", "The lag that is promised.", registry=registry).set(slo_p95_seconds)
+        Gauge("mcp_files_index_slo_p95_seconds", "Target of the p95 lag.", registry=registry).set(slo_p95_seconds)
 
     def changed(self, tool: str, status: str) -> None:
-        """A mutation ended: `ok`, or the code of its error."""
+        """A change ended: `ok`, or the code of its error."""
         self._mutations.labels(tool, status).inc()
 
     def waited_for_lock(self, seconds: float) -> None:
-        """A mutation got its turn, or gave up."""
+        """A change acquired the lock, or timed out."""
         self._lock_wait.observe(seconds * 1000)
 
     def queued(self, jobs: int) -> None:
-        """So many jobs wait."""
+        """The number of pending jobs."""
         self._queue_depth.set(jobs)
 
     def indexed(self, seconds: float) -> None:
-        """A job is done."""
+        """A job ended."""
         self._job_latency.observe(seconds * 1000)
 
     def visible_after(self, seconds: float) -> None:
-        """A search sees a change from now on."""
+        """A change became searchable."""
         self._visibility_lag.observe(seconds * 1000)
 
     def searched(self, seconds: float) -> None:
-        """A search was answered."""
+        """A search ended."""
         self._search_latency.observe(seconds * 1000)
 
     def did_without_reranker(self) -> None:

@@ -1,4 +1,4 @@
-"""What the store speaks of: tenants, files, directories that files imply, and passages found in them."""
+"""Domain types of the store: scopes, files, directories and chunks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROOT = ""
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Whose files a call is about. Every statement, lock, job and counter names both."""
+    """A tenant and a project. Every statement, lock, job and counter uses both."""
 
     apikey_hash: str
     project: str
@@ -23,14 +23,14 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class FileEntry:
-    """A file, or a directory that exists because files lie below it."""
+    """A file, or a directory that exists because files are below it."""
 
     name: str
     path: str
     type: FileType
     size: int
     created_at: datetime | None
-    """None for directories: nobody made them."""
+    """None for directories, which are implicit."""
     updated_at: datetime
     version: int | None = None
     """The project's revision in which the file was last changed; None for directories."""
@@ -38,7 +38,7 @@ class FileEntry:
 
 @dataclass(frozen=True, slots=True)
 class ChunkEntry:
-    """A passage of a file: the bytes from `start` up to `end`, exactly."""
+    """A chunk of a file: the bytes [start, end)."""
 
     project: str
     file_path: str

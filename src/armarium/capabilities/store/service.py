@@ -1,4 +1,4 @@
-"""The store as its tools see it: who calls is let in, what is asked is checked, and changes are told to the workers."""
+"""The store's service: enforces rate limits, validates arguments, runs file operations, and wakes the workers."""
 
 from __future__ import annotations
 
@@ -8,23 +8,21 @@ from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Protocol
 
-from armarium.capabilities.store.connections import Connection
-from armarium.capabilities.store.credentials import Credentials
-from armarium.capabilities.store.database import Database
+from armarium.capabilities.store.database.pool import Connection
+from armarium.capabilities.store.database.transactions import StoreDatabase
 from armarium.capabilities.store.errors import RateLimited, ResourceBusy, SearchDisabled
-from armarium.capabilities.store.history import History, Version
-from armarium.capabilities.store.listing import Listing, Listings
+from armarium.capabilities.store.files.history import FileHistory, Version
+from armarium.capabilities.store.files.listings import FileListings, IndexedProject, Listing
+from armarium.capabilities.store.files.reads import FileReader, Slice
+from armarium.capabilities.store.files.renames import FileRenamer
+from armarium.capabilities.store.files.requests import Answer, Change, IdempotentRequests, Request, request_of
+from armarium.capabilities.store.files.writes import FileWriter, Write, Written, checked_write
+from armarium.capabilities.store.index.credentials import Credentials
 from armarium.capabilities.store.model import FileEntry, Scope, WriteMode
-from armarium.capabilities.store.projects import Projects, SearchedProject
-from armarium.capabilities.store.reading import Reading, Slice
-from armarium.capabilities.store.renaming import Renaming
-from armarium.capabilities.store.requests import Answer, Request, Requests, request_of
-from armarium.capabilities.store.requests import Change as MakeChange
-from armarium.capabilities.store.search import Found
-from armarium.capabilities.store.settings import StoreSettings
+from armarium.capabilities.store.search.file_search import SearchResult
 from armarium.capabilities.store.validation import (
-    ANY_PROJECT,
-    Limits,
+    ALL_PROJECTS,
+    StoreLimits,
     checked_content,
     checked_inner_path,
     checked_number,
@@ -32,64 +30,68 @@ from armarium.capabilities.store.validation import (
     checked_project,
     checked_query,
 )
-from armarium.capabilities.store.writing import Write, Writing, Written, checked_write
 from armarium.foundation.errors import ArmariumError
 from armarium.foundation.rate_limit import RateLimit
 from armarium.foundation.tools import Call
 
 
-class Searching(Protocol):
-    """Finds passages."""
+@dataclass(frozen=True, slots=True)
+class StoreRules:
+    """What callers may do, and the defaults of their calls."""
+
+    limits: StoreLimits
+    calls_per_second: float
+    burst: int
+    list_limit_default: int = 256
+    list_limit_max: int = 1000
+    search_limit_default: int = 5
+    search_limit_max: int = 20
+    allow_root_wipe: bool = False
+
+
+class ChunkSearch(Protocol):
+    """Searches indexed files."""
 
     async def search(
         self, tenant: str, project: str, query: str, path_prefix: str, limit: int, key: str | None
-    ) -> Found:
-        """The passages of a tenant's files that fit best; `key` is the caller's own."""
+    ) -> SearchResult:
+        """The best chunks of the tenant's files; `key` is the caller's API key."""
         ...
 
 
 @dataclass(slots=True)
-class _Change:
-    """What is to be known at the end of a change."""
+class _Mutation:
+    """The state of a change while it is made."""
 
-    kept: list[str] = field(default_factory=list[str])
-    """References to the caller's key, which only a change that is made needs."""
-    made_before: bool = False
-    """Whether an earlier request with the same id made it."""
+    references: list[str] = field(default_factory=list[str])
+    """References to the caller's key, stored for the index jobs of the change."""
+    repeated: bool = False
+    """Whether an earlier request with the same id already made the change."""
 
 
 class Store:
-    """The files of all tenants. Every method begins with who calls, and sees nothing but that tenant's files."""
+    """The files of all tenants. Every method takes the call first, and accesses only the files of its tenant."""
 
     def __init__(
         self,
-        database: Database,
-        settings: StoreSettings,
+        database: StoreDatabase,
+        rules: StoreRules,
         *,
-        search: Searching | None,
+        search: ChunkSearch | None,
         credentials: Credentials,
         on_committed: Callable[[], None],
         on_mutation: Callable[[str, str], None],
         on_search: Callable[[float], None],
     ) -> None:
-        limits = Limits(
-            max_payload_bytes=settings.max_payload_bytes,
-            max_file_bytes=settings.max_file_bytes,
-            max_project_bytes=settings.max_project_bytes,
-            versions_kept=settings.history.versions,
-            searchable=settings.search.enabled,
-        )
-        self._limits = limits
-        self._search_settings = settings.search
-        self._list_limit_default = settings.list_limit_default
-        self._rate = RateLimit(settings.rate.calls_per_second, settings.rate.burst, RateLimited)
-        self._reading = Reading(database)
-        self._listings = Listings(database, limit_max=settings.list_limit_max)
-        self._projects = Projects(database)
-        self._writing = Writing(database, limits, allow_root_wipe=settings.allow_root_wipe)
-        self._renaming = Renaming(limits)
-        self._requests = Requests(database)
-        self._history = History(database, self._writing)
+        self._rules = rules
+        self._limits = rules.limits
+        self._rate_limit = RateLimit(rules.calls_per_second, rules.burst, RateLimited)
+        self._reader = FileReader(database)
+        self._listings = FileListings(database, limit_max=rules.list_limit_max)
+        self._writer = FileWriter(database, rules.limits, allow_root_wipe=rules.allow_root_wipe)
+        self._renamer = FileRenamer(rules.limits)
+        self._requests = IdempotentRequests(database)
+        self._history = FileHistory(database, self._writer)
         self._search = search
         self._credentials = credentials
         self._on_committed = on_committed
@@ -97,36 +99,37 @@ class Store:
         self._on_search = on_search
 
     async def stat(self, call: Call, project: str, path: str) -> FileEntry | None:
-        """The file or directory at a path, or None."""
-        return await self._reading.stat(self._admitted(call, project), path)
+        """The file or directory at a path, or None if the path does not exist."""
+        return await self._reader.stat(self._admitted(call, project), path)
 
     async def read(self, call: Call, project: str, path: str, offset: int = 0, length: int = -1) -> Slice:
-        """Text of a file."""
-        return await self._reading.read(self._admitted(call, project), path, offset, length)
+        """The text of a file, or of a byte range of it."""
+        return await self._reader.read(self._admitted(call, project), path, offset, length)
 
     async def list_entries(self, call: Call, project: str, path: str, depth: int, limit: int | None) -> Listing:
-        """What lies below a path."""
+        """The files and directories below a path."""
         scope = self._admitted(call, project)
-        return await self._listings.entries(scope, path, depth, self._list_limit_default if limit is None else limit)
+        limit = self._rules.list_limit_default if limit is None else limit
+        return await self._listings.entries(scope, path, depth, limit)
 
-    async def search(self, call: Call, project: str, query: str, path_prefix: str, limit: int | None) -> Found:
-        """Passages that fit a query, of one project or of all."""
+    async def search(self, call: Call, project: str, query: str, path_prefix: str, limit: int | None) -> SearchResult:
+        """The best chunks for a query, in one project or in all projects of the caller."""
         scope = self._admitted(call, project, several=True)
         wanted, prefix = checked_query(query), checked_prefix(path_prefix)
-        most = self._search_settings.limit_default if limit is None else checked_number("limit", limit, 1)
+        most = self._rules.search_limit_default if limit is None else checked_number("limit", limit, 1)
         if self._search is None:
-            raise SearchDisabled("searching is switched off here", hint="find files with file_list")
-        most = min(most, self._search_settings.limit_max)
+            raise SearchDisabled("search is disabled on this server", hint="find files with file_list")
+        most = min(most, self._rules.search_limit_max)
         started = time.perf_counter()
         found = await self._search.search(scope.apikey_hash, project, wanted, prefix, most, call.credential)
         self._on_search(time.perf_counter() - started)
         return found
 
-    async def searched_projects(self, call: Call) -> list[SearchedProject]:
-        """The caller's projects in which a search can find something."""
+    async def indexed_projects(self, call: Call) -> list[IndexedProject]:
+        """The caller's projects that contain indexed files."""
         tenant = call.principal.apikey_hash
-        self._rate.take(tenant)
-        return await self._projects.searched(tenant)
+        self._rate_limit.take(tenant)
+        return await self._listings.indexed_projects(tenant)
 
     async def write(
         self,
@@ -142,8 +145,8 @@ class Store:
         if_version: int | None = None,
         request_id: str | None = None,
     ) -> Written:
-        """Write text into a file."""
-        async with self._change("file_write") as change:
+        """Write text to a file."""
+        async with self._mutation("file_write") as mutation:
             scope = self._admitted(call, project)
             checked_inner_path(path)
             written = checked_content(content, encoding, self._limits.max_payload_bytes)
@@ -155,14 +158,14 @@ class Store:
                 {"path": path, "content": content, "mode": mode, "offset": offset}
                 | {"create_only": create_only, "if_version": if_version},
             )
-            credential_ref = await self._credential(call, scope, change)
+            credential_ref = await self._credential(call, scope, mutation)
             if request is None:
-                return await self._writing.write(scope, wanted, credential_ref)
+                return await self._writer.write(scope, wanted, credential_ref)
 
             async def write(connection: Connection) -> Answer:
-                return asdict(await self._writing.write_in(connection, scope, wanted, credential_ref))
+                return asdict(await self._writer.write_in(connection, scope, wanted, credential_ref))
 
-            return Written(**await self._once(scope, request, write, change))
+            return Written(**await self._once(scope, request, write, mutation))
 
     async def delete(
         self,
@@ -174,20 +177,20 @@ class Store:
         if_version: int | None = None,
         request_id: str | None = None,
     ) -> int:
-        """Delete a file or a directory; how many files that were."""
-        async with self._change("file_delete") as change:
+        """Delete a file or a directory. Returns the number of deleted files."""
+        async with self._mutation("file_delete") as mutation:
             scope = self._admitted(call, project)
             how = {"recursive": recursive, "if_version": if_version}
-            self._writing.check_delete(path, recursive=recursive, if_version=if_version)
+            self._writer.check_delete(path, recursive=recursive, if_version=if_version)
 
             async def delete(connection: Connection) -> Answer:
-                deleted = await self._writing.delete_in(
+                deleted = await self._writer.delete_in(
                     connection, scope, path, recursive=recursive, if_version=if_version
                 )
                 return {"deleted_count": deleted}
 
             request = request_of(request_id, "file_delete", {"path": path} | how)
-            return (await self._once(scope, request, delete, change))["deleted_count"]
+            return (await self._once(scope, request, delete, mutation))["deleted_count"]
 
     async def rename(
         self,
@@ -199,8 +202,8 @@ class Store:
         overwrite: bool = False,
         request_id: str | None = None,
     ) -> int:
-        """Move a file or a directory; how many files that were."""
-        async with self._change("file_rename") as change:
+        """Move a file or a directory. Returns the number of moved files."""
+        async with self._mutation("file_rename") as mutation:
             scope = self._admitted(call, project)
             checked_inner_path(source)
             checked_inner_path(target)
@@ -208,76 +211,76 @@ class Store:
             request = request_of(request_id, "file_rename", asked)
             if source == target:
                 return 0
-            credential_ref = await self._credential(call, scope, change)
+            credential_ref = await self._credential(call, scope, mutation)
 
             async def rename(connection: Connection) -> Answer:
-                moved = await self._renaming.rename_in(
+                moved = await self._renamer.rename_in(
                     connection, scope, source, target, overwrite=overwrite, credential_ref=credential_ref
                 )
                 return {"moved_count": moved}
 
-            return (await self._once(scope, request, rename, change))["moved_count"]
+            return (await self._once(scope, request, rename, mutation))["moved_count"]
 
     async def versions(self, call: Call, project: str, path: str) -> list[Version]:
-        """Which versions of a file are kept, newest first."""
+        """The stored versions of a file, newest first."""
         return await self._history.versions(self._admitted(call, project), path)
 
     async def restore(
         self, call: Call, project: str, path: str, version: int, *, request_id: str | None = None
     ) -> Written:
-        """Write an earlier version again."""
-        async with self._change("file_restore") as change:
+        """Write the content of an earlier version again."""
+        async with self._mutation("file_restore") as mutation:
             scope = self._admitted(call, project)
             checked_inner_path(path)
             checked_number("version", version, 1)
             request = request_of(request_id, "file_restore", {"path": path, "version": version})
-            credential_ref = await self._credential(call, scope, change)
+            credential_ref = await self._credential(call, scope, mutation)
 
             async def restore(connection: Connection) -> Answer:
                 return asdict(await self._history.restore_in(connection, scope, path, version, credential_ref))
 
-            return Written(**await self._once(scope, request, restore, change))
+            return Written(**await self._once(scope, request, restore, mutation))
 
-    async def _once(self, scope: Scope, request: Request | None, change: MakeChange, noted: _Change) -> Answer:
-        answer, noted.made_before = await self._requests.once(scope, request, change)
+    async def _once(self, scope: Scope, request: Request | None, change: Change, mutation: _Mutation) -> Answer:
+        answer, mutation.repeated = await self._requests.run_once(scope, request, change)
         return answer
 
     def _admitted(self, call: Call, project: str, *, several: bool = False) -> Scope:
         tenant = call.principal.apikey_hash
-        self._rate.take(tenant)
-        return Scope(tenant, project if several and project == ANY_PROJECT else checked_project(project))
+        self._rate_limit.take(tenant)
+        return Scope(tenant, project if several and project == ALL_PROJECTS else checked_project(project))
 
-    async def _credential(self, call: Call, scope: Scope, change: _Change) -> str | None:
-        """Where the caller's key waits for the indexing of a change; noted, in case the change comes to nothing."""
+    async def _credential(self, call: Call, scope: Scope, mutation: _Mutation) -> str | None:
+        """Store the caller's key for the index jobs of a change. Returns the reference to it."""
         if not self._limits.searchable:
             return None
         reference = await self._credentials.keep(call.credential, scope)
         if reference is not None:
-            change.kept.append(reference)
+            mutation.references.append(reference)
         return reference
 
     @asynccontextmanager
-    async def _change(self, tool: str) -> AsyncGenerator[_Change]:
-        change = _Change()
+    async def _mutation(self, tool: str) -> AsyncGenerator[_Mutation]:
+        mutation = _Mutation()
         status = "INTERNAL"
         try:
-            yield change
+            yield mutation
             status = "ok"
         except ResourceBusy:
-            # Nobody knows whether it was made: the keys are left to their time to live.
+            # The change may have been committed, so its keys are not removed: they expire.
             status = ResourceBusy.code
             raise
         except ArmariumError as error:
             status = error.code
-            await self._discard(change)
+            await self._discard(mutation)
             raise
         finally:
             self._on_mutation(tool, status)
-        if change.made_before:
-            await self._discard(change)
+        if mutation.repeated:
+            await self._discard(mutation)
         elif self._limits.searchable:
             self._on_committed()
 
-    async def _discard(self, change: _Change) -> None:
-        for reference in change.kept:
+    async def _discard(self, mutation: _Mutation) -> None:
+        for reference in mutation.references:
             await self._credentials.discard(reference)

@@ -1,4 +1,4 @@
-"""The store as something that others in this server may search: each of a caller's projects by itself."""
+"""The store as a search source for other capabilities: each project of a caller is a collection."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SNIPPET_CHARS = 400
 
 
 class StoreSource:
-    """The caller's own projects, and nobody else's."""
+    """Searches the projects of the caller."""
 
     kind = "store"
 
@@ -23,23 +23,23 @@ class StoreSource:
         self._store = store
 
     async def collections(self, call: Call) -> Sequence[Collection]:
-        """Those in which a search can find something."""
+        """The projects that contain indexed files."""
         return [
             Collection(
                 f"{self.kind}:{project.name}",
                 project.name,
                 documents=project.files,
-                chunks=project.passages,
+                chunks=project.chunks,
                 last_indexed=timestamp(project.indexed_at),
             )
-            for project in await self._store.searched_projects(call)
+            for project in await self._store.indexed_projects(call)
         ]
 
     async def search(self, call: Call, collection: str, query: str, most: int) -> Sequence[SourceHit]:
-        """The best passages of one project."""
+        """The best chunks of one project."""
         project = collection.removeprefix(f"{self.kind}:")
         found = await self._store.search(call, project, query, "", most)
-        return [_hit(collection, chunk) for chunk in found.passages]
+        return [_hit(collection, chunk) for chunk in found.chunks]
 
 
 def _hit(collection: str, chunk: ChunkEntry) -> SourceHit:

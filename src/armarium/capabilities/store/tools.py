@@ -1,6 +1,9 @@
-"""The store's tools: arguments in, one service call, answer out. The docstrings are what a model reads."""
+"""The store's tools and their HTTP routes. The docstring of each function is the description that a model reads."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
 
 import orjson
 
@@ -8,140 +11,116 @@ from armarium.capabilities.store import answers, arguments
 from armarium.capabilities.store.errors import InvalidOffset, InvalidPath, InvalidQuery, ResourceBusy, StoreError
 from armarium.capabilities.store.service import Store
 from armarium.foundation.errors import ArmariumError, DeadlineExceeded, InvalidArgument
+from armarium.foundation.routes import Route
 from armarium.foundation.schema import Json
-from armarium.foundation.tools import Call, ErrorStyle, ToolSpec, local_tool
+from armarium.foundation.tools import Call, DeclaredTool, ErrorStyle, ToolSpec, declare_tool
 
 _PATH_ARGUMENTS = frozenset({"project", "path", "from_path", "to_path", "path_prefix"})
 _NUMBER_ARGUMENTS = frozenset({"offset", "length", "depth", "limit", "version", "if_version"})
 
 
-def store_tools(store: Store) -> list[ToolSpec]:
-    """All nine tools over one store."""
-
-    async def file_stat(call: Call, args: arguments.AtPath) -> answers.Stat:
-        """Tell what is at a path of a project: a FILE with its size in bytes, times and `version`, a DIRECTORY, or
-        nothing (`exists` false, which is no error). Directories exist because files lie below them: they have size 0,
-        no creation time, and are as new as the newest file below (in very large ones, among the first by path)."""
-        return answers.stat_answer(await store.stat(call, args.project, args.path))
-
-    async def file_read(call: Call, args: arguments.ReadArgs) -> answers.Content:
-        """Read a text file, or the bytes [`offset`, `offset` + `length`) of it. Offsets count bytes, as file_search
-        gives them. A slice never holds half a character: what is cut at its ends is left out, and `offset` and `end`
-        in the answer say which bytes came. Read on from `end` until it equals `size`; nothing is lost or doubled. A
-        slice too short for the character it begins with brings that character whole. Behind the end there is "".
-        Use file_search or file_list first when you do not know the path."""
-        return answers.content_answer(await store.read(call, args.project, args.path, args.offset, args.length))
-
-    async def file_write(call: Call, args: arguments.WriteArgs) -> answers.WriteDone:
-        """Write text to a file of a project; file and directories are made as needed. `mode` APPEND (the default) adds
-        to the end, TRUNCATE replaces the whole file, OVERWRITE replaces bytes from `offset` on and keeps what is
-        behind; it must begin and end between characters. To be sure that nobody changed the file since you read it,
-        give its `version` as `if_version`; to never replace one, set `create_only`. What a write replaces can be
-        brought back with file_restore. It is searchable a moment later."""
-        done = await store.write(
-            call,
-            args.project,
-            args.path,
-            args.content,
-            args.mode,
-            args.offset,
-            encoding=args.content_encoding,
-            create_only=args.create_only,
-            if_version=args.if_version,
-            request_id=args.request_id,
-        )
-        return {"bytes_written": done.bytes_written, "version": done.version, "size": done.size}
-
-    async def file_delete(call: Call, args: arguments.DeleteArgs) -> answers.Deleted:
-        """Delete a file, or with `recursive` a directory and all files in it. A single file can be brought back with
-        file_restore. The root of a project ("") can be deleted only where the operator allows it."""
-        deleted = await store.delete(
-            call,
-            args.project,
-            args.path,
-            recursive=args.recursive,
-            if_version=args.if_version,
-            request_id=args.request_id,
-        )
-        return {"deleted_count": deleted}
-
-    async def file_rename(call: Call, args: arguments.RenameArgs) -> answers.Renamed:
-        """Rename or move a file, or a directory with everything in it, at once or not at all. Only a file can replace
-        another file, with `overwrite`; a directory needs a path where nothing is. Earlier versions move along."""
-        moved = await store.rename(
-            call, args.project, args.from_path, args.to_path, overwrite=args.overwrite, request_id=args.request_id
-        )
-        return {"moved_count": moved}
-
-    async def file_list(call: Call, args: arguments.ListArgs) -> answers.Entries:
-        """List files and directories below a path, sorted by path, byte by byte. `depth` 1 lists what is directly in
-        it, 2 one level more; 0 tells about the path alone. `has_more` means that `limit` cut the list: list a
-        directory further down, or with a larger limit. A project without files has an empty root."""
-        path = "" if args.path == "/" else args.path
-        return answers.entries_answer(await store.list_entries(call, args.project, path, args.depth, args.limit))
-
-    async def file_search(call: Call, args: arguments.SearchArgs) -> answers.Chunks:
-        """Find passages in the files of a project by meaning and by words, best first, each with its file and the
-        bytes it stands at, which file_read takes as `offset` and `length` to read around it. A file just written is
-        found a moment later; one that was deleted is never found."""
-        return answers.chunks_answer(await store.search(call, args.project, args.query, args.path_prefix, args.limit))
-
-    async def file_history(call: Call, args: arguments.AtPath) -> answers.Versions:
-        """List the versions of a file that are kept, newest first, with size and times; `current` is the file as it is
-        now. Also for a file that was deleted. Bring one back with file_restore."""
-        return answers.versions_answer(await store.versions(call, args.project, args.path))
-
-    async def file_restore(call: Call, args: arguments.RestoreArgs) -> answers.WriteDone:
-        """Write the content of an earlier `version` of a file again, as file_history lists them; also when the file was
-        deleted. That is a new version: nothing gets lost. Restoring the current version changes nothing."""
-        done = await store.restore(call, args.project, args.path, args.version, request_id=args.request_id)
-        return {"bytes_written": done.bytes_written, "version": done.version, "size": done.size}
-
-    every = {"errors": STORE_ERRORS, "subject": ("project", "path")}
-    reads = every | {"read_only": True, "idempotent": True}
-    content = frozenset({"content"})
-    return [
-        local_tool("file_stat", file_stat, title="What is at a path", **reads),
-        local_tool("file_read", file_read, title="Read a stored file", text=_content_then_facts, **reads),
-        local_tool(
-            "file_write", file_write, title="Write a stored file", content_fields=content, destructive=True, **every
-        ),
-        local_tool("file_delete", file_delete, title="Delete stored files", destructive=True, **every),
-        local_tool(
-            "file_rename",
-            file_rename,
-            title="Rename stored files",
-            destructive=True,
-            **every | {"subject": ("project", "from_path")},
-        ),
-        local_tool("file_list", file_list, title="List stored files", **reads),
-        local_tool(
-            "file_search",
-            file_search,
-            title="Search stored files",
-            is_search=True,
-            content_fields=frozenset({"query"}),
-            **reads | {"subject": ("project", "path_prefix")},
-        ),
-        local_tool("file_history", file_history, title="Versions of a stored file", **reads),
-        local_tool("file_restore", file_restore, title="Bring a version back", destructive=True, **every),
-    ]
+async def file_stat(store: Store, call: Call, args: arguments.AtPath) -> answers.Stat:
+    """Get the metadata of a path: a FILE with its size in bytes, times and `version`, a DIRECTORY, or `exists` false,
+    which is not an error. A directory exists while files are below it: its size is 0, it has no creation time, and
+    `updated_at` is that of the newest file below (in very large ones, among the first by path)."""
+    return answers.stat_answer(await store.stat(call, args.project, args.path))
 
 
-def _content_then_facts(answer: Json) -> list[str]:
-    """A file reads best as it is; what is known about it follows as JSON."""
-    facts = {name: value for name, value in answer.items() if name != "content"}
-    return [answer["content"], orjson.dumps(facts).decode()]
+async def file_read(store: Store, call: Call, args: arguments.ReadArgs) -> answers.Content:
+    """Read a text file, or the bytes [`offset`, `offset` + `length`) of it. Offsets count bytes, as in file_search. A
+    slice contains only complete characters: partial ones at its ends are left out, and `offset` and `end` in the
+    result are the bytes returned. Continue at `end` until it equals `size`; nothing is lost or repeated. A slice
+    shorter than its first character returns that character. Beyond the end the content is "". Use file_search or
+    file_list first if you do not know the path."""
+    return answers.content_answer(await store.read(call, args.project, args.path, args.offset, args.length))
+
+
+async def file_write(store: Store, call: Call, args: arguments.WriteArgs) -> answers.WriteDone:
+    """Write text to a file of a project; the file and its directories are created as needed. `mode` APPEND (the
+    default) adds to the end, TRUNCATE replaces the whole file, OVERWRITE replaces bytes from `offset` on and keeps
+    the rest; it must begin and end between characters. To detect changes since you read the file, pass its
+    `version` as `if_version`; to never replace a file, set `create_only`. file_restore undoes a write. The text is
+    searchable a moment later."""
+    done = await store.write(
+        call,
+        args.project,
+        args.path,
+        args.content,
+        args.mode,
+        args.offset,
+        encoding=args.content_encoding,
+        create_only=args.create_only,
+        if_version=args.if_version,
+        request_id=args.request_id,
+    )
+    return {"bytes_written": done.bytes_written, "version": done.version, "size": done.size}
+
+
+async def file_delete(store: Store, call: Call, args: arguments.DeleteArgs) -> answers.Deleted:
+    """Delete a file, or with `recursive` a directory and all files in it. file_restore restores a single file. The
+    root of a project ("") can only be deleted if the operator allows it."""
+    deleted = await store.delete(
+        call,
+        args.project,
+        args.path,
+        recursive=args.recursive,
+        if_version=args.if_version,
+        request_id=args.request_id,
+    )
+    return {"deleted_count": deleted}
+
+
+async def file_rename(store: Store, call: Call, args: arguments.RenameArgs) -> answers.Renamed:
+    """Rename or move a file, or a directory with everything in it, atomically. Only a file can replace another file,
+    with `overwrite`; a directory needs an unused path. Earlier versions move too."""
+    moved = await store.rename(
+        call, args.project, args.from_path, args.to_path, overwrite=args.overwrite, request_id=args.request_id
+    )
+    return {"moved_count": moved}
+
+
+async def file_list(store: Store, call: Call, args: arguments.ListArgs) -> answers.Entries:
+    """List files and directories below a path, sorted bytewise by path. `depth` 1 lists the direct children, 2 one
+    level more; 0 returns only the path itself. `has_more` means that `limit` truncated the list: list a
+    subdirectory, or use a larger limit. A project without files has an empty root."""
+    path = "" if args.path == "/" else args.path
+    return answers.entries_answer(await store.list_entries(call, args.project, path, args.depth, args.limit))
+
+
+async def file_search(store: Store, call: Call, args: arguments.SearchArgs) -> answers.Chunks:
+    """Search the files of a project by meaning and by words. Returns the best chunks first, each with its file and
+    its byte range, which file_read accepts as `offset` and `length` to read around it. A new file is found a moment
+    after the write; a deleted file is never found."""
+    return answers.chunks_answer(await store.search(call, args.project, args.query, args.path_prefix, args.limit))
+
+
+async def file_history(store: Store, call: Call, args: arguments.AtPath) -> answers.Versions:
+    """List the stored versions of a file, newest first, with size and times; `current` marks the present content. Works
+    for deleted files too. Restore one with file_restore."""
+    return answers.versions_answer(await store.versions(call, args.project, args.path))
+
+
+async def file_restore(store: Store, call: Call, args: arguments.RestoreArgs) -> answers.WriteDone:
+    """Write the content of an earlier `version` of a file again, as listed by file_history; works for deleted files
+    too. This creates a new version, so nothing is lost. Restoring the current version has no effect."""
+    done = await store.restore(call, args.project, args.path, args.version, request_id=args.request_id)
+    return {"bytes_written": done.bytes_written, "version": done.version, "size": done.size}
+
+
+def _content_then_metadata(answer: Json) -> list[str]:
+    """The content as plain text, then its metadata as JSON."""
+    metadata = {name: value for name, value in answer.items() if name != "content"}
+    return [answer["content"], orjson.dumps(metadata).decode()]
 
 
 def _contract_error(error: ArmariumError) -> ArmariumError:
-    """What the server found wrong with a call, under one of the contract's codes.
+    """Translate an error of the server into one with a code of the contract.
 
-    The argument decides: a path or project is INVALID_PATH, a number INVALID_OFFSET; the query and everything the
-    contract has no code for (content, encoding, mode, switches, arguments nobody knows) is INVALID_QUERY.
+    The argument decides: a path or project is INVALID_PATH, a number INVALID_OFFSET; the query and everything without a
+    code in the contract (content, encoding, mode, flags, unknown arguments) is INVALID_QUERY.
     """
     if isinstance(error, DeadlineExceeded):
-        hint = "try again in a moment; if this was a change, look first whether it was made"
+        hint = "try again in a moment; before you repeat a change, check whether it was made"
         return ResourceBusy(error.message, hint=hint)
     if not isinstance(error, InvalidArgument):
         return error
@@ -161,7 +140,7 @@ def _render(error: ArmariumError) -> Json:
 
 
 def _as_text(error: ArmariumError) -> str:
-    """The same for whoever reads only text, and what to do next."""
+    """The error and its hint, for clients that read only text."""
     body = _render(error)
     return orjson.dumps(body | {"hint": error.hint} if error.hint else body).decode()
 
@@ -181,3 +160,52 @@ STORE_ERRORS = ErrorStyle(
     text=_as_text,
     translate=_contract_error,
 )
+
+_EVERY: dict[str, Any] = {"errors": STORE_ERRORS, "subject": ("project", "path")}
+_READS = _EVERY | {"read_only": True, "idempotent": True}
+_CHANGES = _EVERY | {"destructive": True}
+
+TOOLS: Final[tuple[DeclaredTool[Store], ...]] = (
+    declare_tool("file_stat", file_stat, title="Metadata of a path", **_READS),
+    declare_tool("file_read", file_read, title="Read a stored file", text=_content_then_metadata, **_READS),
+    declare_tool(
+        "file_write", file_write, title="Write a stored file", content_fields=frozenset({"content"}), **_CHANGES
+    ),
+    declare_tool("file_delete", file_delete, title="Delete stored files", **_CHANGES),
+    declare_tool(
+        "file_rename", file_rename, title="Rename stored files", **_CHANGES | {"subject": ("project", "from_path")}
+    ),
+    declare_tool("file_list", file_list, title="List stored files", **_READS),
+    declare_tool(
+        "file_search",
+        file_search,
+        title="Search stored files",
+        is_search=True,
+        content_fields=frozenset({"query"}),
+        **_READS | {"subject": ("project", "path_prefix")},
+    ),
+    declare_tool("file_history", file_history, title="Versions of a stored file", **_READS),
+    declare_tool("file_restore", file_restore, title="Restore a version", **_CHANGES),
+)
+
+
+def store_routes(tools: Iterable[ToolSpec]) -> list[Route]:
+    """The HTTP routes of all nine tools, below the path of the store."""
+    tool = {each.name: each for each in tools}
+    at_path = frozenset({"path"})
+    # PUT must be idempotent, and appending is not.
+    whole_file = {"mode": "TRUNCATE", "offset": 0}
+    return [
+        Route("GET", "/{project}/files", tool["file_list"], "List files and directories"),
+        Route("GET", "/{project}/stat", tool["file_stat"], "Get the metadata of a path"),
+        Route("GET", "/{project}/file", tool["file_read"], "Read a file or a part of it"),
+        Route("PUT", "/{project}/file", tool["file_write"], "Write a whole file", query=at_path, presets=whole_file),
+        Route(
+            "PATCH", "/{project}/file", tool["file_write"], "Append to a file, or replace bytes of it", query=at_path
+        ),
+        Route("DELETE", "/{project}/file", tool["file_delete"], "Delete a file or a directory"),
+        Route("GET", "/{project}/history", tool["file_history"], "List the stored versions of a file"),
+        Route("POST", "/{project}/restore", tool["file_restore"], "Restore an earlier version of a file"),
+        Route("POST", "/{project}/rename", tool["file_rename"], "Rename or move a file or a directory"),
+        Route("GET", "/{project}/search", tool["file_search"], "Search by meaning and by words"),
+    ]

@@ -10,8 +10,8 @@ from typing import BinaryIO, TypeVar, cast
 
 from anyio import to_thread
 
-from armarium.capabilities.store.connections import Connection
-from armarium.capabilities.store.database import Database
+from armarium.capabilities.store.database.pool import Connection
+from armarium.capabilities.store.database.transactions import StoreDatabase
 from armarium.capabilities.store.errors import (
     AlreadyExists,
     InvalidPath,
@@ -22,13 +22,13 @@ from armarium.capabilities.store.errors import (
 )
 from armarium.capabilities.store.model import ROOT, Scope
 from armarium.capabilities.store.service import Store
-from armarium.capabilities.store.validation import ANY_PROJECT, checked_inner_path, checked_project
+from armarium.capabilities.store.validation import ALL_PROJECTS, checked_inner_path, checked_project
 from armarium.foundation.archives.entries import ArchiveError, Budget, RawEntry
 from armarium.foundation.archives.tar import tar_entries
 from armarium.foundation.sql import queries
 from armarium.foundation.tools import Call
 
-_SQL = queries("armarium.capabilities.store.sql", "transfer.sql")
+_SQL = queries("armarium.capabilities.store.database.sql", "transfer.sql")
 _END_OF_ARCHIVE = bytes(2 * tarfile.BLOCKSIZE)
 _MAX_HEADER_BYTES = 1024 * 1024
 _ResultT = TypeVar("_ResultT")
@@ -70,18 +70,18 @@ class Imported:
     """In the files that were written."""
 
 
-async def export_files(database: Database, tenant: str, project: str, out: BinaryIO) -> Exported:
+async def export_files(database: StoreDatabase, tenant: str, project: str, out: BinaryIO) -> Exported:
     """Write a tenant's files to `out`, of one project or with "*" of all, as they are at one moment.
 
     An archive that could not be finished has no end, so nobody takes it for a whole one.
     """
-    wanted = project if project == ANY_PROJECT else checked_project(project)
-    async with database.writing(tenant) as connection:
+    wanted = project if project == ALL_PROJECTS else checked_project(project)
+    async with database.write_transaction(tenant) as connection:
         await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
         # Whoever reads the other end of a pipe may take a break.
         await connection.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
         projects = [row["project"] for row in await connection.fetch(_SQL["projects_with_files"], tenant)]
-        chosen = projects if wanted == ANY_PROJECT else [each for each in projects if each == wanted]
+        chosen = projects if wanted == ALL_PROJECTS else [each for each in projects if each == wanted]
         if not chosen:
             raise NotFound("there are no files to export", hint="check the project and the caller")
         files = size = 0
@@ -118,7 +118,7 @@ class Import:
     def __init__(
         self,
         store: Store,
-        database: Database,
+        database: StoreDatabase,
         call: Call,
         *,
         project: str | None,
@@ -180,7 +180,7 @@ class Import:
     async def _is_there(self, scope: Scope, path: str, content: bytes) -> bool | None:
         """Whether the file has this content already; None when there is no such file."""
         where = (scope.apikey_hash, scope.project, path)
-        async with self._database.reading(scope.apikey_hash) as connection:
+        async with self._database.read_transaction(scope.apikey_hash) as connection:
             return await connection.fetchval(
                 _SQL["has_content"], *where, len(content), hashlib.sha256(content).digest()
             )

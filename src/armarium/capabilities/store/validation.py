@@ -1,4 +1,4 @@
-"""What may be asked of the store: projects, paths, content and numbers, and the contract's code for what may not."""
+"""Validation of projects, paths, content and numbers, with the error codes of the contract."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 from armarium.capabilities.store.errors import InvalidOffset, InvalidPath, InvalidQuery, PayloadTooLarge
 from armarium.capabilities.store.model import ROOT
+from armarium.foundation.surrogates import has_unpaired_surrogate
 
 MAX_PATH_LENGTH = 512
 MAX_PROJECT_LENGTH = 128
 MAX_QUERY_LENGTH = 8192
-ANY_PROJECT = "*"
-"""All projects of the caller, where a search may go over them."""
+ALL_PROJECTS = "*"
+"""Stands for all projects of the caller in a search or an export."""
 
 _PROJECT = re.compile(r"[A-Za-z0-9_.-]+")
 _PATH = re.compile(r"(/[A-Za-z0-9_.-]+)+")
@@ -21,48 +22,48 @@ _PATH_HINT = "a path is like /notes/today.md: parts of A-Z a-z 0-9 _ - . behind 
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """How much may be written, and what of it is kept besides."""
+class StoreLimits:
+    """Limits of writes, and what is stored besides the content."""
 
     max_payload_bytes: int
     max_file_bytes: int
     max_project_bytes: int
     versions_kept: int
-    """Earlier versions kept for each file; 0 keeps none."""
+    """Earlier versions stored for each file; 0 stores none."""
     searchable: bool
-    """Whether changes are queued to be indexed."""
+    """Whether changes are queued for indexing."""
 
 
 def checked_project(project: str) -> str:
-    """The project's name, if it is one."""
+    """The name of a project, if it is valid."""
     if not 1 <= len(project) <= MAX_PROJECT_LENGTH:
         raise InvalidPath(f"a project's name has 1 to {MAX_PROJECT_LENGTH} characters")
     if not _PROJECT.fullmatch(project) or project in {".", ".."}:
-        raise InvalidPath("a project's name has only A-Z a-z 0-9 _ - . in it", hint="choose a name like my-notes")
+        raise InvalidPath("a project's name may contain only A-Z a-z 0-9 _ - .", hint="choose a name like my-notes")
     return project
 
 
 def checked_path(path: str) -> str:
-    """The path of a file or a directory; the empty one is the project's root."""
+    """The path of a file or a directory, if it is valid; the empty path is the project's root."""
     if path == ROOT or (_PATH.fullmatch(path) and len(path) <= MAX_PATH_LENGTH and not _has_dots(path)):
         return path
     raise InvalidPath(_wrong_with(path), hint=_PATH_HINT)
 
 
 def checked_inner_path(path: str) -> str:
-    """The path of something that is not the root."""
+    """A valid path other than the root."""
     if path == ROOT:
         raise InvalidPath("the root of a project is not a file", hint=_PATH_HINT)
     return checked_path(path)
 
 
 def parents_of(path: str) -> list[str]:
-    """The directories a path lies in, without the root: `/a` and `/a/b` for `/a/b/c`."""
+    """The parent directories of a path, without the root: `/a` and `/a/b` for `/a/b/c`."""
     return [path[:position] for position in range(1, len(path)) if path[position] == "/"]
 
 
 def exactly(path: str) -> tuple[str, str]:
-    """The half-open range of one path."""
+    """The half-open range that contains only this path."""
     return path, path + "\x01"
 
 
@@ -72,57 +73,57 @@ def below(path: str) -> tuple[str, str]:
 
 
 def name_of(path: str) -> str:
-    """The last part of a path; nothing for the root."""
+    """The last part of a path; empty for the root."""
     return path.rpartition("/")[2]
 
 
 def checked_content(content: str, encoding: str, limit: int) -> bytes:
-    """The bytes to write. Only text is stored: what has no UTF-8, or holds NUL, which the index cannot keep, is not."""
+    """The bytes to write. Refuses text that UTF-8 cannot encode, and NUL, which the index cannot store."""
     if encoding.lower() not in {"utf-8", "utf8"}:
-        raise InvalidQuery("content_encoding must be utf-8", hint="leave it out; the store keeps text only")
+        raise InvalidQuery("content_encoding must be utf-8", hint="omit it; the store holds only text")
     if len(content) > limit:
         raise _too_large(limit)
     try:
         written = content.encode()
     except UnicodeEncodeError:
-        raise InvalidQuery("the content has half a character in it, which UTF-8 cannot write") from None
+        raise InvalidQuery("the content contains an unpaired surrogate, which UTF-8 cannot encode") from None
     if len(written) > limit:
         raise _too_large(limit)
     if b"\x00" in written:
-        raise InvalidQuery("the content has a NUL character in it", hint="the store keeps text only")
+        raise InvalidQuery("the content contains a NUL character", hint="the store holds only text")
     return written
 
 
 def checked_number(name: str, value: int, least: int) -> int:
-    """A number that is not too small."""
+    """A number that is at least `least`."""
     if value < least:
         raise InvalidOffset(f"{name} must be at least {least}")
     return value
 
 
 def checked_query(query: str) -> str:
-    """The query without the space around it."""
+    """The query without surrounding white space, if it is valid."""
     wanted = query.strip()
     if not wanted:
-        raise InvalidQuery("the query is empty", hint="say in words what to look for")
+        raise InvalidQuery("the query is empty", hint="describe in words what to search for")
     if len(wanted) > MAX_QUERY_LENGTH:
-        raise InvalidQuery(f"the query has more than {MAX_QUERY_LENGTH} characters", hint="ask in fewer words")
-    if "\x00" in wanted or re.search(r"[\ud800-\udfff]", wanted):
-        raise InvalidQuery("the query has a character in it that is no text")
+        raise InvalidQuery(f"the query has more than {MAX_QUERY_LENGTH} characters", hint="use fewer words")
+    if "\x00" in wanted or has_unpaired_surrogate(wanted):
+        raise InvalidQuery("the query contains a NUL character or an unpaired surrogate")
     return wanted
 
 
 def checked_prefix(prefix: str) -> str:
-    """What paths begin with: any characters, not necessarily whole parts of a path."""
+    """The prefix of paths, if it is valid. It need not end at a slash."""
     if len(prefix) > MAX_PATH_LENGTH:
         raise InvalidPath(f"path_prefix has more than {MAX_PATH_LENGTH} characters")
     if _CONTROL.search(prefix):
-        raise InvalidPath("path_prefix has control characters in it")
+        raise InvalidPath("path_prefix contains control characters")
     return prefix
 
 
 def _too_large(limit: int) -> PayloadTooLarge:
-    return PayloadTooLarge(f"one write takes at most {limit} bytes", hint="write it in parts, with mode APPEND")
+    return PayloadTooLarge(f"one write has at most {limit} bytes", hint="write in parts, with mode APPEND")
 
 
 def _has_dots(path: str) -> bool:
@@ -137,7 +138,7 @@ def _wrong_with(path: str) -> str:
     if path.endswith("/"):
         return "a path must not end with '/'"
     if "//" in path:
-        return "a path must not have an empty part ('//')"
+        return "a path must not contain an empty part ('//')"
     if _has_dots(path):
-        return "a path must not have '.' or '..' as a part"
-    return "a path has only A-Z a-z 0-9 / _ - . in it"
+        return "a path must not contain '.' or '..' as a part"
+    return "a path may contain only A-Z a-z 0-9 / _ - ."

@@ -16,7 +16,7 @@ import anyio
 import typer
 from prometheus_client import CollectorRegistry
 
-from armarium.capabilities.store.life import needs_callers_keys, open_workshop, store_in
+from armarium.capabilities.store.lifespan import build_store, needs_callers_keys, open_resources
 from armarium.capabilities.store.settings import RateSettings, StoreSettings
 from armarium.capabilities.store.transfer import Exported, Import, Imported, Skipped, export_files
 from armarium.command_line.host import CommandHost
@@ -132,8 +132,8 @@ def import_archive(
 
 async def write_archive(section: StoreSettings, state_dir: Path, tenant: str, project: str, out: BinaryIO) -> Exported:
     """Write the files of a tenant to a tar archive: those of one project, or with "*" of all."""
-    async with open_workshop(section, state_dir, CollectorRegistry()) as workshop:
-        return await export_files(workshop.database, tenant, project, out)
+    async with open_resources(section, state_dir, CollectorRegistry()) as resources:
+        return await export_files(resources.database, tenant, project, out)
 
 
 async def read_archive(
@@ -152,13 +152,13 @@ async def read_archive(
     section = section.model_copy(update={"max_payload_bytes": largest, "rate": _UNLIMITED})
     done = Imported()
     async with (
-        open_workshop(section, state_dir, CollectorRegistry()) as workshop,
+        open_resources(section, state_dir, CollectorRegistry()) as resources,
         task_group() as tasks,
     ):
-        tasks.start_soon(workshop.bell.tell_others)
+        tasks.start_soon(resources.wake_up.notify_others)
         archive = Import(
-            store_in(workshop),
-            workshop.database,
+            build_store(resources),
+            resources.database,
             call,
             project=project,
             overwrite=overwrite,

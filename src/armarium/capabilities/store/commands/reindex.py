@@ -10,9 +10,16 @@ import anyio
 import typer
 from prometheus_client import CollectorRegistry
 
-from armarium.capabilities.store.connections import Pool, connect
-from armarium.capabilities.store.life import database_address, needs_callers_keys, open_workshop, pooler_of
-from armarium.capabilities.store.reindex import HowFar, QueuedFiles, ReindexPlan, begin_reindex, how_far, plan_reindex
+from armarium.capabilities.store.database.pool import Pool, connect
+from armarium.capabilities.store.index.reindex import (
+    QueuedJobs,
+    ReindexPlan,
+    ReindexProgress,
+    begin_reindex,
+    plan_reindex,
+    reindex_progress,
+)
+from armarium.capabilities.store.lifespan import database_address, effective_pooler, needs_callers_keys, open_resources
 from armarium.capabilities.store.settings import StoreSettings
 from armarium.command_line.host import CommandHost
 from armarium.command_line.output import FAILED, Misuse, count, say, show_json
@@ -101,19 +108,19 @@ class Reindex:
 
     async def _pool(self, dsn: str) -> Pool:
         timeout_s = self._section.database_timeout_ms / 1000
-        return await connect(dsn, size=_CONNECTIONS, timeout_s=timeout_s, pooler=pooler_of(self._section))
+        return await connect(dsn, size=_CONNECTIONS, timeout_s=timeout_s, pooler=effective_pooler(self._section))
 
-    async def _index(self, queued: QueuedFiles, on_progress: Callable[[int, int], None]) -> int:
+    async def _index(self, queued: QueuedJobs, on_progress: Callable[[int, int], None]) -> int:
         """Index until no job is left; how many failed."""
-        now = HowFar(open=queued.jobs, failed=0)
+        now = ReindexProgress(open=queued.jobs, failed=0)
         async with (
-            open_workshop(self._section, self._state_dir, CollectorRegistry()) as workshop,
+            open_resources(self._section, self._state_dir, CollectorRegistry()) as resources,
             task_group() as tasks,
         ):
-            tasks.start_soon(workshop.work, self._section.index.workers or 1)
+            tasks.start_soon(resources.run_workers, self._section.index.workers or 1)
             while now.open:
                 await anyio.sleep(_POLL_S)
-                now = await how_far(workshop.database, queued)
+                now = await reindex_progress(resources.database, queued)
                 on_progress(queued.jobs - now.open, queued.jobs)
             tasks.cancel_scope.cancel()
         return now.failed

@@ -11,7 +11,7 @@ from typing import Any
 import anyio
 from prometheus_client import CollectorRegistry, start_http_server
 
-from armarium.capabilities.store.life import needs_callers_keys, open_workshop
+from armarium.capabilities.store.lifespan import needs_callers_keys, open_resources
 from armarium.capabilities.store.settings import StoreSettings
 from armarium.command_line.output import show_json
 from armarium.foundation.errors import ConfigError
@@ -39,9 +39,9 @@ def work(
     async def until_signal() -> None:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_cancel_on_signal, tasks.cancel_scope)
-            async with open_workshop(section, settings.state_path(), metrics) as workshop:
-                tasks.start_soon(workshop.bell.listen)
-                tasks.start_soon(workshop.work, facts["workers"])
+            async with open_resources(section, settings.state_path(), metrics) as resources:
+                tasks.start_soon(resources.wake_up.listen)
+                tasks.start_soon(resources.run_workers, facts["workers"])
                 _log.info("indexing", extra=facts)
                 if as_json:
                     show_json(facts)

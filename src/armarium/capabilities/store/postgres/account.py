@@ -1,4 +1,4 @@
-"""Sees to it that PostgreSQL never runs with the rights of root, without an account made for it."""
+"""Drops root privileges for PostgreSQL without a dedicated account."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from armarium.capabilities.store.postgres.home import NOBODY
 _CLONE_NEWUSER = 0x10000000
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
-_PATIENCE_S = 30.0
+_TIMEOUT_S = 30.0
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def leave_root(own: Iterable[Path], binaries: Path, *, rehearsal: bool = False) -> None:
-    """Give up the rights of root for the rest of this process, which may not have threads yet.
+    """Drop root privileges for the rest of this process, which must not have threads yet.
 
-    In a user namespace of its own the process is `nobody` with no rights but those of a file's owner, and files stay
-    root's as seen from outside. Where user namespaces are forbidden it becomes the real `nobody`, and what is its
-    `own` is given to it, except in a rehearsal. Raises when the programs or its own cannot be reached then.
+    In a new user namespace the process is `nobody` with only the rights of the owner of its files, which still belong
+    to root outside. Where user namespaces are forbidden, it becomes the real `nobody`, and the `own` paths are given to
+    it, except in a rehearsal. Raises if the programs or the `own` paths are not accessible then.
     """
     if os.geteuid() != 0:
         return
@@ -46,7 +46,7 @@ def leave_root(own: Iterable[Path], binaries: Path, *, rehearsal: bool = False) 
 
 
 def die_with_parent(parent: int, with_signal: signal.Signals) -> Callable[[], None]:
-    """What a child does before it becomes another program: ask for a signal when its parent is gone."""
+    """A `preexec_fn` that requests a signal when the parent ends."""
 
     def ask() -> None:
         if sys.platform == "linux":
@@ -58,7 +58,7 @@ def die_with_parent(parent: int, with_signal: signal.Signals) -> Callable[[], No
 
 
 def adopt_orphans() -> None:
-    """From now on, what the children of this process leave behind become its children."""
+    """Become the subreaper: orphaned descendants of this process become its children."""
     if sys.platform == "linux":
         _libc.prctl(_PR_SET_CHILD_SUBREAPER, *map(ctypes.c_ulong, (1, 0, 0, 0)))
 
@@ -68,7 +68,7 @@ def _enter_user_namespace() -> None:
     unshare = getattr(_libc, "unshare", None)
     if unshare is None or unshare(_CLONE_NEWUSER) != 0:
         raise OSError(ctypes.get_errno(), "no user namespace")
-    # The kernel lets a process choose its group only when it has given up changing groups.
+    # The kernel allows a group mapping only after setgroups is denied.
     for name, content in (
         ("setgroups", "deny"),
         ("uid_map", f"{NOBODY} {user} 1"),
@@ -85,7 +85,7 @@ def _become_nobody() -> None:
 
 
 def _succeeds_in_a_child(attempt: Callable[[], None]) -> bool:
-    """Whether it would work: half of it cannot be taken back."""
+    """Whether the attempt succeeds in a child process, because a partial attempt cannot be undone."""
     child = os.fork()
     if child == 0:
         outcome = 1
@@ -98,13 +98,13 @@ def _succeeds_in_a_child(attempt: Callable[[], None]) -> bool:
 
 
 def can_leave_root(own: Iterable[Path], binaries: Path) -> bool:
-    """Whether a server could be run from here as somebody else than root. Tried in a process of its own."""
+    """Whether PostgreSQL could run without root privileges. Tried in a separate process."""
     tried = subprocess.run(  # noqa: S603 ourselves
         [sys.executable, "-P", "-m", __name__, binaries, *own],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         cwd="/",
-        timeout=_PATIENCE_S,
+        timeout=_TIMEOUT_S,
         check=False,
     )
     return tried.returncode == 0

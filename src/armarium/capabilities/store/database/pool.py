@@ -1,0 +1,293 @@
+"""Connection pool of the database, with timeouts for every wait."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from functools import partial
+from typing import Any, Protocol, cast
+
+import anyio
+import asyncpg  # pyright: ignore[reportMissingTypeStubs] it has none
+
+from armarium.capabilities.store.database.pooler import APPLICATION, is_pooled
+from armarium.capabilities.store.errors import DatabaseUnavailable
+from armarium.capabilities.store.settings import Pooler
+from armarium.foundation.tasks import background
+
+Row = Mapping[str, Any]
+
+_CONNECT_TIMEOUT_S = 10.0
+_CLOSE_TIMEOUT_S = 5.0
+_IDLE_IN_TRANSACTION = "60s"
+_FIRST_DELAY_S = 0.1
+_MAX_DELAY_S = 1.0
+
+_log = logging.getLogger(__name__)
+
+CONNECTION_CLOSED = (
+    ConnectionError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.InterfaceError,
+    asyncpg.CannotConnectNowError,
+    asyncpg.AdminShutdownError,
+    asyncpg.CrashShutdownError,
+    asyncpg.TooManyConnectionsError,
+    # Raised when the server closes a connection that was just acquired.
+    asyncpg.InternalClientError,
+)
+"""Errors raised when the server closes a connection."""
+CONNECTION_ERRORS = (*CONNECTION_CLOSED, OSError)
+"""Errors raised when the database is unreachable, goes away, or does not answer in time (`TimeoutError`)."""
+
+
+class Connection(Protocol):
+    """The part of an asyncpg connection that we use; asyncpg has no type annotations."""
+
+    def execute(self, query: str, *args: Any, timeout: float | None = None) -> Awaitable[str]:
+        """Run a statement, or several statements without arguments."""
+        ...
+
+    async def executemany(self, command: str, args: Iterable[Sequence[Any]]) -> None:
+        """Run a statement for each row of arguments, in one batch."""
+        ...
+
+    def fetch(self, query: str, *args: Any, timeout: float | None = None) -> Awaitable[Sequence[Row]]:
+        """All rows."""
+        ...
+
+    def fetchrow(self, query: str, *args: Any, timeout: float | None = None) -> Awaitable[Row | None]:
+        """The first row."""
+        ...
+
+    def fetchval(self, query: str, *args: Any, timeout: float | None = None) -> Awaitable[Any]:
+        """The first value of the first row."""
+        ...
+
+    def transaction(self) -> AbstractAsyncContextManager[None]:
+        """A transaction, or a savepoint within one."""
+        ...
+
+    def is_in_transaction(self) -> bool:
+        """Whether a transaction is open."""
+        ...
+
+    def is_closed(self) -> bool:
+        """Whether the connection is closed."""
+        ...
+
+    async def close(self) -> None:
+        """Close the connection gracefully."""
+        ...
+
+    def terminate(self) -> None:
+        """Close the connection immediately."""
+        ...
+
+
+class Pool:
+    """At most `size` connections, opened on demand and reused last in, first out.
+
+    asyncpg's own pool costs about a third more CPU per write (docs/decisions/0051-connection-pool.md): it releases each
+    connection in a separate task and resets session state, of which we have none outside transactions.
+    """
+
+    def __init__(
+        self,
+        connect: Callable[[], Awaitable[Connection]],
+        size: int,
+        *,
+        timeout_s: float | None = None,
+        begin: str = "BEGIN",
+        pooled: bool = False,
+    ) -> None:
+        self._connect = connect
+        self.size = size
+        self.timeout_s = timeout_s
+        """Timeout for acquiring a connection and for each statement."""
+        self.begin = begin
+        """The statements that begin a transaction."""
+        self.pooled = pooled
+        """Whether a pooler assigns each transaction to another session of the database."""
+        self._slots = anyio.Semaphore(size, fast_acquire=True)
+        self._idle: list[Connection] = []
+        self._in_use: set[Connection] = set()
+
+    async def acquire(self) -> Connection:
+        """Acquire a connection; callers are served in order. Raises `TimeoutError`."""
+        try:
+            self._slots.acquire_nowait()
+            connection = self._pop_idle()
+            if connection is None:
+                self._slots.release()
+        except anyio.WouldBlock:
+            connection = None
+        if connection is None:
+            with anyio.fail_after(self.timeout_s):
+                connection = await self._wait_and_acquire()
+        self._in_use.add(connection)
+        return connection
+
+    async def _wait_and_acquire(self) -> Connection:
+        await self._slots.acquire()
+        try:
+            return self._pop_idle() or await self._connect()
+        except BaseException:
+            self._slots.release()
+            raise
+
+    def release(self, connection: Connection) -> None:
+        """Return a connection. One with an open transaction is closed instead of reused."""
+        self._in_use.discard(connection)
+        if not connection.is_closed() and connection.is_in_transaction():
+            terminate(connection)
+        if not connection.is_closed():
+            self._idle.append(connection)
+        self._slots.release()
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncGenerator[Connection]:
+        """A connection for the duration of the block."""
+        connection = await self.acquire()
+        try:
+            yield connection
+        finally:
+            self.release(connection)
+
+    async def answers(self, timeout_s: float) -> bool:
+        """Whether the database answers on a new connection within this time; a refusal counts as an answer."""
+        with anyio.move_on_after(timeout_s):
+            try:
+                connection = await self._connect()
+                try:
+                    await connection.execute("SELECT 1")
+                finally:
+                    terminate(connection)
+            except asyncpg.TooManyConnectionsError:
+                return True
+            except CONNECTION_ERRORS:
+                return False
+            return True
+        return False
+
+    def _pop_idle(self) -> Connection | None:
+        while self._idle:
+            connection = self._idle.pop()
+            if not connection.is_closed():
+                return connection
+        return None
+
+    async def close(self) -> None:
+        """Wait until all connections are returned, then close them. After a timeout, connections in use are terminated.
+        No connection can be acquired afterwards."""
+        with anyio.move_on_after(_CLOSE_TIMEOUT_S):
+            for _ in range(self.size):
+                await self._slots.acquire()
+            while self._idle:
+                with suppress(*CONNECTION_ERRORS):
+                    await self._idle.pop().close()
+        for connection in (*self._idle, *self._in_use):
+            terminate(connection)
+
+
+def terminate(connection: Connection) -> None:
+    """Close a connection immediately; idempotent."""
+    with suppress(asyncpg.InterfaceError):
+        connection.terminate()
+
+
+def tenant_setting(tenant: str) -> str:
+    """The assignment that SET LOCAL uses for a tenant, a SHA-256 in hexadecimal or `*`."""
+    assert tenant == "*" or (len(tenant) == 64 and tenant.isalnum()), "a tenant is the SHA-256 of a key"
+    return f"armarium.tenant = '{tenant}'"
+
+
+@asynccontextmanager
+async def reporting_lost_connection() -> AsyncGenerator[None]:
+    """Raise DATABASE_UNAVAILABLE if the connection is lost in the block; for start-up and commands."""
+    try:
+        yield
+    except CONNECTION_ERRORS as error:
+        raise DatabaseUnavailable(
+            "the database stopped answering",
+            hint="check that PostgreSQL runs, and start again",
+            private={"error": type(error).__name__},
+        ) from error
+
+
+@asynccontextmanager
+async def terminating_when_unresponsive(pool: Pool, connection: Connection) -> AsyncGenerator[None]:
+    """Allow long statements in the block, but terminate the connection if the database stops answering new connections.
+
+    Behind a pooler this is not possible: new connections may wait there for the session that this connection holds.
+    """
+    if pool.timeout_s is None or pool.pooled:
+        yield
+        return
+    async with background(partial(_terminate_when_unresponsive, pool, connection, pool.timeout_s / 2)):
+        yield
+
+
+async def _terminate_when_unresponsive(pool: Pool, connection: Connection, every_s: float) -> None:
+    while not connection.is_closed():
+        await anyio.sleep(every_s)
+        if not await pool.answers(every_s):
+            terminate(connection)
+
+
+async def connect(
+    dsn: str, *, size: int, timeout_s: float | None = None, wait_s: float = 0.0, pooler: Pooler = "auto"
+) -> Pool:
+    """Open a pool of connections. Raises DATABASE_UNAVAILABLE with the reason if that fails.
+
+    An unreachable database is retried for `wait_s` seconds.
+    """
+    deadline = anyio.current_time() + wait_s
+    delay_s = _FIRST_DELAY_S
+    while True:
+        try:
+            pool = await _pool(dsn, size, timeout_s, pooler)
+            pool.release(await pool.acquire())
+        except asyncpg.ClientConfigurationError as error:
+            raise DatabaseUnavailable(
+                "store.dsn is not the address of a database",
+                hint="write it like postgresql://user:password@host:5432/database",
+            ) from error
+        except CONNECTION_ERRORS as error:
+            if anyio.current_time() + delay_s > deadline:
+                raise DatabaseUnavailable(
+                    "the database does not answer",
+                    hint="check store.dsn, and that PostgreSQL runs there",
+                    private={"error": str(error)},
+                ) from error
+            if delay_s == _FIRST_DELAY_S:
+                _log.warning("waiting for the database", extra={"error": type(error).__name__, "seconds": wait_s})
+        except (asyncpg.PostgresError, ValueError) as error:
+            raise DatabaseUnavailable(
+                f"the database refuses the connection: {type(error).__name__}",
+                hint="check user, password and database in store.dsn",
+                private={"error": str(error)},
+            ) from error
+        else:
+            return pool
+        await anyio.sleep(delay_s)
+        delay_s = min(delay_s * 2, _MAX_DELAY_S)
+
+
+async def _pool(dsn: str, size: int, timeout_s: float | None, pooler: Pooler) -> Pool:
+    settings = {"idle_in_transaction_session_timeout": _IDLE_IN_TRANSACTION, "jit": "off"}
+    if timeout_s is not None:
+        # A little less than ours: the server cancels a slow statement first, and the connection stays usable.
+        settings["statement_timeout"] = f"{max(1, int(timeout_s * 900))}ms"
+    connect_timeout_s = min(_CONNECT_TIMEOUT_S, timeout_s or _CONNECT_TIMEOUT_S)
+    open_connection = partial(cast(Any, asyncpg).connect, dsn, timeout=connect_timeout_s, command_timeout=timeout_s)
+    if pooler == "transaction" or (pooler == "auto" and await is_pooled(dsn, connect_timeout_s)):
+        # Sessions are shared: prepared statements and session settings do not survive a transaction.
+        begin = "; ".join(["BEGIN", *(f"SET LOCAL {name} = '{value}'" for name, value in settings.items())])
+        open_connection = partial(
+            open_connection, statement_cache_size=0, server_settings={"application_name": APPLICATION}
+        )
+        return Pool(open_connection, size, timeout_s=timeout_s, begin=begin, pooled=True)
+    open_connection = partial(open_connection, server_settings={"application_name": APPLICATION} | settings)
+    return Pool(open_connection, size, timeout_s=timeout_s)

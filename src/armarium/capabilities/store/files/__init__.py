@@ -1,0 +1,1 @@
+"""File operations of the store: reads, listings, writes, renames, history."""

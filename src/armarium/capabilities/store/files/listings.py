@@ -1,0 +1,129 @@
+"""Listings of files and of the directories they imply, sorted by path; and of indexed projects."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from armarium.capabilities.store.database.pool import Connection, Row
+from armarium.capabilities.store.database.transactions import StoreDatabase
+from armarium.capabilities.store.errors import NotDirectory, NotFound
+from armarium.capabilities.store.files.reads import MAX_FILES_READ, directory_entry, entry_at
+from armarium.capabilities.store.model import ROOT, FileEntry, Scope
+from armarium.capabilities.store.validation import MAX_PATH_LENGTH, below, checked_number, checked_path, name_of
+from armarium.foundation.sql import queries
+
+_SQL = queries("armarium.capabilities.store.database.sql", "files.sql")
+_SEARCH_SQL = queries("armarium.capabilities.store.database.sql", "search.sql")
+_MAX_PROJECTS = 1_000
+# Only these two characters of a path sort before the slash.
+_NAME_END = re.compile(r"(?<!/)[/.-]")
+_MIN_FILES_READ = 100
+_MAX_DEPTH = MAX_PATH_LENGTH // 2
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The first entries, and whether there are more of them."""
+
+    entries: list[FileEntry]
+    has_more: bool
+
+
+@dataclass(frozen=True, slots=True)
+class IndexedProject:
+    """A project, and how much of it is indexed."""
+
+    name: str
+    files: int
+    chunks: int
+    indexed_at: datetime
+
+
+class FileListings:
+    """Lists directories. The cost depends on the size of the listing, not on the number of files."""
+
+    def __init__(self, database: StoreDatabase, *, limit_max: int) -> None:
+        self._database = database
+        self._limit_max = limit_max
+
+    async def entries(self, scope: Scope, path: str, depth: int, limit: int) -> Listing:
+        """Entries up to `depth` levels below a path, or the path itself with 0. `limit` is capped by the operator."""
+        checked_path(path)
+        checked_number("depth", depth, 0)
+        limit = min(checked_number("limit", limit, 1), self._limit_max)
+        async with self._database.write_transaction(scope.apikey_hash) as connection:
+            # One snapshot for all statements, so that a directory that is being moved appears once.
+            await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+            if depth:
+                return await _entries_below(connection, scope, path, min(depth, _MAX_DEPTH), limit)
+            entry = await entry_at(connection, scope, path)
+        if entry is None and path != ROOT:
+            raise _not_found(path)
+        return Listing([entry] if entry else [], has_more=False)
+
+    async def indexed_projects(self, tenant: str) -> list[IndexedProject]:
+        """The tenant's projects that have chunks, by name; at most 1,000."""
+        async with self._database.read_transaction(tenant) as connection:
+            rows = await connection.fetch(_SEARCH_SQL["indexed_projects"], tenant, _MAX_PROJECTS)
+        return [IndexedProject(row["project"], row["files"], row["chunks"], row["indexed_at"]) for row in rows]
+
+
+async def _entries_below(connection: Connection, scope: Scope, path: str, depth: int, limit: int) -> Listing:
+    within = (scope.apikey_hash, scope.project)
+    files = await connection.fetch(_SQL["first_files"], *within, path, depth, limit + 1, *below(path))
+    if not files and path != ROOT:
+        if await entry_at(connection, scope, path):
+            raise NotDirectory("the path is a file", hint="list it with depth 0, or read it", path=path)
+        raise _not_found(path)
+    directories = _directories(files, path, depth)
+    listed = {str(file["path"]): file for file in files if _depth_below(path, file["path"]) <= depth}
+    certain = sorted([*listed, *(directory for directory, exists in directories.items() if exists)])[: limit + 1]
+    asked = [directory for directory in directories if directory <= certain[-1]] if certain else []
+    newest = await _newest_below(connection, scope, asked)
+    entries = [_file_entry(listed[entry]) for entry in certain if entry in listed]
+    entries += [directory_entry(directory, moment) for directory, moment in newest.items() if moment]
+    entries.sort(key=lambda entry: entry.path)
+    return Listing(entries[:limit], has_more=len(entries) > limit)
+
+
+async def _newest_below(connection: Connection, scope: Scope, directories: list[str]) -> dict[str, datetime | None]:
+    if not directories:
+        return {}
+    # The total number of files read stays about the same for any number of directories.
+    files_each = max(_MIN_FILES_READ, MAX_FILES_READ // len(directories))
+    first, end = zip(*map(below, directories), strict=True)
+    where = (scope.apikey_hash, scope.project, directories, first, end)
+    return {row["path"]: row["updated_at"] for row in await connection.fetch(_SQL["newest_below"], *where, files_each)}
+
+
+def _directories(files: Iterable[Row], base: str, depth: int) -> dict[str, bool]:
+    """Directories that may sort among these files, and whether they are known to exist.
+
+    A file proves that its parent directories exist. A directory can also sort before a file that is not in it while its
+    own files sort after: `/a` before `/a-b` before `/a/c`. Its path is that of the file up to a '-' or a '.'.
+    """
+    found: dict[str, bool] = {}
+    for file in files:
+        path: str = file["path"]
+        for end in _NAME_END.finditer(path, len(base) + 1):
+            directory = path[: end.start()]
+            if _depth_below(base, directory) > depth:
+                break
+            found[directory] = end[0] == "/" or found.get(directory, False)
+    return found
+
+
+def _depth_below(base: str, path: str) -> int:
+    return path.count("/", len(base))
+
+
+def _file_entry(row: Row) -> FileEntry:
+    times = (row["created_at"], row["updated_at"])
+    return FileEntry(name_of(row["path"]), row["path"], "FILE", row["size"], *times, row["version"])
+
+
+def _not_found(path: str) -> NotFound:
+    return NotFound("nothing has this path", hint="list the parent directory", path=path)

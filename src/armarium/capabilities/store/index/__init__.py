@@ -1,0 +1,1 @@
+"""Indexing behind writes: the outbox, its workers, and what they produce."""

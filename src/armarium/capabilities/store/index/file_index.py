@@ -1,0 +1,353 @@
+"""The index of files: writes the terms of changed chunks at once, and their vectors when they are available."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+import anyio.to_thread
+import orjson
+
+from armarium.capabilities.store.database.pool import Connection, Row
+from armarium.capabilities.store.database.transactions import StoreDatabase
+from armarium.capabilities.store.errors import ResourceBusy
+from armarium.capabilities.store.index.chunker import CHUNKER, ByteChunk, split_chunks
+from armarium.capabilities.store.index.embedders import StoreModels
+from armarium.capabilities.store.index.moved_paths import follow_rename
+from armarium.capabilities.store.index.terms import TOKENIZER, ChunkTerms, chunk_terms
+from armarium.capabilities.store.model import Scope
+from armarium.foundation.sql import queries
+from armarium.providers.interfaces import Embedder
+
+_SQL = queries("armarium.capabilities.store.database.sql", "index.sql")
+
+EMBEDDED_AT_ONCE: Final = 256
+"""Texts per call of the embedder; cancellation takes effect between calls."""
+_ROWS_AT_ONCE = 500
+_ATTEMPTS = 4
+
+_ChunkKey = tuple[int, int, int, str]
+"""Index, first byte, end and hash of a chunk. A row with an equal key can stay."""
+
+
+class _ConcurrentChange(Exception):
+    """Rows that were to stay, or the file, were deleted in the meantime."""
+
+
+@dataclass(frozen=True, slots=True)
+class _NewChunk:
+    index: int
+    chunk: ByteChunk
+    content_hash: str
+    terms: ChunkTerms
+
+
+@dataclass(frozen=True, slots=True)
+class _FileChanges:
+    """A file as it was read, and the changes to its index."""
+
+    file_id: int
+    version: int
+    staying: frozenset[_ChunkKey]
+    """Chunks whose rows exist and were created in the same way."""
+    staying_embedded: bool
+    """Whether all staying chunks have vectors."""
+    added: Sequence[_NewChunk]
+    words: int
+    """Number of terms in all chunks, staying and added."""
+    languages: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class TermsWritten:
+    """The result of writing the terms of a file."""
+
+    new: bool
+    """Whether the index has changed."""
+    embedded: bool
+    """Whether no text is left to embed."""
+
+
+_Texts = Mapping[str, str]
+"""Texts by their hashes."""
+_Vectors = Mapping[str, str]
+"""Vectors by the hashes of their texts, in the text format of pgvector."""
+
+
+class FileIndex:
+    """The index of all files. Any number of workers may use it concurrently, also for the same file.
+
+    Terms are written at once; vectors, which take far longer, follow. Until then only lexical search finds a chunk.
+    `mcp_file_indexed` records which files lack vectors, so that the next worker continues with them.
+    """
+
+    def __init__(self, database: StoreDatabase, models: StoreModels) -> None:
+        self._database = database
+        self._models = models
+        self._complete = f"{models.model} {TOKENIZER} {CHUNKER}"
+        self._words_only = f"words for {self._complete}"
+
+    async def write_terms(self, scope: Scope, path: str) -> TermsWritten:
+        """Write the terms of the current content of a file, and the vectors that the tenant already has of its texts.
+
+        A version that was replaced in the meantime is still written, unless a later one is already indexed: otherwise a
+        file under constant change would never be found.
+        """
+        return await self._write(scope, path, self._known, accepted=(self._words_only, self._complete))
+
+    async def embed(self, scope: Scope, path: str, key: str | None, *, most: int | None = None) -> bool:
+        """Embed at most `most` texts of a file that lack vectors; `key` is the caller's, for an endpoint that needs it.
+
+        Returns whether no text is left to embed. No transaction is open during calls of the embedder, and vectors are
+        stored after each call.
+        """
+        async with self._database.read_transaction(scope.apikey_hash) as connection:
+            rows = await connection.fetch(
+                _SQL["chunks_without_vectors"],
+                scope.apikey_hash,
+                scope.project,
+                path,
+                self._models.model,
+                self._words_only,
+            )
+        if not rows:
+            return True
+        file_id: int = rows[0]["file_id"]
+        texts = {row["content_hash"]: row["chunk_content"] for row in rows if row["content_hash"] is not None}
+        known = await self._known(scope, texts)
+        if known or not texts:
+            await self._add_vectors(scope, path, file_id, known)
+        missing = [content_hash for content_hash in texts if content_hash not in known]
+        wanted = {content_hash: texts[content_hash] for content_hash in missing[:most]}
+        if wanted:
+            async with self._models.embedder(key) as embedder:
+                for some in _batches(wanted, known):
+                    await self._add_vectors(scope, path, file_id, await _embedded(embedder, some))
+        return len(wanted) == len(missing)
+
+    async def index(self, scope: Scope, path: str, key: str | None) -> None:
+        """Write terms and vectors in one transaction. If embedding fails, the index does not change."""
+
+        async def all_vectors(scope: Scope, texts: _Texts) -> _Vectors:
+            vectors = {**await self._known(scope, texts)}
+            if missing := _batches(texts, vectors):
+                async with self._models.embedder(key) as embedder:
+                    for some in missing:
+                        vectors |= await _embedded(embedder, some)
+            return vectors
+
+        await self._write(scope, path, all_vectors, accepted=(self._complete,))
+
+    async def forget(self, scope: Scope, path: str) -> None:
+        """Remove the index of a deleted file. Has no effect on files that exist, also under another path."""
+        async with self._database.write_transaction(scope.apikey_hash) as connection:
+            await connection.execute(_SQL["lock_path"], _path_lock(scope, path))
+            await connection.execute(_SQL["delete_chunks_of_deleted"], scope.apikey_hash, scope.project, path)
+
+    async def follow(self, scope: Scope, path: str, credential_ref: str | None) -> int:
+        """Update the index after a rename to a path. Returns the number of files queued for indexing."""
+        await self.forget(scope, path)
+        return await follow_rename(self._database, scope, path, credential_ref, complete=self._complete)
+
+    async def _write(
+        self,
+        scope: Scope,
+        path: str,
+        vectors_of: Callable[[Scope, _Texts], Awaitable[_Vectors]],
+        *,
+        accepted: Sequence[str],
+    ) -> TermsWritten:
+        for _ in range(_ATTEMPTS):
+            changes = await self._read(scope, path, accepted)
+            if isinstance(changes, TermsWritten):
+                return changes
+            vectors = await vectors_of(scope, {chunk.content_hash: chunk.chunk.text for chunk in changes.added})
+            try:
+                return await self._replace(scope, path, changes, vectors, accepted)
+            except _ConcurrentChange:
+                continue
+        raise ResourceBusy("others are indexing this file", hint="try again in a moment")
+
+    async def _read(self, scope: Scope, path: str, accepted: Sequence[str]) -> _FileChanges | TermsWritten:
+        """Compare a file with its index. Returns the changes to write, or the result if there are none. Removes the
+        index of a deleted file."""
+        async with self._database.read_transaction(scope.apikey_hash) as connection:
+            file = await connection.fetchrow(
+                _SQL["file_to_index"], scope.apikey_hash, scope.project, path, list(accepted)
+            )
+            there: Sequence[Row] = []
+            if (
+                file is not None
+                and file["content"] is not None
+                and file["made_with"] in (self._words_only, self._complete)
+            ):
+                there = await connection.fetch(
+                    _SQL["chunks_of_file"], scope.apikey_hash, file["id"], self._models.model
+                )
+        if file is None:
+            await self.forget(scope, path)
+            return TermsWritten(new=False, embedded=True)
+        if file["content"] is None:
+            return TermsWritten(new=False, embedded=file["made_with"] == self._complete)
+        if self._words_only not in accepted:
+            there = [row for row in there if row["embedded"]]
+        # In a thread: ten megabytes take seconds to split and analyse.
+        return await anyio.to_thread.run_sync(_file_changes, file, there, abandon_on_cancel=True)
+
+    async def _known(self, scope: Scope, texts: _Texts) -> _Vectors:
+        """The stored vectors of these texts."""
+        if not texts:
+            return {}
+        async with self._database.read_transaction(scope.apikey_hash) as connection:
+            rows = await connection.fetch(_SQL["vectors_of_texts"], scope.apikey_hash, list(texts), self._models.model)
+        return {row["content_hash"]: row["embedding"] for row in rows}
+
+    async def _add_vectors(self, scope: Scope, path: str, file_id: int, vectors: _Vectors) -> None:
+        tenant = scope.apikey_hash
+        async with self._database.write_transaction(tenant) as connection:
+            await connection.execute(_SQL["lock_path"], _path_lock(scope, path))
+            if await connection.fetchval(_SQL["lock_indexed"], tenant, file_id) is None:
+                return
+            await connection.execute(
+                _SQL["add_vectors"],
+                tenant,
+                scope.project,
+                file_id,
+                self._models.model,
+                list(vectors),
+                list(vectors.values()),
+            )
+            await self._mark_embedded(connection, scope, file_id)
+
+    async def _mark_embedded(self, connection: Connection, scope: Scope, file_id: int) -> bool:
+        """Mark the file as completely indexed if no chunk lacks its vector. Returns whether it did."""
+        noted = await connection.fetchval(
+            _SQL["mark_embedded"], scope.apikey_hash, file_id, self._models.model, self._words_only, self._complete
+        )
+        return noted is not None
+
+    async def _replace(
+        self, scope: Scope, path: str, changes: _FileChanges, vectors: _Vectors, accepted: Sequence[str]
+    ) -> TermsWritten:
+        tenant, project = scope.apikey_hash, scope.project
+        async with self._database.write_transaction(tenant) as connection:
+            await connection.execute(_SQL["lock_path"], _path_lock(scope, path))
+            if not await self._begin(connection, scope, changes, accepted):
+                return TermsWritten(new=False, embedded=False)
+            rows = await connection.fetch(_SQL["chunks_to_replace"], tenant, project, changes.file_id, path)
+            staying = {
+                row["id"]: row
+                for row in rows
+                if row["file_id"] == changes.file_id and _chunk_key(row) in changes.staying
+            }
+            if len(staying) != len(changes.staying):
+                raise _ConcurrentChange
+            gone = [row["id"] for row in rows if row["id"] not in staying]
+            if gone:
+                await connection.execute(_SQL["drop_chunks"], tenant, gone)
+            moved = [chunk_id for chunk_id, row in staying.items() if row["file_path"] != path]
+            if moved:
+                await connection.execute(_SQL["move_chunks"], tenant, moved, path)
+            for start in range(0, len(changes.added), _ROWS_AT_ONCE):
+                added = changes.added[start : start + _ROWS_AT_ONCE]
+                await self._add(connection, scope, path, changes.file_id, added, vectors)
+            embedded = changes.staying_embedded and all(chunk.content_hash in vectors for chunk in changes.added)
+            if embedded:
+                embedded = await self._mark_embedded(connection, scope, changes.file_id)
+            if await connection.fetchval(_SQL["lock_file"], tenant, changes.file_id) is None:
+                raise _ConcurrentChange
+            return TermsWritten(new=True, embedded=embedded)
+
+    async def _begin(
+        self, connection: Connection, scope: Scope, changes: _FileChanges, accepted: Sequence[str]
+    ) -> bool:
+        begun = await connection.fetchval(
+            _SQL["begin_replacing"],
+            scope.apikey_hash,
+            scope.project,
+            changes.file_id,
+            changes.version,
+            self._words_only,
+            len(changes.staying) + len(changes.added),
+            changes.words,
+            sorted(changes.languages),
+            list(accepted),
+        )
+        return begun is not None
+
+    async def _add(
+        self,
+        connection: Connection,
+        scope: Scope,
+        path: str,
+        file_id: int,
+        chunks: Sequence[_NewChunk],
+        vectors: _Vectors,
+    ) -> None:
+        await connection.execute(
+            _SQL["add_chunks"],
+            scope.apikey_hash,
+            scope.project,
+            path,
+            file_id,
+            self._models.model,
+            [chunk.index for chunk in chunks],
+            [chunk.chunk.start for chunk in chunks],
+            [chunk.chunk.end for chunk in chunks],
+            [chunk.chunk.text for chunk in chunks],
+            [chunk.content_hash for chunk in chunks],
+            [vectors.get(chunk.content_hash) for chunk in chunks],
+            [orjson.dumps(chunk.terms.counts).decode() for chunk in chunks],
+            [chunk.terms.length for chunk in chunks],
+            TOKENIZER,
+        )
+
+
+async def _embedded(embedder: Embedder, texts: _Texts) -> _Vectors:
+    vectors = await embedder.embed(list(texts.values()))
+    write = partial(orjson.dumps, option=orjson.OPT_SERIALIZE_NUMPY)
+    return {content_hash: write(vector).decode() for content_hash, vector in zip(texts, vectors, strict=True)}
+
+
+def _batches(texts: _Texts, known: _Vectors) -> list[_Texts]:
+    """The texts without a known vector, in batches for the embedder."""
+    missing = [(content_hash, text) for content_hash, text in texts.items() if content_hash not in known]
+    return [dict(missing[start : start + EMBEDDED_AT_ONCE]) for start in range(0, len(missing), EMBEDDED_AT_ONCE)]
+
+
+def _file_changes(file: Row, there: Sequence[Row]) -> _FileChanges:
+    """The changes from the stored rows to the current content of a file."""
+    rows = {_chunk_key(row): row for row in there}
+    staying: set[_ChunkKey] = set()
+    added: list[_NewChunk] = []
+    for index, chunk in enumerate(split_chunks(file["content"])):
+        content_hash = hashlib.sha256(chunk.text.encode()).hexdigest()
+        place = (index, chunk.start, chunk.end, content_hash)
+        if place in rows:
+            staying.add(place)
+        else:
+            added.append(_NewChunk(index, chunk, content_hash, chunk_terms(chunk.text)))
+    words = sum(rows[place]["token_count"] for place in staying) + sum(chunk.terms.length for chunk in added)
+    languages = {chunk.terms.language for chunk in added} | set(file["languages"] if staying else ())
+    return _FileChanges(
+        file_id=file["id"],
+        version=file["version"],
+        staying=frozenset(staying),
+        staying_embedded=all(rows[place]["embedded"] for place in staying),
+        added=added,
+        words=words,
+        languages=frozenset(languages),
+    )
+
+
+def _chunk_key(row: Row) -> _ChunkKey:
+    return (row["chunk_index"], row["start_byte"], row["end_byte"], row["content_hash"])
+
+
+def _path_lock(scope: Scope, path: str) -> int:
+    """The advisory lock key of a path while its chunks are replaced; the project's lock would block writes."""
+    name = f"index:{scope.apikey_hash}:{scope.project}:{path}"
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big", signed=True)

@@ -1,0 +1,217 @@
+"""The outbox: index jobs that writes create, and that workers lease until they are done or have failed."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import secrets
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from armarium.capabilities.store.database.pool import Row
+from armarium.capabilities.store.database.transactions import ALL_TENANTS, StoreDatabase
+from armarium.capabilities.store.model import Scope
+from armarium.foundation.sql import queries
+
+Operation = Literal["UPSERT", "DELETE", "MOVE"]
+"""What happened at a path. MOVE: a file or a directory was renamed to it."""
+Stage = Literal["words", "vectors"]
+"""The stage of a job. All jobs start with `words`; those that need vectors continue with `vectors`."""
+Outcome = Literal["pending", "failed", "lost"]
+"""Result of rescheduling a job: it will be retried, it has failed, or this worker has lost its lease."""
+
+_SQL = queries("armarium.capabilities.store.database.sql", "jobs.sql")
+_LONGEST_BACKOFF_S = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class IndexJob:
+    """The newest job of a path, claimed together with the older jobs that it supersedes."""
+
+    id: int
+    scope: Scope
+    path: str
+    stage: Stage
+    operation: Operation
+    retry_count: int
+    references: tuple[str, ...]
+    """References to stored keys of callers, that of the newest job first."""
+    superseded: tuple[int, ...]
+    """Ids of the older jobs in this stage; the claim marks them as done."""
+    claim: str
+    """Identifies the claim. Another claim of the same job, even by the same worker, has another value."""
+    age_s: float = field(compare=False)
+    """Seconds from the change that caused the job to the claim."""
+
+
+@dataclass(frozen=True, slots=True)
+class Depth:
+    """Numbers of pending, processing and failed jobs in both stages."""
+
+    pending: int
+    processing: int
+    failed: int
+
+
+class Outbox:
+    """Claims jobs of all tenants, who take turns. Any number of workers may share it: in each stage, at most one worker
+    has a path at a time.
+
+    A job that fails is retried after `retry_backoff_s`, doubled with each retry, and is marked as failed after
+    `retry_max` retries. `recover` returns a job to the queue if its worker has not renewed the lease for `lease_s`.
+    """
+
+    def __init__(
+        self,
+        database: StoreDatabase,
+        *,
+        lease_s: float,
+        retry_max: int,
+        retry_backoff_s: float,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        self._database = database
+        self._lease_s = lease_s
+        self._retry_max = retry_max
+        self._retry_backoff_s = retry_backoff_s
+        self._jitter = jitter
+        self._worker = f"{os.getpid()}-{secrets.token_hex(6)}"
+        self._claims = itertools.count(1)
+        # The tenant whose turn was last. The first is random, so that processes started together begin with different
+        # tenants.
+        self._turns: dict[Stage, str] = {"words": secrets.token_hex(32), "vectors": secrets.token_hex(32)}
+
+    @property
+    def lease_s(self) -> float:
+        """How long a claim is valid unless it is renewed."""
+        return self._lease_s
+
+    async def claim(self, stage: Stage, batch: int, *, skip: Collection[str] = ()) -> list[IndexJob]:
+        """Claim the due jobs of at most `batch` paths that no worker has in this stage, one job for each path.
+
+        Tenants take turns: the batch is divided among the next tenants with jobs, the oldest jobs of each first. The
+        result is in processing order, one job of each tenant after the other. Tenants in `skip` are skipped.
+        """
+        jobs, _ = await self.claim_or_wait(stage, batch, skip=skip)
+        return jobs
+
+    async def claim_or_wait(
+        self, stage: Stage, batch: int, *, skip: Collection[str] = ()
+    ) -> tuple[list[IndexJob], float | None]:
+        """Like `claim`; if there is nothing to claim, also the seconds until the next job is due, if known."""
+        claim = f"{self._worker}-{next(self._claims)}"
+        after = self._turns[stage]
+        rows = await self._database.fetch_autocommit(
+            _SQL["claim"], stage, batch, claim, self._lease_s, after, list(skip)
+        )
+        if rows[0]["id"] is None:
+            return [], rows[0]["next_due_s"]
+        jobs = _in_turn(_newest_of_each_path(rows, stage, claim), after)
+        self._turns[stage] = max((job.scope.apikey_hash for job in jobs), key=_next_after(after))
+        return jobs, None
+
+    async def renew(self, jobs: Sequence[IndexJob]) -> set[IndexJob]:
+        """Renew the leases. Returns the jobs whose lease this worker still holds."""
+        rows = await self._database.fetch_in_transaction(ALL_TENANTS, _SQL["renew"], *_proofs(jobs), self._lease_s)
+        ours = {(row["id"], row["worker"]) for row in rows}
+        return {job for job in jobs if (job.id, job.claim) in ours}
+
+    async def done(self, job: IndexJob) -> float | None:
+        """Mark a job as done. Returns the seconds since the change that caused it, or None if the lease was lost."""
+        tenant = job.scope.apikey_hash
+        rows = await self._database.fetch_in_transaction(tenant, _SQL["done"], tenant, job.id, job.claim)
+        return rows[0]["lag_s"] if rows else None
+
+    async def advance(self, job: IndexJob) -> bool:
+        """Move a job to the stage `vectors`, with its retry count reset. Returns False if the lease was lost."""
+        tenant = job.scope.apikey_hash
+        superseded = list(job.superseded)
+        return bool(
+            await self._database.fetch_in_transaction(tenant, _SQL["advance"], tenant, job.id, job.claim, superseded)
+        )
+
+    async def retry(self, job: IndexJob, error_code: str, *, not_before_s: float = 0.0) -> Outcome:
+        """Retry the job later, or mark it as failed after the last retry."""
+        # Half of the delay is random, so that jobs that failed together are not retried together.
+        wait_s = min(self._retry_backoff_s * 2.0**job.retry_count, _LONGEST_BACKOFF_S) * (0.5 + self._jitter() / 2)
+        return await self._reschedule(job, error_code, self._retry_max, max(wait_s, not_before_s))
+
+    async def fail(self, job: IndexJob, error_code: str) -> Outcome:
+        """Mark the job as failed without a retry."""
+        return await self._reschedule(job, error_code, 0, 0.0)
+
+    async def _reschedule(self, job: IndexJob, error_code: str, retry_max: int, wait_s: float) -> Outcome:
+        tenant = job.scope.apikey_hash
+        how = (job.id, job.claim, error_code, retry_max, wait_s)
+        rows = await self._database.fetch_in_transaction(tenant, _SQL["reschedule"], tenant, *how)
+        return rows[0]["status"] if rows else "lost"
+
+    async def release(self, jobs: Sequence[IndexJob]) -> None:
+        """Return unfinished jobs to the queue; other workers can claim them at once."""
+        await self._database.fetch_in_transaction(ALL_TENANTS, _SQL["release"], *_proofs(jobs))
+
+    async def recover(self) -> int:
+        """Return jobs with expired leases to the queue. Returns their number."""
+        return len(await self._database.fetch_in_transaction(ALL_TENANTS, _SQL["recover"], self._retry_max))
+
+    async def depth(self, tenant: str = ALL_TENANTS) -> Depth:
+        """The length of the queue, of all tenants or of one."""
+        rows = await self._database.fetch_in_transaction(tenant, _SQL["depth"], tenant)
+        jobs = {row["status"]: row["jobs"] for row in rows}
+        return Depth(jobs.get("pending", 0), jobs.get("processing", 0), jobs.get("failed", 0))
+
+    async def unused(self, job: IndexJob) -> list[str]:
+        """The references of the job that no open job uses."""
+        if not job.references:
+            return []
+        tenant, project = job.scope.apikey_hash, job.scope.project
+        rows = await self._database.fetch_in_transaction(
+            tenant, _SQL["references_in_use"], tenant, project, list(job.references)
+        )
+        in_use = {row["credential_ref"] for row in rows}
+        return [reference for reference in job.references if reference not in in_use]
+
+
+def _newest_of_each_path(rows: Iterable[Row], stage: Stage, claim: str) -> list[IndexJob]:
+    by_path: dict[tuple[str, str, str], list[Row]] = {}
+    for row in sorted(rows, key=lambda row: row["id"], reverse=True):
+        by_path.setdefault((row["apikey_hash"], row["project"], row["file_path"]), []).append(row)
+    # Oldest first by due time; the oldest job of a path counts.
+    in_order = sorted(by_path.values(), key=lambda jobs: min((job["available_at"], job["id"]) for job in jobs))
+    return [_job(newest, older, stage, claim) for newest, *older in in_order]
+
+
+def _next_after(after: str) -> Callable[[str], tuple[bool, str]]:
+    """Sort key for the order of tenants in a round that begins after this one."""
+    return lambda tenant: (tenant <= after, tenant)
+
+
+def _in_turn(jobs: Iterable[IndexJob], after: str) -> list[IndexJob]:
+    """Interleave the jobs: the first of each tenant, then the second of each, and so on."""
+    of_tenant: dict[str, list[IndexJob]] = {}
+    for job in jobs:
+        of_tenant.setdefault(job.scope.apikey_hash, []).append(job)
+    rounds = itertools.zip_longest(*(of_tenant[tenant] for tenant in sorted(of_tenant, key=_next_after(after))))
+    return [job for one_of_each in rounds for job in one_of_each if job is not None]
+
+
+def _job(newest: Row, older: Sequence[Row], stage: Stage, claim: str) -> IndexJob:
+    references = (row["credential_ref"] for row in (newest, *older))
+    return IndexJob(
+        id=newest["id"],
+        scope=Scope(newest["apikey_hash"], newest["project"]),
+        path=newest["file_path"],
+        stage=stage,
+        operation=newest["operation"],
+        retry_count=newest["retry_count"],
+        references=tuple(dict.fromkeys(reference for reference in references if reference is not None)),
+        superseded=tuple(row["id"] for row in older),
+        claim=claim,
+        age_s=newest["age_s"],
+    )
+
+
+def _proofs(jobs: Sequence[IndexJob]) -> tuple[list[int], list[str]]:
+    return [job.id for job in jobs], [job.claim for job in jobs]

@@ -1,0 +1,259 @@
+"""Hybrid search: semantic and lexical candidates, rank fusion, and an optional reranker."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence, Set
+from dataclasses import dataclass, replace
+from typing import Final
+
+import anyio
+import asyncpg  # pyright: ignore[reportMissingTypeStubs] it has none
+import orjson
+
+from armarium.capabilities.store.database.transactions import StoreDatabase
+from armarium.capabilities.store.errors import ResourceBusy, SearchBackendError
+from armarium.capabilities.store.index.embedders import StoreModels
+from armarium.capabilities.store.index.terms import query_terms
+from armarium.capabilities.store.model import ChunkEntry
+from armarium.capabilities.store.search.circuit_breakers import CallerCircuitBreakers
+from armarium.capabilities.store.search.limits import SearchAdmission, SearchesBusy, SearchLimits
+from armarium.capabilities.store.search.queries import Candidate, ChunkQueries, ScoredChunks, Scores, SearchExtent
+from armarium.providers.errors import ProviderError
+from armarium.retrieval.search.rerank import reorder
+
+LEXICAL_ONLY: Final = "the query could not be embedded in time, so these chunks were found by words alone"
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class SearchRules:
+    """Numbers of candidates, weights and timeouts of a search."""
+
+    vector_candidates: int = 30
+    bm25_candidates: int = 30
+    semantic_weight: float = 0.7
+    lexical_weight: float = 0.3
+    rerank_timeout_s: float = 3.0
+    embed_timeout_s: float = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class SearchResult:
+    """The chunks of a search, best first."""
+
+    chunks: Sequence[ChunkEntry] = ()
+    notice: str | None = None
+    """A note for the caller, for instance that semantic search was not available."""
+
+
+class FileSearch:
+    """Searches indexed files. Returns a chunk only if its file exists and still contains its text."""
+
+    def __init__(
+        self,
+        database: StoreDatabase,
+        models: StoreModels,
+        rules: SearchRules,
+        limits: SearchLimits | None = None,
+        *,
+        on_rerank_failure: Callable[[], None] = lambda: None,
+        embedding: CallerCircuitBreakers | None = None,
+        reranking: CallerCircuitBreakers | None = None,
+    ) -> None:
+        self._models = models
+        self._rules = rules
+        self._admission = SearchAdmission(limits or SearchLimits())
+        self._chunks = ChunkQueries(database, self._admission, models.model)
+        self._on_rerank_failure = on_rerank_failure
+        self._embedding = embedding or CallerCircuitBreakers()
+        self._reranking = reranking or CallerCircuitBreakers()
+
+    async def search(
+        self, tenant: str, project: str, query: str, path_prefix: str, limit: int, key: str | None
+    ) -> SearchResult:
+        """The best chunks for a query, best first; project "*" means all projects of the tenant.
+
+        If the query cannot be embedded in time, only the lexical search runs. If the query has no terms either, or if
+        the database fails, raises SEARCH_BACKEND_ERROR.
+        """
+        try:
+            async with self._admission.search(tenant):
+                return await self._searched(tenant, project, query, path_prefix, limit, key)
+        except SearchesBusy:
+            raise
+        except (asyncpg.PostgresError, ResourceBusy) as error:
+            raise SearchBackendError(
+                "the search failed in the database", hint="try again in a moment", private={"error": str(error)}
+            ) from error
+
+    async def _searched(
+        self, tenant: str, project: str, query: str, path_prefix: str, limit: int, key: str | None
+    ) -> SearchResult:
+        extent = await self._chunks.extent(tenant, project, path_prefix)
+        if extent is None:
+            return SearchResult()
+        semantic, lexical = await self._candidates(tenant, extent, query, key)
+        hits = [found for found in (semantic, lexical) if found is not None]
+        candidates = await self._chunks.current(tenant, hits, extent.paths)
+        ranked = self._fused(candidates, semantic or ScoredChunks(), lexical)
+        best = (await self._reranked(tenant, query, ranked, key))[:limit]
+        await self._chunks.record_served(tenant, (candidate.chunk_id for candidate in best))
+        return SearchResult([candidate.entry for candidate in best], LEXICAL_ONLY if semantic is None else None)
+
+    async def _candidates(
+        self, tenant: str, extent: SearchExtent, query: str, key: str | None
+    ) -> tuple[ScoredChunks | None, ScoredChunks]:
+        """The results of the semantic search, None if it was not possible, and of the lexical search."""
+        terms = query_terms(query, extent.languages)
+        semantic: ScoredChunks | None = None
+        lexical = ScoredChunks()
+
+        async def semantic_search() -> None:
+            nonlocal semantic
+            try:
+                vector = await self._embedded(tenant, query, key)
+            except (ProviderError, SearchBackendError) as error:
+                if not terms:
+                    raise SearchBackendError(
+                        "the query cannot be embedded, and it has no words to search for",
+                        hint="try again in a moment",
+                        private={"code": error.code},
+                    ) from error
+                _log.warning("the query cannot be embedded; only the lexical search runs", extra={"code": error.code})
+                return
+            semantic = await self._chunks.nearest(tenant, extent, vector, self._rules.vector_candidates)
+
+        async def lexical_search() -> None:
+            nonlocal lexical
+            if terms:
+                lexical = await self._chunks.with_terms(tenant, extent, terms, self._rules.bm25_candidates)
+
+        await _run_both(semantic_search, lexical_search)
+        return semantic, lexical
+
+    async def _embedded(self, tenant: str, query: str, key: str | None) -> str:
+        """The vector of the query, in the text format of pgvector."""
+        with self._embedding.attempt(tenant) as attempt:
+            if not attempt.admitted:
+                raise SearchBackendError("the circuit breaker of the embedder is open")
+            try:
+                with anyio.fail_after(self._rules.embed_timeout_s):
+                    async with self._models.embedder(key) as embedder:
+                        vector = await embedder.embed_query(query)
+            except TimeoutError:
+                attempt.failed = True
+                raise SearchBackendError("the embedder did not answer in time") from None
+            except ProviderError as error:
+                # A permanent refusal is fast, and the circuit breaker could not avoid it.
+                attempt.failed = error.retryable
+                raise
+        return orjson.dumps(vector, option=orjson.OPT_SERIALIZE_NUMPY).decode()
+
+    def _fused(self, candidates: Sequence[Candidate], semantic: ScoredChunks, lexical: ScoredChunks) -> list[Candidate]:
+        ids = {candidate.chunk_id for candidate in candidates}
+        scores = fused_scores(
+            semantic.among(ids),
+            lexical.among(ids),
+            semantic_weight=self._rules.semantic_weight,
+            lexical_weight=self._rules.lexical_weight,
+            without_vector={candidate.chunk_id for candidate in candidates if not candidate.embedded},
+        )
+        scored = [_with_score(candidate, scores[candidate.chunk_id]) for candidate in candidates]
+        return sorted(scored, key=_best_first)
+
+    async def _reranked(self, tenant: str, query: str, ranked: list[Candidate], key: str | None) -> list[Candidate]:
+        order = None
+        try:
+            async with self._models.reranker(key) as reranker:
+                if reranker is None or len(ranked) < 2:
+                    return ranked
+                with self._reranking.attempt(tenant) as attempt:
+                    if attempt.admitted:
+                        texts = [candidate.entry.content for candidate in ranked]
+                        timeout_s = self._rules.rerank_timeout_s
+                        order = await reorder(reranker, query, texts, most=len(texts), timeout_s=timeout_s)
+                        attempt.failed = not order.scores
+        except ProviderError:
+            # The key cannot be sent in a header.
+            order = None
+        if order is None or not order.scores:
+            self._on_rerank_failure()
+            return ranked
+        lowest = min(order.scores.values())
+        # Chunks that the reranker left out come last, so their score must not exceed the lowest one.
+        return [
+            _with_score(ranked[place], order.scores.get(place, min(lowest, ranked[place].entry.score)))
+            for place in order.places
+        ]
+
+
+def _with_score(candidate: Candidate, score: float) -> Candidate:
+    return replace(candidate, entry=replace(candidate.entry, score=score))
+
+
+def _best_first(candidate: Candidate) -> tuple[float, str, str, int]:
+    entry = candidate.entry
+    return (-entry.score, entry.project, entry.file_path, entry.start)
+
+
+async def _run_both(first: Callable[[], Awaitable[None]], second: Callable[[], Awaitable[None]]) -> None:
+    """Run two functions concurrently. The first failure cancels the other function and is raised as itself, even if
+    both fail at the same moment, as they do when the database hangs."""
+    failure: Exception | None = None
+
+    async def guarded(run: Callable[[], Awaitable[None]]) -> None:
+        nonlocal failure
+        try:
+            await run()
+        except Exception as error:  # noqa: BLE001 raised again below, outside of the group that would wrap it
+            failure = failure or error
+            group.cancel_scope.cancel()
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(guarded, first)
+        group.start_soon(guarded, second)
+    if failure is not None:
+        raise failure
+
+
+def fused_scores(
+    semantic: Scores,
+    lexical: Scores,
+    *,
+    semantic_weight: float,
+    lexical_weight: float,
+    without_vector: Set[int] = frozenset(),
+) -> dict[int, float]:
+    """The weighted mean of the normalised semantic and lexical scores of each chunk, from 0 to 1.
+
+    A chunk that one search did not find has score 0 there. A search without any results is ignored, so that the best
+    chunk of the other one still scores near 1. A chunk without a vector keeps its lexical score.
+    """
+    sides = [
+        (weight, _normalised(scores))
+        for weight, scores in ((semantic_weight, semantic), (lexical_weight, lexical))
+        if scores
+    ]
+    whole = sum(weight for weight, _ in sides)
+    if whole == 0:
+        # All results come from a search with weight 0: their order is better than none.
+        sides = [(1.0, scores) for _, scores in sides]
+        whole = float(len(sides))
+    ids = [*{**semantic, **lexical}]
+    fused = {each: sum(weight * scores.get(each, 0.0) for weight, scores in sides) / whole for each in ids}
+    # A chunk found by the semantic search had a vector, even if the vector is gone now.
+    by_words = without_vector & (lexical.keys() - semantic.keys())
+    if by_words:
+        alone = _normalised(lexical)
+        fused |= {each: alone[each] for each in by_words}
+    return fused
+
+
+def _normalised(scores: Scores) -> dict[int, float]:
+    """The scores scaled to the range 0 to 1; all 1 if they are equal."""
+    lowest, highest = min(scores.values()), max(scores.values())
+    if highest == lowest:
+        return dict.fromkeys(scores, 1.0)
+    return {each: (score - lowest) / (highest - lowest) for each, score in scores.items()}

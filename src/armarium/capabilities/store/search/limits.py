@@ -1,0 +1,77 @@
+"""Concurrency limits of searches: for each caller, and for statements in the database."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+
+import anyio
+
+from armarium.capabilities.store.errors import RateLimited, ResourceBusy
+from armarium.capabilities.store.index.fair_semaphore import FairSemaphore
+
+_SHARE_FOR_SEARCHES = 4
+"""How many of ten database connections searches may use."""
+
+
+@dataclass(frozen=True, slots=True)
+class SearchLimits:
+    """How many searches and statements run concurrently, and how long they wait."""
+
+    concurrent_per_caller: int = 4
+    waiting_per_caller: int = 32
+    wait_s: float = 5.0
+    statements: int = 4
+    """How many statements of searches run in the database at the same time."""
+
+
+class SearchesBusy(ResourceBusy):
+    """Searches of other callers use all slots for statements."""
+
+
+def statements_at_once(pool_size: int) -> int:
+    """How many connections of a pool searches may use."""
+    return max(1, pool_size * _SHARE_FOR_SEARCHES // 10)
+
+
+class SearchAdmission:
+    """Admits searches and their statements. Callers take turns, and no caller gets all slots."""
+
+    def __init__(self, limits: SearchLimits) -> None:
+        self._limits = limits
+        self._searches = FairSemaphore(sys.maxsize, each=limits.concurrent_per_caller)
+        self._statements = FairSemaphore(limits.statements, each=max(1, limits.statements - 1))
+
+    @asynccontextmanager
+    async def search(self, tenant: str) -> AsyncGenerator[None]:
+        """Admit one search of a caller. Raises RATE_LIMITED if too many wait, or if it waits too long."""
+        refusal = RateLimited(
+            f"a caller has at most {self._limits.concurrent_per_caller} concurrent searches",
+            hint="wait for the results of earlier searches before sending more",
+            retry_after_ms=int(self._limits.wait_s * 1000),
+        )
+        if self._searches.waiting(tenant) >= self._limits.waiting_per_caller:
+            raise refusal
+        async with self._admitted(self._searches, tenant, refusal):
+            yield
+
+    @asynccontextmanager
+    async def statement(self, tenant: str) -> AsyncGenerator[None]:
+        """Admit one statement of a search, in turn among all callers. Raises RESOURCE_BUSY after a timeout."""
+        refusal = SearchesBusy("too many searches are running", hint="try again in a moment")
+        async with self._admitted(self._statements, tenant, refusal):
+            yield
+
+    @asynccontextmanager
+    async def _admitted(
+        self, semaphore: FairSemaphore, tenant: str, refusal: RateLimited | ResourceBusy
+    ) -> AsyncGenerator[None]:
+        async with AsyncExitStack() as slot:
+            try:
+                with anyio.fail_after(self._limits.wait_s):
+                    await slot.enter_async_context(semaphore.held(tenant))
+            except TimeoutError:
+                raise refusal from None
+            yield
