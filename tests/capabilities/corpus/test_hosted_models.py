@@ -219,7 +219,7 @@ async def test_a_query_that_cannot_be_embedded_is_searched_for_by_its_words(
     mistral.faults.append(Refused(on="embeddings", status=401))
     found = await hits(corpus, "compressed air from the cellar", index="text")
     assert found[0]["rel_path"] == "handbook.md"
-    server.wait_for_log("searching by words alone", "MISTRAL_AUTH")
+    server.wait_for_log("lexical search only", "MISTRAL_AUTH")
 
 
 async def test_the_key_is_in_nothing_that_is_stored_logged_or_told(server: CorpusProcess) -> None:

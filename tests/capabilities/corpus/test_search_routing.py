@@ -139,7 +139,7 @@ async def test_chunks_that_fit_equally_well_are_in_the_order_of_their_paths_howe
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def never(_: EmbeddingTask) -> None:
-        """No vectors: words alone decide, and weigh these chunks alike."""
+        """No vectors: only lexical search ranks, and it scores these chunks equally."""
 
     monkeypatch.setattr(EmbeddingTask, "run", never)
     texts = {"a.md": "The keeper sails to northern harbours.\n", "b.md": "The keeper walks through southern meadows.\n"}

@@ -12,7 +12,7 @@ SELECT key, value FROM settings;
 INSERT INTO settings (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value;
 
 -- name: known_documents
--- What a scan compares the directory with.
+-- The recorded documents, which a scan compares with the directory.
 SELECT rel_path, doc_id, size_bytes, mtime_ns, content_hash, status, container, error IS NOT NULL AND error GLOB 'FORBIDDEN:*'
 FROM documents WHERE deleted = 0;
 
@@ -21,7 +21,7 @@ SELECT rel_path, doc_id, size_bytes, mtime_ns, content_hash, status, container, 
 FROM documents WHERE rel_path = ? AND deleted = 0;
 
 -- name: documents_below
--- A directory that went away takes everything below it along; `_` and `%` in its name mean themselves.
+-- Not LIKE: `_` and `%` in a directory's name are literal.
 SELECT rel_path FROM documents WHERE deleted = 0 AND (substr(rel_path, 1, length(:prefix)) = :prefix);
 
 -- name: members_of
@@ -76,7 +76,7 @@ ON CONFLICT (chunk_id) DO UPDATE SET
     span_kind = excluded.span_kind, start = excluded.start, "end" = excluded."end", extra_json = excluded.extra_json;
 
 -- name: spans_to_check
--- Everything that the checksum of a span is made of, in that order.
+-- The columns that the checksum of a span covers, in that order.
 SELECT c.chunk_id, r.rep_type, c.index_kind, c.context, c.text, c.text_hash, s.span_kind, s.start, s."end"
 FROM chunks c JOIN representations r USING (rep_id) JOIN spans s USING (chunk_id)
 WHERE c.chunk_id > ? ORDER BY c.chunk_id LIMIT ?;
@@ -92,7 +92,7 @@ WHERE d.rel_path = ? AND d.deleted = 0 AND r.deleted = 0 AND r.content IS NOT NU
 SELECT doc_type, status, error FROM documents WHERE rel_path = ? AND deleted = 0;
 
 -- name: all_documents
--- For the catalogue that answers filters from memory.
+-- For the in-memory catalogue.
 SELECT doc_id, rel_path, doc_type FROM documents WHERE deleted = 0;
 
 -- name: all_chunks
@@ -111,7 +111,7 @@ SELECT rel_path, doc_type, size_bytes, mtime_unix, status, deleted FROM document
 WHERE deleted = 0 AND substr(rel_path, 1, length(:prefix)) = :prefix ORDER BY rel_path;
 
 -- name: chunks_after
--- What the words index does not have yet.
+-- Chunks that the lexical index does not contain yet.
 SELECT c.chunk_id, r.doc_id, c.index_kind, d.rel_path, json_extract(r.meta_json, '$.title'), c.context, c.text
 FROM chunks c JOIN representations r USING (rep_id) JOIN documents d USING (doc_id)
 WHERE c.chunk_id > ? AND c.deleted = 0 ORDER BY c.chunk_id LIMIT ?;
@@ -124,19 +124,19 @@ WHERE embedding_status = 'pending' AND deleted = 0 AND chunk_id > ? ORDER BY chu
 SELECT vector FROM embeddings WHERE model = ? AND text_hash = ?;
 
 -- name: put_embedding
--- In place of one that was damaged, or of the same.
+-- Replaces a damaged vector.
 INSERT INTO embeddings (model, text_hash, vector) VALUES (?, ?, ?)
 ON CONFLICT (model, text_hash) DO UPDATE SET vector = excluded.vector WHERE vector <> excluded.vector;
 
 -- name: mark_embedded
--- A chunk that was deleted while its vector was made is no chunk with a vector.
+-- A chunk may have been deleted while it was being embedded.
 UPDATE chunks SET embedding_status = 'ok', embedding_error = NULL WHERE chunk_id = ? AND deleted = 0;
 
 -- name: mark_unembeddable
 UPDATE chunks SET embedding_status = 'error', embedding_error = ? WHERE chunk_id = ?;
 
 -- name: retry_unembeddable
--- A new start is a new chance for what a provider refused.
+-- Each start retries the texts that a provider refused.
 UPDATE chunks SET embedding_status = 'pending' WHERE embedding_status = 'error' AND deleted = 0;
 
 -- name: embedded_chunks
@@ -178,14 +178,14 @@ DELETE FROM representations WHERE deleted = 1 AND rep_id NOT IN (SELECT rep_id F
 DELETE FROM documents WHERE deleted = 1 AND doc_id NOT IN (SELECT doc_id FROM representations);
 
 -- name: purge_embeddings
--- What no chunk needs any more, and what another model made.
+-- Vectors that no live chunk uses.
 DELETE FROM embeddings WHERE text_hash NOT IN (SELECT text_hash FROM chunks WHERE deleted = 0);
 
 -- name: drop_other_models
 DELETE FROM embeddings WHERE model NOT IN (SELECT value FROM settings WHERE key IN ('embed_text_model', 'embed_code_model'));
 
 -- name: forget_spans
--- These four begin a corpus again; vectors stay.
+-- These four remove all documents. Vectors remain.
 DELETE FROM spans;
 
 -- name: forget_chunks
@@ -198,7 +198,7 @@ DELETE FROM representations;
 DELETE FROM documents;
 
 -- name: living_chunks
--- Of these, the chunks that should have been read.
+-- The chunks among these that are live.
 SELECT c.chunk_id FROM json_each(?) wanted JOIN chunks c ON c.chunk_id = wanted.value
 LEFT JOIN representations r USING (rep_id) LEFT JOIN documents d USING (doc_id)
 WHERE c.deleted = 0 AND coalesce(d.deleted, 0) = 0;

@@ -1,4 +1,4 @@
--- The truth of a corpus: words and vectors beside it can be lost and are made again from here.
+-- The source of truth of a corpus. The lexical and vector indexes are derived from it.
 
 CREATE TABLE documents (
     doc_id INTEGER PRIMARY KEY,
@@ -7,11 +7,11 @@ CREATE TABLE documents (
     doc_type TEXT NOT NULL,
     size_bytes INTEGER NOT NULL,
     mtime_unix INTEGER NOT NULL,
-    mtime_ns INTEGER NOT NULL,           -- the whole time, by which an unchanged file is known
-    content_hash TEXT NOT NULL,          -- empty where the content is not kept: an excluded or failed file
+    mtime_ns INTEGER NOT NULL,           -- the full timestamp; with the size it identifies an unchanged file
+    content_hash TEXT NOT NULL,          -- empty if the content is not stored: an excluded or failed file
     status TEXT NOT NULL,                -- ok | skipped | error
     error TEXT,
-    container TEXT,                      -- the archive a member is in
+    container TEXT,                      -- the archive that contains a member
     deleted INTEGER NOT NULL DEFAULT 0
 );
 CREATE INDEX documents_by_container ON documents (container) WHERE container IS NOT NULL;
@@ -23,13 +23,13 @@ CREATE TABLE representations (
     rep_hash TEXT NOT NULL,
     created_unix INTEGER NOT NULL,
     meta_json TEXT NOT NULL,
-    content BLOB,                        -- the text, zlib-compressed, where the file itself is not text
+    content BLOB,                        -- the text, zlib-compressed, if the file itself is not text
     deleted INTEGER NOT NULL DEFAULT 0
 );
 CREATE INDEX representations_by_document ON representations (doc_id);
 
 CREATE TABLE chunks (
-    chunk_id INTEGER PRIMARY KEY,        -- the label in words and vectors; never used twice
+    chunk_id INTEGER PRIMARY KEY,        -- the key in the lexical and vector indexes; never reused
     rep_id INTEGER NOT NULL REFERENCES representations,
     ordinal INTEGER NOT NULL,
     text TEXT NOT NULL,
@@ -52,7 +52,7 @@ CREATE TABLE spans (
     extra_json TEXT                      -- {"crc32": …} of the row and of the chunk it belongs to
 );
 
--- Vectors by what they are of: a text that comes back, in this file or another, is not embedded again.
+-- Vectors by the hash of their text: the same text, in any file, is embedded once.
 CREATE TABLE embeddings (
     model TEXT NOT NULL,
     text_hash BLOB NOT NULL,
@@ -60,5 +60,5 @@ CREATE TABLE embeddings (
     PRIMARY KEY (model, text_hash)
 ) WITHOUT ROWID;
 
--- Also the checksum of each value, under its key and `#`.
+-- Each value has a second row with its checksum, under its key and `#`.
 CREATE TABLE settings (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
