@@ -82,6 +82,10 @@ class CommandHost(Protocol):
         """The settings in a file, by default `armarium.yaml`; raises `ConfigError` if there is none."""
         ...
 
+    def section(self, settings: CoreSettings, capability: str) -> Any:
+        """A capability's section of the settings; raises `ConfigError` if it, or a package it needs, is missing."""
+        ...
+
     async def call(
         self,
         capability: str,

@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from armarium.assembly import MANIFESTS
 from armarium.command_line.host import HttpOptions, ServerIdentity
 from armarium.command_line.options import CONFIG_FILE, settings_file
 from armarium.command_line.output import say
@@ -46,6 +47,14 @@ class Host:
                 hint=f"name one with --config, or write one: armarium config print --dir . > {CONFIG_FILE}",
             )
         return load_settings(self.settings_type, file, environ=os.environ, flags=flags)
+
+    def section(self, settings: CoreSettings, capability: str) -> Any:
+        """A capability's section of the settings; raises `ConfigError` if it, or a package it needs, is missing."""
+        section = getattr(settings, capability, None)
+        if section is None:
+            raise ConfigError(f"no {capability} is configured", hint=f"add a section: {capability}")
+        next(manifest for manifest in MANIFESTS if manifest.name == capability).require_packages()
+        return section
 
     async def call(
         self,

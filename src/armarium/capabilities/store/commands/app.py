@@ -11,7 +11,6 @@ import typer
 from armarium.command_line import run as command
 from armarium.command_line.options import AsJson, ConfigFile, LogLevel
 from armarium.command_line.output import show
-from armarium.foundation.errors import ConfigError
 
 if TYPE_CHECKING:
     from armarium.capabilities.store.settings import StoreSettings
@@ -144,12 +143,6 @@ def _store_settings(
     context: typer.Context, config: Path | None, flags: Mapping[str, Any] | None = None
 ) -> tuple[CoreSettings, StoreSettings]:
     """The settings, and their section for the store."""
-    from armarium.capabilities.store.manifest import MANIFEST
-
-    settings: CoreSettings = context.obj.load_settings(config, flags)
-    section = getattr(settings, MANIFEST.name)
-    if section is None:
-        raise ConfigError("no store is configured", hint="add a section: store")
-    MANIFEST.require_packages()
+    settings = context.obj.load_settings(config, flags)
     command.collect_garbage_from_here()
-    return settings, section
+    return settings, context.obj.section(settings, "store")
