@@ -115,7 +115,7 @@ JUNK = st.one_of(
         ["ok", "error", "prepared", "finished", "lines", "page", "text", "code", "../x", "a\0b", "/etc", HASH]
     ),
     st.recursive(st.none() | st.text(max_size=5), lambda inner: st.lists(inner, max_size=4), max_leaves=6),
-    st.dictionaries(st.text(max_size=3), st.integers(), max_size=2),
+    st.dictionaries(st.text(max_size=3), st.integers(-(2**63), 2**63), max_size=2),
 )
 
 
