@@ -115,7 +115,8 @@ class StoreDatabase:
     @asynccontextmanager
     async def read_transaction(self, tenant: str) -> AsyncGenerator[Connection]:
         """A READ ONLY transaction at isolation level READ COMMITTED: each statement has its own snapshot."""
-        async with self._transaction("SET TRANSACTION READ ONLY", f"SET LOCAL {tenant_setting(tenant)}") as connection:
+        begin = self._pool.begin.replace("BEGIN", "BEGIN READ ONLY", 1)
+        async with self._transaction(f"SET LOCAL {tenant_setting(tenant)}", begin=begin) as connection:
             yield connection
 
     async def fetch_in_transaction(self, tenant: str, statement: str, *arguments: Any) -> Sequence[Row]:
@@ -204,11 +205,11 @@ class StoreDatabase:
         return ResourceBusy("others are changing this project", hint="try again in a moment", project=scope.project)
 
     @asynccontextmanager
-    async def _transaction(self, *begin: str) -> AsyncGenerator[Connection]:
+    async def _transaction(self, *setup: str, begin: str | None = None) -> AsyncGenerator[Connection]:
         deadline = self._deadline()
         connection = await self._acquire()
         try:
-            await connection.execute("; ".join((self._pool.begin, *begin)), timeout=_remaining(deadline))
+            await connection.execute("; ".join((begin or self._pool.begin, *setup)), timeout=_remaining(deadline))
             yield connection
             await connection.execute("COMMIT")
             self.answered_at = time.monotonic()

@@ -30,13 +30,22 @@ class FairSemaphore:
     @asynccontextmanager
     async def held(self, tenant: str) -> AsyncGenerator[None]:
         """Wait for a slot, and hold it for the duration of the block."""
-        await self._acquire(tenant)
+        if not self.acquire_nowait(tenant):
+            await self.acquire(tenant)
         try:
             yield
         finally:
-            self._release(tenant)
+            self.release(tenant)
 
-    async def _acquire(self, tenant: str) -> None:
+    def acquire_nowait(self, tenant: str) -> bool:
+        """Take a slot, if one is free for the tenant and nobody waits."""
+        if self._queues or self._held[tenant] >= self.each or self._held.total() >= self.total:
+            return False
+        self._held[tenant] += 1
+        return True
+
+    async def acquire(self, tenant: str) -> None:
+        """Wait for a slot."""
         granted = anyio.Event()
         self._queues.setdefault(tenant, deque()).append(granted)
         self._grant_next()
@@ -44,12 +53,13 @@ class FairSemaphore:
             await granted.wait()
         except BaseException:
             if granted.is_set():
-                self._release(tenant)
+                self.release(tenant)
             else:
                 self._forget(tenant, granted)
             raise
 
-    def _release(self, tenant: str) -> None:
+    def release(self, tenant: str) -> None:
+        """Give a slot back."""
         self._held[tenant] -= 1
         if not self._held[tenant]:
             del self._held[tenant]

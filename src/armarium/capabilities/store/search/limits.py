@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import anyio
@@ -68,10 +68,13 @@ class SearchAdmission:
     async def _admitted(
         self, semaphore: FairSemaphore, tenant: str, refusal: RateLimited | ResourceBusy
     ) -> AsyncGenerator[None]:
-        async with AsyncExitStack() as slot:
+        if not semaphore.acquire_nowait(tenant):
             try:
                 with anyio.fail_after(self._limits.wait_s):
-                    await slot.enter_async_context(semaphore.held(tenant))
+                    await semaphore.acquire(tenant)
             except TimeoutError:
                 raise refusal from None
+        try:
             yield
+        finally:
+            semaphore.release(tenant)
