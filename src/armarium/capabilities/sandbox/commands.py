@@ -14,7 +14,7 @@ from pydantic import Field
 from armarium.capabilities.sandbox.settings import SandboxSettings
 from armarium.command_line.host import CommandHost, HttpOptions
 from armarium.command_line.output import FAILED, MISUSED, say
-from armarium.command_line.run import Reporting, run_to_end
+from armarium.command_line.run import ErrorReporter, run_to_end
 from armarium.foundation.authentication import is_loopback, open_authenticator, token_path
 from armarium.foundation.errors import ArmariumError, ConfigError, Internal
 from armarium.foundation.files import landlock
@@ -70,7 +70,7 @@ def argument_parser() -> argparse.ArgumentParser:
 def main(host: CommandHost) -> NoReturn:
     """Start the server, or print in one line why it cannot start."""
     options = argument_parser().parse_args()
-    sys.exit(run_to_end(lambda: _serve(host, options.config, options.port), Reporting(_report)))
+    sys.exit(run_to_end(lambda: _serve(host, options.config, options.port), ErrorReporter(_report)))
 
 
 def _report(error: ArmariumError) -> int:

@@ -104,7 +104,7 @@ def up(
     without = _without(index=index, registry=registry)
     settings = start.directory_settings(directory, write=write, without=without, name=name, flags=flags)
     serve_directory = partial(start.up, context.obj, directory, settings, name=name, write=write, as_json=as_json)
-    command.until_interrupted(serve_directory)
+    command.run_until_interrupted(serve_directory)
 
 
 def _without(*, index: bool, registry: bool) -> list[str]:
@@ -132,7 +132,7 @@ def serve(
 
     flags = {"server.port": port, "server.host": host, "telemetry.log_level": log_level}
     settings = context.obj.load_settings(config, flags)
-    command.until_interrupted(partial(start.serve, context.obj, settings, config or CONFIG_FILE, as_json=as_json))
+    command.run_until_interrupted(partial(start.serve, context.obj, settings, config or CONFIG_FILE, as_json=as_json))
 
 
 @app.command()
@@ -161,7 +161,7 @@ def stdio(
         raise Misuse("DIR and --write do not go with --config", hint="name directories in the file's sandbox.roots")
     else:
         settings = context.obj.load_settings(config, flags)
-    command.until_interrupted(partial(start.stdio, context.obj, settings))
+    command.run_until_interrupted(partial(start.stdio, context.obj, settings))
 
 
 @app.command()
@@ -212,7 +212,7 @@ def audit(
     if not follow:
         trail.show_calls(trail_file, wanted, last=last, as_json=as_json)
         return
-    command.until_interrupted(lambda: trail.follow_calls(trail_file, wanted, last=last, as_json=as_json))
+    command.run_until_interrupted(lambda: trail.follow_calls(trail_file, wanted, last=last, as_json=as_json))
 
 
 @app.command()
@@ -251,7 +251,7 @@ def evaluate(
     """
     from armarium.surfaces.cli.evaluate import evaluate_set
 
-    command.collect_garbage_from_here()
+    command.enable_garbage_collection()
     evaluate_set(dataset, index=index, limit=limit, as_json=as_json)
 
 
@@ -348,7 +348,7 @@ def main() -> None:
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command line; return its exit code."""
-    reporting = command.Reporting(partial(report, as_json=command.wants_json(arguments)))
+    reporting = command.ErrorReporter(partial(report, as_json=command.wants_json(arguments)))
     return command.run_app(app, "armarium", arguments, reporting, Host())
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from armarium.assembly import MANIFESTS
-from armarium.command_line.addresses import reached_from_here
+from armarium.command_line.addresses import local_address
 from armarium.command_line.host import CommandHost, HttpOptions
 from armarium.command_line.output import say, show_json
 from armarium.foundation.authentication import open_authenticator, token_path
@@ -138,7 +138,7 @@ class _ClientConfiguration:
     """How a client connects to the server."""
 
     def __init__(self, settings: CoreSettings, address: str) -> None:
-        self.url = f"{reached_from_here(address)}/mcp"
+        self.url = f"{local_address(address)}/mcp"
         self.token_file = token_path(settings)
         self.needs_key = settings.security.auth != "none"
 

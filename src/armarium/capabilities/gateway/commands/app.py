@@ -100,7 +100,7 @@ def rag_server(
         over_http=http is not None,
         as_json=as_json,
     )
-    command.until_interrupted(serve)
+    command.run_until_interrupted(serve)
 
 
 def print_servers_schema() -> None:

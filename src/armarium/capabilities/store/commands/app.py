@@ -59,7 +59,7 @@ def store_worker(
     settings, section = _store_settings(context, config, {"telemetry.log_level": log_level})
     from armarium.capabilities.store.commands.worker import work
 
-    command.until_interrupted(lambda: work(settings, section, workers, metrics_port, as_json=as_json))
+    command.run_until_interrupted(lambda: work(settings, section, workers, metrics_port, as_json=as_json))
 
 
 @app.command("reindex")
@@ -144,5 +144,5 @@ def _store_settings(
 ) -> tuple[CoreSettings, StoreSettings]:
     """The settings, and their section for the store."""
     settings = context.obj.load_settings(config, flags)
-    command.collect_garbage_from_here()
+    command.enable_garbage_collection()
     return settings, context.obj.section(settings, "store")
