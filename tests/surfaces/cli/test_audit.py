@@ -54,7 +54,7 @@ def trail_file(home: Path) -> Path:
 
 @pytest.fixture
 def trail(trail_file: Path) -> Generator[AuditLog]:
-    """The audit trail where the commands look for it, open for writing."""
+    """The audit log in the default state directory, open for writing."""
     log = AuditLog(trail_file)
     yield log
     log.close()

@@ -44,7 +44,7 @@ def findings(armarium: CommandLine | InThisProcess, *, code: int) -> dict[str, d
 def test_a_good_set_up_passes(armarium: CommandLine, configured: Callable[..., Path]) -> None:
     configured()
     found = findings(armarium, code=0)
-    assert {"python", "settings", "state directory", "token", "port", "audit trail", "openat2", "landlock"} <= set(
+    assert {"python", "settings", "state directory", "token", "port", "audit log", "openat2", "landlock"} <= set(
         found
     )
     assert found["root work"]["state"] == "ok"
@@ -70,10 +70,10 @@ def test_settings_that_cannot_be_read_are_found_and_only_the_machine_is_still_lo
     (project / "armarium.yaml").write_text("server: {prot: 1}\n")
     found = findings(quick, code=1)
     assert found["settings"]["state"] == "fail"
-    assert "was looked at" in found["settings"]["message"]
+    assert "were skipped" in found["settings"]["message"]
     assert "port" in found["settings"]["hint"]
     assert "openat2" in found
-    assert not {"port", "token", "callers", "state directory", "audit trail"} & set(found)
+    assert not {"port", "token", "callers", "state directory", "audit log"} & set(found)
 
 
 def test_a_store_that_takes_larger_writes_than_the_server_lets_in_is_a_warning(
@@ -183,7 +183,7 @@ def test_an_audit_trail_that_is_none_fails(
     trail = tmp_path / "audit.sqlite"
     trail.write_text("this is not a database, and it is long enough to be looked at twice")
     configured(audit={"file": str(trail)})
-    assert findings(quick, code=1)["audit trail"]["state"] == "fail"
+    assert findings(quick, code=1)["audit log"]["state"] == "fail"
 
 
 def test_the_doctor_changes_nothing(quick: InThisProcess, configured: Callable[..., Path], home: Path) -> None:
