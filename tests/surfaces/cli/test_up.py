@@ -166,7 +166,7 @@ def test_when_the_usual_port_is_taken_and_none_was_asked_for_a_free_one_is_used(
         usual = None  # Somebody else has it, which is just as well.
     try:
         server = start("up", "--json")
-        assert "port 8091 is taken" in server.stderr.next()
+        assert "port 8091 is in use" in server.stderr.next()
         url = announced(server)["url"]
         assert ":8091/" not in url
         assert get(url, "/health").text == "ok"
