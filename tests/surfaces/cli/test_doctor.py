@@ -44,9 +44,7 @@ def findings(armarium: CommandLine | InThisProcess, *, code: int) -> dict[str, d
 def test_a_good_set_up_passes(armarium: CommandLine, configured: Callable[..., Path]) -> None:
     configured()
     found = findings(armarium, code=0)
-    assert {"python", "settings", "state directory", "token", "port", "audit log", "openat2", "landlock"} <= set(
-        found
-    )
+    assert {"python", "settings", "state directory", "token", "port", "audit log", "openat2", "landlock"} <= set(found)
     assert found["root work"]["state"] == "ok"
 
 

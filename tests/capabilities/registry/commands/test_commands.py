@@ -55,7 +55,7 @@ def only(results: dict[str, Any]) -> dict[str, Any]:
     return result
 
 
-def test_what_ruff_finds_comes_in_goes_when_it_is_mended_and_comes_back(
+def test_what_ruff_finds_is_imported_closed_when_it_is_repaired_and_reopened(
     registry: InThisProcess, code: Path, tmp_path: Path
 ) -> None:
     before = written(tmp_path, ruff_report(code), "before.sarif")
@@ -67,8 +67,11 @@ def test_what_ruff_finds_comes_in_goes_when_it_is_mended_and_comes_back(
     after = written(tmp_path, ruff_report(code), "after.sarif")
     (second,) = registry("import", after, "--covers", ".", "--json").json["scans"]
     assert second["findings_closed"] == first["findings_created"] - second["findings_unchanged"] > 0
-    mended = only(registry("files", "--prefix", "pkg/faulty", "--json").json)
-    assert (mended["summary"]["open_findings"], mended["summary"]["total_findings"]) == (0, second["findings_closed"])
+    repaired = only(registry("files", "--prefix", "pkg/faulty", "--json").json)
+    assert (repaired["summary"]["open_findings"], repaired["summary"]["total_findings"]) == (
+        0,
+        second["findings_closed"],
+    )
     (third,) = registry("import", before, "--json").json["scans"]
     assert third["findings_reopened"] == second["findings_closed"]
 
@@ -159,9 +162,9 @@ def test_a_finding_becomes_an_issue_that_is_worked_on_and_closed(registry: InThi
     assert (promoted["created"], promoted["issue"]["labels"]) == (True, ["ci", "easy"])
     issue_id = promoted["issue"]["id"]
     assert registry("promote", finding["id"], "--json").json["created"] is False
-    assert registry("update-issue", issue_id, "--status", "in_progress", "--title", "Mend it", "--json").code == 0
+    assert registry("update-issue", issue_id, "--status", "in_progress", "--title", "Repair it", "--json").code == 0
     shown = registry("issue", issue_id, "--json").json
-    assert (shown["title"], shown["status"], shown["files"][0]["file_path"]) == ("Mend it", "in_progress", "fine.py")
+    assert (shown["title"], shown["status"], shown["files"][0]["file_path"]) == ("Repair it", "in_progress", "fine.py")
     assert only(registry("issues", "--label", "easy", "--json").json)["id"] == issue_id
     assert registry("judge", finding["id"], "false_positive", "--json").json["status"] == "false_positive"
 
@@ -259,10 +262,10 @@ def test_a_long_list_says_how_to_go_on(registry: InThisProcess) -> None:
     first = registry("files", "--sort", "path", "--limit", "2")
     assert "1 to 2 of 3; --offset 2 shows the next" in first.stderr
     assert "f2.py" in registry("files", "--sort", "path", "--limit", "2", "--offset", "2").stdout
-    assert "nothing fits" in registry("files", "--prefix", "none/").stderr
+    assert "no results" in registry("files", "--prefix", "none/").stderr
 
 
-def test_an_empty_report_says_how_to_close_what_is_mended(registry: InThisProcess, tmp_path: Path) -> None:
+def test_an_empty_report_prints_how_to_close_findings(registry: InThisProcess, tmp_path: Path) -> None:
     empty = written(tmp_path, sarif(sarif_run()))
     assert "--covers" in registry("import", empty).stderr
     assert "--covers" not in registry("import", empty, "--covers", ".").stderr
@@ -384,7 +387,7 @@ def test_a_run_that_failed_is_told_and_closes_nothing(registry: InThisProcess, t
 
 
 def test_labels_can_be_taken_away(registry: InThisProcess) -> None:
-    issue = registry("new-issue", "Mend it", "--label", "ci", "--json").json
+    issue = registry("new-issue", "Repair it", "--label", "ci", "--json").json
     assert registry("update-issue", issue["id"], "--no-labels", "--json").json["labels"] == []
     assert registry("update-issue", issue["id"], "--no-labels", "--label", "x").code == 2
 

@@ -101,7 +101,7 @@ def test_a_project_goes_out_and_comes_in_with_the_servers_own_token(
 ) -> None:
     imported = quick("store", "import", archive(project, a="one", b="two"))
     assert (imported.code, imported.stdout) == (0, "")
-    assert imported.stderr.splitlines()[-1] == "2 files written, 0 there already, 0 skipped"
+    assert imported.stderr.splitlines()[-1] == "2 files written, 0 unchanged, 0 skipped"
     exported = quick("store", "export", "out.tar", "--project", "notes", "--json")
     assert exported.json == {"projects": 1, "files": 2, "bytes": 6, "file": "out.tar"}
     assert names_in(project / "out.tar") == ["notes/a", "notes/b"]
@@ -171,8 +171,8 @@ def test_callers_are_told_apart_by_name_and_by_key(quick: InThisProcess, project
     [
         ((), "several callers"),
         (("--user", "bob"), "several keys"),
-        (("--user", "eve"), "nobody of that name"),
-        (("--key-file", "nobody.key"), "nobody in the settings"),
+        (("--user", "eve"), "no caller with this name"),
+        (("--key-file", "nobody.key"), "no caller with this key"),
         (("--key-file", "missing.key"), "cannot read"),
         (("--user", "ada", "--key-file", "ada.key"), "exclude each other"),
     ],
@@ -254,7 +254,7 @@ def test_with_callers_keys_a_new_index_waits_for_writes(
     assert "at its next write" in done.stderr
     noted = quick("store", "import", archive(project, b="Bread."))
     assert noted.code == 0
-    assert "the next write brings it" in noted.stderr
+    assert "the next write indexes them" in noted.stderr
 
 
 def test_the_command_alone_shows_what_there_is(quick: InThisProcess) -> None:
