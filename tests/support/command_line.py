@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import queue
 import signal
 import subprocess
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Self
@@ -107,6 +109,18 @@ class _Lines:
         self._stream.close()
 
 
+@contextmanager
+def _restored_logging() -> Generator[None]:
+    """Restore the root logger: commands may let it write to the captured stream of one test."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    try:
+        yield
+    finally:
+        root.handlers[:] = handlers
+        root.setLevel(level)
+
+
 class InThisProcess:
     """Runs command lines in this process, which is faster; pytest captures the streams."""
 
@@ -116,7 +130,7 @@ class InThisProcess:
         self._monkeypatch = monkeypatch
 
     def __call__(self, *arguments: str | Path, **environ: str) -> Outcome:
-        with self._monkeypatch.context() as patched:
+        with self._monkeypatch.context() as patched, _restored_logging():
             for name, value in environ.items():
                 patched.setenv(name, value)
             code = self._run([str(argument) for argument in arguments])
