@@ -51,9 +51,9 @@ def place(tmp_path: Path) -> Iterator[Path]:
 
 
 def waits_at_the_door(place: Path) -> bool:
-    """Whether somebody holds the manifest, which only who waits does for longer than a moment."""
+    """Whether somebody holds the door, which only who waits does for longer than a moment."""
     locks = Path("/proc/locks").read_text()
-    return f":{(place / 'manifest').stat().st_ino} " in locks
+    return f":{(place / 'door').stat().st_ino} " in locks
 
 
 def test_tests_that_need_not_be_alone_run_together(place: Path) -> None:

@@ -76,7 +76,8 @@ Data goes to standard output, messages go to standard error. Exit codes: 0 succe
 settings, 130 interrupted. `dir2mcp` has further exit codes, listed below.
 """
 _PACKAGES_WITH_ERRORS = tuple(
-    f"armarium.{package}" for package in ("foundation", "capabilities", "retrieval", "providers", "surfaces.cli")
+    f"armarium.{package}"
+    for package in ("foundation", "capabilities", "retrieval", "providers", "surfaces.cli", "command_line")
 )
 _LONGEST_DEFAULT = 120
 """Longer defaults are shown below the table."""
@@ -250,10 +251,12 @@ def _error_classes() -> dict[str, list[type[ArmariumError]]]:
 
 
 def _owner(module: str) -> str:
-    _, layer, part, *_ = module.split(".")
+    _, layer, part, *rest = module.split(".")
+    if layer in ("surfaces", "command_line") or "commands" in rest:
+        return "command line"
     if layer == "capabilities":
         return part
-    return {"foundation": "everywhere", "surfaces": "command line", "providers": "models"}.get(layer, layer)
+    return {"foundation": "everywhere", "providers": "models"}.get(layer, layer)
 
 
 def _descendants(base: type[ArmariumError]) -> Iterable[type[ArmariumError]]:

@@ -16,6 +16,7 @@ from armarium.foundation.events import Events
 from armarium.foundation.identity import Authenticator
 from armarium.foundation.settings import CoreSettings, LimitSettings
 from armarium.foundation.telemetry import Metrics, export_traces
+from armarium.settings import configured
 from armarium.surfaces.caller_limits import CallLimits, RequestLimits
 from armarium.surfaces.dispatch import Dispatcher
 from armarium.surfaces.gate import Gate
@@ -97,25 +98,18 @@ async def open_server(
     """Open the capabilities in the settings, and close them in reverse order.
 
     `events` are the server's; subscribe before to receive the events of the opening. With `only`, the capability that
-    it opens is served instead of those in the settings.
+    it opens is served instead. Those in the settings are opened, and it may use their search sources.
     """
-    metrics, events = Metrics(), events or Events()
-    sections = [(each, section) for each in MANIFESTS if (section := getattr(settings, each.name, None)) is not None]
-    private_paths = [path for path in (settings.state_path(), token_path(settings)) if path is not None]
-    private_paths += files_of_audit(settings.audit_file()) if settings.audit.enabled else []
-    private_paths += [path for manifest, section in sections for path in manifest.state_paths(section)]
-    facilities = Facilities(events, settings.state_path(), metrics, private_paths)
+    facilities = facilities_for(settings, events)
+    sections = configured(settings)
     for manifest, _ in sections:
         manifest.require_packages()
     async with AsyncExitStack() as parts:
         if settings.telemetry.otlp_endpoint:
             parts.callback(export_traces(settings.telemetry.otlp_endpoint, "armarium"))
-        capabilities = [
-            await parts.enter_async_context(manifest.open(section, facilities)) for manifest, section in sections
-        ]
-        if only is not None:
-            capabilities = [await parts.enter_async_context(only(facilities))]
-        if not capabilities:
+        opened = [await parts.enter_async_context(manifest.open(section, facilities)) for manifest, section in sections]
+        served = opened if only is None else [await parts.enter_async_context(only(facilities))]
+        if not served:
             raise ConfigError(
                 "no capability is configured", hint=f"add a section: {', '.join(each.name for each in MANIFESTS)}"
             )
@@ -124,15 +118,28 @@ async def open_server(
             audit = AuditLog(settings.audit_file(), retention_days=settings.audit.retention_days)
             parts.callback(audit.close)
         dispatcher = Dispatcher(
-            [(each.name, tool) for each in capabilities for tool in each.every_tool],
-            tool_providers=[(each.name, each.tool_provider) for each in capabilities if each.tool_provider is not None],
-            metrics=metrics,
+            [(each.name, tool) for each in served for tool in each.every_tool],
+            tool_providers=[(each.name, each.tool_provider) for each in served if each.tool_provider is not None],
+            metrics=facilities.metrics,
             audit=audit,
             default_deadline_s=settings.limits.call_timeout,
             limits=_call_limits(settings.limits),
             check_answers=check_answers,
         )
-        yield Server(settings, capabilities, dispatcher, metrics, events)
+        yield Server(settings, served, dispatcher, facilities.metrics, facilities.events)
+
+
+def facilities_for(settings: CoreSettings, events: Events | None = None) -> Facilities:
+    """What a server with these settings provides to its capabilities."""
+    private_paths = [path for path in (settings.state_path(), token_path(settings)) if path is not None]
+    private_paths += files_of_audit(settings.audit_file()) if settings.audit.enabled else []
+    private_paths += [path for manifest, section in configured(settings) for path in manifest.state_paths(section)]
+    return Facilities(
+        events or Events(),
+        settings.state_path(),
+        private_paths=private_paths,
+        max_body_bytes=settings.server.max_body_bytes,
+    )
 
 
 def _call_limits(settings: LimitSettings) -> CallLimits:
@@ -141,9 +148,9 @@ def _call_limits(settings: LimitSettings) -> CallLimits:
 
 def _request_limits(settings: LimitSettings) -> RequestLimits:
     return RequestLimits(
-        settings.requests_per_second,
-        settings.request_burst,
-        settings.request_bytes_in_flight,
-        settings.total_request_bytes_in_flight,
-        settings.max_argument_values,
+        requests_per_second=settings.requests_per_second,
+        request_burst=settings.request_burst,
+        request_bytes_in_flight=settings.request_bytes_in_flight,
+        total_request_bytes_in_flight=settings.total_request_bytes_in_flight,
+        max_values=settings.max_argument_values,
     )

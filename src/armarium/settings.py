@@ -8,6 +8,13 @@ from pydantic import create_model
 
 from armarium.assembly import MANIFESTS
 from armarium.foundation.settings import CoreSettings
+from armarium.manifest import Manifest
 
 _sections: dict[str, Any] = {manifest.name: (manifest.settings() | None, None) for manifest in MANIFESTS}
 Settings: type[CoreSettings] = create_model("Settings", __base__=CoreSettings, **_sections)
+
+
+def configured(settings: CoreSettings) -> list[tuple[Manifest, Any]]:
+    """The capabilities that have a section in the settings, with their sections."""
+    sections = [(manifest, getattr(settings, manifest.name, None)) for manifest in MANIFESTS]
+    return [(manifest, section) for manifest, section in sections if section is not None]

@@ -17,6 +17,7 @@ from armarium.foundation.identity import ensure_token, read_token
 from armarium.foundation.settings_loader import load_settings
 from armarium.foundation.telemetry import export_traces
 from armarium.settings import Settings
+from armarium.surfaces.cli.host import Host
 from support.server import installed_command
 
 
@@ -146,7 +147,7 @@ def test_a_fault_of_ours_is_told_in_a_line_and_its_place_only_to_who_asks(
     monkeypatch.setattr(sys, "argv", ["mcp-filesystem", "--config", "any.yaml"])
     monkeypatch.setenv("ARMARIUM_TRACEBACK", traceback)
     with pytest.raises(SystemExit) as ended:
-        filesystem.main()
+        filesystem.main(Host())
     said = capsys.readouterr().err
     assert ended.value.code == 1
     assert "mcp-filesystem: RuntimeError: the wheels came off\n" in said

@@ -18,7 +18,7 @@ async def test_it_tells_how_much_there_is_after_a_restart_as_well(tmp_path: Path
     for _ in range(2):
         async with OpenCorpus(root).opened() as corpus:
             (collection,) = await CorpusSource(corpus, "root").collections(Call(LOCAL))
-            assert (collection.documents, collection.passages) == (3, 4)
+            assert (collection.documents, collection.chunks) == (3, 4)
             assert collection.last_indexed is not None
             age = datetime.now(UTC) - datetime.fromisoformat(collection.last_indexed)
             assert timedelta() <= age < timedelta(hours=1)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from armarium.capabilities.sandbox.manifest import open_sandbox
+from armarium.capabilities.sandbox.lifespan import open_sandbox
 from armarium.capabilities.sandbox.settings import SandboxSettings
 from armarium.capability import Facilities
 from armarium.foundation.events import Events, FileChanged, FileMoved
