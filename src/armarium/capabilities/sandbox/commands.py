@@ -35,7 +35,7 @@ _log = logging.getLogger("armarium")
 
 
 class FilesystemSettings(SandboxSettings):
-    """The flat settings file of the contract. Settings that the contract does not define are off by default."""
+    """The flat settings file of the contract. The defaults of additional settings keep the contract's behaviour."""
 
     host: str = "0.0.0.0"  # noqa: S104 the contract's default
     """Address to listen on."""
