@@ -16,6 +16,7 @@ GLOSSARY = REPOSITORY / "docs/glossary.md"
 # Other meanings of a retired word, each with the pattern of its use. Contract terms are in the glossary.
 OTHER_MEANINGS = (
     r"\bpulse=",  # an argument of rich's progress bar
+    r"\bchanges news todo\b",  # names of files, among them NEWS
     r"\bdie dit door een\b",  # Dutch stop words
     r"\bdecisions/[\w-]+\.md",  # file names of decisions, which stay as they are
     r"https?://\S+",

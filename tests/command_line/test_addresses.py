@@ -1,4 +1,4 @@
-"""Where a server that listens on every address is reached."""
+"""The addresses of a server for local and for remote clients."""
 
 from __future__ import annotations
 
@@ -9,33 +9,33 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from armarium.command_line.addresses import reached_from_elsewhere, reached_from_here
+from armarium.command_line.addresses import local_address, remote_address
 
 
 @pytest.mark.parametrize(
-    ("address", "here"),
+    ("address", "local"),
     [
         ("http://0.0.0.0:80", "http://127.0.0.1:80"),
         ("https://[::]:80", "https://[::1]:80"),
         ("http://10.0.0.1:80", "http://10.0.0.1:80"),
     ],
 )
-def test_a_server_on_every_address_is_reached_on_loopback_from_here(address: str, here: str) -> None:
-    assert reached_from_here(address) == here
+def test_the_local_address_of_a_wildcard_address_is_the_loopback_address(address: str, local: str) -> None:
+    assert local_address(address) == local
 
 
 @pytest.mark.parametrize("address", ["http://127.0.0.1:8087", "https://[::1]:8087", "http://docs.example:8087"])
-def test_a_server_on_one_address_is_reached_there_by_everybody(address: str) -> None:
-    assert reached_from_elsewhere(address) == reached_from_here(address) == address
+def test_a_specific_address_is_the_same_for_all_clients(address: str) -> None:
+    assert remote_address(address) == local_address(address) == address
 
 
-class Way:
-    """A datagram socket of a machine with this address, or with no way out."""
+class DatagramSocket:
+    """A datagram socket of a machine with this outgoing address, or without a network."""
 
     def __init__(self, host: str | None) -> None:
         self._host = host
 
-    def __enter__(self) -> Way:
+    def __enter__(self) -> DatagramSocket:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -59,14 +59,14 @@ class Way:
         ("http://0.0.0.0:8087", None, "http://reading-room:8087"),
     ],
 )
-def test_others_are_told_the_address_of_the_way_out_or_the_name_of_the_machine(
+def test_the_remote_address_is_the_outgoing_address_or_the_host_name(
     listening: str, own: str | None, expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(socket, "socket", lambda *_: Way(own))
+    monkeypatch.setattr(socket, "socket", lambda *_: DatagramSocket(own))
     monkeypatch.setattr(socket, "gethostname", lambda: "reading-room")
-    assert reached_from_elsewhere(listening) == expected
+    assert remote_address(listening) == expected
 
 
-def test_this_very_machine_has_an_address_for_others_too() -> None:
-    host = urlsplit(reached_from_elsewhere("http://0.0.0.0:8087")).hostname
+def test_this_machine_has_a_remote_address() -> None:
+    host = urlsplit(remote_address("http://0.0.0.0:8087")).hostname
     assert host not in (None, "0.0.0.0", "127.0.0.1")

@@ -17,18 +17,18 @@ __all__ = ["armarium", "as_the_user", "environ", "home", "project", "quick", "st
 
 @pytest.fixture
 def armarium(project: Path, environ: dict[str, str]) -> CommandLine:
-    """Runs `armarium …` to its end."""
+    """Runs `armarium …` in a process of its own, to its end."""
     return CommandLine("armarium", project, environ)
 
 
 @pytest.fixture
 def quick(as_the_user: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> InThisProcess:
-    """Runs `armarium …` here, in the same directory and environment."""
+    """Runs `armarium …` in this process, with the same directory and environment."""
     return InThisProcess(run, capsys, as_the_user)
 
 
 @pytest.fixture
 def start(armarium: CommandLine) -> Generator[Callable[..., Command]]:
-    """Starts `armarium …` and leaves it running; what still runs at the end of the test is stopped."""
+    """Starts `armarium …` in the background; it is killed at the end of the test if it still runs."""
     with ExitStack() as running:
         yield lambda *arguments: running.enter_context(armarium.start(*arguments))

@@ -1,4 +1,4 @@
-"""The user of a command: a home, a directory to work in, and an environment in which nothing was set."""
+"""Fixtures for the user of a command: a home, a working directory, and an environment without settings."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def home(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """The directory commands run in, with a file."""
+    """The working directory of commands, with one file."""
     directory = tmp_path / "project"
     directory.mkdir()
     (directory / "hello.txt").write_text("hello\n")
@@ -29,7 +29,7 @@ def project(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def environ(home: Path) -> dict[str, str]:
-    """The environment of a user who set nothing, and has no keychain."""
+    """The environment of a user without settings and without a keyring."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(_OURS)}
     return kept | {
         "HOME": str(home),
@@ -41,7 +41,7 @@ def environ(home: Path) -> dict[str, str]:
 
 @pytest.fixture
 def as_the_user(project: Path, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """This process is in the user's directory and has the user's environment."""
+    """Give this process the user's working directory and environment."""
     for name in set(os.environ) - set(environ):
         monkeypatch.delenv(name)
     for name, value in environ.items():

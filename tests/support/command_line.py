@@ -1,14 +1,16 @@
-"""Runs a command of ours to its end, or starts it and reads what it says while it runs."""
+"""Runs a command to its end, or starts it and reads its output while it runs."""
 
 from __future__ import annotations
 
 import json
+import logging
 import os
 import queue
 import signal
 import subprocess
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Self
@@ -40,7 +42,7 @@ class Outcome:
 
 
 class Command:
-    """A command that runs. Lines of its two outputs arrive as they are written."""
+    """A running command. The lines of both outputs can be read as they are written."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.process = process
@@ -62,7 +64,7 @@ class Command:
             self.process.stdin.close()
 
     def interrupt(self, *, deadline_s: float = DEADLINE_S) -> int:
-        """Press Ctrl-C and wait for the end."""
+        """Send SIGINT, as Ctrl-C does, and wait for the end."""
         os.kill(self.process.pid, signal.SIGINT)
         return self.process.wait(deadline_s)
 
@@ -74,7 +76,7 @@ class Command:
 
 
 class _Lines:
-    """One output, read by a thread so that waiting for a line can have a deadline."""
+    """One output, read in a thread so that waiting for a line has a timeout."""
 
     def __init__(self, stream: IO[str]) -> None:
         self._stream = stream
@@ -89,14 +91,14 @@ class _Lines:
         self._lines.put(None)
 
     def next(self) -> str:
-        """The next line; it is an error if the output ends first."""
+        """The next line; fails if the output ends first."""
         line = self._lines.get(timeout=DEADLINE_S)
         assert line is not None, f"the output ended after {self._seen}"
         self._seen.append(line)
         return line
 
     def until(self, part: str) -> list[str]:
-        """Lines up to and with the first that contains the text."""
+        """The lines up to and including the first that contains the text."""
         lines = [self.next()]
         while part not in lines[-1]:
             lines.append(self.next())
@@ -107,8 +109,20 @@ class _Lines:
         self._stream.close()
 
 
+@contextmanager
+def _restored_logging() -> Generator[None]:
+    """Restore the root logger: commands may let it write to the captured stream of one test."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    try:
+        yield
+    finally:
+        root.handlers[:] = handlers
+        root.setLevel(level)
+
+
 class InThisProcess:
-    """The same command lines without a new interpreter, for tables of cases; the streams are pytest's."""
+    """Runs command lines in this process, which is faster; pytest captures the streams."""
 
     def __init__(self, run: Run, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
         self._run = run
@@ -116,16 +130,16 @@ class InThisProcess:
         self._monkeypatch = monkeypatch
 
     def __call__(self, *arguments: str | Path, **environ: str) -> Outcome:
-        with self._monkeypatch.context() as patched:
+        with self._monkeypatch.context() as patched, _restored_logging():
             for name, value in environ.items():
                 patched.setenv(name, value)
             code = self._run([str(argument) for argument in arguments])
-        said = self._capsys.readouterr()
-        return Outcome(code, said.out, said.err)
+        captured = self._capsys.readouterr()
+        return Outcome(code, captured.out, captured.err)
 
 
 class CommandLine:
-    """One command, with the directory and the environment it runs in."""
+    """A command with its working directory and environment."""
 
     def __init__(self, name: str, cwd: Path, environ: dict[str, str]) -> None:
         self._command = installed_command(name)
@@ -133,7 +147,7 @@ class CommandLine:
         self.environ = environ
 
     def __call__(self, *arguments: str | Path, input: str = "", **environ: str) -> Outcome:
-        """Run to the end."""
+        """Run the command to its end."""
         done = subprocess.run(
             [self._command, *map(str, arguments)],
             cwd=self.cwd,
@@ -148,7 +162,7 @@ class CommandLine:
         return Outcome(done.returncode, done.stdout, done.stderr)
 
     def start(self, *arguments: str | Path) -> Command:
-        """Leave it running."""
+        """Start the command and return while it runs."""
         return Command(
             subprocess.Popen(
                 [self._command, *map(str, arguments)],

@@ -1,1 +1,1 @@
-"""What the commands of every capability share: output, exit codes, options, and the host they run in."""
+"""Shared by the commands of all capabilities: output, exit codes, options, and the host that runs them."""

@@ -57,7 +57,7 @@ class HttpOptions:
     """What a command determines about its HTTP server besides the settings."""
 
     authenticator: Authenticator | None = None
-    """Who may call. None: as the settings say."""
+    """Identifies callers. None: as the settings say."""
     listening: socket.socket | None = None
     """The socket to serve on. None: the address in the settings."""
     endpoint: Endpoint | None = None

@@ -1,4 +1,4 @@
-"""What commands say and how they end: data on standard output, talk on standard error, an exit code with a meaning."""
+"""The output of commands: data on standard output, messages on standard error, and exit codes."""
 
 from __future__ import annotations
 
@@ -14,53 +14,53 @@ from armarium.foundation.errors import ArmariumError, ConfigError
 OK = 0
 FAILED = 1
 MISUSED = 2
-"""The command line or the settings are wrong: nothing was tried."""
+"""The command line or the settings are invalid; the command did not run."""
 INTERRUPTED = 130
 
-# Control characters but for tab and new line, what else ends a line, and what turns the direction of writing.
-_STEERS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
-_UNPRINTABLE_ESCAPES = {"\t": "\\t", "\n": "\\n", "\r": "\\r"}
+# Control characters except tab and newline, other line separators, and characters that change the text direction.
+_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+_SHORT_ESCAPES = {"\t": "\\t", "\n": "\\n", "\r": "\\r"}
 
 
 class Misuse(ArmariumError):
-    """The command cannot be run as it was written."""
+    """The command line is invalid."""
 
     code = "USAGE"
 
 
 def prepare_streams() -> None:
-    """UTF-8 whatever the locale, and never a crash over a file name that is not."""
+    """Write UTF-8 in every locale, and escape what UTF-8 cannot encode, such as some file names."""
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):  # None where the caller closed it.
+        if isinstance(stream, TextIOWrapper):  # None if the parent process closed it.
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
 
 
 def leave_closed_pipe() -> None:
-    """Keep the interpreter from complaining, at its end, about a pipe whose reader has left."""
-    with open(os.devnull, "w") as nowhere:
-        os.dup2(nowhere.fileno(), sys.stdout.fileno())
+    """Redirect standard output to the null device, so that the interpreter can flush it without an error at exit."""
+    with open(os.devnull, "w") as null:
+        os.dup2(null.fileno(), sys.stdout.fileno())
 
 
 def say(text: str = "") -> None:
-    """Talk to the person at the terminal."""
+    """Print a message for people on standard error."""
     print(readable(text), file=sys.stderr, flush=True)
 
 
 def show(text: str) -> None:
-    """Hand out data."""
+    """Print data, the result of the command, on standard output."""
     print(text, flush=True)
 
 
 def show_json(value: Any) -> None:
-    """Hand out data as JSON: one line for a program, spread out for a person."""
-    at_a_terminal = sys.stdout.isatty()
-    written = json.dumps(value, ensure_ascii=False, indent=2 if at_a_terminal else None)
-    # JSON has an escape for every character, so a reader of the text loses nothing by it.
-    show(_STEERS.sub(lambda found: f"\\u{ord(found[0]):04x}", written) if at_a_terminal else written)
+    """Print data as JSON: indented at a terminal, otherwise on one line."""
+    at_terminal = sys.stdout.isatty()
+    written = json.dumps(value, ensure_ascii=False, indent=2 if at_terminal else None)
+    # An escaped character is still the same JSON string.
+    show(_CONTROLS.sub(lambda match: f"\\u{ord(match[0]):04x}", written) if at_terminal else written)
 
 
 def report(error: ArmariumError, *, as_json: bool) -> int:
-    """Tell what went wrong and what to do about it; the answer is the exit code."""
+    """Print an error with its hint; return the exit code."""
     if as_json:
         body = {"code": error.code, "message": error.message, "retryable": error.retryable}
         show_json({"error": body | ({"hint": error.hint} if error.hint else {})})
@@ -71,19 +71,19 @@ def report(error: ArmariumError, *, as_json: bool) -> int:
 
 
 def printable(text: str) -> str:
-    """Text that others wrote, on one line and unable to steer the terminal."""
+    """Untrusted text on one line, with control characters escaped."""
     if text.isprintable():
         return text
     return "".join(character if character.isprintable() else _escaped(character) for character in text)
 
 
 def readable(text: str) -> str:
-    """Text that others wrote, in its lines, and unable to steer the terminal or to turn the direction of writing."""
-    return _STEERS.sub(lambda found: _escaped(found[0]), text)
+    """Untrusted text with its line breaks, and with control and direction characters escaped."""
+    return _CONTROLS.sub(lambda match: _escaped(match[0]), text)
 
 
 def _escaped(character: str) -> str:
-    return _UNPRINTABLE_ESCAPES.get(character) or character.encode("unicode_escape").decode()
+    return _SHORT_ESCAPES.get(character) or character.encode("unicode_escape").decode()
 
 
 def count(number: int, noun: str) -> str:
@@ -92,5 +92,5 @@ def count(number: int, noun: str) -> str:
 
 
 def without_credentials(text: str) -> str:
-    """The text, with the user and password taken out of any address in it."""
+    """The text, with user and password masked in every URL."""
     return re.sub(r"(?<=://)[^/@\s]+@", "***@", text)

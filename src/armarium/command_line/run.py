@@ -1,4 +1,4 @@
-"""Runs a command line to its end: every way it can end becomes an exit code, and no traceback reaches a user."""
+"""Runs command lines: every outcome becomes an exit code, and errors are reported without a traceback."""
 
 from __future__ import annotations
 
@@ -20,52 +20,52 @@ if TYPE_CHECKING:
     import typer
 
 Run = Callable[[Sequence[str]], int]
-"""Takes the arguments of a command line; the answer is its exit code."""
+"""Runs the arguments of a command line, and returns the exit code."""
 
 
-def _as_it_is(error: BaseException) -> BaseException:
+def _unchanged(error: BaseException) -> BaseException:
     return error
 
 
 @dataclass(frozen=True, slots=True)
-class Reporting:
-    """How one command tells what went wrong."""
+class ErrorReporter:
+    """How a program reports errors."""
 
     report: Callable[[ArmariumError], int]
-    """Tells people and programs; the answer is the exit code."""
-    known: Callable[[BaseException], BaseException] = _as_it_is
-    """The error of ours that stands for another, where this command has one."""
+    """Prints an error, and returns the exit code."""
+    translate: Callable[[BaseException], BaseException] = _unchanged
+    """Replaces an exception of a library by the `ArmariumError` that the program reports for it, if it has one."""
 
 
 def main(run: Run) -> NoReturn:
-    """The entry point of a command."""
-    # Importing makes many objects and no garbage: looking for some took an eighth of a server's start.
+    """The entry point of a program."""
+    # Imports create many objects and no garbage: collections took an eighth of the start of a server.
     gc.disable()
     prepare_streams()
     sys.exit(run(sys.argv[1:]))
 
 
-def collect_garbage_from_here() -> None:
-    """For commands that go on for long: begin with what `main` put off."""
-    # What was imported stays, so no collection need ever look at it again.
+def enable_garbage_collection() -> None:
+    """Enable the garbage collection that `main` disabled. Commands that run for long call it."""
+    # Imported modules are never freed, so collections can skip them.
     gc.freeze()
     gc.enable()
 
 
-def until_interrupted(work: Callable[[], None]) -> None:
-    """Do what goes on until Ctrl-C, which is how it ends."""
-    collect_garbage_from_here()
+def run_until_interrupted(work: Callable[[], None]) -> None:
+    """Run work that Ctrl-C ends normally."""
+    enable_garbage_collection()
     with suppress(KeyboardInterrupt):
         work()
 
 
 def wants_json(arguments: Sequence[str]) -> bool:
-    """Whether the flag is there, also on a command line too wrong to be understood."""
+    """Whether the flag `--json` is given, even if the rest of the command line is invalid."""
     return "--json" in itertools.takewhile(lambda argument: argument != "--", arguments)
 
 
-def run_app(app: typer.Typer, name: str, arguments: Sequence[str], reporting: Reporting, host: CommandHost) -> int:
-    """Run one command line of an application. Commands find the host in `typer.Context.obj`."""
+def run_app(app: typer.Typer, name: str, arguments: Sequence[str], reporter: ErrorReporter, host: CommandHost) -> int:
+    """Run a command line of an application; return the exit code. Commands find the host in `typer.Context.obj`."""
     import typer
 
     def work() -> object:
@@ -79,41 +79,41 @@ def run_app(app: typer.Typer, name: str, arguments: Sequence[str], reporting: Re
         except typer.Abort:
             raise KeyboardInterrupt from None
 
-    return run_to_end(work, reporting)
+    return run_to_end(work, reporter)
 
 
-def run_to_end(work: Callable[[], object], reporting: Reporting) -> int:
-    """Do the work of a command; a number it returns is the exit code."""
+def run_to_end(work: Callable[[], object], reporter: ErrorReporter) -> int:
+    """Run the work of a command; return the exit code, which is the result of the work if that is an integer."""
     try:
-        outcome = work()
+        result = work()
     except BaseException as error:  # noqa: BLE001 the edge of the surface
-        return _failed(error, reporting)
-    return outcome if isinstance(outcome, int) else OK
+        return _exit_code(error, reporter)
+    return result if isinstance(result, int) else OK
 
 
-def _failed(error: BaseException, reporting: Reporting) -> int:
-    causes = [reporting.known(each) for each in _leaves(error)]
+def _exit_code(error: BaseException, reporter: ErrorReporter) -> int:
+    causes = [reporter.translate(each) for each in _leaf_errors(error)]
     cause = next((each for each in causes if isinstance(each, ArmariumError)), causes[0])
     if isinstance(cause, ArmariumError):
-        return reporting.report(cause)
+        return reporter.report(cause)
     if isinstance(cause, KeyboardInterrupt):
         return INTERRUPTED
     if isinstance(cause, BrokenPipeError):
-        # Whoever read the output has left, so there is nobody to tell.
+        # The reader of the output is gone, so there is nothing to report.
         leave_closed_pipe()
         return FAILED
     if not isinstance(cause, Exception):
         raise error
     if os.environ.get("ARMARIUM_TRACEBACK"):
         traceback.print_exception(error)
-    hint = "this is a fault of ours; ARMARIUM_TRACEBACK=1 shows where"
-    return reporting.report(Internal(f"{type(cause).__name__}: {cause}", hint=hint))
+    hint = "this is a bug in Armarium; ARMARIUM_TRACEBACK=1 prints the traceback"
+    return reporter.report(Internal(f"{type(cause).__name__}: {cause}", hint=hint))
 
 
-def _leaves(error: BaseException) -> Iterator[BaseException]:
-    """What went wrong, behind errors that only gather others."""
+def _leaf_errors(error: BaseException) -> Iterator[BaseException]:
+    """The errors in an exception group, or the error itself."""
     if isinstance(error, BaseExceptionGroup):
         for each in cast(BaseExceptionGroup[BaseException], error).exceptions:
-            yield from _leaves(each)
+            yield from _leaf_errors(each)
     else:
         yield error

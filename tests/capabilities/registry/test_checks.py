@@ -10,7 +10,7 @@ import pytest
 
 from armarium.capabilities.registry.errors import Damaged, RegistryUnusable
 from armarium.capabilities.registry.lifespan import open_registry
-from armarium.capabilities.registry.manifest import MANIFEST, registry_state_paths
+from armarium.capabilities.registry.manifest import MANIFEST, state_paths
 from armarium.capabilities.registry.settings import RegistrySettings, prefix_of
 from armarium.capabilities.registry.storage.database import RegistryDatabase
 from armarium.capability import CheckResult, Facilities
@@ -85,7 +85,7 @@ async def test_a_good_project_passes_the_checks_and_is_not_changed_by_them(proje
 
 
 def test_the_directory_of_the_registry_is_declared_as_state(project: Path) -> None:
-    assert registry_state_paths(RegistrySettings(project=str(project))) == [project / ".armarium"]
+    assert state_paths(RegistrySettings(project=str(project))) == [project / ".armarium"]
 
 
 @pytest.mark.parametrize(

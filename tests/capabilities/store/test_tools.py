@@ -9,7 +9,7 @@ import pytest
 
 from armarium.capabilities.store.database.transactions import StoreDatabase
 from armarium.capabilities.store.errors import SearchBackendError
-from armarium.capabilities.store.manifest import described_tools
+from armarium.capabilities.store.manifest import declared_tools
 from armarium.capabilities.store.model import ChunkEntry, Scope
 from armarium.capabilities.store.tools import STORE_ERRORS, TOOLS
 from armarium.foundation.errors import DeadlineExceeded
@@ -204,7 +204,7 @@ async def test_a_project_others_are_changing_is_busy(files: Files, database: Sto
 
 
 def test_a_tool_that_replaces_a_file_says_so() -> None:
-    destructive = {tool.name for tool in described_tools() if tool.destructive}
+    destructive = {tool.name for tool in declared_tools() if tool.destructive}
     assert destructive == {"file_write", "file_delete", "file_rename", "file_restore"}
 
 

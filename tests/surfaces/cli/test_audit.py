@@ -1,4 +1,4 @@
-"""`armarium audit`: what agents did, for people and for programs."""
+"""`armarium audit` prints the audit log, as a table or as JSON."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Start = Callable[..., Command]
 
 
 def record(minutes_ago: float = 0, **values: Any) -> CallRecord:
-    """A call as the server would record it."""
+    """A record of a call, as a server writes it."""
     known: dict[str, Any] = {
         "at": timestamp(datetime.now(UTC) - timedelta(minutes=minutes_ago)),
         "call_id": "0" * 32,
@@ -48,28 +48,28 @@ def record(minutes_ago: float = 0, **values: Any) -> CallRecord:
 
 
 @pytest.fixture
-def trail_file(home: Path) -> Path:
+def audit_file(home: Path) -> Path:
     return home / "state" / "armarium" / "audit.sqlite"
 
 
 @pytest.fixture
-def trail(trail_file: Path) -> Generator[AuditLog]:
-    """The audit trail where the commands look for it, open for writing."""
-    log = AuditLog(trail_file)
+def audit_log(audit_file: Path) -> Generator[AuditLog]:
+    """The audit log in the default state directory, open for writing."""
+    log = AuditLog(audit_file)
     yield log
     log.close()
 
 
 @pytest.fixture
-def filled(trail_file: Path) -> Path:
-    """A trail with four different calls in it."""
-    log = AuditLog(trail_file)
+def filled(audit_file: Path) -> Path:
+    """An audit log with four different calls."""
+    log = AuditLog(audit_file)
     log.append(record(180, path="old.txt"))
     log.append(record(30, tool="write_file", principal="alice", path="src/a.py"))
     log.append(record(10, tool="grep", root="docs", path="."))
     log.append(record(1, outcome="error", code="NOT_FOUND", path="src/[b].py"))
     log.close()
-    return trail_file
+    return audit_file
 
 
 def paths(armarium: CommandLine | InThisProcess, *options: str) -> list[str]:
@@ -78,7 +78,7 @@ def paths(armarium: CommandLine | InThisProcess, *options: str) -> list[str]:
     return [line["path"] for line in outcome.json_lines]
 
 
-async def test_calls_of_a_real_server_are_shown_afterwards(start: Start, armarium: CommandLine) -> None:
+async def test_calls_of_a_real_server_are_listed(start: Start, armarium: CommandLine) -> None:
     server = start("up", "--auth", "none", "--port", "0", "--json")
     url = json.loads(server.stdout.next())["url"].removesuffix("/mcp")
     async with connected(url) as client:
@@ -111,13 +111,13 @@ async def test_calls_of_a_real_server_are_shown_afterwards(start: Start, armariu
         (("--since", "2000-01-01", "--tool", "grep", "--outcome", "error"), []),
     ],
 )
-def test_filters_choose_calls(
+def test_filters_select_calls(
     quick: InThisProcess, filled: Path, options: tuple[str, ...], expected: list[str]
 ) -> None:
     assert paths(quick, *options) == expected
 
 
-def test_times_may_be_written_out_with_or_without_a_zone(quick: InThisProcess, filled: Path) -> None:
+def test_times_are_accepted_with_and_without_a_zone(quick: InThisProcess, filled: Path) -> None:
     an_hour_ago = datetime.now(UTC) - timedelta(hours=1)
     assert paths(quick, "--until", an_hour_ago.isoformat()) == ["old.txt"]
     local = an_hour_ago.astimezone().replace(tzinfo=None).isoformat()
@@ -125,7 +125,7 @@ def test_times_may_be_written_out_with_or_without_a_zone(quick: InThisProcess, f
 
 
 @pytest.mark.parametrize("when", ["yesterday", "15 minutes", "99999999999d", ""])
-def test_a_time_that_is_none_is_refused(quick: InThisProcess, filled: Path, when: str) -> None:
+def test_an_invalid_time_is_refused(quick: InThisProcess, filled: Path, when: str) -> None:
     outcome = quick("audit", "--since", when)
     assert outcome.code == 2
     assert "--since" in outcome.stderr
@@ -143,17 +143,19 @@ def test_a_pipe_gets_plain_columns(armarium: CommandLine, filled: Path) -> None:
     ]
 
 
-def test_a_path_cannot_steer_the_terminal_or_fake_a_line(armarium: CommandLine, trail: AuditLog) -> None:
-    trail.append(record(path="a\n2026 success\x1b[2J\u202e"))
-    trail.close()
+def test_control_characters_in_a_path_are_escaped(armarium: CommandLine, audit_log: AuditLog) -> None:
+    audit_log.append(record(path="a\n2026 success\x1b[2J\u202e"))
+    audit_log.close()
     outcome = armarium("audit")
     assert len(outcome.stdout.splitlines()) == 2
     assert r"a\n2026 success\x1b[2J\u202e" in outcome.stdout
 
 
-def test_a_person_gets_a_table_with_every_path_whole(environ: dict[str, str], project: Path, trail: AuditLog) -> None:
-    trail.append(record(path="[red]" + "x" * 200))
-    trail.close()
+def test_the_table_at_a_terminal_contains_complete_paths(
+    environ: dict[str, str], project: Path, audit_log: AuditLog
+) -> None:
+    audit_log.append(record(path="[red]" + "x" * 200))
+    audit_log.close()
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
         [installed_command("armarium"), "audit"], cwd=project, env=environ | {"COLUMNS": "110"}, stdout=theirs
@@ -177,23 +179,25 @@ def test_a_person_gets_a_table_with_every_path_whole(environ: dict[str, str], pr
     assert text.count("x") == 200
 
 
-def test_follow_shows_what_is_there_and_then_every_new_call(start: Start, trail: AuditLog, filled: Path) -> None:
+def test_follow_prints_existing_calls_and_then_each_new_one(start: Start, audit_log: AuditLog, filled: Path) -> None:
     following = start("audit", "--follow", "--json", "--last", "1", "--tool", "read_file")
     assert json.loads(following.stdout.next())["path"] == "src/[b].py"
-    trail.append(record(path="other", tool="grep"))
-    trail.append(record(path="new.txt"))
+    audit_log.append(record(path="other", tool="grep"))
+    audit_log.append(record(path="new.txt"))
     assert json.loads(following.stdout.next())["path"] == "new.txt"
     assert following.interrupt(deadline_s=5) == 0
 
 
-def test_follow_does_not_repeat_old_calls_that_were_not_asked_for(start: Start, trail: AuditLog, filled: Path) -> None:
+def test_follow_prints_only_as_many_existing_calls_as_requested(
+    start: Start, audit_log: AuditLog, filled: Path
+) -> None:
     following = start("audit", "--follow", "--last", "0")
     assert following.stdout.next().startswith("TIME")
-    trail.append(record(path="new.txt"))
+    audit_log.append(record(path="new.txt"))
     assert following.stdout.next().endswith("workspace:new.txt")
 
 
-def test_the_trail_named_in_the_settings_is_read(quick: InThisProcess, project: Path, tmp_path: Path) -> None:
+def test_the_audit_log_in_the_settings_is_read(quick: InThisProcess, project: Path, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere.sqlite"
     log = AuditLog(elsewhere)
     log.append(record(path="elsewhere.txt"))
@@ -204,14 +208,14 @@ def test_the_trail_named_in_the_settings_is_read(quick: InThisProcess, project: 
     assert paths(quick, "--file", str(elsewhere)) == ["elsewhere.txt"]
 
 
-def test_without_a_trail_the_place_that_was_looked_at_is_named(armarium: CommandLine, trail_file: Path) -> None:
+def test_a_missing_audit_log_is_reported_with_its_path(armarium: CommandLine, audit_file: Path) -> None:
     outcome = armarium("audit")
     assert outcome.code == 2
-    assert str(trail_file) in outcome.stderr
+    assert str(audit_file) in outcome.stderr
     assert "hint:" in outcome.stderr
 
 
-def test_a_file_that_is_no_trail_is_told_apart(armarium: CommandLine, tmp_path: Path) -> None:
+def test_a_file_that_is_not_an_audit_log_is_reported(armarium: CommandLine, tmp_path: Path) -> None:
     other = tmp_path / "other.sqlite"
     other.write_text("this is not a database, and it is long enough to be looked at twice")
     outcome = armarium("audit", "--file", other, "--json")

@@ -1,4 +1,4 @@
-"""`armarium config print`: the settings in effect, in a form that is a file of settings again."""
+"""`armarium config print` prints the settings in effect as a valid settings file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ sandbox:
 """ % ("ab" * 32)
 
 
-def test_defaults_are_all_there_and_durations_are_readable(armarium: CommandLine, home: Path) -> None:
+def test_all_defaults_are_printed_and_durations_are_readable(armarium: CommandLine, home: Path) -> None:
     printed = yaml.safe_load(armarium("config", "print").stdout)
     assert printed["server"]["port"] == 8091
     assert printed["sessions"]["inactivity_timeout"] == "24h"
@@ -28,7 +28,7 @@ def test_defaults_are_all_there_and_durations_are_readable(armarium: CommandLine
     assert printed["state_dir"] == str(home / "state" / "armarium")
 
 
-def test_what_is_printed_is_accepted_as_a_file_and_prints_the_same_again(armarium: CommandLine, project: Path) -> None:
+def test_the_output_is_a_valid_settings_file_that_prints_the_same(armarium: CommandLine, project: Path) -> None:
     (project / "armarium.yaml").write_text(SETTINGS)
     first = armarium("config", "print").stdout
     (project / "again.yaml").write_text(first)
@@ -55,7 +55,7 @@ def test_secrets_are_not_printed(quick: InThisProcess, project: Path, home: Path
     assert not (home / "state").exists()
 
 
-def test_the_settings_of_one_directory_can_be_printed(quick: InThisProcess, project: Path) -> None:
+def test_the_settings_of_a_directory_are_printed(quick: InThisProcess, project: Path) -> None:
     (project / "armarium.yaml").write_text("")  # As the shell leaves it when the output goes there.
     (root,) = quick("config", "print", "--dir", ".", "--write", "--json").json["sandbox"]["roots"]
     assert (root["path"], root["read_only"]) == (str(project), False)

@@ -1,4 +1,4 @@
-"""`armarium doctor`: what is wrong, and what to do about it."""
+"""`armarium doctor` reports problems with hints."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Start = Callable[..., Command]
 
 @pytest.fixture
 def configured(project: Path) -> Callable[..., Path]:
-    """Writes armarium.yaml with one root over the project, and with what the test adds."""
+    """Writes armarium.yaml with the project as its root, and the given settings."""
 
     def write(root: dict[str, Any] | None = None, **sections: Any) -> Path:
         roots = [{"name": "work", "path": str(project), "allowed_tools": ["*"]} | (root or {})]
@@ -31,7 +31,7 @@ def configured(project: Path) -> Callable[..., Path]:
 
 
 def findings(armarium: CommandLine | InThisProcess, *, code: int) -> dict[str, dict[str, Any]]:
-    """What the doctor says, by subject; of several about one subject the worst."""
+    """The results by subject; the worst one if a subject has several."""
     outcome = armarium("doctor", "--json")
     assert outcome.code == code, outcome.stdout
     assert outcome.json["ok"] is (code == 0)
@@ -41,18 +41,14 @@ def findings(armarium: CommandLine | InThisProcess, *, code: int) -> dict[str, d
     return {finding["subject"]: finding for finding in ranked}
 
 
-def test_a_good_set_up_passes(armarium: CommandLine, configured: Callable[..., Path]) -> None:
+def test_a_valid_configuration_passes(armarium: CommandLine, configured: Callable[..., Path]) -> None:
     configured()
     found = findings(armarium, code=0)
-    assert {"python", "settings", "state directory", "token", "port", "audit trail", "openat2", "landlock"} <= set(
-        found
-    )
+    assert {"python", "settings", "state directory", "token", "port", "audit log", "openat2", "landlock"} <= set(found)
     assert found["root work"]["state"] == "ok"
 
 
-def test_the_report_is_readable_and_hints_stand_under_what_they_are_about(
-    armarium: CommandLine, configured: Callable[..., Path]
-) -> None:
+def test_hints_are_printed_below_their_problems(armarium: CommandLine, configured: Callable[..., Path]) -> None:
     configured({"path": "/nowhere-at-all"})
     outcome = armarium("doctor")
     assert outcome.code == 1
@@ -64,19 +60,17 @@ def test_the_report_is_readable_and_hints_stand_under_what_they_are_about(
     assert "\x1b" not in outcome.stdout
 
 
-def test_settings_that_cannot_be_read_are_found_and_only_the_machine_is_still_looked_at(
-    quick: InThisProcess, project: Path
-) -> None:
+def test_with_invalid_settings_only_checks_without_settings_run(quick: InThisProcess, project: Path) -> None:
     (project / "armarium.yaml").write_text("server: {prot: 1}\n")
     found = findings(quick, code=1)
     assert found["settings"]["state"] == "fail"
-    assert "was looked at" in found["settings"]["message"]
+    assert "were skipped" in found["settings"]["message"]
     assert "port" in found["settings"]["hint"]
     assert "openat2" in found
-    assert not {"port", "token", "callers", "state directory", "audit trail"} & set(found)
+    assert not {"port", "token", "callers", "state directory", "audit log"} & set(found)
 
 
-def test_a_store_that_takes_larger_writes_than_the_server_lets_in_is_a_warning(
+def test_a_payload_limit_above_the_body_limit_is_a_warning(
     quick: InThisProcess, configured: Callable[..., Path]
 ) -> None:
     configured(server={"port": 0, "max_body_bytes": 1_000_000}, store={})
@@ -85,7 +79,7 @@ def test_a_store_that_takes_larger_writes_than_the_server_lets_in_is_a_warning(
     assert "store writes" not in findings(quick, code=0)
 
 
-def test_a_file_that_configures_nothing_to_serve_fails(quick: InThisProcess, project: Path) -> None:
+def test_settings_without_a_capability_fail(quick: InThisProcess, project: Path) -> None:
     (project / "armarium.yaml").write_text("server: {port: 0}\n")
     assert "sandbox" in findings(quick, code=1)["settings"]["hint"]
 
@@ -95,7 +89,7 @@ def test_a_root_that_is_a_file_fails(quick: InThisProcess, configured: Callable[
     assert findings(quick, code=1)["root work"]["state"] == "fail"
 
 
-def test_an_ignore_pattern_that_does_not_parse_fails(quick: InThisProcess, configured: Callable[..., Path]) -> None:
+def test_an_invalid_ignore_pattern_fails(quick: InThisProcess, configured: Callable[..., Path]) -> None:
     configured({"ignore": ["[z-a]"]})
     assert findings(quick, code=1)["root work"]["state"] == "fail"
 
@@ -138,7 +132,7 @@ def test_a_state_directory_that_others_may_enter_is_a_warning(
     assert findings(quick, code=0)["state directory"]["hint"] == f"chmod 700 {state}"
 
 
-def test_a_state_directory_that_cannot_be_one_fails(
+def test_an_unusable_state_directory_fails(
     quick: InThisProcess, configured: Callable[..., Path], project: Path
 ) -> None:
     configured(state_dir=str(project / "hello.txt"))
@@ -147,7 +141,7 @@ def test_a_state_directory_that_cannot_be_one_fails(
     assert findings(quick, code=1)["state directory"]["state"] == "fail"
 
 
-def test_a_root_may_hold_the_state_directory_which_no_tool_shows(
+def test_a_root_may_contain_the_state_directory(
     quick: InThisProcess, configured: Callable[..., Path], project: Path
 ) -> None:
     configured(state_dir=str(project / "state"))
@@ -163,7 +157,7 @@ def test_the_state_directory_itself_cannot_be_a_root(
     assert problem["hint"] == "serve another directory"
 
 
-def test_a_taken_port_fails_and_a_running_server_is_recognised(
+def test_a_port_in_use_fails_and_a_running_server_is_a_warning(
     quick: InThisProcess, start: Start, configured: Callable[..., Path]
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
@@ -177,16 +171,14 @@ def test_a_taken_port_fails_and_a_running_server_is_recognised(
     assert (found["state"], "already" in found["message"]) == ("warn", True)
 
 
-def test_an_audit_trail_that_is_none_fails(
-    quick: InThisProcess, configured: Callable[..., Path], tmp_path: Path
-) -> None:
+def test_an_invalid_audit_log_fails(quick: InThisProcess, configured: Callable[..., Path], tmp_path: Path) -> None:
     trail = tmp_path / "audit.sqlite"
     trail.write_text("this is not a database, and it is long enough to be looked at twice")
     configured(audit={"file": str(trail)})
-    assert findings(quick, code=1)["audit trail"]["state"] == "fail"
+    assert findings(quick, code=1)["audit log"]["state"] == "fail"
 
 
-def test_the_doctor_changes_nothing(quick: InThisProcess, configured: Callable[..., Path], home: Path) -> None:
+def test_checks_change_nothing(quick: InThisProcess, configured: Callable[..., Path], home: Path) -> None:
     configured()
     findings(quick, code=0)
     assert list(home.rglob("*")) == []

@@ -1,4 +1,4 @@
-"""What `armarium eval` shows."""
+"""`armarium eval` prints measures as a table or as JSON."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def judged_set(tmp_path: Path) -> Path:
     return directory
 
 
-def test_a_person_sees_a_table(judged_set: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_measures_are_printed_as_a_table(judged_set: Path, capsys: pytest.CaptureFixture[str]) -> None:
     evaluate_set(judged_set, as_json=False)
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "harbour: 2 documents, 1 queries, index text"
@@ -34,13 +34,13 @@ def test_a_person_sees_a_table(judged_set: Path, capsys: pytest.CaptureFixture[s
     assert lines[4].split()[1:] == ["1.0000"] * 4
 
 
-def test_a_program_gets_json(judged_set: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_measures_are_printed_as_json(judged_set: Path, capsys: pytest.CaptureFixture[str]) -> None:
     evaluate_set(judged_set, index="code", limit=1, as_json=True)
     answer = json.loads(capsys.readouterr().out)
     assert (answer["set"], answer["index"], answer["documents"], answer["queries"]) == ("harbour", "code", 2, 1)
     assert answer["measures"]["words"] == {"ndcg_10": 1, "recall_10": 1, "recall_100": 1, "mrr_10": 1}
 
 
-def test_a_directory_that_is_no_set_is_refused(tmp_path: Path) -> None:
+def test_a_directory_without_a_judged_set_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UnreadableSet):
         evaluate_set(tmp_path, as_json=True)

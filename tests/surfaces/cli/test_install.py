@@ -1,4 +1,4 @@
-"""`armarium install`: the clients' own files, merged and never clobbered."""
+"""`armarium install` merges an entry into the configuration of a client and loses nothing in it."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ TOKEN = "a-long-secret-token"
 
 @dataclass(frozen=True)
 class Expected:
-    """Where a client's entry must be, and how it must look."""
+    """The expected location and format of a client's entry."""
 
     file: Callable[[Path, Path], Path]
     section: str
     stdio: dict[str, Any]
     http: dict[str, Any] | None
-    """With the token as it may stand in this file; None where the client takes no address."""
+    """With the token as this file may contain it; None if the client does not support URLs."""
 
 
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
@@ -104,7 +104,7 @@ def left_behind(file: Path) -> set[str]:
 
 
 @every_client
-def test_a_fresh_file_gets_an_entry_that_starts_the_server(
+def test_a_new_file_gets_an_entry_that_starts_the_server(
     armarium: CommandLine, home: Path, project: Path, client: str
 ) -> None:
     expected = CLIENTS[client]
@@ -120,7 +120,7 @@ def test_a_fresh_file_gets_an_entry_that_starts_the_server(
 
 
 @every_client
-def test_what_else_is_in_the_file_stays_and_the_old_file_is_kept(
+def test_other_content_is_preserved_and_a_backup_is_written(
     armarium: CommandLine, home: Path, project: Path, client: str
 ) -> None:
     expected = CLIENTS[client]
@@ -148,7 +148,7 @@ def test_what_else_is_in_the_file_stays_and_the_old_file_is_kept(
 
 
 @every_client
-def test_a_second_time_changes_nothing(armarium: CommandLine, home: Path, project: Path, client: str) -> None:
+def test_installing_is_idempotent(armarium: CommandLine, home: Path, project: Path, client: str) -> None:
     file = CLIENTS[client].file(home, project)
     armarium("install", *client.split(), "--dir", ".", "--yes")
     # Written differently, and yet the same.
@@ -174,7 +174,7 @@ def test_a_second_time_changes_nothing(armarium: CommandLine, home: Path, projec
         ("vscode", '{"servers": "none"}'),
     ],
 )
-def test_a_file_that_cannot_be_merged_is_left_as_it_is(
+def test_an_invalid_file_is_not_changed(
     armarium: CommandLine, home: Path, project: Path, client: str, broken: str
 ) -> None:
     file = CLIENTS[client].file(home, project)
@@ -190,7 +190,7 @@ def test_a_file_that_cannot_be_merged_is_left_as_it_is(
 
 
 @every_client
-def test_a_dry_run_shows_the_entry_and_writes_nothing(
+def test_a_dry_run_prints_the_entry_and_writes_nothing(
     armarium: CommandLine, home: Path, project: Path, client: str
 ) -> None:
     expected = CLIENTS[client]
@@ -202,7 +202,7 @@ def test_a_dry_run_shows_the_entry_and_writes_nothing(
 
 
 @http_clients
-def test_a_running_server_is_entered_with_its_token_but_never_in_a_file_that_is_shared(
+def test_a_running_server_is_configured_with_its_token_except_in_shared_files(
     armarium: CommandLine, home: Path, project: Path, token_file: Path, client: str
 ) -> None:
     expected = CLIENTS[client]
@@ -218,7 +218,7 @@ def test_a_running_server_is_entered_with_its_token_but_never_in_a_file_that_is_
         assert str(token_file) in outcome.json["notes"][0]
 
 
-def test_vs_code_is_told_to_ask_for_the_token_once(armarium: CommandLine, project: Path, token_file: Path) -> None:
+def test_the_token_prompt_of_vs_code_is_defined_once(armarium: CommandLine, project: Path, token_file: Path) -> None:
     file = project / ".vscode" / "mcp.json"
     file.parent.mkdir()
     file.write_text('{"inputs": [{"id": "mine", "type": "promptString"}]}')
@@ -236,7 +236,7 @@ def test_a_server_without_a_token_gets_no_header(armarium: CommandLine, home: Pa
     assert entry == {key: value for key, value in (expected.http or {}).items() if key != "headers"}
 
 
-def test_changing_from_an_address_to_a_directory_leaves_no_header_behind(
+def test_changing_from_a_url_to_a_directory_removes_the_header(
     armarium: CommandLine, home: Path, project: Path, token_file: Path
 ) -> None:
     armarium("install", "cursor", "--url", URL, "--token-file", token_file, "--yes")
@@ -244,7 +244,7 @@ def test_changing_from_an_address_to_a_directory_leaves_no_header_behind(
     assert content(home / ".cursor" / "mcp.json")["mcpServers"]["armarium"] == stdio_entry("cursor", project)
 
 
-def test_claude_desktop_takes_no_address_and_says_what_to_do(armarium: CommandLine, home: Path, project: Path) -> None:
+def test_claude_desktop_refuses_a_url_with_a_hint(armarium: CommandLine, home: Path, project: Path) -> None:
     outcome = armarium("install", "claude-desktop", "--url", URL, "--yes")
     assert outcome.code == 2
     assert "--dir" in outcome.stderr
@@ -255,14 +255,14 @@ def test_claude_desktop_takes_no_address_and_says_what_to_do(armarium: CommandLi
     assert content(file)["mcpServers"]["armarium"] == stdio_entry("claude-desktop", project)
 
 
-def test_a_file_of_settings_can_be_what_the_client_starts(armarium: CommandLine, project: Path) -> None:
+def test_a_client_can_start_a_settings_file(armarium: CommandLine, project: Path) -> None:
     config = project / "armarium.yaml"
     config.write_text("{}")
     armarium("install", "claude-code", "--config", "armarium.yaml", "--name", "files", "--yes")
     assert content(project / ".mcp.json")["mcpServers"]["files"]["args"] == ["stdio", "--config", str(config)]
 
 
-def test_the_installed_command_is_one_that_works(armarium: CommandLine, project: Path) -> None:
+def test_the_installed_command_works(armarium: CommandLine, project: Path) -> None:
     armarium("install", "claude-code", "--yes")
     entry = content(project / ".mcp.json")["mcpServers"]["armarium"]
     opening = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "0"}}
@@ -279,7 +279,7 @@ def test_the_installed_command_is_one_that_works(armarium: CommandLine, project:
     assert json.loads(done.stdout)["result"]["serverInfo"]["name"] == "armarium"
 
 
-def test_with_nobody_to_ask_nothing_is_written(armarium: CommandLine, project: Path) -> None:
+def test_without_a_terminal_nothing_is_written(armarium: CommandLine, project: Path) -> None:
     outcome = armarium("install", "claude-code", "--dir", ".")
     assert outcome.code == 2
     assert "--yes" in outcome.stderr
@@ -287,7 +287,7 @@ def test_with_nobody_to_ask_nothing_is_written(armarium: CommandLine, project: P
 
 
 @pytest.mark.parametrize(("answer", "written"), [("y\n", True), ("\n", True), ("n\n", False), ("\x04", False)])
-def test_a_person_is_asked_after_seeing_the_entry(
+def test_the_entry_is_printed_before_the_confirmation(
     environ: dict[str, str], project: Path, answer: str, written: bool
 ) -> None:
     ours, theirs = pty.openpty()
@@ -318,7 +318,7 @@ def test_a_person_is_asked_after_seeing_the_entry(
     assert (code == 0) is written
 
 
-def test_a_link_to_a_file_kept_elsewhere_stays_a_link(armarium: CommandLine, project: Path, tmp_path: Path) -> None:
+def test_a_symbolic_link_is_preserved(armarium: CommandLine, project: Path, tmp_path: Path) -> None:
     real = tmp_path / "dotfiles.json"
     real.write_text('{"kept": true}')
     (project / ".mcp.json").symlink_to(real)
@@ -328,7 +328,7 @@ def test_a_link_to_a_file_kept_elsewhere_stays_a_link(armarium: CommandLine, pro
     assert "armarium" in content(real)["mcpServers"]
 
 
-def test_a_byte_order_mark_does_not_matter(armarium: CommandLine, project: Path) -> None:
+def test_a_byte_order_mark_is_accepted(armarium: CommandLine, project: Path) -> None:
     (project / ".mcp.json").write_bytes(b'\xef\xbb\xbf{"kept": true}')
     assert armarium("install", "claude-code", "--dir", ".", "--yes").code == 0
     assert content(project / ".mcp.json")["kept"] is True
@@ -347,7 +347,7 @@ def test_a_byte_order_mark_does_not_matter(armarium: CommandLine, project: Path)
         ("windsurf", "--scope", "project"),
     ],
 )
-def test_options_that_contradict_each_other_are_refused(
+def test_contradictory_options_are_refused(
     armarium: CommandLine, home: Path, project: Path, options: tuple[str, ...]
 ) -> None:
     outcome = armarium("install", *options, "--yes")
@@ -365,7 +365,7 @@ def test_options_that_contradict_each_other_are_refused(
         ("linux", ".config/Claude/claude_desktop_config.json"),
     ],
 )
-def test_each_system_has_its_own_place_for_desktop_applications(
+def test_the_settings_directory_of_desktop_applications_depends_on_the_system(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, platform: str, expected: str
 ) -> None:
     from armarium.surfaces.cli.clients import CLIENTS as KNOWN

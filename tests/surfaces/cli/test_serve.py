@@ -18,7 +18,7 @@ Start = Callable[..., Command]
 
 @pytest.fixture
 def config(project: Path) -> Path:
-    """A working armarium.yaml in the directory commands run in."""
+    """A valid armarium.yaml in the working directory."""
     file = project / "armarium.yaml"
     roots = [{"name": "docs", "path": str(project), "allowed_tools": ["read_file"]}]
     file.write_text(yaml.safe_dump({"server": {"port": 0}, "sandbox": {"roots": roots}}))
@@ -29,7 +29,7 @@ def listening(server: Command) -> dict[str, Any]:
     return json.loads(server.stderr.until('"listening"')[-1])
 
 
-def test_serve_finds_armarium_yaml_and_announces_itself_in_the_log(start: Start, config: Path, home: Path) -> None:
+def test_serve_reads_armarium_yaml_and_logs_its_address(start: Start, config: Path, home: Path) -> None:
     server = start("serve")
     line = listening(server)
     assert line["capabilities"] == ["sandbox"]
@@ -40,7 +40,7 @@ def test_serve_finds_armarium_yaml_and_announces_itself_in_the_log(start: Start,
     assert server.interrupt(deadline_s=5) == 0
 
 
-def test_a_capability_that_the_environment_switches_off_is_not_announced(
+def test_a_capability_that_the_environment_disables_is_not_announced(
     armarium: CommandLine, start: Start, config: Path, project: Path
 ) -> None:
     file = yaml.safe_load(config.read_text()) | {"gateway": {"config_dir": str(project / "servers")}}
@@ -50,14 +50,16 @@ def test_a_capability_that_the_environment_switches_off_is_not_announced(
     assert listening(start("serve"))["capabilities"] == ["sandbox"]
 
 
-def test_serve_tells_programs_where_it_listens(start: Start, config: Path) -> None:
+def test_serve_prints_its_address_as_json(start: Start, config: Path) -> None:
     server = start("serve", "--config", config, "--json", "--log-level", "error")
     told = json.loads(server.stdout.next())
     assert told["config_file"] == str(config)
     assert told["config"]["mcpServers"]["armarium"]["url"] == told["url"]
 
 
-def test_flags_win_over_the_environment_and_the_environment_over_the_file(armarium: CommandLine, config: Path) -> None:
+def test_flags_override_the_environment_and_the_environment_overrides_the_file(
+    armarium: CommandLine, config: Path
+) -> None:
     outcome = armarium("serve", "--host", "203.0.113.1", ARMARIUM_SERVER__HOST="203.0.113.2")
     assert "203.0.113.1" in outcome.stderr
     outcome = armarium("serve", ARMARIUM_SERVER__HOST="203.0.113.2")
@@ -74,7 +76,7 @@ def test_flags_win_over_the_environment_and_the_environment_over_the_file(armari
         ("a: [", "not valid YAML", None),
     ],
 )
-def test_settings_that_cannot_be_used_end_with_2_a_message_and_a_hint(
+def test_invalid_settings_end_with_2_a_message_and_a_hint(
     armarium: CommandLine, project: Path, content: str, named: str, hint: str | None
 ) -> None:
     (project / "armarium.yaml").write_text(content)
@@ -88,7 +90,7 @@ def test_settings_that_cannot_be_used_end_with_2_a_message_and_a_hint(
         assert hint in outcome.json["error"]["hint"]
 
 
-def test_serve_without_a_file_tells_how_to_write_one_and_that_works(
+def test_serve_without_a_file_prints_a_working_command_to_create_one(
     armarium: CommandLine, start: Start, project: Path
 ) -> None:
     outcome = armarium("serve")
@@ -113,7 +115,7 @@ def called(server: Command, tool: str, **arguments: Any) -> dict[str, Any]:
     return json.loads(server.stdout.next())["result"]["structuredContent"]
 
 
-def test_stdio_answers_initialize_lists_tools_and_leaves_with_its_client(start: Start) -> None:
+def test_stdio_answers_initialize_lists_tools_and_ends_with_its_client(start: Start) -> None:
     server = start("stdio")
     assert opened_session(server)["serverInfo"]["name"] == "armarium"
     server.say({"jsonrpc": "2.0", "id": 2, "method": "tools/list"})
@@ -124,7 +126,7 @@ def test_stdio_answers_initialize_lists_tools_and_leaves_with_its_client(start: 
     assert server.process.wait(DEADLINE_S) == 0
 
 
-def test_stdio_serves_a_directory_read_only_unless_told_otherwise(start: Start, project: Path) -> None:
+def test_stdio_serves_a_directory_read_only_by_default(start: Start, project: Path) -> None:
     reader = start("stdio", project)
     opened_session(reader)
     assert called(reader, "list_roots")["roots"][0]["read_only"] is True
@@ -134,7 +136,7 @@ def test_stdio_serves_a_directory_read_only_unless_told_otherwise(start: Start, 
     assert (project / "new.txt").read_text() == "new"
 
 
-def test_stdio_serves_a_file_of_settings(start: Start, config: Path) -> None:
+def test_stdio_serves_a_settings_file(start: Start, config: Path) -> None:
     server = start("stdio", "--config", config)
     opened_session(server)
     assert called(server, "list_roots")["roots"][0]["name"] == "docs"
@@ -146,7 +148,7 @@ def test_ctrl_c_ends_stdio_with_success(start: Start) -> None:
     assert server.interrupt(deadline_s=5) == 0
 
 
-def test_stdio_takes_a_directory_or_a_file_but_not_both(armarium: CommandLine, config: Path) -> None:
+def test_stdio_refuses_a_directory_together_with_a_file(armarium: CommandLine, config: Path) -> None:
     outcome = armarium("stdio", ".", "--config", config)
     assert outcome.code == 2
     assert "hint:" in outcome.stderr

@@ -1,4 +1,4 @@
-"""`armarium up`: one directory, one command."""
+"""`armarium up` serves one directory."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_up_answers_and_ctrl_c_ends_it_with_success_within_five_seconds(start: S
     assert time.monotonic() - began < 5
 
 
-def test_up_tells_programs_what_they_need_in_one_json_object(start: Start, project: Path, home: Path) -> None:
+def test_up_prints_the_connection_as_one_json_object(start: Start, project: Path, home: Path) -> None:
     told = announced(start("up", "--port", "0", "--json"))
     token_file = home / "state" / "armarium" / "secret.token"
     assert re.fullmatch(r"http://127\.0\.0\.1:\d+/mcp", told["url"])
@@ -58,7 +58,7 @@ def test_up_tells_programs_what_they_need_in_one_json_object(start: Start, proje
     assert token_file.read_text().strip() not in json.dumps(told)
 
 
-def test_up_tells_people_how_to_connect_without_putting_the_token_into_a_log(start: Start, home: Path) -> None:
+def test_up_prints_how_to_connect_without_the_token_in_a_log(start: Start, home: Path) -> None:
     server = start("up", "--port", "0")
     said = "\n".join(server.stderr.until("Stop with Ctrl-C"))
     token_file = home / "state" / "armarium" / "secret.token"
@@ -72,7 +72,7 @@ def test_up_tells_people_how_to_connect_without_putting_the_token_into_a_log(sta
     assert server.interrupt() == 0
 
 
-def test_up_shows_a_person_at_a_terminal_a_configuration_ready_to_paste(
+def test_up_prints_a_configuration_with_the_token_at_a_terminal(
     environ: dict[str, str], project: Path, home: Path
 ) -> None:
     ours, theirs = pty.openpty()
@@ -97,7 +97,7 @@ def test_up_shows_a_person_at_a_terminal_a_configuration_ready_to_paste(
     assert block["mcpServers"]["armarium"]["headers"] == {"Authorization": f"Bearer {token}"}
 
 
-async def test_the_announced_token_opens_the_door_and_the_directory_is_read_only(start: Start, project: Path) -> None:
+async def test_the_announced_token_is_accepted_and_the_directory_is_read_only(start: Start, project: Path) -> None:
     told = announced(start("up", "--port", "0", "--json"))
     assert get(told["url"], "/metrics").status_code == 401
     key = Path(told["token_file"]).read_text().strip()
@@ -108,7 +108,7 @@ async def test_the_announced_token_opens_the_door_and_the_directory_is_read_only
     assert (project / "hello.txt").read_text() == "hello\n"
 
 
-async def test_write_lets_agents_change_files_under_the_name_given(start: Start, project: Path) -> None:
+async def test_write_lets_agents_change_files_under_the_given_name(start: Start, project: Path) -> None:
     told = announced(start("up", ".", "--write", "--name", "notes", "--auth", "none", "--port", "0", "--json"))
     assert (told["root"], told["read_only"], told["token_file"]) == ("notes", False, None)
     assert "headers" not in told["config"]["mcpServers"]["armarium"]
@@ -117,7 +117,7 @@ async def test_write_lets_agents_change_files_under_the_name_given(start: Start,
     assert (project / "new.txt").read_text() == "new"
 
 
-async def test_the_token_is_out_of_reach_for_agents_when_the_home_directory_is_served(start: Start, home: Path) -> None:
+async def test_agents_cannot_read_the_token_if_the_home_directory_is_served(start: Start, home: Path) -> None:
     told = announced(start("up", home, "--auth", "none", "--port", "0", "--json"))
     async with connected(base(told["url"])) as client:
         error = await client.fails("list_folder", root="workspace", path="state/armarium")
@@ -134,7 +134,7 @@ def test_the_state_directory_itself_is_never_served(armarium: CommandLine, home:
     assert "hint:" in outcome.stderr
 
 
-def test_a_token_file_of_ones_own_is_used(start: Start, tmp_path: Path) -> None:
+def test_a_given_token_file_is_used(start: Start, tmp_path: Path) -> None:
     token_file = tmp_path / "my.token"
     token_file.write_text("a-long-secret\n")
     told = announced(start("up", "--auth", f"file:{token_file}", "--port", "0", "--json"))
@@ -151,7 +151,7 @@ def taken_port() -> Any:
         yield listening.getsockname()[1]
 
 
-def test_a_taken_port_that_was_asked_for_is_an_error(armarium: CommandLine, taken_port: int) -> None:
+def test_a_requested_port_in_use_is_an_error(armarium: CommandLine, taken_port: int) -> None:
     outcome = armarium("up", "--port", str(taken_port), "--json")
     assert outcome.code == 2
     assert str(taken_port) in outcome.stderr
@@ -159,14 +159,14 @@ def test_a_taken_port_that_was_asked_for_is_an_error(armarium: CommandLine, take
     assert outcome.json["error"]["code"] == "BIND_FAILED"
 
 
-def test_when_the_usual_port_is_taken_and_none_was_asked_for_a_free_one_is_used(start: Start) -> None:
+def test_a_free_port_is_used_if_the_default_port_is_in_use(start: Start) -> None:
     try:
         usual: socket.socket | None = socket.create_server(("127.0.0.1", 8091))
     except OSError:
         usual = None  # Somebody else has it, which is just as well.
     try:
         server = start("up", "--json")
-        assert "port 8091 is taken" in server.stderr.next()
+        assert "port 8091 is in use" in server.stderr.next()
         url = announced(server)["url"]
         assert ":8091/" not in url
         assert get(url, "/health").text == "ok"
@@ -175,7 +175,7 @@ def test_when_the_usual_port_is_taken_and_none_was_asked_for_a_free_one_is_used(
             usual.close()
 
 
-def test_a_directory_that_is_not_there_is_named(armarium: CommandLine) -> None:
+def test_a_missing_directory_is_reported(armarium: CommandLine) -> None:
     outcome = armarium("up", "nowhere", "--port", "0")
     assert outcome.code == 2
     assert "nowhere" in outcome.stderr

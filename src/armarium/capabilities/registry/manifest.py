@@ -18,23 +18,24 @@ if TYPE_CHECKING:
     from armarium.foundation.tools import ToolSpec
 
 _INSTRUCTIONS = (
-    "The registry knows what was found in the files of a project, and which issues are about them. list_files shows "
-    "where findings are, get_file and get_file_timeline tell about one file, report_findings puts in what was found. "
-    "register_file gives a file an id, create_issue and promote_finding note work to be done, add_file_association "
-    "links the two. Paths are relative to the project. Branch on the error's code."
+    "The registry records the findings of scanners in the files of a project, and the issues linked to those files. "
+    "list_files shows which files have findings. get_file and get_file_timeline return the details and the history of "
+    "one file. report_findings records the findings of a scan. register_file returns the id of a file, and registers "
+    "it if necessary. create_issue creates an issue, promote_finding creates one from a finding, add_file_association "
+    "links an issue to a file. Paths are relative to the project. Branch on the error's code."
 )
 
 
 def settings_model() -> type[RegistrySettings]:
-    """The model of its section."""
+    """The model of the `registry` section."""
     from armarium.capabilities.registry.settings import RegistrySettings
 
     return RegistrySettings
 
 
 @asynccontextmanager
-async def open_capability(settings: RegistrySettings, facilities: Facilities) -> AsyncGenerator[Capability]:
-    """The capability, for as long as the block runs."""
+async def open_capability(section: RegistrySettings, facilities: Facilities) -> AsyncGenerator[Capability]:
+    """Open the registry for the duration of the block, and follow the events of other capabilities."""
     from armarium.capabilities.registry.event_listener import listen_to_events
     from armarium.capabilities.registry.lifespan import open_registry
     from armarium.capabilities.registry.settings import project_directory
@@ -42,45 +43,45 @@ async def open_capability(settings: RegistrySettings, facilities: Facilities) ->
     from armarium.capability import Capability
     from armarium.foundation.tools import bind_tools
 
-    project = project_directory(settings.project)
+    project = project_directory(section.project)
     async with (
-        open_registry(project, settings.prefix) as registry,
+        open_registry(project, section.prefix) as registry,
         listen_to_events(registry, facilities.events, project),
     ):
         tools = bind_tools(TOOLS, registry)
         yield Capability("registry", tools, _INSTRUCTIONS, registry_routes([*tools, IMPORT_TOOL.bind(registry)]))
 
 
-def check_registry(section: RegistrySettings | None, facilities: Facilities) -> Iterable[CheckResult]:
-    """What `armarium doctor` is told."""
-    from armarium.capabilities.registry.checks import check
+def check(section: RegistrySettings | None, facilities: Facilities) -> Iterable[CheckResult]:
+    """Check the project directory and the registry file in it."""
+    from armarium.capabilities.registry import checks
 
-    return check(section, facilities)
-
-
-def described_tools() -> Sequence[ToolSpec]:
-    """The tools without a registry behind them: no project is touched to write a manual."""
-    from armarium.capabilities.registry.tools import TOOLS
-
-    return [tool.spec for tool in TOOLS]
+    return checks.check(section, facilities)
 
 
-def registry_state_paths(section: RegistrySettings) -> list[Path]:
-    """The directory with the registry's file, inside the project."""
+def state_paths(section: RegistrySettings) -> list[Path]:
+    """The directory of the registry file, inside the project."""
     from armarium.capabilities.registry.settings import STATE_DIRECTORY, project_directory
 
     return [project_directory(section.project) / STATE_DIRECTORY]
 
 
+def declared_tools() -> Sequence[ToolSpec]:
+    """The tools, without a registry behind them."""
+    from armarium.capabilities.registry.tools import TOOLS
+
+    return [tool.spec for tool in TOOLS]
+
+
 def add_commands(groups: CommandGroups) -> None:
-    """`armarium registry`."""
+    """Add `armarium registry`."""
     from armarium.capabilities.registry.commands.app import app
 
     groups.armarium.add_typer(app, name="registry")
 
 
 def directory_section(directory: ServedDirectory) -> dict[str, Any] | None:
-    """The directory as project. A directory that cannot be written is served if it has a registry already."""
+    """The directory as the project. A read-only directory is a project only if it already has a registry."""
     from armarium.capabilities.registry.settings import registry_file
 
     file = registry_file(directory.path)
@@ -97,9 +98,9 @@ MANIFEST = Manifest(
     "registry",
     settings_model,
     open_capability,
-    check=check_registry,
-    state_paths=registry_state_paths,
-    declared_tools=described_tools,
+    check=check,
+    state_paths=state_paths,
+    declared_tools=declared_tools,
     add_commands=add_commands,
     directory_section=directory_section,
 )

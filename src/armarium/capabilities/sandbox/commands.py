@@ -1,4 +1,4 @@
-"""The `mcp-filesystem` program: serves the sandbox alone, with the settings file and behaviour of its contract."""
+"""The `mcp-filesystem` program: serves only the sandbox, with the settings file and behaviour of its contract."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pydantic import Field
 from armarium.capabilities.sandbox.settings import SandboxSettings
 from armarium.command_line.host import CommandHost, HttpOptions
 from armarium.command_line.output import FAILED, MISUSED, say
-from armarium.command_line.run import Reporting, run_to_end
+from armarium.command_line.run import ErrorReporter, run_to_end
 from armarium.foundation.authentication import is_loopback, open_authenticator, token_path
 from armarium.foundation.errors import ArmariumError, ConfigError, Internal
 from armarium.foundation.files import landlock
@@ -35,42 +35,42 @@ _log = logging.getLogger("armarium")
 
 
 class FilesystemSettings(SandboxSettings):
-    """The flat file of the contract; what it does not name is ours, with defaults that change nothing."""
+    """The flat settings file of the contract. The defaults of additional settings keep the contract's behaviour."""
 
     host: str = "0.0.0.0"  # noqa: S104 the contract's default
     """Address to listen on."""
     port: int = Field(default=8091, ge=0, le=65535)
     """Port to listen on."""
     security: SecuritySettings | None = None
-    """Who may call; without it anyone who reaches the port may."""
+    """Authentication of callers; without it, anyone who can reach the port may call."""
     allowed_origins: tuple[str, ...] = ()
     """Browser origins that may call, besides the server's own loopback addresses."""
     state_dir: str | None = None
-    """Where the token and the audit trail live, if there are any."""
+    """The directory of the token and the audit log."""
     audit: AuditSettings = AuditSettings(enabled=False)
-    """The audit trail; off unless asked for."""
+    """The audit log; disabled by default."""
     telemetry: TelemetrySettings = TelemetrySettings()
     """Logs and traces."""
     sessions: SessionSettings = SessionSettings()
-    """How many sessions there may be, and how long they last."""
+    """The number and the duration of sessions."""
     limits: LimitSettings = LimitSettings()
-    """What a call may cost, and what one caller may have in flight."""
+    """Limits of a call, and of the concurrent calls of one caller."""
 
 
 def argument_parser() -> argparse.ArgumentParser:
     """The command line, also for the reference pages."""
     parser = argparse.ArgumentParser(
-        prog="mcp-filesystem", description="Serve named directories to agents over MCP, and nothing outside them."
+        prog="mcp-filesystem", description="Serve named directories, and nothing outside them, to agents over MCP."
     )
     parser.add_argument("--config", required=True, type=Path, metavar="FILE", help="YAML file with host, port, roots")
-    parser.add_argument("--port", type=int, metavar="N", help="listen here instead of on the file's port")
+    parser.add_argument("--port", type=int, metavar="N", help="port to listen on, instead of the file's")
     return parser
 
 
 def main(host: CommandHost) -> NoReturn:
     """Start the server, or print in one line why it cannot start."""
     options = argument_parser().parse_args()
-    sys.exit(run_to_end(lambda: _serve(host, options.config, options.port), Reporting(_report)))
+    sys.exit(run_to_end(lambda: _serve(host, options.config, options.port), ErrorReporter(_report)))
 
 
 def _report(error: ArmariumError) -> int:
@@ -87,7 +87,7 @@ def _serve(host: CommandHost, config: Path, port: int | None) -> None:
     flat = checked(FilesystemSettings, given, source=str(config))
     settings = _as_core(host.settings_type, flat)
     callers = open_authenticator(settings) if flat.security else Authenticator((), open_to_anyone=True)
-    # Bound before the process is confined: a host name is looked up in files outside the roots.
+    # Listen before the process is confined: resolving a host name reads files outside the roots.
     listening = listen(flat.host, flat.port)
 
     def announce(address: str) -> None:
@@ -106,7 +106,7 @@ def _serve(host: CommandHost, config: Path, port: int | None) -> None:
 
 
 def _confine_process(flat: FilesystemSettings, settings: CoreSettings) -> None:
-    """This process serves the roots and nothing else, so the kernel may hold all of it to that."""
+    """Confine the whole process to the roots, because it serves nothing else."""
     if flat.landlock == "off" or not landlock.supported_abi():
         return
     writable = [os.path.expanduser(root.path) for root in flat.roots if not root.read_only]
@@ -114,7 +114,7 @@ def _confine_process(flat: FilesystemSettings, settings: CoreSettings) -> None:
         try:
             make_private_directory(settings.audit_file().parent)
         except OSError as error:
-            raise ConfigError(f"cannot create the directory of the audit trail: {error.strerror}") from error
+            raise ConfigError(f"cannot create the directory of the audit log: {error.strerror}") from error
         writable.append(str(settings.audit_file().parent))
     readable = [os.path.expanduser(root.path) for root in flat.roots if root.read_only]
     landlock.restrict_current_thread(writable, [*readable, *landlock.python_read_paths()])

@@ -16,30 +16,24 @@ if TYPE_CHECKING:
 
 
 def settings_model() -> type[SandboxSettings]:
-    """The model of its section."""
+    """The model of the `sandbox` section."""
     from armarium.capabilities.sandbox.settings import SandboxSettings
 
     return SandboxSettings
 
 
 def open_capability(section: SandboxSettings, facilities: Facilities) -> AbstractAsyncContextManager[Capability]:
-    """Open the sandbox."""
+    """Open the sandbox for the duration of the block."""
     from armarium.capabilities.sandbox.lifespan import open_sandbox
 
     return open_sandbox(section, facilities)
 
 
-def check_sandbox(section: SandboxSettings | None, facilities: Facilities) -> Iterable[CheckResult]:
+def check(section: SandboxSettings | None, facilities: Facilities) -> Iterable[CheckResult]:
     """Check the kernel and the roots."""
-    from armarium.capabilities.sandbox.checks import check
+    from armarium.capabilities.sandbox import checks
 
-    return check(section, facilities)
-
-
-def directory_section(directory: ServedDirectory) -> dict[str, Any]:
-    """One root: the directory."""
-    root = {"name": directory.name, "path": str(directory.path), "allowed_tools": ["*"]}
-    return {"roots": [root | {"read_only": not directory.agents_may_write}]}
+    return checks.check(section, facilities)
 
 
 def run_mcp_filesystem(host: CommandHost) -> NoReturn:
@@ -49,11 +43,17 @@ def run_mcp_filesystem(host: CommandHost) -> NoReturn:
     main(host)
 
 
+def directory_section(directory: ServedDirectory) -> dict[str, Any]:
+    """The directory as the only root."""
+    root = {"name": directory.name, "path": str(directory.path), "allowed_tools": ["*"]}
+    return {"roots": [root | {"read_only": not directory.agents_may_write}]}
+
+
 MANIFEST = Manifest(
     "sandbox",
     settings_model,
     open_capability,
-    check=check_sandbox,
+    check=check,
     programs={"mcp-filesystem": run_mcp_filesystem},
     directory_section=directory_section,
 )

@@ -17,23 +17,24 @@ if TYPE_CHECKING:
     from armarium.foundation.tools import ToolSpec
 
 _INSTRUCTIONS = (
-    "The store keeps text files for you across sessions, in projects; nobody else sees them. file_write keeps, "
-    "file_read, file_list and file_stat look, file_rename and file_delete change, file_search finds chunks by "
-    "meaning and by words, a moment after they are written. Paths begin with / and directories make themselves. "
-    "Branch on the error's code; file_history and file_restore bring back what was overwritten."
+    "The store holds text files for you across sessions, grouped in projects; other callers cannot see them. "
+    "file_write creates a file, appends to it or replaces its content. file_read returns content, file_list and "
+    "file_stat return metadata. file_rename and file_delete move and remove files. file_search finds chunks by meaning "
+    "and by words, a moment after they are written. file_history lists the versions of a file, file_restore restores "
+    "one. Paths begin with /, and missing directories are created. Branch on the error's code."
 )
 
 
 def settings_model() -> type[StoreSettings]:
-    """The model of its section."""
+    """The model of the `store` section."""
     from armarium.capabilities.store.settings import StoreSettings
 
     return StoreSettings
 
 
 @asynccontextmanager
-async def open_capability(settings: StoreSettings, facilities: Facilities) -> AsyncGenerator[Capability]:
-    """The capability, for as long as the block runs."""
+async def open_capability(section: StoreSettings, facilities: Facilities) -> AsyncGenerator[Capability]:
+    """Open the store for the duration of the block, and register it as a search source."""
     from armarium.capabilities.store.database.heartbeat import Heartbeat
     from armarium.capabilities.store.lifespan import open_store
     from armarium.capabilities.store.source import StoreSource
@@ -42,9 +43,9 @@ async def open_capability(settings: StoreSettings, facilities: Facilities) -> As
     from armarium.foundation.tools import bind_tools
 
     heartbeat = Heartbeat()
-    async with open_store(settings, facilities.state_dir, facilities.metrics.registry, heartbeat) as store:
+    async with open_store(section, facilities.state_dir, facilities.metrics.registry, heartbeat) as store:
         tools = bind_tools(TOOLS, store)
-        unregister = facilities.sources.register(StoreSource(store)) if settings.search.enabled else None
+        unregister = facilities.sources.register(StoreSource(store)) if section.search.enabled else None
         try:
             yield Capability("store", tools, _INSTRUCTIONS, store_routes(tools), is_ready=lambda: heartbeat.is_up)
         finally:
@@ -52,27 +53,27 @@ async def open_capability(settings: StoreSettings, facilities: Facilities) -> As
                 unregister()
 
 
-def check_store(section: StoreSettings | None, facilities: Facilities) -> Iterable[CheckResult]:
-    """What `armarium doctor` is told."""
-    from armarium.capabilities.store.checks import check
+def check(section: StoreSettings | None, facilities: Facilities) -> Iterable[CheckResult]:
+    """Check the packages, the database and the limits of the store."""
+    from armarium.capabilities.store import checks
 
-    return check(section, facilities)
+    return checks.check(section, facilities)
 
 
-def described_tools() -> Sequence[ToolSpec]:
-    """The tools without a store behind them: no database is started to write a manual."""
+def state_paths(section: StoreSettings) -> list[Path]:
+    """The data directory of a database that the store starts, if it is not in the server's state directory."""
+    return [Path(section.data_dir).expanduser()] if section.data_dir else []
+
+
+def declared_tools() -> Sequence[ToolSpec]:
+    """The tools, without a store behind them."""
     from armarium.capabilities.store.tools import TOOLS
 
     return [tool.spec for tool in TOOLS]
 
 
-def store_state_paths(section: StoreSettings) -> list[Path]:
-    """The files of a database that is started here, where they are not in the server's state directory."""
-    return [Path(section.data_dir).expanduser()] if section.data_dir else []
-
-
 def add_commands(groups: CommandGroups) -> None:
-    """`armarium store`."""
+    """Add `armarium store`."""
     from armarium.capabilities.store.commands.app import app
 
     groups.armarium.add_typer(app, name="store")
@@ -82,9 +83,9 @@ MANIFEST = Manifest(
     "store",
     settings_model,
     open_capability,
-    check=check_store,
+    check=check,
     packages=("asyncpg", "cryptography", "httpx2", "numpy", "onnxruntime", "tantivy", "tokenizers"),
-    state_paths=store_state_paths,
-    declared_tools=described_tools,
+    state_paths=state_paths,
+    declared_tools=declared_tools,
     add_commands=add_commands,
 )

@@ -31,7 +31,7 @@ _SPACES = re.compile(r"[ \t\n\r\f\v\u00a0]+")
 
 
 @dataclass(slots=True)
-class Rendering:
+class RenderedPage:
     """The Markdown lines, with the lines of the page that each comes from."""
 
     lines: list[str] = field(default_factory=list[str])
@@ -47,10 +47,10 @@ def extract_html(data: bytes) -> ExtractedText:
     )
 
 
-def render(page: str) -> Rendering:
+def render(page: str) -> RenderedPage:
     """The Markdown of a page. Navigation is dropped, unless the page contains nothing else."""
-    rendering = _Renderer(page, _DROPPED | _NAVIGATION).render()
-    return rendering if rendering.lines else _Renderer(page, _DROPPED).render()
+    rendered = _Renderer(page, _DROPPED | _NAVIGATION).render()
+    return rendered if rendered.lines else _Renderer(page, _DROPPED).render()
 
 
 class _Renderer:
@@ -59,7 +59,7 @@ class _Renderer:
     def __init__(self, page: str, dropped: frozenset[str]) -> None:
         self._page = page
         self._dropped = dropped
-        self._out = Rendering()
+        self._out = RenderedPage()
         self._words: list[str] = []
         """The pieces of the current line."""
         self._has_text = False
@@ -74,7 +74,7 @@ class _Renderer:
         self._preformatted = self._fence_opened = False
         self._last_closing: dict[str, int] = {}
 
-    def render(self) -> Rendering:
+    def render(self) -> RenderedPage:
         line, counted_to = 1, 0
         dropping, depth, in_title = "", 0, False
         for token in tokens(self._page):

@@ -1,1 +1,1 @@
-"""The command line."""
+"""The `armarium` command and the host that runs the commands of capabilities."""

@@ -1,4 +1,4 @@
-"""Shows the audit trail: a table for a person, plain columns for a pipe, JSON lines for a program."""
+"""`armarium audit`: prints the audit log as a table, as plain columns for pipes, or as JSON lines."""
 
 from __future__ import annotations
 
@@ -33,80 +33,81 @@ _HEADINGS = {
 Row = tuple[int, CallRecord]
 
 
-class UnreadableTrail(ArmariumError):
-    """The file is there, and is not an audit trail that can be read."""
+class UnreadableAuditLog(ArmariumError):
+    """The file exists, but is not an audit log that can be read."""
 
     code = "AUDIT_UNREADABLE"
 
 
-def moment(text: str | None, option: str) -> str | None:
-    """The time meant by `15m` (ago) or by an ISO 8601 date; without a zone it is local time."""
+def parse_time(text: str | None, option: str) -> str | None:
+    """The time of `15m` (ago) or of an ISO 8601 date, which is local time unless it names a zone."""
     if text is None:
         return None
     try:
         if ago := re.fullmatch(r"(\d+)([smhdw])", text):
-            meant = datetime.now(UTC) - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
+            time = datetime.now(UTC) - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
         else:
-            meant = datetime.fromisoformat(text).astimezone(UTC)
+            time = datetime.fromisoformat(text).astimezone(UTC)
     except (ValueError, OverflowError):
         raise Misuse(
-            f"{option}: {text!r} is not a time", hint="write 15m, 2h or 1d for that long ago, or 2026-01-31T08:00"
+            f"{option}: {text!r} is not a time",
+            hint="write a duration such as 15m, 2h or 1d, or a date such as 2026-01-31T08:00",
         ) from None
-    return timestamp(meant)
+    return timestamp(time)
 
 
-def existing_trail(file: Path | None, config: Path | None) -> Path:
-    """The file to read: the one named, or else the one in the settings."""
-    trail = file or _configured_trail(config)
-    if not trail.is_file():
+def audit_file(file: Path | None, config: Path | None) -> Path:
+    """The file to read: the given one, or the one in the settings. Raises `ConfigError` if it does not exist."""
+    log = file or _configured_file(config)
+    if not log.is_file():
         raise ConfigError(
-            f"there is no audit trail at {trail}",
-            hint="a server writes it with its first call; name another with --file or --config",
+            f"there is no audit log at {log}",
+            hint="a server creates it with its first call; choose another one with --file or --config",
         )
-    return trail
+    return log
 
 
-def _configured_trail(config: Path | None) -> Path:
+def _configured_file(config: Path | None) -> Path:
     from armarium.foundation.settings import CoreSettings
     from armarium.foundation.settings_loader import load_settings
 
     file = settings_file(config)
     if file is None and not any(name.startswith("ARMARIUM_") for name in os.environ):
-        # Nothing to check: the rest of the server need not be loaded.
+        # The defaults apply, so the settings of the capabilities need not be imported.
         return CoreSettings().audit_file()
     from armarium.settings import Settings
 
     return load_settings(Settings, file, environ=os.environ).audit_file()
 
 
-def show_calls(trail: Path, wanted: AuditFilter, *, last: int, as_json: bool) -> None:
-    """The newest calls that fit, oldest first."""
-    with _readable(trail):
-        rows = read_records(trail, wanted, last=last)
+def show_calls(log: Path, wanted: AuditFilter, *, last: int, as_json: bool) -> None:
+    """Print the newest calls that match, oldest first."""
+    with _readable(log):
+        rows = read_records(log, wanted, last=last)
     if not as_json and sys.stdout.isatty():
         _show_table(record for _, record in rows)
     else:
         _show_lines(rows, as_json=as_json)
     if not rows:
-        say("no call fits")
+        say("no calls match")
 
 
-def follow_calls(trail: Path, wanted: AuditFilter, *, last: int, as_json: bool) -> None:
-    """The newest calls that fit, and then every new one."""
-    with _readable(trail):
-        newest = next((number for number, _ in read_records(trail, AuditFilter(), last=1)), 0)
-        # A call that came in between is left to the second half, so that none is shown twice.
-        known = [row for row in read_records(trail, wanted, last=last) if row[0] <= newest]
-        _show_lines(known, as_json=as_json)
-        _show_lines(follow_records(trail, wanted, after=newest), as_json=as_json, headings=False)
+def follow_calls(log: Path, wanted: AuditFilter, *, last: int, as_json: bool) -> None:
+    """Print the newest calls that match, and then each new one."""
+    with _readable(log):
+        newest = next((number for number, _ in read_records(log, AuditFilter(), last=1)), 0)
+        # Calls recorded in the meantime are left to `follow_records`, so that none is printed twice.
+        earlier = [row for row in read_records(log, wanted, last=last) if row[0] <= newest]
+        _show_lines(earlier, as_json=as_json)
+        _show_lines(follow_records(log, wanted, after=newest), as_json=as_json, headings=False)
 
 
 @contextmanager
-def _readable(trail: Path) -> Generator[None]:
+def _readable(log: Path) -> Generator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        raise UnreadableTrail(f"cannot read {trail}: {error}", hint="is it the audit trail of a server?") from error
+        raise UnreadableAuditLog(f"cannot read {log}: {error}", hint="name the audit log of a server") from error
 
 
 def _show_lines(rows: Iterable[Row], *, as_json: bool, headings: bool = True) -> None:
@@ -148,6 +149,6 @@ def _show_table(records: Iterable[CallRecord]) -> None:
         table.add_column(heading, justify=justify, no_wrap=column != "subject", overflow="fold")
     for record in records:
         style = "red" if record.outcome == "error" else ""
-        # Text, not str: a path may look like markup.
+        # As str, a path could be taken for markup.
         table.add_row(*(Text(value, style) for value in _columns(record).values()))
     Console().print(table)

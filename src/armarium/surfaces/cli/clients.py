@@ -1,4 +1,4 @@
-"""The MCP clients we can configure: where each keeps its configuration, and how an entry must look there."""
+"""The MCP clients that `armarium install` supports: the file and the format of their configuration."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Entry = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class StartedServer:
-    """The client starts the server as its own child, over stdio."""
+    """A server that the client starts, over stdio."""
 
     command: str
     arguments: tuple[str, ...]
@@ -23,7 +23,7 @@ class StartedServer:
 
 @dataclass(frozen=True, slots=True)
 class RunningServer:
-    """The client connects to a server that runs already."""
+    """A server that already runs, over HTTP."""
 
     url: str
     token: str | None = None
@@ -32,47 +32,47 @@ class RunningServer:
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """One client's habits."""
+    """The configuration of one client."""
 
     title: str
     user_file: Callable[[], Path]
-    afterwards: str
-    """What makes the client notice."""
+    activation: str
+    """What the user does so that the client reads its configuration again."""
     project_file: str | None = None
-    """Relative to the project; None where the client has no such thing."""
+    """Relative to the project; None if the client has no configuration for a project."""
     default_scope: Scope = "user"
     section: str = "mcpServers"
-    names_type: bool = False
-    """Whether an entry says `type: stdio` or `type: http`."""
+    has_type: bool = False
+    """Whether an entry contains `type: stdio` or `type: http`."""
     url_key: str | None = "url"
-    """None: the client only starts servers itself."""
+    """None: the client supports only servers that it starts."""
     token_variable: str = ""
-    """How an entry in a shared file refers to the token, which must not be in it."""
+    """The reference to the token in a shared file, which must not contain the token itself."""
     token_input: Entry | None = None
-    """A definition that `token_variable` needs in the file's `inputs`."""
+    """The definition in the file's `inputs` that `token_variable` refers to."""
 
     def stdio_entry(self, server: StartedServer) -> Entry:
-        """The entry for a server the client starts."""
+        """The entry of a server that the client starts."""
         entry: Entry = {"command": server.command, "args": list(server.arguments)}
-        return {"type": "stdio"} | entry if self.names_type else entry
+        return {"type": "stdio"} | entry if self.has_type else entry
 
     def http_entry(self, server: RunningServer, token: str | None) -> Entry:
-        """The entry for a server that runs; `token` is the token itself, or what stands for it."""
+        """The entry of a running server; `token` is the token itself, or a reference to it."""
         assert self.url_key is not None
         entry: Entry = {self.url_key: server.url}
         if token is not None:
             entry["headers"] = {"Authorization": f"Bearer {token}"}
-        return {"type": "http"} | entry if self.names_type else entry
+        return {"type": "http"} | entry if self.has_type else entry
 
 
 TRANSPORT_KEYS = frozenset({"type", "command", "args", "url", "serverUrl", "headers"})
-"""What an entry says about how to reach the server; everything else in it is the user's own."""
+"""The keys of an entry that Armarium writes. All other keys belong to the user."""
 
 TOKEN_INPUT_ID = "armarium-token"  # noqa: S105 the name of an input, not a secret
 
 
 def _application_data(*below: str) -> Path:
-    """Where desktop applications keep their settings on this system."""
+    """The directory of desktop applications' settings on this system."""
     if sys.platform == "darwin":
         return Path.home().joinpath("Library", "Application Support", *below)
     if sys.platform == "win32":
@@ -97,7 +97,7 @@ CLIENTS = {
         "start Claude Code again; /mcp lists its servers",
         project_file=".mcp.json",
         default_scope="project",
-        names_type=True,
+        has_type=True,
         token_variable="${ARMARIUM_TOKEN}",  # noqa: S106 the name of a variable, not a secret
     ),
     "cursor": Client(
@@ -114,7 +114,7 @@ CLIENTS = {
         project_file=".vscode/mcp.json",
         default_scope="project",
         section="servers",
-        names_type=True,
+        has_type=True,
         token_variable=f"${{input:{TOKEN_INPUT_ID}}}",
         token_input={
             "type": "promptString",

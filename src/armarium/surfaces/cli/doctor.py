@@ -1,4 +1,4 @@
-"""Looks at everything a server needs before it starts, and says what to do about what is missing."""
+"""`armarium doctor`: checks everything that a server needs, and prints how to solve problems."""
 
 from __future__ import annotations
 
@@ -33,30 +33,29 @@ from armarium.foundation.settings_loader import load_settings
 from armarium.foundation.sockets import listen
 from armarium.settings import Settings
 
-_OLDEST_PYTHON = (3, 11)
-_FEWEST_FILES = 4096
-_WIDEST_CLOCK_GAP_S = 2.0
+_MIN_PYTHON = (3, 11)
+_MIN_OPEN_FILES = 4096
+_MAX_CLOCK_GAP_S = 2.0
 _PROBE_TIMEOUT_S = 1.0
 _COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
 
 
-def examine(config: Path | None) -> list[CheckResult]:
-    """Everything that was looked at, in order."""
-    findings = [_python(), _open_files()]
+def run_checks(config: Path | None) -> list[CheckResult]:
+    """The results of all checks. With invalid settings, only checks that need no settings run."""
+    results = [_python(), _open_files()]
     file = settings_file(config)
     try:
         settings = load_settings(Settings, file, environ=os.environ)
     except ConfigError as error:
-        # The machine can still be looked at; what the defaults would be is nobody's question.
-        message = f"{error.message}; nothing that depends on them was looked at"
-        findings.append(CheckResult("settings", "fail", message, error.hint))
-        return [*findings, *_machine()]
-    return [*findings, _chosen(settings, file), *_server(settings), *_capabilities(settings)]
+        message = f"{error.message}; checks that need settings were skipped"
+        results.append(CheckResult("settings", "fail", message, error.hint))
+        return [*results, *_machine()]
+    return [*results, _settings(settings, file), *_server(settings), *_capabilities(settings)]
 
 
-def _chosen(settings: CoreSettings, file: Path | None) -> CheckResult:
+def _settings(settings: CoreSettings, file: Path | None) -> CheckResult:
     if file is None:
-        return CheckResult("settings", "ok", "no armarium.yaml here; the defaults")
+        return CheckResult("settings", "ok", "there is no armarium.yaml here; the defaults apply")
     if all(getattr(settings, manifest.name) is None for manifest in MANIFESTS):
         sections = ", ".join(manifest.name for manifest in MANIFESTS)
         return CheckResult("settings", "fail", f"{file} configures no capability", hint=f"add a section: {sections}")
@@ -68,12 +67,12 @@ def _server(settings: CoreSettings) -> Generator[CheckResult]:
     yield _callers(settings)
     yield _port(settings)
     if settings.audit.enabled:
-        yield _audit_trail(settings.audit_file())
+        yield _audit_log(settings.audit_file())
     yield _traces(settings)
 
 
 def _machine() -> Generator[CheckResult]:
-    """What capabilities find without being asked for."""
+    """The checks of capabilities that need no settings."""
     facilities = Facilities(Events(), Settings().state_path())
     for manifest in MANIFESTS:
         yield from manifest.check(None, facilities)
@@ -86,18 +85,18 @@ def _capabilities(settings: CoreSettings) -> Generator[CheckResult]:
 
 
 def _python() -> CheckResult:
-    if sys.version_info >= _OLDEST_PYTHON:
+    if sys.version_info >= _MIN_PYTHON:
         return CheckResult("python", "ok", python_version())
-    wanted = ".".join(map(str, _OLDEST_PYTHON))
-    return CheckResult("python", "fail", f"{python_version()} is too old", hint=f"install Python {wanted} or later")
+    required = ".".join(map(str, _MIN_PYTHON))
+    return CheckResult("python", "fail", f"{python_version()} is too old", hint=f"install Python {required} or later")
 
 
 def _open_files() -> CheckResult:
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if most == resource.RLIM_INFINITY or most >= _FEWEST_FILES:
-        return CheckResult("open files", "ok", "no limit" if most == resource.RLIM_INFINITY else f"up to {most}")
+    _, limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit == resource.RLIM_INFINITY or limit >= _MIN_OPEN_FILES:
+        return CheckResult("open files", "ok", "unlimited" if limit == resource.RLIM_INFINITY else f"up to {limit}")
     return CheckResult(
-        "open files", "warn", f"only {most} at once", hint=f"raise the hard limit: ulimit -Hn {_FEWEST_FILES}"
+        "open files", "warn", f"only {limit} at once", hint=f"raise the hard limit: ulimit -Hn {_MIN_OPEN_FILES}"
     )
 
 
@@ -107,7 +106,7 @@ def _state_directory(state: Path) -> Iterator[CheckResult]:
         return
     if not state.is_dir() or not os.access(state, os.W_OK | os.X_OK):
         yield CheckResult(
-            "state directory", "fail", f"{state} cannot be written", hint="set `state_dir` to one that can"
+            "state directory", "fail", f"{state} is not writable", hint="set `state_dir` to a writable directory"
         )
         return
     mode = stat.S_IMODE(state.stat().st_mode)
@@ -119,20 +118,20 @@ def _state_directory(state: Path) -> Iterator[CheckResult]:
     yield _clock(state)
 
 
-def _creatable(subject: str, wanted: Path) -> CheckResult:
-    above = next(parent for parent in wanted.absolute().parents if parent.exists())
-    if above.is_dir() and os.access(above, os.W_OK | os.X_OK):
-        return CheckResult(subject, "ok", f"{wanted} will be created")
-    return CheckResult(subject, "fail", f"{wanted} cannot be created", hint=f"let this user write in {above}")
+def _creatable(subject: str, path: Path) -> CheckResult:
+    existing = next(parent for parent in path.absolute().parents if parent.exists())
+    if existing.is_dir() and os.access(existing, os.W_OK | os.X_OK):
+        return CheckResult(subject, "ok", f"{path} will be created")
+    return CheckResult(subject, "fail", f"{path} cannot be created", hint=f"let this user write in {existing}")
 
 
 def _clock(directory: Path) -> CheckResult:
-    """A network file system stamps files with a clock of its own."""
+    """Compare clocks: a network file system sets file times by its own."""
     with tempfile.TemporaryFile(dir=directory) as probe:
         gap_s = abs(os.fstat(probe.fileno()).st_mtime - time.time())
-    if gap_s <= _WIDEST_CLOCK_GAP_S:
+    if gap_s <= _MAX_CLOCK_GAP_S:
         return CheckResult("clock", "ok", "file times agree with this machine's clock")
-    message = f"file times are {gap_s:.0f} s away from this machine's clock"
+    message = f"file times differ from this machine's clock by {gap_s:.0f} s"
     return CheckResult("clock", "warn", message, hint="synchronise the clocks, or move `state_dir` to a local disk")
 
 
@@ -146,7 +145,7 @@ def _callers(settings: CoreSettings) -> CheckResult:
         who = "anyone on this machine" if settings.security.auth == "none" else f"{len(settings.security.keys)} keys"
         return CheckResult("callers", "ok", who)
     if not file.exists() and settings.security.auth == "auto":
-        return CheckResult("token", "ok", f"{file} will be made at the first start")
+        return CheckResult("token", "ok", f"{file} will be created at the first start")
     try:
         read_token(file)
     except ConfigError as error:
@@ -163,7 +162,7 @@ def _port(settings: CoreSettings) -> CheckResult:
     except ConfigError as error:
         if _answers(host, port):
             return CheckResult(
-                "port", "warn", f"a server answers on {host}:{port} already", hint="stop it, or use --port"
+                "port", "warn", f"a server already answers on {host}:{port}", hint="stop it, or use --port"
             )
         return CheckResult("port", "fail", error.message, error.hint)
     return CheckResult("port", "ok", f"{host}:{port} is free" if port else f"{host}, any free port")
@@ -178,28 +177,28 @@ def _answers(host: str, port: int) -> bool:
             return False
 
 
-def _audit_trail(file: Path) -> CheckResult:
+def _audit_log(file: Path) -> CheckResult:
     if not file.exists():
-        return _creatable("audit trail", file)
+        return _creatable("audit log", file)
     if not os.access(file, os.R_OK | os.W_OK):
-        return CheckResult("audit trail", "fail", f"{file} cannot be written", hint="let this user write it")
+        return CheckResult("audit log", "fail", f"{file} is not writable", hint="let this user write it")
     try:
         read_records(file, AuditFilter(), last=1)
     except sqlite3.Error as error:
         message = f"{file} cannot be read: {error}"
-        return CheckResult("audit trail", "fail", message, hint="move it away; a new one is made at the next start")
-    return CheckResult("audit trail", "ok", str(file))
+        return CheckResult("audit log", "fail", message, hint="move it away; the next start creates a new one")
+    return CheckResult("audit log", "ok", str(file))
 
 
 def _traces(settings: CoreSettings) -> CheckResult:
     endpoint = settings.telemetry.otlp_endpoint
     if _has_exporter():
-        message = without_credentials(endpoint) if endpoint else "the otel extra is installed, and not used"
+        message = without_credentials(endpoint) if endpoint else "the otel extra is installed but not used"
         return CheckResult("traces", "ok", message)
     if endpoint:
-        message = "telemetry.otlp_endpoint is set, and the otel extra is not installed"
+        message = "telemetry.otlp_endpoint is set, but the otel extra is not installed"
         return CheckResult("traces", "fail", message, hint="pip install 'armarium[otel]'")
-    return CheckResult("traces", "ok", "the otel extra is not installed, and not needed")
+    return CheckResult("traces", "ok", "not configured")
 
 
 def _has_exporter() -> bool:
@@ -209,17 +208,17 @@ def _has_exporter() -> bool:
         return False
 
 
-def show_findings(findings: Sequence[CheckResult], *, as_json: bool) -> None:
-    """Tell what was found; the report is the command's data."""
+def show_results(results: Sequence[CheckResult], *, as_json: bool) -> None:
+    """Print the results of the checks on standard output."""
     if as_json:
-        healthy = all(finding.state != "fail" for finding in findings)
-        show_json({"ok": healthy, "findings": [asdict(finding) for finding in findings]})
+        healthy = all(result.state != "fail" for result in results)
+        show_json({"ok": healthy, "findings": [asdict(result) for result in results]})
         return
-    width = max(len(finding.subject) for finding in findings)
-    for finding in findings:
-        state = f"{finding.state:<4}"
+    width = max(len(result.subject) for result in results)
+    for result in results:
+        state = f"{result.state:<4}"
         if sys.stdout.isatty() and "NO_COLOR" not in os.environ:
-            state = typer.style(state, fg=_COLOURS[finding.state])
-        show(f"{state}  {finding.subject:<{width}}  {finding.message}")
-        if finding.hint and finding.state != "ok":
-            show(f"{'':4}  {'':<{width}}  hint: {finding.hint}")
+            state = typer.style(state, fg=_COLOURS[result.state])
+        show(f"{state}  {result.subject:<{width}}  {result.message}")
+        if result.hint and result.state != "ok":
+            show(f"{'':4}  {'':<{width}}  hint: {result.hint}")

@@ -1,4 +1,4 @@
-"""`armarium eval`: how well the search finds what people judged relevant in a set of documents and questions."""
+"""`armarium eval`: measures retrieval quality on a set of documents, queries and relevance judgements."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _COLUMNS = {"ndcg_10": "nDCG@10", "recall_10": "recall@10", "recall_100": "recal
 
 
 def evaluate_set(directory: Path, *, index: IndexOption = "auto", limit: int | None = None, as_json: bool) -> None:
-    """Measure the search on a judged set, and show what came out."""
-    evaluation = anyio.run(_evaluated, directory, index, limit)
+    """Evaluate the search on a judged set, and print the measures."""
+    evaluation = anyio.run(_evaluate, directory, index, limit)
     if as_json:
         show_json(_as_json(evaluation))
         return
@@ -27,30 +27,30 @@ def evaluate_set(directory: Path, *, index: IndexOption = "auto", limit: int | N
         show(line)
 
 
-async def _evaluated(directory: Path, index: IndexOption, limit: int | None) -> Evaluation:
+async def _evaluate(directory: Path, index: IndexOption, limit: int | None) -> Evaluation:
     from armarium.providers.local.embedder import LocalEmbedder
 
     judged = read_judged_set(directory, limit=limit)
     embedder = LocalEmbedder()
     try:
-        return await evaluate(judged, embedder, kind=None if index == "auto" else index, progress=_told_progress())
+        return await evaluate(judged, embedder, kind=None if index == "auto" else index, progress=_progress_lines())
     finally:
         await embedder.aclose()
 
 
-def _told_progress() -> Any:
-    """Tells a person at a terminal about every tenth of the work; a log or a pipe hears nothing."""
+def _progress_lines() -> Any:
+    """Prints a line for every tenth of the work, at a terminal only."""
     if not sys.stderr.isatty():
         return None
-    told: dict[str, int] = {}
+    printed: dict[str, int] = {}
 
-    def tell(what: str, done: int, of: int) -> None:
-        tenth = done * 10 // of
-        if told.get(what) != tenth:
-            told[what] = tenth
-            say(f"{what}: {done} of {of}")
+    def show_progress(phase: str, done: int, total: int) -> None:
+        tenth = done * 10 // total
+        if printed.get(phase) != tenth:
+            printed[phase] = tenth
+            say(f"{phase}: {done} of {total}")
 
-    return tell
+    return show_progress
 
 
 def _as_json(evaluation: Evaluation) -> dict[str, Any]:
@@ -60,8 +60,8 @@ def _as_json(evaluation: Evaluation) -> dict[str, Any]:
         "documents": evaluation.documents,
         "queries": evaluation.queries,
         "measures": {
-            means: {name: round(value, 4) for name, value in asdict(measures).items()}
-            for means, measures in evaluation.measures.items()
+            method: {name: round(value, 4) for name, value in asdict(measures).items()}
+            for method, measures in evaluation.measures.items()
         },
     }
 
@@ -71,7 +71,7 @@ def _table(evaluation: Evaluation) -> list[str]:
         f"{evaluation.name}: {evaluation.documents} documents, {evaluation.queries} queries, index {evaluation.index}"
     )
     rows = [head, f"{'':8}" + "".join(f"{name:>12}" for name in _COLUMNS.values())]
-    for means, measures in evaluation.measures.items():
+    for method, measures in evaluation.measures.items():
         values = asdict(measures)
-        rows.append(f"{means:8}" + "".join(f"{values[field]:12.4f}" for field in _COLUMNS))
+        rows.append(f"{method:8}" + "".join(f"{values[field]:12.4f}" for field in _COLUMNS))
     return rows

@@ -1,4 +1,4 @@
-"""The program that runs commands: it loads settings, starts servers, and makes calls for commands."""
+"""The host of commands: loads settings, starts servers, and passes calls through the dispatcher."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writes a client's MCP configuration: shown first, merged into what is there, replaced in one step."""
+"""`armarium install`: merges an entry into a client's MCP configuration, and replaces the file atomically."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from armarium.foundation.errors import ArmariumError
 from armarium.foundation.identity import read_token
 from armarium.surfaces.cli.clients import CLIENTS, TRANSPORT_KEYS, Client, Entry, RunningServer, Scope, StartedServer
 
-_SURROGATES = {code: f"\\u{code:04x}" for code in range(0xD800, 0xE000)}
+_SURROGATE_ESCAPES = {code: f"\\u{code:04x}" for code in range(0xD800, 0xE000)}
 
 
 class UnusableConfiguration(ArmariumError):
-    """The client's file is there and cannot be merged into, so it was left as it is."""
+    """The client's configuration file cannot be read, parsed or written. It was not changed."""
 
     code = "CLIENT_CONFIG_INVALID"
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What would be written where."""
+    """The change to a client's configuration file."""
 
     client: Client
     name: str
@@ -38,10 +38,10 @@ class Plan:
     file: Path
     entry: Entry
     before: bytes | None
-    """The file as it is; None where there is none."""
+    """The current content of the file; None if it does not exist."""
     after: bytes
     secret: str | None
-    """The token, if the file will hold it."""
+    """The token, if the file will contain it."""
     notes: tuple[str, ...]
 
     @property
@@ -53,65 +53,65 @@ class Plan:
         return self.file.with_name(f"{self.file.name}.bak")
 
     def without_secret(self, text: str) -> str:
-        """The text as it may be shown."""
+        """The text with the token masked."""
         return text.replace(self.secret, "<token>") if self.secret else text
 
 
 def wanted_server(
     client: str, directory: Path | None, config: Path | None, url: str | None, token_file: Path | None, *, write: bool
 ) -> StartedServer | RunningServer:
-    """The server the options describe: one to start over a directory or a file of settings, or one that runs."""
+    """The server that the options describe: one that the client starts, or one that already runs."""
     if url is not None and CLIENTS[client].url_key is None:
         if directory is None and config is None:
             raise Misuse(
-                f"{CLIENTS[client].title} starts its servers itself and takes no --url",
+                f"{CLIENTS[client].title} starts its servers itself and does not support --url",
                 hint="use --dir DIR, and it starts `armarium stdio DIR`",
             )
-        say(f"{CLIENTS[client].title} starts its servers itself, so --url is left out and stdio is used")
+        say(f"{CLIENTS[client].title} starts its servers itself, so --url is ignored and stdio is used")
         url = token_file = None
     _only_one({"--dir": directory, "--config": config, "--url": url})
     if url is not None:
         if write:
             raise Misuse("--write does not go with --url", hint="the running server decides what may be written")
         if not url.startswith(("http://", "https://")):
-            raise Misuse(f"--url: {url!r} is not an address", hint="for instance http://127.0.0.1:8091/mcp")
+            raise Misuse(f"--url: {url!r} is not an address", hint="for example http://127.0.0.1:8091/mcp")
         return RunningServer(url, read_token(token_file.expanduser()) if token_file else None, token_file)
     if token_file is not None:
         raise Misuse("--token-file goes with --url", hint="over stdio there is no token")
-    return _started(directory or Path(), config, write=write)
+    return _started_server(directory or Path(), config, write=write)
 
 
 def _only_one(options: dict[str, object | None]) -> None:
     given = [option for option, value in options.items() if value is not None]
     if len(given) > 1:
-        raise Misuse(f"{' and '.join(given)} exclude each other", hint="each says what the client connects to")
+        raise Misuse(f"{' and '.join(given)} exclude each other", hint="each determines what the client connects to")
 
 
-def _started(directory: Path, config: Path | None, *, write: bool) -> StartedServer:
+def _started_server(directory: Path, config: Path | None, *, write: bool) -> StartedServer:
     if config is not None and write:
         raise Misuse("--write does not go with --config", hint="the file says `read_only` for each root")
     served = Path(os.path.abspath((config or directory).expanduser()))
     if not (served.is_file() if config else served.is_dir()):
         raise Misuse(f"{served} is not a {'file' if config else 'directory'}", hint="check the path")
-    command, *before = _own_command()
+    command, *arguments = _own_command()
     what = ["--config", str(served)] if config else [str(served), *(["--write"] if write else [])]
-    return StartedServer(command, (*before, "stdio", *what))
+    return StartedServer(command, (*arguments, "stdio", *what))
 
 
 def _own_command() -> list[str]:
-    """This very program, in a form that works from any directory and without our environment."""
+    """The command line of this program. It works in any directory and without the present environment."""
     beside = Path(sys.executable).with_name("armarium")
     return [str(beside)] if os.access(beside, os.X_OK) else [sys.executable, "-P", "-m", "armarium.surfaces.cli.main"]
 
 
 def plan(client_name: str, server: StartedServer | RunningServer, *, name: str, scope: Scope | None) -> Plan:
-    """Work out the whole file that would be written; nothing is changed yet."""
+    """Compute the new content of the client's configuration file, without writing it."""
     client = CLIENTS[client_name]
     chosen = scope or client.default_scope
     file = _file_of(client, chosen)
-    # A link to a file kept elsewhere stays a link.
+    # Write the target of a symbolic link, so that the link remains.
     file = Path(os.path.realpath(file))
-    before = _content_of(file)
+    before = _read(file)
     document = _parsed(before, file)
     entry, secret, notes = _entry_for(client, server, chosen)
     _merge(document, client, name, entry, file)
@@ -132,12 +132,12 @@ def _file_of(client: Client, scope: Scope) -> Path:
 def _entry_for(
     client: Client, server: StartedServer | RunningServer, scope: Scope
 ) -> tuple[Entry, str | None, tuple[str, ...]]:
-    """The entry, the token if it is in there, and what the user must know."""
+    """The entry, the token if the entry contains it, and notes for the user."""
     if isinstance(server, StartedServer):
         return client.stdio_entry(server), None, ()
     if server.token is None or scope == "user":
         return client.http_entry(server, server.token), server.token, ()
-    # A project's file gets committed and shared; a token in there is a token given away.
+    # The file of a project is committed and shared, so it must not contain the token.
     token_file = shlex.quote(str(server.token_file))
     note = (
         f"{client.title} will ask for the token; it is in {server.token_file}"
@@ -147,7 +147,7 @@ def _entry_for(
     return client.http_entry(server, client.token_variable), None, (note,)
 
 
-def _content_of(file: Path) -> bytes | None:
+def _read(file: Path) -> bytes | None:
     try:
         return file.read_bytes()
     except FileNotFoundError:
@@ -161,19 +161,19 @@ def _parsed(content: bytes | None, file: Path) -> dict[str, Any]:
     if not text.strip():
         return {}
     try:
-        document = json.loads(text, object_pairs_hook=_without_duplicates, parse_constant=_refuse_constant)
+        document = json.loads(text, object_pairs_hook=_unique_names, parse_constant=_refuse_constant)
     except ValueError as error:
         raise UnusableConfiguration(
             f"{file} is not plain JSON: {error}",
-            hint="it was not touched; take out comments and trailing commas, then try again",
+            hint="it was not changed; remove comments and trailing commas, and try again",
         ) from error
     if not isinstance(document, dict):
-        raise UnusableConfiguration(f"{file} does not hold a JSON object", hint="it was not touched")
+        raise UnusableConfiguration(f"{file} does not contain a JSON object", hint="it was not changed")
     return cast(dict[str, Any], document)
 
 
-def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Python would keep the last of two equal names; writing that back would lose the first."""
+def _unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Refuse objects with duplicate names: parsing keeps only the last one, and writing would lose the others."""
     merged = dict(pairs)
     if len(merged) != len(pairs):
         raise ValueError("a name occurs twice in one object")
@@ -188,7 +188,7 @@ def _merge(document: dict[str, Any], client: Client, name: str, entry: Entry, fi
     servers = document.setdefault(client.section, {})
     existing = servers.get(name, {}) if isinstance(servers, dict) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] any JSON
     if not isinstance(existing, dict):
-        raise UnusableConfiguration(f"`{client.section}` in {file} is not what it should be", hint="it was not touched")
+        raise UnusableConfiguration(f"`{client.section}` in {file} is not an object", hint="it was not changed")
     own = {key: value for key, value in cast(Entry, existing).items() if key not in TRANSPORT_KEYS}
     servers[name] = entry | own
 
@@ -196,7 +196,7 @@ def _merge(document: dict[str, Any], client: Client, name: str, entry: Entry, fi
 def _merge_input(document: dict[str, Any], definition: Entry, file: Path) -> None:
     inputs = document.setdefault("inputs", [])
     if not isinstance(inputs, list):
-        raise UnusableConfiguration(f"`inputs` in {file} is not a list", hint="it was not touched")
+        raise UnusableConfiguration(f"`inputs` in {file} is not a list", hint="it was not changed")
     known = cast(list[Any], inputs)
     if not any(isinstance(each, dict) and cast(Entry, each).get("id") == definition["id"] for each in known):
         known.append(definition)
@@ -204,12 +204,12 @@ def _merge_input(document: dict[str, Any], definition: Entry, file: Path) -> Non
 
 def _serialised(document: dict[str, Any]) -> bytes:
     text = json.dumps(document, indent=2, ensure_ascii=False)
-    # JavaScript writes half a character where it cut a text short; UTF-8 cannot, but JSON's escapes can.
-    return (text.translate(_SURROGATES) + "\n").encode()
+    # The file may contain unpaired surrogates as JSON escapes. UTF-8 cannot encode them, so they are escaped again.
+    return (text.translate(_SURROGATE_ESCAPES) + "\n").encode()
 
 
-def carry_out(plan: Plan, *, yes: bool, dry_run: bool, as_json: bool) -> None:
-    """Show the plan, ask, write."""
+def apply(plan: Plan, *, yes: bool, dry_run: bool, as_json: bool) -> None:
+    """Print the change, ask for confirmation, and write the file."""
     described: dict[str, Any] = {
         "client": plan.client.title,
         "scope": plan.scope,
@@ -229,13 +229,13 @@ def carry_out(plan: Plan, *, yes: bool, dry_run: bool, as_json: bool) -> None:
         show(fragment)
     say()
     if not plan.changes:
-        say("it is there already; nothing to do")
+        say("already configured; nothing to do")
     elif dry_run:
         say("nothing was written (--dry-run)")
     else:
         _confirm(yes)
         described |= {"written": True, "backup": _write(plan)}
-        say(f"written; {plan.client.afterwards}")
+        say(f"written; {plan.client.activation}")
     for note in plan.notes:
         say(note)
     if as_json:
@@ -246,7 +246,7 @@ def _confirm(yes: bool) -> None:
     if yes:
         return
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise Misuse("nobody is there to be asked, so nothing was written", hint="say --yes, or look with --dry-run")
+        raise Misuse("there is no terminal to ask at, so nothing was written", hint="add --yes, or --dry-run")
     try:
         typer.confirm("Write it?", default=True, abort=True, err=True)
     except typer.Abort:
@@ -255,7 +255,7 @@ def _confirm(yes: bool) -> None:
 
 
 def _write(plan: Plan) -> str | None:
-    """Replace the file in one step; the answer is where the old one is kept, if there was one."""
+    """Replace the file atomically; return the path of the backup, if there was a file before."""
     try:
         plan.file.parent.mkdir(parents=True, exist_ok=True)
         mode = stat.S_IMODE(plan.file.stat().st_mode) if plan.before is not None else 0o666 & ~_umask()
@@ -268,16 +268,16 @@ def _write(plan: Plan) -> str | None:
 
 
 def _replace(file: Path, content: bytes, mode: int) -> None:
-    descriptor, fresh = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
+    descriptor, staged = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
     try:
         with os.fdopen(descriptor, "wb") as target:
             os.fchmod(target.fileno(), mode)
             target.write(content)
             target.flush()
             os.fsync(target.fileno())
-        os.replace(fresh, file)
+        os.replace(staged, file)
     except BaseException:
-        os.unlink(fresh)
+        os.unlink(staged)
         raise
 
 

@@ -1,4 +1,4 @@
-"""The `armarium` command: declares the commands and options of the server, and adds those of the capabilities."""
+"""The `armarium` command: declares the server's commands and options, and adds those of the capabilities."""
 
 from __future__ import annotations
 
@@ -30,14 +30,19 @@ for _manifest in MANIFESTS:
     _manifest.add_commands(CommandGroups(app, config_app))
 
 Address = Annotated[str | None, typer.Option(metavar="ADDRESS", help="Address to listen on.")]
-Port = Annotated[int | None, typer.Option(metavar="N", min=0, max=65535, help="Port to listen on; 0 takes a free one.")]
+Port = Annotated[
+    int | None, typer.Option(metavar="N", min=0, max=65535, help="Port to listen on; 0 chooses a free one.")
+]
 Index = Annotated[
-    bool, typer.Option("--index/--no-index", help="Index the directory, so that agents can search and ask it.")
+    bool,
+    typer.Option(
+        "--index/--no-index", help="Index the directory, so that agents can search it and ask questions about it."
+    ),
 ]
 Registry = Annotated[
-    bool, typer.Option("--registry/--no-registry", help="Keep what is known about files in DIR/.armarium.")
+    bool, typer.Option("--registry/--no-registry", help="Record findings and issues about files in DIR/.armarium.")
 ]
-Write = Annotated[bool, typer.Option("--write", help="Let agents change files. Without it they only read.")]
+Write = Annotated[bool, typer.Option("--write", help="Let agents change files. Without it they can only read.")]
 
 
 @app.callback(invoke_without_command=True)
@@ -50,14 +55,14 @@ def armarium(
     \b
     Begin here:
       armarium up .                           serve this directory, read-only
-      armarium up ~/notes --write             let agents change files, too
+      armarium up ~/notes --write             let agents change files as well
       armarium install claude-code --dir .    connect a client to a directory
-      armarium audit --last 20                see what agents did
-      armarium registry files                 see what is known about files
-      armarium doctor                         find out what is wrong
+      armarium audit --last 20                list the calls of agents
+      armarium registry files                 list files with their findings
+      armarium doctor                         check the installation
 
     \b
-    For many directories and many people:
+    For several directories and several users:
       armarium config print --dir . > armarium.yaml
       armarium serve --config armarium.yaml
     """
@@ -82,16 +87,16 @@ def up(
     host: Address = None,
     auth: Annotated[
         str | None,
-        typer.Option(metavar="MODE", help="auto: a token made once; file:PATH: the token in a file; none: no token."),
+        typer.Option(metavar="MODE", help="auto: a generated token; file:PATH: the token in a file; none: no token."),
     ] = None,
-    name: Annotated[str, typer.Option(metavar="NAME", help="What agents call the directory.")] = "workspace",
+    name: Annotated[str, typer.Option(metavar="NAME", help="Name of the directory for agents.")] = "workspace",
     log_level: LogLevel = None,
     as_json: AsJson = False,
 ) -> None:
-    """Serve one directory over HTTP, and tell how to connect.
+    """Serve one directory over HTTP, and print how to connect.
 
-    What agents learn about files, findings and issues, is kept in DIR/.armarium and may be changed without --write: it
-    is Armarium's own. A registry that cannot be used is told, and the rest is served without it.
+    The registry of findings and issues is stored in DIR/.armarium. Agents may change it without --write, because it is
+    not one of your files. If it cannot be opened, that is reported and the directory is served without it.
 
     \b
     armarium up                    this directory, read-only
@@ -104,7 +109,7 @@ def up(
     without = _without(index=index, registry=registry)
     settings = start.directory_settings(directory, write=write, without=without, name=name, flags=flags)
     serve_directory = partial(start.up, context.obj, directory, settings, name=name, write=write, as_json=as_json)
-    command.until_interrupted(serve_directory)
+    command.run_until_interrupted(serve_directory)
 
 
 def _without(*, index: bool, registry: bool) -> list[str]:
@@ -121,7 +126,7 @@ def serve(
     log_level: LogLevel = None,
     as_json: AsJson = False,
 ) -> None:
-    """Serve what a file of settings says, over HTTP.
+    """Serve the capabilities in a settings file over HTTP.
 
     \b
     armarium serve                          with ./armarium.yaml
@@ -132,7 +137,7 @@ def serve(
 
     flags = {"server.port": port, "server.host": host, "telemetry.log_level": log_level}
     settings = context.obj.load_settings(config, flags)
-    command.until_interrupted(partial(start.serve, context.obj, settings, config or CONFIG_FILE, as_json=as_json))
+    command.run_until_interrupted(partial(start.serve, context.obj, settings, config or CONFIG_FILE, as_json=as_json))
 
 
 @app.command()
@@ -149,7 +154,7 @@ def stdio(
 ) -> None:
     """Serve the client that started this process, over stdio.
 
-    Clients start this themselves; `armarium install` tells them to. Standard output speaks MCP, so there is no --json.
+    `armarium install` configures clients to run this. Standard output carries MCP messages, so there is no --json.
     """
     from armarium.surfaces.cli import start
 
@@ -161,7 +166,7 @@ def stdio(
         raise Misuse("DIR and --write do not go with --config", hint="name directories in the file's sandbox.roots")
     else:
         settings = context.obj.load_settings(config, flags)
-    command.until_interrupted(partial(start.stdio, context.obj, settings))
+    command.run_until_interrupted(partial(start.stdio, context.obj, settings))
 
 
 @app.command()
@@ -170,24 +175,25 @@ def audit(
     capability: Annotated[str | None, typer.Option(metavar="NAME", help="Only calls of this capability.")] = None,
     principal: Annotated[str | None, typer.Option(metavar="NAME", help="Only calls of this caller.")] = None,
     root: Annotated[str | None, typer.Option(metavar="NAME", help="Only calls in this root.")] = None,
-    path: Annotated[str | None, typer.Option(metavar="PREFIX", help="Only paths that begin like this.")] = None,
-    outcome: Annotated[
-        Literal["success", "error"] | None, typer.Option(help="Only calls that ended like this.")
-    ] = None,
+    path: Annotated[str | None, typer.Option(metavar="PREFIX", help="Only paths with this prefix.")] = None,
+    outcome: Annotated[Literal["success", "error"] | None, typer.Option(help="Only calls with this outcome.")] = None,
     code: Annotated[str | None, typer.Option(metavar="CODE", help="Only errors with this code.")] = None,
     since: Annotated[
-        str | None, typer.Option(metavar="WHEN", help="Not before: 15m, 2h, 1d ago, or a date and time (ISO 8601).")
+        str | None,
+        typer.Option(metavar="WHEN", help="Only calls since then: 15m, 2h or 1d ago, or a date and time (ISO 8601)."),
     ] = None,
-    until: Annotated[str | None, typer.Option(metavar="WHEN", help="Before this time; written as for --since.")] = None,
-    last: Annotated[int, typer.Option(metavar="N", min=0, help="The newest N calls that fit.")] = 100,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with new calls until Ctrl-C.")] = False,
+    until: Annotated[
+        str | None, typer.Option(metavar="WHEN", help="Only calls before then; same format as --since.")
+    ] = None,
+    last: Annotated[int, typer.Option(metavar="N", min=0, help="At most the newest N calls.")] = 100,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Print new calls until Ctrl-C.")] = False,
     config: ConfigFile = None,
     file: Annotated[
-        Path | None, typer.Option(metavar="SQLITE", help="The audit trail itself, instead of the one in the settings.")
+        Path | None, typer.Option(metavar="SQLITE", help="Audit log to read, instead of the one in the settings.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show what agents did: one line for every call.
+    """Print the audit log: one line for each call.
 
     \b
     armarium audit --since 1h --outcome error
@@ -195,7 +201,7 @@ def audit(
     armarium audit --follow
     """
     from armarium.foundation.audit import AuditFilter
-    from armarium.surfaces.cli import audit as trail
+    from armarium.surfaces.cli import audit as audit_log
 
     wanted = AuditFilter(
         tool=tool,
@@ -205,27 +211,27 @@ def audit(
         path_prefix=path,
         outcome=outcome,
         code=code,
-        since=trail.moment(since, "--since"),
-        until=trail.moment(until, "--until"),
+        since=audit_log.parse_time(since, "--since"),
+        until=audit_log.parse_time(until, "--until"),
     )
-    trail_file = trail.existing_trail(file, config)
+    log = audit_log.audit_file(file, config)
     if not follow:
-        trail.show_calls(trail_file, wanted, last=last, as_json=as_json)
+        audit_log.show_calls(log, wanted, last=last, as_json=as_json)
         return
-    command.until_interrupted(lambda: trail.follow_calls(trail_file, wanted, last=last, as_json=as_json))
+    command.run_until_interrupted(lambda: audit_log.follow_calls(log, wanted, last=last, as_json=as_json))
 
 
 @app.command()
 def doctor(config: ConfigFile = None, as_json: AsJson = False) -> None:
-    """Find what could keep a server from working.
+    """Check everything that a server needs.
 
-    Says what to do about each thing, and ends with 1 if anything is broken.
+    Prints a hint for each problem. The exit code is 1 if a check fails.
     """
-    from armarium.surfaces.cli.doctor import examine, show_findings
+    from armarium.surfaces.cli.doctor import run_checks, show_results
 
-    findings = examine(config)
-    show_findings(findings, as_json=as_json)
-    if any(finding.state == "fail" for finding in findings):
+    results = run_checks(config)
+    show_results(results, as_json=as_json)
+    if any(result.state == "fail" for result in results):
         raise typer.Exit(FAILED)
 
 
@@ -233,17 +239,18 @@ def doctor(config: ConfigFile = None, as_json: AsJson = False) -> None:
 def evaluate(
     dataset: Annotated[Path, typer.Argument(metavar="DATASET", help="Directory with the judged set.")],
     index: Annotated[
-        Literal["auto", "text", "code"], typer.Option(help="Search it as prose or as code; auto looks at it.")
+        Literal["auto", "text", "code"],
+        typer.Option(help="Index the documents as text or as code; auto detects which."),
     ] = "auto",
-    limit: Annotated[int | None, typer.Option(metavar="N", min=1, help="Only the first N questions.")] = None,
+    limit: Annotated[int | None, typer.Option(metavar="N", min=1, help="Only the first N queries.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Measure how well the search finds what people judged relevant.
+    """Measure retrieval quality on a judged set.
 
     \b
-    DATASET holds docs.jsonl (id, title, text), queries.jsonl (id, text) and qrels.tsv (query, document, grade).
-    Words alone, vectors alone and both together are told apart, by nDCG@10 and recall.
-    A document is one passage of one index: cutting files and merging two indexes are not part of it.
+    DATASET contains docs.jsonl (id, title, text), queries.jsonl (id, text) and qrels.tsv (query, document, grade).
+    Lexical search, semantic search and their rank fusion are measured separately, by nDCG, recall and MRR.
+    Each document is one chunk of one index: splitting files and merging two indexes are not measured.
 
     \b
     armarium eval ./my-judged-set
@@ -251,13 +258,13 @@ def evaluate(
     """
     from armarium.surfaces.cli.evaluate import evaluate_set
 
-    command.collect_garbage_from_here()
+    command.enable_garbage_collection()
     evaluate_set(dataset, index=index, limit=limit, as_json=as_json)
 
 
 @config_app.callback(invoke_without_command=True)
 def config(context: typer.Context) -> None:
-    """See the settings in effect."""
+    """Print settings and schemas."""
     if context.invoked_subcommand is None:
         show(context.get_help())
 
@@ -273,47 +280,48 @@ def config_print(
 ) -> None:
     """Print the settings in effect as YAML.
 
-    Defaults, file and environment together, without secrets; what is printed can be a file of settings again.
+    They combine defaults, file and environment, without secrets. The output is a valid settings file.
 
     \b
-    armarium config print --dir . > armarium.yaml    begin a file of your own
-    armarium config print --config armarium.yaml     check one
+    armarium config print --dir . > armarium.yaml    create a settings file
+    armarium config print --config armarium.yaml     check a settings file
     """
     from armarium.surfaces.cli import settings_in_effect
 
-    settings = settings_in_effect.settings(config, directory, write=write)
+    settings = settings_in_effect.effective_settings(config, directory, write=write)
     show_json(settings) if as_json else show(settings_in_effect.as_yaml(settings))
 
 
 @app.command()
 def install(
     client: Annotated[
-        Literal["claude-desktop", "claude-code", "cursor", "vscode", "windsurf"], typer.Argument(help="Which client.")
+        Literal["claude-desktop", "claude-code", "cursor", "vscode", "windsurf"],
+        typer.Argument(help="Client to configure."),
     ],
     directory: Annotated[
         Path | None,
-        typer.Option("--dir", metavar="DIR", help="The client starts `armarium stdio DIR` itself. [default: this one]"),
+        typer.Option("--dir", metavar="DIR", help="The client starts `armarium stdio DIR`. [default: this one]"),
     ] = None,
     write: Write = False,
     config: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The client starts `armarium stdio --config FILE` itself.")
+        Path | None, typer.Option(metavar="FILE", help="The client starts `armarium stdio --config FILE`.")
     ] = None,
     url: Annotated[str | None, typer.Option(metavar="URL", help="The client connects to this running server.")] = None,
     token_file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The token for --url, as `armarium up` names it.")
+        Path | None, typer.Option(metavar="FILE", help="File with the token for --url, as printed by `armarium up`.")
     ] = None,
     scope: Annotated[
         Literal["user", "project"] | None,
-        typer.Option(help="For you everywhere, or for this project. [default: project for claude-code and vscode]"),
+        typer.Option(help="For all your projects, or for this one. [default: project for claude-code and vscode]"),
     ] = None,
-    name: Annotated[str, typer.Option(metavar="NAME", help="What the client calls the server.")] = "armarium",
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be written, and write nothing.")] = False,
+    name: Annotated[str, typer.Option(metavar="NAME", help="Name of the server in the client.")] = "armarium",
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the change without writing it.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write the MCP configuration of a client, after showing it.
+    """Add the server to the MCP configuration of a client.
 
-    What else is in the file stays there, and the file as it was is kept beside it as .bak.
+    Prints the entry and asks before writing. Other entries are preserved, and the previous file is saved as .bak.
 
     \b
     armarium install claude-desktop --dir ~/notes
@@ -324,7 +332,7 @@ def install(
 
     server = installation.wanted_server(client, directory, config, url, token_file, write=write)
     plan = installation.plan(client, server, name=name, scope=scope)
-    installation.carry_out(plan, yes=yes, dry_run=dry_run, as_json=as_json)
+    installation.apply(plan, yes=yes, dry_run=dry_run, as_json=as_json)
 
 
 @app.command()
@@ -348,8 +356,8 @@ def main() -> None:
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command line; return its exit code."""
-    reporting = command.Reporting(partial(report, as_json=command.wants_json(arguments)))
-    return command.run_app(app, "armarium", arguments, reporting, Host())
+    reporter = command.ErrorReporter(partial(report, as_json=command.wants_json(arguments)))
+    return command.run_app(app, "armarium", arguments, reporter, Host())
 
 
 if __name__ == "__main__":

@@ -12,14 +12,14 @@ from armarium.surfaces.cli.host import Host
 
 
 def mcp_filesystem() -> NoReturn:
-    """The sandbox alone, as its contract describes it."""
+    """Run the sandbox alone, as its contract specifies."""
     # Load the server before the program confines its process to the roots.
     import_module("armarium.server")
     _run("mcp-filesystem")
 
 
 def dir2mcp() -> NoReturn:
-    """The corpus alone, as its contract describes it."""
+    """Run the corpus alone, as its contract specifies."""
     _run("dir2mcp")
 
 

@@ -1,4 +1,4 @@
-"""The settings in effect, as they can be written down: nothing left to a default, nothing that is a secret."""
+"""`armarium config print`: the settings in effect, with defaults and without secrets."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from armarium.settings import Settings
 from armarium.surfaces.cli.start import directory_settings
 
 
-def settings(config: Path | None, directory: Path | None, *, write: bool) -> dict[str, Any]:
-    """The settings of a file, or of `armarium up DIR`, as plain values that a file may hold again."""
+def effective_settings(config: Path | None, directory: Path | None, *, write: bool) -> dict[str, Any]:
+    """The settings of a file, or of `armarium up DIR`, as plain values for a settings file."""
     if directory is None:
         if write:
             raise Misuse("--write goes with --dir", hint="a file says `read_only` for each root")
-        return _written(load_settings(Settings, settings_file(config), environ=os.environ))
+        return _plain_values(load_settings(Settings, settings_file(config), environ=os.environ))
     if config is not None:
         raise Misuse("--dir and --config exclude each other", hint="name the directory in the file's sandbox.roots")
-    return _written(directory_settings(directory, write=write))
+    return _plain_values(directory_settings(directory, write=write))
 
 
-def _written(effective: CoreSettings) -> dict[str, Any]:
+def _plain_values(effective: CoreSettings) -> dict[str, Any]:
     values = effective.model_dump(mode="json") | {"state_dir": str(effective.state_path())}
     return _without_credentials(values)
 
@@ -41,5 +41,5 @@ def _without_credentials(value: Any) -> Any:
 
 
 def as_yaml(values: dict[str, Any]) -> str:
-    """The form of armarium.yaml."""
+    """The values in the format of armarium.yaml."""
     return yaml.safe_dump(values, sort_keys=False, allow_unicode=True, width=120).rstrip()

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from armarium.assembly import MANIFESTS
-from armarium.command_line.addresses import reached_from_here
+from armarium.command_line.addresses import local_address
 from armarium.command_line.host import CommandHost, HttpOptions
 from armarium.command_line.output import say, show_json
 from armarium.foundation.authentication import open_authenticator, token_path
@@ -43,7 +43,7 @@ def directory_settings(
 ) -> CoreSettings:
     """The settings of `up DIR` and `stdio DIR`: every capability that can serve the directory, except those `without`.
 
-    A capability that cannot serve it is reported and left out, so that it does not prevent the others from starting.
+    A capability that cannot serve it is reported and omitted, so that the others can start.
     """
     values = dict(flags or {})
     state_dir = load_settings(Settings, environ=os.environ, flags=values).state_path()
@@ -67,7 +67,7 @@ def up(host: CommandHost, directory: Path, settings: CoreSettings, *, name: str,
     """Serve one directory until Ctrl-C, and print how to connect to it."""
     path = os.path.abspath(directory.expanduser())
     events = Events()
-    options = HttpOptions(open_authenticator(settings), _listen_somewhere(settings), events=events)
+    options = HttpOptions(open_authenticator(settings), _listen_or_choose_port(settings), events=events)
     displays = [] if as_json else _progress_displays(settings, events)
 
     def announce(address: str) -> None:
@@ -98,17 +98,17 @@ def serve(host: CommandHost, settings: CoreSettings, config: Path, *, as_json: b
     """Serve the capabilities in the settings until a signal. Standard error is the log."""
 
     def announce(address: str) -> None:
-        connection = _ClientConfiguration(settings, address)
+        client = _ClientConfiguration(settings, address)
         sections = [
             (manifest, section)
             for manifest in MANIFESTS
             if (section := getattr(settings, manifest.name, None)) is not None
         ]
         capabilities = [manifest.name for manifest, section in sections if manifest.is_enabled(section)]
-        known = {"capabilities": capabilities, "auth": settings.security.auth, "config_file": str(config)}
-        _log.info("listening", extra={"address": address} | connection.as_json(with_config=False) | known)
+        facts = {"capabilities": capabilities, "auth": settings.security.auth, "config_file": str(config)}
+        _log.info("listening", extra={"address": address} | client.as_json(with_config=False) | facts)
         if as_json:
-            show_json(connection.as_json() | known)
+            show_json(client.as_json() | facts)
 
     host.serve_http(settings, announce)
 
@@ -120,8 +120,8 @@ def stdio(host: CommandHost, settings: CoreSettings) -> None:
     host.serve_stdio(settings)
 
 
-def _listen_somewhere(settings: CoreSettings) -> socket.socket:
-    """The port in the settings; if it is only the default and taken, a free one."""
+def _listen_or_choose_port(settings: CoreSettings) -> socket.socket:
+    """Listen on the port in the settings. If that is the default and in use, listen on a free port."""
     host, port = settings.server.host, settings.server.port
     try:
         return listen(host, port)
@@ -130,7 +130,7 @@ def _listen_somewhere(settings: CoreSettings) -> socket.socket:
         if not taken or "port" in settings.server.model_fields_set:
             raise
     listening = listen(host, 0)
-    say(f"port {port} is taken; using {listening.getsockname()[1]} instead (--port chooses one)")
+    say(f"port {port} is in use; using {listening.getsockname()[1]} instead (--port chooses one)")
     return listening
 
 
@@ -138,40 +138,40 @@ class _ClientConfiguration:
     """How a client connects to the server."""
 
     def __init__(self, settings: CoreSettings, address: str) -> None:
-        self.url = f"{reached_from_here(address)}/mcp"
+        self.url = f"{local_address(address)}/mcp"
         self.token_file = token_path(settings)
         self.needs_key = settings.security.auth != "none"
 
     def as_json(self, *, with_config: bool = True) -> dict[str, Any]:
-        """For programs; the token itself stays in its file."""
-        described = {"url": self.url, "token_file": str(self.token_file) if self.token_file else None}
-        return described | ({"config": self.config(f"${{{TOKEN_VARIABLE}}}")} if with_config else {})
+        """For programs. It contains the path of the token file, not the token."""
+        connection = {"url": self.url, "token_file": str(self.token_file) if self.token_file else None}
+        return connection | ({"config": self.config(f"${{{TOKEN_VARIABLE}}}")} if with_config else {})
 
     def config(self, token: str) -> dict[str, Any]:
-        """The entry that most clients take."""
+        """The configuration in the format of most clients."""
         entry: dict[str, Any] = {"type": "http", "url": self.url}
         if self.needs_key:
             entry["headers"] = {"Authorization": f"Bearer {token}"}
         return {"mcpServers": {"armarium": entry}}
 
 
-def _print_connection(connection: _ClientConfiguration, what: str) -> None:
-    say(f"Armarium serves {what}\n")
-    say(f"  endpoint  {connection.url}")
-    if connection.token_file:
-        say(f"  token     {connection.token_file}")
+def _print_connection(client: _ClientConfiguration, served: str) -> None:
+    say(f"Armarium serves {served}\n")
+    say(f"  endpoint  {client.url}")
+    if client.token_file:
+        say(f"  token     {client.token_file}")
     say("\nClient configuration:\n")
     token = f"${{{TOKEN_VARIABLE}}}"
-    # The token is a secret: it is shown to a person, and never written where a log collects it.
-    in_person = sys.stderr.isatty() and sys.stdout.isatty()
-    if connection.token_file and in_person:
-        token = read_token(connection.token_file)
-    say(json.dumps(connection.config(token), indent=2))
-    if connection.token_file and not in_person:
-        say(f'\nwhere {TOKEN_VARIABLE} is the token: export {TOKEN_VARIABLE}="$(cat {_quoted(connection.token_file)})"')
-    given_token = f" --token-file {_quoted(connection.token_file)}" if connection.token_file else ""
+    # The token is a secret: print it at a terminal only, never to a log.
+    at_terminal = sys.stderr.isatty() and sys.stdout.isatty()
+    if client.token_file and at_terminal:
+        token = read_token(client.token_file)
+    say(json.dumps(client.config(token), indent=2))
+    if client.token_file and not at_terminal:
+        say(f'\nwhere {TOKEN_VARIABLE} is the token: export {TOKEN_VARIABLE}="$(cat {_quoted(client.token_file)})"')
+    token_option = f" --token-file {_quoted(client.token_file)}" if client.token_file else ""
     say("\nOr let Armarium write it (for cursor, vscode and windsurf as well):\n")
-    say(f"  {_typed_command()} install claude-code --scope user --url {connection.url}{given_token}\n")
+    say(f"  {_shell_command()} install claude-code --scope user --url {client.url}{token_option}\n")
     say("Stop with Ctrl-C.")
 
 
@@ -179,7 +179,7 @@ def _quoted(path: Path) -> str:
     return shlex.quote(str(path))
 
 
-def _typed_command() -> str:
-    """What a person types to run this program: its name where the shell finds it, otherwise its path."""
+def _shell_command() -> str:
+    """How to run this program in a shell: its name if the shell finds it, otherwise its path."""
     beside = Path(sys.executable).with_name("armarium")
     return "armarium" if shutil.which("armarium") or not beside.exists() else _quoted(beside)

@@ -1,4 +1,4 @@
-"""`armarium gateway token-key` and `armarium rag-server`: an operator gives each server the key that is its own."""
+"""`armarium gateway token-key` prints the key of a server, and `armarium rag-server` verifies tokens with it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def settings(project: Path) -> Path:
     return file
 
 
-def test_the_key_that_is_printed_verifies_tokens_of_that_server(quick: InThisProcess, settings: Path) -> None:
+def test_the_printed_key_verifies_tokens_of_its_server(quick: InThisProcess, settings: Path) -> None:
     key = quick("gateway", "token-key", "lawRag").stdout.strip()
     token, _ = CapabilityTokens(SECRET.encode()).issue("lawRag", "lex", ["files"])
     assert CapabilityVerifier("lawRag", key).verify(token, "lex", ["files"])
@@ -28,7 +28,7 @@ def test_the_key_that_is_printed_verifies_tokens_of_that_server(quick: InThisPro
     assert SECRET not in key
 
 
-def test_the_secret_may_come_from_the_environment(quick: InThisProcess, settings: Path) -> None:
+def test_the_secret_can_be_set_in_the_environment(quick: InThisProcess, settings: Path) -> None:
     key = quick("gateway", "token-key", "lawRag").stdout
     settings.write_text("gateway: {}\n")
     assert quick("gateway", "token-key", "lawRag", ARMARIUM_GATEWAY__TOKENS__SECRET=SECRET).stdout == key
@@ -43,13 +43,13 @@ def test_without_a_secret_there_is_no_key(quick: InThisProcess, settings: Path, 
 
 
 @pytest.mark.parametrize("name", ["armarium", "law rag", "../law", ""])
-def test_what_no_server_can_be_called_has_no_key(quick: InThisProcess, settings: Path, name: str) -> None:
+def test_an_invalid_server_name_has_no_key(quick: InThisProcess, settings: Path, name: str) -> None:
     outcome = quick("gateway", "token-key", name)
     assert (outcome.code, outcome.stdout) == (1, "")
     assert "rag-mcp.json" in outcome.stderr
 
 
-def test_a_rag_server_refuses_a_file_that_holds_no_key(quick: InThisProcess, project: Path) -> None:
+def test_a_rag_server_refuses_a_file_without_a_key(quick: InThisProcess, project: Path) -> None:
     (project / "cases").mkdir()
     (project / "law.key").write_text(SECRET)
     outcome = quick("rag-server", "cases", "--capability-key-file", "law.key")

@@ -1,4 +1,4 @@
-"""`armarium registry` says the same as the tools, takes in what scanners write, and always tells what to do next."""
+"""`armarium registry` returns what the tools return, imports reports of scanners, and prints hints."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def only(results: dict[str, Any]) -> dict[str, Any]:
     return result
 
 
-def test_what_ruff_finds_comes_in_goes_when_it_is_mended_and_comes_back(
+def test_a_finding_of_ruff_is_imported_closed_when_it_is_repaired_and_reopened(
     registry: InThisProcess, code: Path, tmp_path: Path
 ) -> None:
     before = written(tmp_path, ruff_report(code), "before.sarif")
@@ -67,13 +67,16 @@ def test_what_ruff_finds_comes_in_goes_when_it_is_mended_and_comes_back(
     after = written(tmp_path, ruff_report(code), "after.sarif")
     (second,) = registry("import", after, "--covers", ".", "--json").json["scans"]
     assert second["findings_closed"] == first["findings_created"] - second["findings_unchanged"] > 0
-    mended = only(registry("files", "--prefix", "pkg/faulty", "--json").json)
-    assert (mended["summary"]["open_findings"], mended["summary"]["total_findings"]) == (0, second["findings_closed"])
+    repaired = only(registry("files", "--prefix", "pkg/faulty", "--json").json)
+    assert (repaired["summary"]["open_findings"], repaired["summary"]["total_findings"]) == (
+        0,
+        second["findings_closed"],
+    )
     (third,) = registry("import", before, "--json").json["scans"]
     assert third["findings_reopened"] == second["findings_closed"]
 
 
-def test_what_bandit_finds_stands_beside_what_ruff_finds(registry: InThisProcess, code: Path, tmp_path: Path) -> None:
+def test_findings_of_several_scanners_are_kept_apart(registry: InThisProcess, code: Path, tmp_path: Path) -> None:
     registry("import", written(tmp_path, ruff_report(code)))
     outcome = registry("import", written(tmp_path, bandit_report(code)))
     assert (outcome.code, outcome.stdout.startswith("bandit: ")) == (0, True)
@@ -90,7 +93,7 @@ def test_a_report_is_read_from_standard_input(code: Path, environ: dict[str, str
     assert outcome.json["scans"][0]["scan_source"] == "nightly"
 
 
-def test_a_person_at_a_terminal_sees_a_bar(code: Path, environ: dict[str, str], tmp_path: Path) -> None:
+def test_an_import_shows_a_progress_bar_at_a_terminal(code: Path, environ: dict[str, str], tmp_path: Path) -> None:
     report = written(tmp_path, sarif(sarif_run(*(sarif_result("a.py", line=line) for line in range(1, 3000)))))
     child = pexpect.spawn(
         installed_command("armarium"),
@@ -101,13 +104,13 @@ def test_a_person_at_a_terminal_sees_a_bar(code: Path, environ: dict[str, str], 
         timeout=60,
     )
     with child:
-        child.expect("Taking findings in")
+        child.expect("Importing findings")
         child.expect("100%")
         child.expect("2999 created")
         child.expect(pexpect.EOF)
 
 
-def test_an_import_that_is_killed_on_its_way_leaves_what_was_before(
+def test_an_import_that_is_killed_changes_nothing(
     registry: InThisProcess, code: Path, environ: dict[str, str], tmp_path: Path
 ) -> None:
     registry("import", written(tmp_path, sarif(sarif_run(sarif_result("fine.py"), sarif_result("old.py")))))
@@ -141,15 +144,15 @@ def test_an_import_that_is_killed_on_its_way_leaves_what_was_before(
     assert (after["findings_created"], after["findings_closed"]) == (10, 2)
 
 
-def test_no_byte_of_a_secret_that_gitleaks_found_is_kept(registry: InThisProcess, code: Path, tmp_path: Path) -> None:
+def test_secrets_that_gitleaks_reports_are_not_stored(registry: InThisProcess, code: Path, tmp_path: Path) -> None:
     report = written(tmp_path, json.dumps([gitleaks_finding(SECRET), gitleaks_finding(SECRET, line=9)]).encode())
     outcome = registry("import", report, "--json")
     assert outcome.json["scans"][0]["findings_created"] == 2
     finding = registry("findings", "deploy.sh", "--json").json["results"][0]
     assert (finding["rule_id"], finding["severity"]) == ("generic-api-key", "high")
-    kept = b"".join(file.read_bytes() for file in (code / ".armarium").iterdir())
-    assert b"generic-api-key" in kept
-    assert SECRET.encode() not in kept
+    stored = b"".join(file.read_bytes() for file in (code / ".armarium").iterdir())
+    assert b"generic-api-key" in stored
+    assert SECRET.encode() not in stored
 
 
 def test_a_finding_becomes_an_issue_that_is_worked_on_and_closed(registry: InThisProcess, tmp_path: Path) -> None:
@@ -159,15 +162,15 @@ def test_a_finding_becomes_an_issue_that_is_worked_on_and_closed(registry: InThi
     assert (promoted["created"], promoted["issue"]["labels"]) == (True, ["ci", "easy"])
     issue_id = promoted["issue"]["id"]
     assert registry("promote", finding["id"], "--json").json["created"] is False
-    assert registry("update-issue", issue_id, "--status", "in_progress", "--title", "Mend it", "--json").code == 0
+    assert registry("update-issue", issue_id, "--status", "in_progress", "--title", "Repair it", "--json").code == 0
     shown = registry("issue", issue_id, "--json").json
-    assert (shown["title"], shown["status"], shown["files"][0]["file_path"]) == ("Mend it", "in_progress", "fine.py")
+    assert (shown["title"], shown["status"], shown["files"][0]["file_path"]) == ("Repair it", "in_progress", "fine.py")
     assert only(registry("issues", "--label", "easy", "--json").json)["id"] == issue_id
     assert registry("judge", finding["id"], "false_positive", "--json").json["status"] == "false_positive"
 
 
-def test_what_is_said_of_an_issue_is_kept(registry: InThisProcess, tmp_path: Path) -> None:
-    said = {"title": "Our words", "body": "All of it", "priority": 3, "labels": ["ci"], "external_ref": "PROJ-7"}
+def test_all_fields_of_an_issue_are_stored(registry: InThisProcess, tmp_path: Path) -> None:
+    fields = {"title": "Our words", "body": "All of it", "priority": 3, "labels": ["ci"], "external_ref": "PROJ-7"}
     more = ["--body", "All of it", "--priority", "3", "--label", "ci", "--ref", "PROJ-7", "--json"]
     registry("import", written(tmp_path, sarif(sarif_run(sarif_result("fine.py")))))
     finding = only(registry("findings", "--json").json)
@@ -177,10 +180,10 @@ def test_what_is_said_of_an_issue_is_kept(registry: InThisProcess, tmp_path: Pat
         registry("promote", finding["id"], "--title", "Our words", *more).json["issue"],
         registry("update-issue", other["id"], "--title", "Our words", *more).json,
     ):
-        assert {name: issue[name] for name in said} == said
+        assert {name: issue[name] for name in fields} == fields
 
 
-def test_files_findings_and_issues_are_narrowed_as_asked(registry: InThisProcess, tmp_path: Path) -> None:
+def test_files_findings_and_issues_are_filtered(registry: InThisProcess, tmp_path: Path) -> None:
     first = [
         sarif_result("a.py", level="error", line=1),
         sarif_result("a.py", level="note", line=2),
@@ -213,7 +216,9 @@ def test_files_findings_and_issues_are_narrowed_as_asked(registry: InThisProcess
     assert only(registry("issues", "--status", "closed", "--json").json)["id"] == closed
 
 
-def test_a_suppression_in_a_report_holds_until_a_report_takes_it_back(registry: InThisProcess, tmp_path: Path) -> None:
+def test_a_suppression_in_a_report_holds_until_a_later_report_removes_it(
+    registry: InThisProcess, tmp_path: Path
+) -> None:
     def status_after(**more: Any) -> str:
         registry("import", written(tmp_path, sarif(sarif_run(sarif_result("fine.py", **more)))))
         return only(registry("findings", "--json").json)["status"]
@@ -238,7 +243,7 @@ def test_a_file_is_registered_linked_and_shown_by_its_path(registry: InThisProce
     assert only(events)["source_id"] == issue["id"]
 
 
-def test_people_get_tables_with_the_ids_that_the_next_command_needs(registry: InThisProcess, tmp_path: Path) -> None:
+def test_tables_contain_the_ids_that_the_next_command_needs(registry: InThisProcess, tmp_path: Path) -> None:
     result = sarif_result("fine.py", level="error", message={"text": "a line\nand \x1b[31mcolour"})
     registry("import", written(tmp_path, sarif(sarif_run(result))))
     finding = only(registry("findings", "--json").json)
@@ -253,23 +258,23 @@ def test_people_get_tables_with_the_ids_that_the_next_command_needs(registry: In
     assert registry("issues").stdout.splitlines()[0].split() == ["ID", "PRIORITY", "STATUS", "LABELS", "TITLE"]
 
 
-def test_a_long_list_says_how_to_go_on(registry: InThisProcess) -> None:
+def test_a_long_list_ends_with_the_offset_of_the_next_page(registry: InThisProcess) -> None:
     for number in range(3):
         registry("register", f"f{number}.py")
     first = registry("files", "--sort", "path", "--limit", "2")
     assert "1 to 2 of 3; --offset 2 shows the next" in first.stderr
     assert "f2.py" in registry("files", "--sort", "path", "--limit", "2", "--offset", "2").stdout
-    assert "nothing fits" in registry("files", "--prefix", "none/").stderr
+    assert "no results" in registry("files", "--prefix", "none/").stderr
 
 
-def test_an_empty_report_says_how_to_close_what_is_mended(registry: InThisProcess, tmp_path: Path) -> None:
+def test_an_empty_report_prints_how_to_close_findings(registry: InThisProcess, tmp_path: Path) -> None:
     empty = written(tmp_path, sarif(sarif_run()))
     assert "--covers" in registry("import", empty).stderr
     assert "--covers" not in registry("import", empty, "--covers", ".").stderr
 
 
 @pytest.mark.parametrize(
-    ("arguments", "exit_code", "error_code", "said"),
+    ("arguments", "exit_code", "error_code", "message"),
     [
         (["register", "../out.py"], 1, "invalid_path", "relative to the project"),
         (["register", "/etc/passwd"], 1, "invalid_path", "relative to the project"),
@@ -287,16 +292,18 @@ def test_an_empty_report_says_how_to_close_what_is_mended(registry: InThisProces
         (["import", "fine.py"], 1, "validation_error", "not JSON"),
     ],
 )
-def test_mistakes_end_with_a_code_a_message_and_the_next_step(
-    registry: InThisProcess, arguments: list[str], exit_code: int, error_code: str, said: str
+def test_errors_have_an_exit_code_an_error_code_and_a_message(
+    registry: InThisProcess, arguments: list[str], exit_code: int, error_code: str, message: str
 ) -> None:
     registry("register", "fine.py")
     outcome = registry(*arguments, "--json")
     assert (outcome.code, outcome.json["error"]["code"]) == (exit_code, error_code)
-    assert said in outcome.stderr
+    assert message in outcome.stderr
 
 
-def test_looking_does_not_begin_a_registry_and_says_what_does(registry: InThisProcess, code: Path) -> None:
+def test_reading_does_not_create_a_registry_and_a_hint_names_commands_that_do(
+    registry: InThisProcess, code: Path
+) -> None:
     outcome = registry("files")
     assert outcome.code == 2
     assert "armarium registry import" in outcome.stderr
@@ -304,13 +311,13 @@ def test_looking_does_not_begin_a_registry_and_says_what_does(registry: InThisPr
     assert registry("files", "--dir", "none").code == 2
 
 
-def test_another_directory_is_named(registry: InThisProcess, code: Path) -> None:
+def test_another_directory_can_be_the_project(registry: InThisProcess, code: Path) -> None:
     assert registry("register", "faulty.py", "--dir", "pkg").code == 0
     assert (code / "pkg" / ".armarium").is_dir()
     assert not (code / ".armarium").exists()
 
 
-def test_a_report_that_is_broken_in_the_middle_changes_nothing(registry: InThisProcess, tmp_path: Path) -> None:
+def test_a_partly_invalid_report_changes_nothing(registry: InThisProcess, tmp_path: Path) -> None:
     registry("import", written(tmp_path, sarif(sarif_run(sarif_result("fine.py")))))
     before = registry("findings", "--json").json
     broken = sarif(sarif_run(sarif_result("fine.py", line=8), sarif_result("fine.py", level=7)))
@@ -318,15 +325,13 @@ def test_a_report_that_is_broken_in_the_middle_changes_nothing(registry: InThisP
     assert registry("findings", "--json").json == before
 
 
-def test_up_keeps_track_of_its_directory_unless_nothing_can_be_kept_there(quick: InThisProcess, project: Path) -> None:
+def test_up_has_a_registry_if_its_directory_can_be_written(quick: InThisProcess, project: Path) -> None:
     assert quick("config", "print", "--dir", ".", "--json").json["registry"]["project"] == str(project)
     missing = quick("config", "print", "--dir", "none", "--json").json
     assert missing["registry"] is None
 
 
-def test_a_damaged_or_newer_registry_does_not_keep_a_directory_from_being_served(
-    quick: InThisProcess, project: Path
-) -> None:
+def test_a_damaged_or_newer_registry_is_reported_and_omitted(quick: InThisProcess, project: Path) -> None:
     file = project / ".armarium" / "registry.sqlite"
     file.parent.mkdir()
     file.write_bytes(b"this is no database " * 100)
@@ -343,7 +348,7 @@ def test_a_damaged_or_newer_registry_does_not_keep_a_directory_from_being_served
     assert "version 99" in outcome.stderr
 
 
-def test_a_directory_is_served_without_its_registry_when_that_is_damaged_or_not_wanted(
+def test_a_directory_is_served_without_a_registry_that_is_damaged_or_excluded(
     start: Callable[..., Command], project: Path
 ) -> None:
     file = project / ".armarium" / "registry.sqlite"
@@ -359,7 +364,7 @@ def test_a_directory_is_served_without_its_registry_when_that_is_damaged_or_not_
     server.interrupt()
 
 
-def test_from_a_directory_below_the_registry_above_is_found_and_paths_begin_here(
+def test_in_a_subdirectory_the_registry_above_is_found_and_paths_are_relative_to_the_subdirectory(
     registry: InThisProcess, code: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     registry("register", "fine.py")
@@ -375,7 +380,7 @@ def test_from_a_directory_below_the_registry_above_is_found_and_paths_begin_here
     assert not (code / "pkg" / ".armarium").exists()
 
 
-def test_a_run_that_failed_is_told_and_closes_nothing(registry: InThisProcess, tmp_path: Path) -> None:
+def test_a_failed_run_is_reported_and_closes_nothing(registry: InThisProcess, tmp_path: Path) -> None:
     registry("import", written(tmp_path, sarif(sarif_run(sarif_result("fine.py")))))
     failed = sarif(sarif_run(invocations=[{"executionSuccessful": False}]))
     outcome = registry("import", written(tmp_path, failed), "--covers", ".")
@@ -383,13 +388,13 @@ def test_a_run_that_failed_is_told_and_closes_nothing(registry: InThisProcess, t
     assert only(registry("findings", "--json").json)["status"] == "open"
 
 
-def test_labels_can_be_taken_away(registry: InThisProcess) -> None:
-    issue = registry("new-issue", "Mend it", "--label", "ci", "--json").json
+def test_labels_can_be_removed(registry: InThisProcess) -> None:
+    issue = registry("new-issue", "Repair it", "--label", "ci", "--json").json
     assert registry("update-issue", issue["id"], "--no-labels", "--json").json["labels"] == []
     assert registry("update-issue", issue["id"], "--no-labels", "--label", "x").code == 2
 
 
-def test_hints_name_commands_and_not_tools(registry: InThisProcess) -> None:
+def test_hints_name_commands_instead_of_tools(registry: InThisProcess) -> None:
     registry("register", "fine.py")
     for arguments in (["issue", "none"], ["promote", "none"], ["link", "fine.py", "none"]):
         said = registry(*arguments).stderr

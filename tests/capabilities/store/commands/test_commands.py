@@ -1,4 +1,4 @@
-"""`armarium store`: workers, a new index, archives."""
+"""`armarium store`: workers, reindexing, export and import."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def dsn() -> Iterator[str]:
 
 @pytest.fixture
 def store_config(project: Path, dsn: str) -> Iterator[Callable[..., Path]]:
-    """Writes armarium.yaml with a store, and other settings of it; the database is empty afterwards."""
+    """Writes armarium.yaml with a store and the given settings; empties the database after the test."""
 
     def write(store: dict[str, Any] | None = None, **others: Any) -> Path:
         file = project / "armarium.yaml"
@@ -96,12 +96,12 @@ def names_in(file: Path) -> list[str]:
 pytestmark = pytest.mark.usefixtures("store_config")
 
 
-def test_a_project_goes_out_and_comes_in_with_the_servers_own_token(
+def test_a_project_is_imported_and_exported_with_the_servers_token(
     quick: InThisProcess, project: Path, home: Path
 ) -> None:
     imported = quick("store", "import", archive(project, a="one", b="two"))
     assert (imported.code, imported.stdout) == (0, "")
-    assert imported.stderr.splitlines()[-1] == "2 files written, 0 there already, 0 skipped"
+    assert imported.stderr.splitlines()[-1] == "2 files written, 0 unchanged, 0 skipped"
     exported = quick("store", "export", "out.tar", "--project", "notes", "--json")
     assert exported.json == {"projects": 1, "files": 2, "bytes": 6, "file": "out.tar"}
     assert names_in(project / "out.tar") == ["notes/a", "notes/b"]
@@ -109,7 +109,7 @@ def test_a_project_goes_out_and_comes_in_with_the_servers_own_token(
     assert sorted(entry.name for entry in project.iterdir() if entry.name.startswith(".")) == []
 
 
-def test_what_is_skipped_is_told_and_makes_the_command_fail(quick: InThisProcess, project: Path) -> None:
+def test_skipped_members_are_reported_and_the_command_fails(quick: InThisProcess, project: Path) -> None:
     outcome = quick("store", "import", archive(project, **{"a": "one", "b c": "two"}), "--json")
     assert outcome.code == 1
     assert (outcome.json["written"], outcome.json["unchanged"]) == (1, 0)
@@ -119,13 +119,13 @@ def test_what_is_skipped_is_told_and_makes_the_command_fail(quick: InThisProcess
     assert "skipped notes/b c" in again.stderr
 
 
-def test_other_content_is_replaced_only_when_asked_for(quick: InThisProcess, project: Path) -> None:
+def test_different_content_is_replaced_only_with_overwrite(quick: InThisProcess, project: Path) -> None:
     assert quick("store", "import", archive(project, a="one")).code == 0
     assert quick("store", "import", archive(project, a="two")).code == 1
     assert quick("store", "import", archive(project, a="two"), "--overwrite").code == 0
 
 
-def test_archives_flow_through_pipes(armarium: CommandLine, project: Path) -> None:
+def test_archives_can_be_piped(armarium: CommandLine, project: Path) -> None:
     source = archive(project, a="text " * 1000)
     command = installed_command("armarium")
     piped = {"cwd": project, "env": armarium.environ, "capture_output": True, "timeout": DEADLINE_S, "check": False}
@@ -138,7 +138,7 @@ def test_archives_flow_through_pipes(armarium: CommandLine, project: Path) -> No
         assert tar.getnames() == ["copy/a"]
 
 
-def test_a_failed_export_leaves_no_file_and_spoils_none(quick: InThisProcess, project: Path) -> None:
+def test_a_failed_export_creates_no_file_and_preserves_an_existing_one(quick: InThisProcess, project: Path) -> None:
     (project / "out.tar").write_text("the last one")
     outcome = quick("store", "export", "out.tar", "--project", "nothing")
     assert outcome.code == 1
@@ -147,7 +147,7 @@ def test_a_failed_export_leaves_no_file_and_spoils_none(quick: InThisProcess, pr
     assert not list(project.glob(".out.tar*"))
 
 
-def test_an_archive_that_is_none_is_refused(quick: InThisProcess, project: Path) -> None:
+def test_an_invalid_archive_is_refused(quick: InThisProcess, project: Path) -> None:
     (project / "junk.tar").write_text("junk " * 500)
     outcome = quick("store", "import", "junk.tar", "--json")
     assert outcome.code == 1
@@ -156,7 +156,7 @@ def test_an_archive_that_is_none_is_refused(quick: InThisProcess, project: Path)
 
 
 @pytest.mark.usefixtures("several_callers")
-def test_callers_are_told_apart_by_name_and_by_key(quick: InThisProcess, project: Path) -> None:
+def test_callers_are_identified_by_name_and_by_key(quick: InThisProcess, project: Path) -> None:
     assert quick("store", "import", archive(project, a="ada's"), "--user", "ada").code == 0
     assert quick("store", "import", archive(project, b="bob's"), "--key-file", "bob.key").code == 0
     assert quick("store", "export", "ada.tar", "--project", "*", "--key-file", "ada.key").code == 0
@@ -167,35 +167,35 @@ def test_callers_are_told_apart_by_name_and_by_key(quick: InThisProcess, project
 
 @pytest.mark.usefixtures("several_callers")
 @pytest.mark.parametrize(
-    ("flags", "said"),
+    ("flags", "message"),
     [
         ((), "several callers"),
         (("--user", "bob"), "several keys"),
-        (("--user", "eve"), "nobody of that name"),
-        (("--key-file", "nobody.key"), "nobody in the settings"),
+        (("--user", "eve"), "no caller with this name"),
+        (("--key-file", "nobody.key"), "no caller with this key"),
         (("--key-file", "missing.key"), "cannot read"),
         (("--user", "ada", "--key-file", "ada.key"), "exclude each other"),
     ],
 )
-def test_whose_files_must_be_clear(quick: InThisProcess, flags: tuple[str, ...], said: str) -> None:
+def test_an_ambiguous_owner_is_refused(quick: InThisProcess, flags: tuple[str, ...], message: str) -> None:
     outcome = quick("store", "export", "out.tar", "--project", "p", *flags)
     assert outcome.code == 2
-    assert said in outcome.stderr
+    assert message in outcome.stderr
 
 
-def test_who_uses_stdio_has_files_of_their_own(quick: InThisProcess, project: Path) -> None:
+def test_the_local_caller_has_its_own_files(quick: InThisProcess, project: Path) -> None:
     assert quick("store", "import", archive(project, a="local"), "--user", "local").code == 0
     assert quick("store", "export", "out.tar", "--project", "notes").code == 1
     assert quick("store", "export", "out.tar", "--project", "notes", "--user", "local").code == 0
 
 
-def test_the_example_settings_can_be_used(quick: InThisProcess) -> None:
+def test_the_example_settings_are_valid(quick: InThisProcess) -> None:
     printed = quick("config", "print", "--config", REPOSITORY / "config" / "store.yaml", "--json")
     assert printed.code == 0
     assert printed.json["store"]["embedding"]["provider"] == "local"
 
 
-def test_without_a_store_in_the_settings_there_is_nothing_to_do(quick: InThisProcess, project: Path) -> None:
+def test_commands_need_a_store_section(quick: InThisProcess, project: Path) -> None:
     (project / "armarium.yaml").write_text("server: {port: 0}\n")
     for arguments in (("worker",), ("reindex", "--yes"), ("export", "o.tar", "--project", "p"), ("import", "o.tar")):
         outcome = quick("store", *arguments)
@@ -203,23 +203,23 @@ def test_without_a_store_in_the_settings_there_is_nothing_to_do(quick: InThisPro
         assert "add a section: store" in outcome.stderr
 
 
-def test_a_worker_indexes_what_others_write_and_ends_on_a_signal(
+def test_a_worker_indexes_files_of_other_processes_and_ends_on_a_signal(
     start: Start, quick: InThisProcess, project: Path, dsn: str
 ) -> None:
     worker = start("store", "worker", "--workers", "1", "--metrics-port", "0", "--json")
-    told = json.loads(worker.stdout.next())
-    assert told["workers"] == 1
+    announced = json.loads(worker.stdout.next())
+    assert announced["workers"] == 1
     assert quick("store", "import", archive(project, a="Ships leave the harbour.")).code == 0
     until(dsn, "SELECT count(*) = 1 FROM mcp_file_index_jobs WHERE status = 'done'")
     assert asked(dsn, "SELECT count(*) FROM mcp_file_chunk_embeddings") == 1
-    counted = httpx.get(told["metrics"], timeout=DEADLINE_S, trust_env=False).text
+    counted = httpx.get(announced["metrics"], timeout=DEADLINE_S, trust_env=False).text
     assert "mcp_files_index_visibility_lag_ms_count 1.0" in counted
     os.kill(worker.process.pid, signal.SIGTERM)
     assert worker.process.wait(DEADLINE_S) == 0
     assert asked(dsn, "SELECT count(*) FROM mcp_file_index_jobs WHERE status = 'processing'") == 0
 
 
-def test_a_worker_that_would_never_find_keys_is_refused(
+def test_a_worker_without_access_to_callers_keys_is_refused(
     quick: InThisProcess, store_config: Callable[..., Path]
 ) -> None:
     keks = {"encryption_keks": {1: "a key for these tests"}}
@@ -231,7 +231,7 @@ def test_a_worker_that_would_never_find_keys_is_refused(
     assert "nothing to index" in quick("store", "worker").stderr
 
 
-def test_a_new_index_is_explained_asked_for_and_made(quick: InThisProcess, project: Path, dsn: str) -> None:
+def test_reindexing_is_explained_confirmed_and_done(quick: InThisProcess, project: Path, dsn: str) -> None:
     quick("store", "import", archive(project, a="Ships leave the harbour.", b="Bread."))
     asking = quick("store", "reindex")
     assert asking.code == 2
@@ -242,7 +242,7 @@ def test_a_new_index_is_explained_asked_for_and_made(quick: InThisProcess, proje
     assert asked(dsn, "SELECT count(*) FROM mcp_file_chunk_embeddings") == 2
 
 
-def test_with_callers_keys_a_new_index_waits_for_writes(
+def test_with_callers_keys_files_are_reindexed_at_the_next_write(
     quick: InThisProcess, store_config: Callable[..., Path], project: Path, dsn: str
 ) -> None:
     quick("store", "import", archive(project, a="Ships leave the harbour."))
@@ -254,10 +254,10 @@ def test_with_callers_keys_a_new_index_waits_for_writes(
     assert "at its next write" in done.stderr
     noted = quick("store", "import", archive(project, b="Bread."))
     assert noted.code == 0
-    assert "the next write brings it" in noted.stderr
+    assert "the next write indexes them" in noted.stderr
 
 
-def test_the_command_alone_shows_what_there_is(quick: InThisProcess) -> None:
+def test_the_command_without_arguments_prints_help(quick: InThisProcess) -> None:
     shown = quick("store")
     assert shown.code == 0
     assert all(name in shown.stdout for name in ("worker", "reindex", "export", "import"))

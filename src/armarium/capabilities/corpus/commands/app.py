@@ -142,7 +142,7 @@ def up(
         "x402.route_policy.tools_call.price": x402_price,
     }
     flags |= _auth_flags(auth) | _tls_flags(tls_cert, tls_key)
-    command.collect_garbage_from_here()
+    command.enable_garbage_collection()
     serve(common.host, _where(common), flags, _manner(common))
 
 
@@ -235,7 +235,7 @@ def ask(
         doc_types=tuple(doc_type or ()),
         wait_s=wait,
     )
-    command.collect_garbage_from_here()
+    command.enable_garbage_collection()
     answer(common.host, _where(common), wanted, _manner(common))
 
 
@@ -248,7 +248,7 @@ def reindex(common: Common) -> None:
     """
     from armarium.capabilities.corpus.commands.ask import reindex as build
 
-    command.collect_garbage_from_here()
+    command.enable_garbage_collection()
     build(_where(common), _manner(common))
 
 
@@ -319,7 +319,7 @@ def main(host: CommandHost) -> NoReturn:
 def run(arguments: Sequence[str], host: CommandHost) -> int:
     """Run one command line; return its exit code."""
     report = partial(_report, as_json=command.wants_json(arguments))
-    return command.run_app(app, "dir2mcp", arguments, command.Reporting(report, exit_codes.known), host)
+    return command.run_app(app, "dir2mcp", arguments, command.ErrorReporter(report, exit_codes.known), host)
 
 
 def _report(error: ArmariumError, *, as_json: bool) -> int:

@@ -11,7 +11,7 @@ import orjson
 
 from armarium.capabilities.corpus.commands.server_token import Access
 from armarium.capabilities.corpus.settings import PROTOCOL_VERSION
-from armarium.command_line.addresses import reached_from_elsewhere, reached_from_here
+from armarium.command_line.addresses import local_address, remote_address
 from armarium.foundation.files.state_files import replace_file
 
 _TRANSPORT = "mcp_streamable_http"
@@ -30,7 +30,7 @@ class Connection:
     @classmethod
     def to(cls, address: str, path: str, access: Access) -> Self:
         """To the server that listens on this address."""
-        here, elsewhere = reached_from_here(address), reached_from_elsewhere(address)
+        here, elsewhere = local_address(address), remote_address(address)
         return cls(f"{elsewhere}{path}", access, f"{here}{path}" if here != elsewhere else None)
 
     def event(self) -> dict[str, Any]:

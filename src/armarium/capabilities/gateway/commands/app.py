@@ -19,7 +19,7 @@ Address = Annotated[str | None, typer.Option(metavar="ADDRESS", help="Address to
 
 @app.callback(invoke_without_command=True)
 def gateway(context: typer.Context) -> None:
-    """Work for the gateway besides serving it."""
+    """Administer the gateway."""
     if context.invoked_subcommand is None:
         show(context.get_help())
 
@@ -31,9 +31,9 @@ def gateway_token_key(
     config: ConfigFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print the key by which one server verifies its capability tokens.
+    """Print the key with which one server verifies its capability tokens.
 
-    It is made from gateway.tokens.secret and the name: always the same, and of no use for another server's tokens.
+    It is derived from gateway.tokens.secret and the name. It does not verify tokens of other servers.
 
     \b
     armarium gateway token-key lawRag > lawRag.key
@@ -48,10 +48,10 @@ def gateway_token_key(
 
 def rag_server(
     context: typer.Context,
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Directory whose files are found.")],
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Directory to search.")],
     http: Annotated[
         int | None,
-        typer.Option("--http", metavar="PORT", min=0, max=65535, help="Serve over HTTP on this port, not over stdio."),
+        typer.Option("--http", metavar="PORT", min=0, max=65535, help="Serve over HTTP on this port instead of stdio."),
     ] = None,
     host: Address = None,
     auth: Annotated[
@@ -60,17 +60,17 @@ def rag_server(
     ] = None,
     name: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="What the gateway calls this server. [default: the name of DIR]"),
+        typer.Option(metavar="NAME", help="Name of this server in the gateway. [default: the name of DIR]"),
     ] = None,
     capability_key_file: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Answer only calls with a capability token for NAME; its key is from `armarium gateway token-key`.",
+            help="Require a capability token for NAME; the key is that of `armarium gateway token-key`.",
         ),
     ] = None,
     index_dir: Annotated[
-        Path | None, typer.Option(metavar="PATH", help="Where the index is kept. [default: DIR/.dir2mcp]")
+        Path | None, typer.Option(metavar="PATH", help="Directory of the index. [default: DIR/.dir2mcp]")
     ] = None,
     log_level: LogLevel = None,
     as_json: AsJson = False,
@@ -78,15 +78,16 @@ def rag_server(
     """Serve the three RAG tools over one directory, for a gateway or any MCP client.
 
     \b
-    armarium rag-server docs               over stdio: a gateway starts it itself
-    armarium rag-server docs --http 8092   over HTTP, behind a token
+    armarium rag-server docs               over stdio, started by a gateway
+    armarium rag-server docs --http 8092   over HTTP, with a token
     armarium rag-server cases --name lawRag --capability-key-file lawRag.key
     """
     from armarium.capabilities.gateway.commands.rag_server import serve_rag_server
 
     if http is None and (host is not None or auth is not None or as_json):
         raise Misuse(
-            "--host, --auth and --json go with --http", hint="over stdio only the process that started it calls"
+            "--host, --auth and --json go with --http",
+            hint="over stdio, only the process that started the server can call it",
         )
     flags = {"server.port": http, "server.host": host, "security.auth": auth, "telemetry.log_level": log_level}
     serve = partial(
@@ -100,13 +101,13 @@ def rag_server(
         over_http=http is not None,
         as_json=as_json,
     )
-    command.until_interrupted(serve)
+    command.run_until_interrupted(serve)
 
 
 def print_servers_schema() -> None:
     """Print the JSON schema of `rag-mcp.json` and `mcp.json`.
 
-    Editors complete the files by it, and mark mistakes, when the files say where it is.
+    Editors use it to complete and validate files that refer to it.
 
     \b
     armarium config servers-schema > config/servers.schema.json

@@ -1,4 +1,4 @@
-"""`armarium rag-server DIR`: serves the three RAG tools over one directory, to put behind a gateway."""
+"""`armarium rag-server DIR`: serves the three RAG tools over one directory, as an upstream of a gateway."""
 
 from __future__ import annotations
 
@@ -88,6 +88,6 @@ def _read_key(file: Path, name: str) -> str:
     if not _KEY.fullmatch(key):
         raise ConfigError(
             f"{file} does not contain a server key",
-            hint=f"where the gateway is: armarium gateway token-key {name} > {file}",
+            hint=f"on the gateway's machine: armarium gateway token-key {name} > {file}",
         )
     return key

@@ -10,28 +10,33 @@ import typer
 from armarium.command_line.options import AsJson
 from armarium.command_line.output import show
 
-# Commands import what they need when they run: a server must be up in a second, and most commands need little.
+# Commands import what they need when they run: a server must start within a second, and most commands need little.
 
 app = typer.Typer(rich_markup_mode=None)
 
 Severity = Literal["critical", "high", "medium", "low", "info"]
 Directory = Annotated[
     Path | None,
-    typer.Option("--dir", metavar="DIR", help="The project. [default: the nearest above with a registry, or here]"),
+    typer.Option(
+        "--dir",
+        metavar="DIR",
+        help="The project. [default: the nearest directory upwards with a registry, or this one]",
+    ),
 ]
-File = Annotated[str, typer.Argument(metavar="FILE", help="Path in the project, or the file's id.")]
-Limit = Annotated[int, typer.Option(metavar="N", help="Most lines of the list.")]
-Offset = Annotated[int, typer.Option(metavar="N", help="Lines to skip, for the next page.")]
-Source = Annotated[str | None, typer.Option(metavar="NAME", help="Only what this scanner found.")]
-OfSeverity = Annotated[Severity | None, typer.Option(help="Only with open findings like this.")]
-Title = Annotated[str | None, typer.Option(metavar="TEXT", help="What is to be done, in one line.")]
-Body = Annotated[str | None, typer.Option(metavar="TEXT", help="All the rest.")]
-Priority = Annotated[int | None, typer.Option(metavar="N", help="0 is the most urgent, 4 the least.")]
+File = Annotated[str, typer.Argument(metavar="FILE", help="Path or id of the file.")]
+Limit = Annotated[int, typer.Option(metavar="N", help="At most N results.")]
+Offset = Annotated[int, typer.Option(metavar="N", help="Skip the first N results.")]
+Source = Annotated[str | None, typer.Option(metavar="NAME", help="Only findings of this scanner.")]
+OfSeverity = Annotated[Severity | None, typer.Option(help="Only files with open findings of this severity.")]
+Title = Annotated[str | None, typer.Option(metavar="TEXT", help="Title of the issue, on one line.")]
+Body = Annotated[str | None, typer.Option(metavar="TEXT", help="Description of the issue.")]
+Priority = Annotated[int | None, typer.Option(metavar="N", help="From 0, the most urgent, to 4.")]
 Labels = Annotated[
-    list[str] | None, typer.Option("--label", metavar="WORD", help="Word to find it by; may be repeated.")
+    list[str] | None, typer.Option("--label", metavar="WORD", help="Label of the issue; may be repeated.")
 ]
 ExternalRef = Annotated[
-    str | None, typer.Option("--ref", metavar="REF", help="The same issue elsewhere, as github:owner/repo#12.")
+    str | None,
+    typer.Option("--ref", metavar="REF", help="The same issue in another tracker, such as github:owner/repo#12."),
 ]
 IssueId = Annotated[str, typer.Argument(metavar="ISSUE", help="Id of the issue.")]
 FindingId = Annotated[str, typer.Argument(metavar="FINDING", help="Id of the finding.")]
@@ -39,7 +44,7 @@ FindingId = Annotated[str, typer.Argument(metavar="FINDING", help="Id of the fin
 
 @app.callback(invoke_without_command=True)
 def registry(context: typer.Context) -> None:
-    """See and tell what is known about files: what scanners found, and which issues are about it.
+    """List and change findings of scanners in files, and the issues linked to them.
 
     \b
     Begin here:
@@ -48,8 +53,8 @@ def registry(context: typer.Context) -> None:
       armarium registry file src/app.py
       armarium registry promote FINDING
 
-    What is known is kept in DIR/.armarium; servers and commands may use it at the same time. Without --dir it is
-    looked for from here upwards, and paths begin here.
+    The registry is stored in DIR/.armarium; servers and commands may use it at the same time. Without --dir, the
+    nearest registry upwards from the current directory is used. Paths are relative to the current directory.
     """
     if context.invoked_subcommand is None:
         show(context.get_help())
@@ -58,23 +63,26 @@ def registry(context: typer.Context) -> None:
 @app.command("files")
 def list_files(
     context: typer.Context,
-    prefix: Annotated[str | None, typer.Option(metavar="TEXT", help="Only paths that begin like this.")] = None,
+    prefix: Annotated[str | None, typer.Option(metavar="TEXT", help="Only paths with this prefix.")] = None,
     language: Annotated[str | None, typer.Option(metavar="NAME", help="Only files in this language.")] = None,
     severity: OfSeverity = None,
     source: Source = None,
-    min_findings: Annotated[int | None, typer.Option(metavar="N", help="Only with so many open findings.")] = None,
+    min_findings: Annotated[
+        int | None, typer.Option(metavar="N", help="Only files with at least N open findings.")
+    ] = None,
     sort: Annotated[
-        Literal["updated_at", "first_seen", "path", "language"], typer.Option(help="Order.")
+        Literal["updated_at", "first_seen", "path", "language"], typer.Option(help="Sort by this.")
     ] = "updated_at",
     direction: Annotated[
-        Literal["asc", "desc"] | None, typer.Option(help="[default: asc for path and language, else desc]")
+        Literal["asc", "desc"] | None,
+        typer.Option(help="Sort order. [default: asc for path and language, otherwise desc]"),
     ] = None,
     limit: Limit = 100,
     offset: Offset = 0,
     directory: Directory = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the files that are known, with how many findings are open in each.
+    """List the registered files with the number of open findings in each.
 
     \b
     armarium registry files --severity critical
@@ -98,7 +106,7 @@ def list_files(
 
 @app.command("file")
 def show_file(context: typer.Context, file: File, directory: Directory = None, as_json: AsJson = False) -> None:
-    """Show one file: what was last found in it, and which issues are about it."""
+    """Show one file with its latest findings and the issues linked to it."""
     from armarium.capabilities.registry.commands import operations
 
     operations.show_file(operations.RegistryProject(context.obj, directory), file, as_json=as_json)
@@ -110,14 +118,14 @@ def show_timeline(
     file: File,
     kind: Annotated[
         Literal["finding", "association", "file_metadata_update"] | None,
-        typer.Option("--type", help="Only what happened of this kind."),
+        typer.Option("--type", help="Only events of this type."),
     ] = None,
     limit: Limit = 50,
     offset: Offset = 0,
     directory: Directory = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show what happened to a file, newest first. It keeps its history when it is moved."""
+    """List the events of a file, newest first. A moved file keeps its history."""
     from armarium.capabilities.registry.commands import operations
 
     wanted = {"event_type": kind, "limit": limit, "offset": offset}
@@ -129,18 +137,20 @@ def show_timeline(
 @app.command("findings")
 def list_findings(
     context: typer.Context,
-    file: Annotated[str | None, typer.Argument(metavar="[FILE]", help="Only in this file: path, or id.")] = None,
-    status: Annotated[
-        Literal["open", "fixed", "false_positive"] | None, typer.Option(help="Only findings in this state.")
+    file: Annotated[
+        str | None, typer.Argument(metavar="[FILE]", help="Only findings in this file: its path or id.")
     ] = None,
-    severity: Annotated[Severity | None, typer.Option(help="Only findings like this.")] = None,
+    status: Annotated[
+        Literal["open", "fixed", "false_positive"] | None, typer.Option(help="Only findings with this status.")
+    ] = None,
+    severity: Annotated[Severity | None, typer.Option(help="Only findings of this severity.")] = None,
     source: Source = None,
     limit: Limit = 100,
     offset: Offset = 0,
     directory: Directory = None,
     as_json: AsJson = False,
 ) -> None:
-    """List findings with their ids, those that changed last first."""
+    """List findings with their ids, the most recently changed first."""
     from armarium.capabilities.registry.commands import operations
 
     wanted = {"status": status, "severity": severity, "scan_source": source, "limit": limit, "offset": offset}
@@ -153,11 +163,11 @@ def list_findings(
 def judge_finding(
     context: typer.Context,
     finding: FindingId,
-    status: Annotated[Literal["false_positive", "fixed", "open"], typer.Argument(help="What it is.")],
+    status: Annotated[Literal["false_positive", "fixed", "open"], typer.Argument(help="The new status.")],
     directory: Directory = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say what a finding is. A false positive stays one, whatever later scans say."""
+    """Set the status of a finding. Later scans do not change a false positive."""
     from armarium.capabilities.registry.commands import operations
 
     operations.change(
@@ -180,14 +190,14 @@ def promote_finding(
     directory: Directory = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make an issue of a finding and link it to the file; once is as good as twice."""
+    """Create an issue from a finding and link it to the file. Idempotent."""
     from armarium.capabilities.registry.commands import operations
 
-    said = operations.issue_fields(title, body, priority, labels, external_ref)
+    fields = operations.issue_fields(title, body, priority, labels, external_ref)
     operations.change(
         operations.RegistryProject(context.obj, directory),
         "promote_finding",
-        {"finding_id": finding} | said,
+        {"finding_id": finding} | fields,
         as_json=as_json,
     )
 
@@ -196,7 +206,7 @@ def promote_finding(
 def list_issues(
     context: typer.Context,
     status: Annotated[
-        Literal["open", "in_progress", "closed"] | None, typer.Option(help="Only issues that stand like this.")
+        Literal["open", "in_progress", "closed"] | None, typer.Option(help="Only issues with this status.")
     ] = None,
     label: Annotated[str | None, typer.Option(metavar="WORD", help="Only issues with this label.")] = None,
     limit: Limit = 100,
@@ -213,7 +223,7 @@ def list_issues(
 
 @app.command("issue")
 def show_issue(context: typer.Context, issue: IssueId, directory: Directory = None, as_json: AsJson = False) -> None:
-    """Show one issue and the files it is about."""
+    """Show one issue and the files linked to it."""
     from armarium.capabilities.registry.commands import operations
 
     operations.show_issue(operations.RegistryProject(context.obj, directory), issue, as_json=as_json)
@@ -222,7 +232,7 @@ def show_issue(context: typer.Context, issue: IssueId, directory: Directory = No
 @app.command("new-issue")
 def create_issue(
     context: typer.Context,
-    title: Annotated[str, typer.Argument(metavar="TITLE", help="What is to be done, in one line.")],
+    title: Annotated[str, typer.Argument(metavar="TITLE", help="Title of the issue, on one line.")],
     body: Body = None,
     priority: Priority = None,
     labels: Labels = None,
@@ -230,37 +240,35 @@ def create_issue(
     directory: Directory = None,
     as_json: AsJson = False,
 ) -> None:
-    """Note work to be done; `armarium registry link` says which files it is about."""
+    """Create an issue. `armarium registry link` links files to it."""
     from armarium.capabilities.registry.commands import operations
 
-    said = operations.issue_fields(title, body, priority, labels, external_ref)
-    operations.change(operations.RegistryProject(context.obj, directory), "create_issue", said, as_json=as_json)
+    fields = operations.issue_fields(title, body, priority, labels, external_ref)
+    operations.change(operations.RegistryProject(context.obj, directory), "create_issue", fields, as_json=as_json)
 
 
 @app.command("update-issue")
 def update_issue(
     context: typer.Context,
     issue: IssueId,
-    status: Annotated[
-        Literal["open", "in_progress", "closed"] | None, typer.Option(help="Where it stands now.")
-    ] = None,
+    status: Annotated[Literal["open", "in_progress", "closed"] | None, typer.Option(help="The new status.")] = None,
     title: Title = None,
     body: Body = None,
     priority: Priority = None,
     labels: Labels = None,
-    no_labels: Annotated[bool, typer.Option("--no-labels", help="Take all labels away.")] = False,
+    no_labels: Annotated[bool, typer.Option("--no-labels", help="Remove all labels.")] = False,
     external_ref: ExternalRef = None,
     directory: Directory = None,
     as_json: AsJson = False,
 ) -> None:
-    """Change an issue; what is not given stays, and labels replace those it had."""
+    """Change the given fields of an issue. Labels replace the earlier ones."""
     from armarium.capabilities.registry.commands import operations
 
-    said = operations.issue_fields(title, body, priority, labels, external_ref, no_labels=no_labels)
+    fields = operations.issue_fields(title, body, priority, labels, external_ref, no_labels=no_labels)
     operations.change(
         operations.RegistryProject(context.obj, directory),
         "update_issue",
-        {"issue_id": issue, "status": status} | said,
+        {"issue_id": issue, "status": status} | fields,
         as_json=as_json,
     )
 
@@ -272,12 +280,12 @@ def link(
     issue: IssueId,
     kind: Annotated[
         Literal["bug_in", "task_for", "scan_finding", "mentioned_in"],
-        typer.Option("--as", help="What the file has to do with the issue."),
+        typer.Option("--as", help="How the file is related to the issue."),
     ] = "task_for",
     directory: Directory = None,
     as_json: AsJson = False,
 ) -> None:
-    """Link a file with an issue."""
+    """Link a file to an issue."""
     from armarium.capabilities.registry.commands import operations
 
     wanted = {"issue_id": issue, "assoc_type": kind}
@@ -290,19 +298,22 @@ def link(
 def register_file(
     context: typer.Context,
     path: Annotated[str, typer.Argument(metavar="PATH", help="Relative to DIR; the file need not exist yet.")],
-    language: Annotated[str | None, typer.Option(metavar="NAME", help="[default: guessed from the name]")] = None,
-    file_type: Annotated[str | None, typer.Option("--type", metavar="NAME", help="What it is for.")] = None,
+    language: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Language of the file. [default: detected from the name]")
+    ] = None,
+    file_type: Annotated[str | None, typer.Option("--type", metavar="NAME", help="Type of the file.")] = None,
     metadata: Annotated[
-        str | None, typer.Option(metavar="JSON", help="Anything else, as an object; replaces what was known.")
+        str | None,
+        typer.Option(metavar="JSON", help="Further metadata as a JSON object; replaces the earlier metadata."),
     ] = None,
     directory: Directory = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a file known, or change what is known of it, and get its id."""
+    """Register a file, or change its record, and print its id."""
     from armarium.capabilities.registry.commands import operations
 
-    more = operations.parsed_metadata(metadata)
-    wanted = {"path": path, "language": language, "file_type": file_type, "metadata": more}
+    parsed = operations.parse_metadata(metadata)
+    wanted = {"path": path, "language": language, "file_type": file_type, "metadata": parsed}
     operations.change(operations.RegistryProject(context.obj, directory), "register_file", wanted, as_json=as_json)
 
 
@@ -311,23 +322,23 @@ def import_report(
     context: typer.Context,
     file: Annotated[Path, typer.Argument(metavar="REPORT", help="Report of a scanner; - is standard input.")],
     form: Annotated[
-        Literal["auto", "sarif", "gitleaks", "armarium"], typer.Option("--format", help="How it is written.")
+        Literal["auto", "sarif", "gitleaks", "armarium"], typer.Option("--format", help="Format of the report.")
     ] = "auto",
     source: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Whose findings. [default: the scanner's name in the report]")
+        str | None, typer.Option(metavar="NAME", help="Name of the scanner. [default: its name in the report]")
     ] = None,
     covers: Annotated[
         list[str] | None,
-        typer.Option(metavar="PATH", help="What was scanned; may be repeated. [default: the files in the report]"),
+        typer.Option(metavar="PATH", help="Scanned path; may be repeated. [default: the files in the report]"),
     ] = None,
     directory: Directory = None,
     as_json: AsJson = False,
 ) -> None:
-    """Take in what a scanner found: SARIF 2.1.0, gitleaks' JSON, or Armarium's own.
+    """Import the report of a scanner: SARIF 2.1.0, gitleaks' JSON, or Armarium's own format.
 
-    Findings of an earlier report by the same scanner that are not in this one close as fixed, where it looked: in the
-    files that the report names, or wherever --covers says. Those that come back open again. A run that says it failed
-    closes nothing. A report comes in whole, with all its scanners, or not at all.
+    Earlier findings of the same scanner that are missing in this report are closed as fixed, if they are in scanned
+    files: those that the report names, or those below --covers. Findings that occur again are reopened. The report of a
+    failed run closes nothing. A report is imported atomically, with all its scanners.
 
     \b
     ruff check --output-format sarif | armarium registry import - --covers .

@@ -25,7 +25,7 @@ _ResultT = TypeVar("_ResultT")
 def show_list(
     project: RegistryProject, tool: str, wanted: Mapping[str, Any], *, file: str | None = None, as_json: bool
 ) -> None:
-    """A page of a list, and how to get the next."""
+    """Print a page of a list, and how to get the next one."""
     page = _run(lambda: project.call(tool, wanted, file=file))
     if as_json:
         show_json(page)
@@ -36,32 +36,32 @@ def show_list(
     if page["has_more"]:
         say(f"{page['offset'] + 1} to {shown} of {page['total']}; --offset {shown} shows the next")
     elif not page["results"]:
-        say("nothing fits" if not page["total"] else f"there are only {page['total']}")
+        say("no results" if not page["total"] else f"there are only {page['total']} results")
 
 
 def show_file(project: RegistryProject, file: str, *, as_json: bool) -> None:
-    """One file with everything around it."""
-    answer = _run(lambda: project.call("get_file", {}, file=file))
-    _shown(answer, tables.file_lines, as_json=as_json)
+    """Print one file with its findings and issues."""
+    result = _run(lambda: project.call("get_file", {}, file=file))
+    _show(result, tables.file_lines, as_json=as_json)
 
 
 def show_issue(project: RegistryProject, issue_id: str, *, as_json: bool) -> None:
-    """One issue with its files."""
+    """Print one issue with its files."""
 
-    async def ask() -> Json:
+    async def get() -> Json:
         issue = await project.call("get_issue", {"issue_id": issue_id})
         files = await project.call("get_issue_files", {"issue_id": issue_id})
         return issue | {"files": files["result"]}
 
-    _shown(_run(ask), tables.issue_lines, as_json=as_json)
+    _show(_run(get), tables.issue_lines, as_json=as_json)
 
 
 def change(
     project: RegistryProject, tool: str, wanted: Mapping[str, Any], *, file: str | None = None, as_json: bool
 ) -> None:
-    """Change something, and show what it is now."""
-    answer = _run(lambda: project.call(tool, wanted, file=file))
-    _shown(answer, lambda changed: tables.changed_lines(tool, changed), as_json=as_json)
+    """Call a tool that changes something, and print the result."""
+    result = _run(lambda: project.call(tool, wanted, file=file))
+    _show(result, lambda changed: tables.changed_lines(tool, changed), as_json=as_json)
 
 
 def issue_fields(
@@ -73,15 +73,15 @@ def issue_fields(
     *,
     no_labels: bool = False,
 ) -> Json:
-    """What a person says of an issue, as the tools take it."""
+    """The options that describe an issue, as arguments of the tools."""
     if labels and no_labels:
-        raise Misuse("--label does not go with --no-labels", hint="labels replace those that were there")
-    said = {"title": title, "body": body, "priority": priority, "external_ref": external_ref}
-    return said | {"labels": list(labels) if labels else [] if no_labels else None}
+        raise Misuse("--label does not go with --no-labels", hint="--label replaces the earlier labels")
+    fields = {"title": title, "body": body, "priority": priority, "external_ref": external_ref}
+    return fields | {"labels": list(labels) if labels else [] if no_labels else None}
 
 
-def parsed_metadata(text: str | None) -> object:
-    """The JSON that was typed; whether it is an object is the tool's to say."""
+def parse_metadata(text: str | None) -> object:
+    """The value of `--metadata`. The tool checks that it is an object."""
     if text is None:
         return None
     try:
@@ -100,7 +100,7 @@ def import_report(
     as_json: bool,
 ) -> None:
     """Import a report, with a progress bar at a terminal."""
-    data = _content(file)
+    data = _read(file)
     arguments = {"file": str(file), "format": form, "scan_source": source, "paths": list(covers) if covers else None}
     with _progress_bar() as on_progress:
         scans = _run(lambda: project.import_report(data, arguments, on_progress))["scans"]
@@ -111,22 +111,22 @@ def import_report(
         for line in tables.scan_lines(scan):
             show(line)
         if scan["failed"]:
-            say(f"{scan['scan_source']} says that its run failed, so nothing was closed; mend it and scan again")
+            say(f"{scan['scan_source']} reports that its run failed, so no finding was closed; scan again")
         elif not scan["files"] and not covers:
-            say(f"{scan['scan_source']} names no file, so nothing was closed; --covers says what it looked at")
+            say(f"{scan['scan_source']} names no file, so no finding was closed; name the scanned paths with --covers")
     if not scans:
-        say("the report has no scan in it")
+        say("the report contains no scan")
 
 
-def _shown(answer: Json, lines: Callable[[Json], Sequence[str]], *, as_json: bool) -> None:
+def _show(result: Json, lines: Callable[[Json], Sequence[str]], *, as_json: bool) -> None:
     if as_json:
-        show_json(answer)
+        show_json(result)
         return
-    for line in lines(answer):
+    for line in lines(result):
         show(line)
 
 
-def _content(file: Path) -> bytes:
+def _read(file: Path) -> bytes:
     if file == STANDARD_STREAM:
         if sys.stdin.isatty():
             raise Misuse("there is no report on standard input", hint="pipe one in, or name a file")
@@ -139,7 +139,7 @@ def _content(file: Path) -> bytes:
 
 @contextmanager
 def _progress_bar() -> Generator[Callable[[int, int], None]]:
-    """Where to say how far it is: a bar on a terminal; a log or a pipe hears only of the end."""
+    """A listener that displays progress as a bar, at a terminal only."""
     if not sys.stderr.isatty():
         yield lambda done, total: None
         return
@@ -147,7 +147,7 @@ def _progress_bar() -> Generator[Callable[[int, int], None]]:
     from rich.progress import Progress
 
     with Progress(console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("Taking findings in", total=None)
+        task = progress.add_task("Importing findings", total=None)
         yield lambda done, total: progress.update(task, completed=done, total=total)
 
 

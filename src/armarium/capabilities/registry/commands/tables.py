@@ -1,4 +1,4 @@
-"""What the registry answers, as lines that a person reads; every text in them was written by somebody else."""
+"""Formats results of the registry as lines of text, with untrusted text escaped."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Json = Mapping[str, Any]
 Columns = Mapping[str, Callable[[Json], object]]
 
 _SEVERITIES = ("critical", "high", "medium", "low", "info")
-_MOMENT = len("2026-01-01T00:00:00")
+_TIME_LENGTH = len("2026-01-01T00:00:00")
 
 _FILES: Columns = {
     "ID": lambda file: file["id"],
@@ -31,10 +31,10 @@ _FINDINGS: Columns = {
     "MESSAGE": lambda finding: finding["message"],
 }
 _EVENTS: Columns = {
-    "WHEN": lambda event: event["timestamp"][:_MOMENT],
+    "WHEN": lambda event: event["timestamp"][:_TIME_LENGTH],
     "WHAT": lambda event: event["type"],
     "ABOUT": lambda event: event["source_id"],
-    "": lambda event: _told(event["data"]),
+    "": lambda event: _event_details(event["data"]),
 }
 _ISSUES: Columns = {
     "ID": lambda issue: issue["id"],
@@ -52,13 +52,13 @@ _LISTS: Mapping[str, Columns] = {
 
 
 def lines(tool: str, results: Iterable[Json]) -> list[str]:
-    """The results of a list as a table; no line at all where there are none."""
+    """The results of a list as a table; no lines if there are no results."""
     return _table(_LISTS[tool], results)
 
 
-def file_lines(answer: Json) -> list[str]:
-    """One file."""
-    file, summary = answer["file"], answer["summary"]
+def file_lines(result: Json) -> list[str]:
+    """A file with its issues and findings."""
+    file, summary = result["file"], result["summary"]
     counts = ", ".join(f"{summary[name]} {name}" for name in _SEVERITIES if summary[name]) or "none"
     facts = {
         "file": file["path"],
@@ -67,8 +67,8 @@ def file_lines(answer: Json) -> list[str]:
         "type": file["file_type"],
         "open findings": counts,
         "all findings": summary["total_findings"],
-        "first seen": file["first_seen"][:_MOMENT],
-        "updated": file["updated_at"][:_MOMENT],
+        "first seen": file["first_seen"][:_TIME_LENGTH],
+        "updated": file["updated_at"][:_TIME_LENGTH],
     }
     issues: Columns = {
         "ISSUE": lambda link: link["issue_id"],
@@ -76,48 +76,48 @@ def file_lines(answer: Json) -> list[str]:
         "STATUS": lambda link: link["issue_status"],
         "TITLE": lambda link: link["issue_title"],
     }
-    parts = _facts(facts), _table(issues, answer["associations"]), _table(_FINDINGS, answer["recent_findings"])
-    return _apart(*parts)
+    parts = _facts(facts), _table(issues, result["associations"]), _table(_FINDINGS, result["recent_findings"])
+    return _join_parts(*parts)
 
 
-def issue_lines(answer: Json) -> list[str]:
-    """One issue."""
+def issue_lines(result: Json) -> list[str]:
+    """An issue with its files."""
     facts = {
-        "issue": answer["title"],
-        "id": answer["id"],
-        "status": answer["status"],
-        "priority": answer["priority"],
-        "labels": ", ".join(answer["labels"]),
-        "elsewhere": answer["external_ref"],
-        "updated": answer["updated_at"][:_MOMENT],
+        "issue": result["title"],
+        "id": result["id"],
+        "status": result["status"],
+        "priority": result["priority"],
+        "labels": ", ".join(result["labels"]),
+        "elsewhere": result["external_ref"],
+        "updated": result["updated_at"][:_TIME_LENGTH],
     }
     files: Columns = {
         "FILE": lambda link: link["file_id"],
         "AS": lambda link: link["assoc_type"],
         "PATH": lambda link: link["file_path"],
     }
-    body = [printable(line) for line in answer["body"].splitlines()]
-    return _apart(_facts(facts), body, _table(files, answer.get("files", ())))
+    body = [printable(line) for line in result["body"].splitlines()]
+    return _join_parts(_facts(facts), body, _table(files, result.get("files", ())))
 
 
-def changed_lines(tool: str, answer: Json) -> list[str]:
-    """What a change made of something: its id first, as that is what the next command needs."""
+def changed_lines(tool: str, result: Json) -> list[str]:
+    """The result of a change: the id comes first, because the next command needs it."""
     if tool == "add_file_association":
         return ["linked"]
     if tool == "register_file":
-        return [printable(f"{answer['id']}  {answer['path']}")]
+        return [printable(f"{result['id']}  {result['path']}")]
     if tool == "update_finding":
-        return _table(_FINDINGS, [answer])
-    return _table(_ISSUES, [answer.get("issue", answer)])
+        return _table(_FINDINGS, [result])
+    return _table(_ISSUES, [result.get("issue", result)])
 
 
-def scan_lines(answer: Json) -> list[str]:
-    """What a scan changed."""
+def scan_lines(result: Json) -> list[str]:
+    """The counts of findings that a scan changed."""
     parts = ["created", "updated", "reopened", "closed", "unchanged"]
-    parts += ["duplicate"] if answer["findings_duplicate"] else []
-    counts = ", ".join(f"{answer[f'findings_{part}']} {part}" for part in parts)
-    told = f"{answer['scan_source']}: {counts}; in {answer['files']} files"
-    return [printable(told), *(f"skipped {each['count']}: {each['reason']}" for each in answer["skipped"])]
+    parts += ["duplicate"] if result["findings_duplicate"] else []
+    counts = ", ".join(f"{result[f'findings_{part}']} {part}" for part in parts)
+    summary = f"{result['scan_source']}: {counts}; in {result['files']} files"
+    return [printable(summary), *(f"skipped {each['count']}: {each['reason']}" for each in result["skipped"])]
 
 
 def _where(finding: Json) -> str:
@@ -125,7 +125,7 @@ def _where(finding: Json) -> str:
     return finding["file_path"] if line is None else f"{finding['file_path']}:{line}"
 
 
-def _told(facts: Json) -> str:
+def _event_details(facts: Json) -> str:
     return " ".join(f"{name}={value}" for name, value in facts.items() if not isinstance(value, dict | list))
 
 
@@ -143,10 +143,10 @@ def _table(columns: Columns, rows: Iterable[Json]) -> list[str]:
     return ["  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
 
 
-def _apart(*parts: Sequence[str]) -> list[str]:
-    """The parts that there are, with an empty line between them."""
-    shown: list[str] = []
+def _join_parts(*parts: Sequence[str]) -> list[str]:
+    """The parts that are not empty, separated by empty lines."""
+    joined: list[str] = []
     for part in parts:
         if part:
-            shown += ["", *part] if shown else part
-    return shown
+            joined += ["", *part] if joined else part
+    return joined

@@ -30,7 +30,7 @@ from armarium.foundation.files.staged_entries import staged_directory
 
 
 @dataclass(frozen=True, slots=True)
-class Remaining:
+class UnmovedEntry:
     """An entry that a move left at its source."""
 
     path: str
@@ -47,7 +47,7 @@ class Transferred:
     files: int = 1
     skipped: list[str] = field(default_factory=list[str])
     replaced: bool = False
-    remaining: list[Remaining] = field(default_factory=list[Remaining])
+    remaining: list[UnmovedEntry] = field(default_factory=list[UnmovedEntry])
 
 
 @dataclass(frozen=True, slots=True)

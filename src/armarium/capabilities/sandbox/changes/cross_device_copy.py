@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from armarium.capabilities.sandbox.changes import trees
 from armarium.capabilities.sandbox.changes.attributes import keep_attributes
-from armarium.capabilities.sandbox.changes.copies import Remaining, Transferred
+from armarium.capabilities.sandbox.changes.copies import Transferred, UnmovedEntry
 from armarium.capabilities.sandbox.changes.removal import Entry
 from armarium.capabilities.sandbox.changes.targets import State, Version, is_unchanged, require_match, same_state
 from armarium.capabilities.sandbox.error_context import errors_at
@@ -135,11 +135,11 @@ def _move_link(move: Move, target_fd: int, new_name: str) -> Transferred:
     return Transferred(move.destination, False, replaced=replaced, remaining=remaining)
 
 
-def _unlinked(entry: Entry, path: str) -> list[Remaining]:
+def _unlinked(entry: Entry, path: str) -> list[UnmovedEntry]:
     try:
         os.unlink(entry.name, dir_fd=entry.dir_fd)
     except OSError as error:
-        return [Remaining(path, os_error_reason(error))]
+        return [UnmovedEntry(path, os_error_reason(error))]
     return []
 
 
@@ -183,10 +183,10 @@ def _replaces_empty_directory(dir_fd: int, name: str) -> bool:
     return True
 
 
-def _remove_copied(move: Move, top_fd: int, states: dict[str, State]) -> list[Remaining]:
+def _remove_copied(move: Move, top_fd: int, states: dict[str, State]) -> list[UnmovedEntry]:
     """Remove entries that have not changed since they were copied. The copy is complete, so failures are only
     reported."""
-    remaining: list[Remaining] = []
+    remaining: list[UnmovedEntry] = []
     left_before: list[int] = []
     try:
         for visit in visits(top_fd, move.path, Cancellation()):
@@ -196,17 +196,17 @@ def _remove_copied(move: Move, top_fd: int, states: dict[str, State]) -> list[Re
                 nothing_reported = left_before.pop() == len(remaining)
                 reason = _rmdir(visit.dir_fd, visit.name)
                 if reason and nothing_reported:
-                    remaining.append(Remaining(visit.path, reason))
+                    remaining.append(UnmovedEntry(visit.path, reason))
             elif reason := _remove_entry(move.locks, visit, states.get(visit.path)):
-                remaining.append(Remaining(visit.path, reason))
+                remaining.append(UnmovedEntry(visit.path, reason))
     except EntryFailed as failed:
-        remaining.append(Remaining(failed.path, os_error_reason(failed.error)))
+        remaining.append(UnmovedEntry(failed.path, os_error_reason(failed.error)))
     entry = move.entry
     now = status_at(entry.dir_fd, entry.name)
     if now is not None and os.path.samestat(now, os.fstat(top_fd)):
         reason = _rmdir(entry.dir_fd, entry.name)
         if reason and not remaining:
-            remaining.append(Remaining(move.path, reason))
+            remaining.append(UnmovedEntry(move.path, reason))
     return remaining
 
 

@@ -20,17 +20,19 @@ app = typer.Typer(rich_markup_mode=None)
 
 User = Annotated[
     str | None,
-    typer.Option(metavar="NAME", help="Whose files, by the name in security.keys; local is who uses stdio."),
+    typer.Option(
+        metavar="NAME", help="Owner of the files, by the name in security.keys; local is the caller over stdio."
+    ),
 ]
 KeyFile = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="Whose files, by their key in a file. [default: the server's own token]"),
+    typer.Option(metavar="FILE", help="Owner of the files, by the key in a file. [default: the server's token]"),
 ]
 
 
 @app.callback(invoke_without_command=True)
 def store(context: typer.Context) -> None:
-    """Work on the store besides serving it: index, begin an index anew, export and import."""
+    """Administer the store: index files, rebuild the index, export and import."""
     if context.invoked_subcommand is None:
         show(context.get_help())
 
@@ -44,14 +46,14 @@ def store_worker(
     ] = None,
     metrics_port: Annotated[
         int | None,
-        typer.Option(metavar="N", min=0, max=65535, help="Show metrics at /metrics on this port of server.host."),
+        typer.Option(metavar="N", min=0, max=65535, help="Serve metrics at /metrics on this port of server.host."),
     ] = None,
     log_level: LogLevel = None,
     as_json: AsJson = False,
 ) -> None:
-    """Index what servers on the same database write, until Ctrl-C or SIGTERM.
+    """Index files for the servers on the same database, until Ctrl-C or SIGTERM.
 
-    Any number may run side by side. What one has not finished when it ends, others do.
+    Any number of workers may run at the same time. Jobs that a worker has not finished return to the queue.
 
     \b
     armarium store worker --config team.yaml --workers 4
@@ -59,22 +61,23 @@ def store_worker(
     settings, section = _store_settings(context, config, {"telemetry.log_level": log_level})
     from armarium.capabilities.store.commands.worker import work
 
-    command.until_interrupted(lambda: work(settings, section, workers, metrics_port, as_json=as_json))
+    command.run_until_interrupted(lambda: work(settings, section, workers, metrics_port, as_json=as_json))
 
 
 @app.command("reindex")
 def store_reindex(
     context: typer.Context,
     config: ConfigFile = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     wait: Annotated[
-        bool, typer.Option("--wait/--no-wait", help="Index here until all is done, or leave it to servers and workers.")
+        bool,
+        typer.Option("--wait/--no-wait", help="Index in this process until the queue is empty, or leave it to others."),
     ] = True,
     as_json: AsJson = False,
 ) -> None:
-    """Make all vectors anew, after store.embedding was changed.
+    """Create all vectors again, after a change of store.embedding.
 
-    Says what that means and asks. When their length changes, stop the servers before and start them afterwards.
+    Prints the consequences and asks. If the number of dimensions changes, stop all servers during the command.
     """
     settings, section = _store_settings(context, config)
     from armarium.capabilities.store.commands.reindex import reindex
@@ -86,15 +89,17 @@ def store_reindex(
 def store_export(
     context: typer.Context,
     file: Annotated[Path, typer.Argument(metavar="OUT.tar", help="Archive to write; - is standard output.")],
-    project: Annotated[str, typer.Option(metavar="NAME", help='The project; "*" exports all of the caller.')],
+    project: Annotated[
+        str, typer.Option(metavar="NAME", help='Project to export; "*" exports all projects of the owner.')
+    ],
     user: User = None,
     key_file: KeyFile = None,
     config: ConfigFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write a caller's files into a tar archive, as they are at one moment.
+    """Export the files of a caller to a tar archive.
 
-    Members are named project/path. Earlier versions are not in it.
+    The archive is a consistent snapshot. Members are named project/path. Earlier versions are not exported.
 
     \b
     armarium store export notes.tar --project notes
@@ -115,18 +120,18 @@ def store_import(
     ],
     project: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Put all files here. [default: the first directory of each member]"),
+        typer.Option(metavar="NAME", help="Project for all files. [default: the first directory of each member]"),
     ] = None,
     user: User = None,
     key_file: KeyFile = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace files that have other content.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace files with different content.")] = False,
     config: ConfigFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Take the files of a tar archive in.
+    """Import the files of a tar archive.
 
-    Each member is checked and limited like a write of the caller. What cannot be stored is skipped and told, and the
-    command then ends with 1. Run it again to go on after a break: what is there already is not written twice.
+    The checks and limits of a write of the caller apply to each member. Members that cannot be stored are skipped and
+    reported, and the exit code is 1. An interrupted import can be repeated: unchanged files are not written again.
 
     \b
     armarium store import notes.tar
@@ -144,5 +149,5 @@ def _store_settings(
 ) -> tuple[CoreSettings, StoreSettings]:
     """The settings, and their section for the store."""
     settings = context.obj.load_settings(config, flags)
-    command.collect_garbage_from_here()
+    command.enable_garbage_collection()
     return settings, context.obj.section(settings, "store")

@@ -123,9 +123,9 @@ def import_archive(
     if as_json:
         show_json(done | {"skipped": skipped})
     else:
-        say(f"{count(done['written'], 'file')} written, {done['unchanged']} there already, {done['skipped']} skipped")
+        say(f"{count(done['written'], 'file')} written, {done['unchanged']} unchanged, {done['skipped']} skipped")
     if done["written"] and needs_callers_keys(section) and not (caller.credential and section.redis_url):
-        say("note: files are embedded with the caller's key, which no worker will find; the next write brings it")
+        say("note: files are embedded with the caller's key, which is not available now; the next write indexes them")
     if done["skipped"]:
         raise typer.Exit(FAILED)
 
@@ -174,7 +174,7 @@ def caller_of(settings: CoreSettings, user: str | None, key_file: Path | None) -
     """The caller with the key in a file, or with a name in the settings, or the owner of the server's token."""
     known = principals(settings)
     if user is not None and key_file is not None:
-        raise Misuse("--user and --key-file exclude each other", hint="a key says whose it is")
+        raise Misuse("--user and --key-file exclude each other", hint="a key determines its owner")
     if key_file is not None:
         return _owner_of(read_token(key_file), known, settings)
     if user is None:
@@ -183,37 +183,37 @@ def caller_of(settings: CoreSettings, user: str | None, key_file: Path | None) -
             return _owner_of(read_token(own_token), known, settings)
         if settings.security.auth == "none":
             return Call(known[0])
-        raise Misuse("there are several callers", hint="say whose files with --user or --key-file")
+        raise Misuse("there are several callers", hint="choose one with --user or --key-file")
     named = [principal for principal in known if principal.username == user]
     if not named and user == LOCAL.username:
         return Call(LOCAL)
     if not named:
-        raise ConfigError("nobody of that name is in the settings", hint="see security.keys")
+        raise ConfigError("no caller with this name is configured", hint="see security.keys")
     if len(named) > 1:
-        raise Misuse("this user has several keys, each with files of its own", hint="say which one with --key-file")
+        raise Misuse("this user has several keys, each with files of its own", hint="choose one with --key-file")
     return Call(named[0])
 
 
 def _owner_of(key: str, known: list[Principal], settings: CoreSettings) -> Call:
-    anyone = settings.security.auth == "none"
-    principal = Authenticator(known, open_to_anyone=anyone).identify(key)
+    open_to_anyone = settings.security.auth == "none"
+    principal = Authenticator(known, open_to_anyone=open_to_anyone).identify(key)
     if principal is None:
-        raise ConfigError("nobody in the settings has this key", hint="see security.keys")
+        raise ConfigError("no caller with this key is configured", hint="see security.keys")
     return Call(principal, credential=key)
 
 
 @contextmanager
 def _output(file: Path) -> Generator[BinaryIO]:
-    """A file with mode 600 that appears when it is complete, or standard output."""
+    """A file with mode 600 that is created atomically, or standard output."""
     if file == STANDARD_STREAM:
         if sys.stdout.isatty():
-            raise Misuse("an archive cannot be written to a terminal", hint="name a file, or pipe it somewhere")
+            raise Misuse("an archive cannot be written to a terminal", hint="name a file, or use a pipe")
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
         return
-    fresh = file.with_name(f".{file.name}.{secrets.token_hex(6)}")
+    staged = file.with_name(f".{file.name}.{secrets.token_hex(6)}")
     try:
-        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise Misuse(f"{file} cannot be written: {error.strerror}") from error
     try:
@@ -221,9 +221,9 @@ def _output(file: Path) -> Generator[BinaryIO]:
             yield out
             out.flush()
             os.fsync(out.fileno())
-        os.replace(fresh, file)
+        os.replace(staged, file)
     except BaseException:
-        os.unlink(fresh)
+        os.unlink(staged)
         raise
 
 
