@@ -18,6 +18,7 @@ OTHER_MEANINGS = (
     r"\bpulse=",  # an argument of rich's progress bar
     r"\bdie dit door een\b",  # Dutch stop words
     r"\bdecisions/[\w-]+\.md",  # file names of decisions, which stay as they are
+    r"\bpassages_tally\b",  # a key stored on disk
     r"https?://\S+",
 )
 # Nouns in -ing that are established or that a contract fixes. Classes and modules may end in them.
