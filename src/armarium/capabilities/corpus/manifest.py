@@ -25,7 +25,7 @@ _INSTRUCTIONS = (
 
 
 def settings_model() -> type[CorpusSettings]:
-    """The model of its section."""
+    """The model of the corpus section of the settings."""
     from armarium.capabilities.corpus.settings import CorpusSettings
 
     return CorpusSettings
@@ -33,7 +33,7 @@ def settings_model() -> type[CorpusSettings]:
 
 @asynccontextmanager
 async def open_corpus(settings: CorpusSettings, facilities: Facilities) -> AsyncGenerator[Capability]:
-    """The capability, for as long as the block runs. It answers at once; the index grows behind it."""
+    """Open the corpus for the duration of the block. It answers immediately and indexes in the background."""
     from armarium.capabilities.corpus.lifespan import open_service
     from armarium.capabilities.corpus.source import CorpusSource
     from armarium.capabilities.corpus.tools import bind_corpus_tools
@@ -49,14 +49,14 @@ async def open_corpus(settings: CorpusSettings, facilities: Facilities) -> Async
 
 
 def check_corpus(section: CorpusSettings | None, facilities: Facilities) -> Iterable[CheckResult]:
-    """What `armarium doctor` is told."""
+    """The checks of `armarium doctor`."""
     from armarium.capabilities.corpus.checks import check
 
     return check(section, facilities)
 
 
 def corpus_state_paths(section: CorpusSettings) -> list[Path]:
-    """The state directory: the index, its token, and what providers answered."""
+    """The state directory, with the index, the token and cached responses of providers."""
     from armarium.capabilities.corpus.settings import STATE_DIRECTORY
 
     return [Path(section.state_dir).expanduser() if section.state_dir else _root(section) / STATE_DIRECTORY]
@@ -67,7 +67,7 @@ def _root(section: CorpusSettings) -> Path:
 
 
 def directory_section(directory: ServedDirectory) -> dict[str, Any]:
-    """The directory. The index of one that cannot be written is stored with the server's state."""
+    """The section for a served directory. The index of a read-only directory is stored in the server's state."""
     if directory.is_writable:
         return {"root": str(directory.path)}
     digest = hashlib.sha256(os.fsencode(directory.path)).hexdigest()[:16]
@@ -75,7 +75,7 @@ def directory_section(directory: ServedDirectory) -> dict[str, Any]:
 
 
 def progress_display(events: Events) -> ProgressDisplay:
-    """The progress of indexing."""
+    """The display of indexing progress."""
     from armarium.capabilities.corpus.commands.progress.display import progress_on_stderr
 
     return progress_on_stderr(events)
