@@ -28,7 +28,7 @@ from support.server import installed_command
 KEY = "canary-77aa10-key"
 QUESTION = "how is the service deployed?"
 MANY = 500
-"""More faults than one command meets: the vendor never recovers."""
+"""More faults than requests of one command, so that the vendor never recovers."""
 
 
 @pytest.fixture(autouse=True)
@@ -44,7 +44,7 @@ def vendor() -> Generator[MistralEmulator]:
 
 @pytest.fixture
 def ask_vendor(dir2mcp: CommandLine, project: Path, vendor: MistralEmulator) -> Callable[..., Any]:
-    """Asks with the vendor's models; sections of the settings by name."""
+    """Runs `ask` with the vendor's models. Keyword arguments are sections of the settings."""
 
     def ask(*arguments: str, **sections: Any) -> Any:
         mistral = {"base_url": vendor.url, "api_key": "${MISTRAL_API_KEY}"}

@@ -19,7 +19,7 @@ from support.dir2mcp_command import Quick
 
 
 class Served(Exception):
-    """What `up` would have served."""
+    """The arguments of `up`."""
 
     def __init__(self, location: Location, flags: dict[str, Any], output: OutputMode) -> None:
         self.location, self.flags, self.output = location, flags, output
@@ -27,7 +27,7 @@ class Served(Exception):
 
 @pytest.fixture
 def would_serve(here: Quick, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The settings `dir2mcp up …` would start with."""
+    """Runs `dir2mcp up …` without a server, and returns its arguments and settings."""
     seen: list[Served] = []
 
     def note(host: object, location: Location, flags: dict[str, Any], output: OutputMode) -> None:

@@ -72,7 +72,7 @@ def found(store: SecretStore, *, ask_keychain: bool = True) -> tuple[str, str] |
     return (secret.source, secret.value) if secret else None
 
 
-def test_the_environment_comes_first_then_the_keychain_then_the_file_then_the_person(
+def test_the_environment_comes_first_then_the_keychain_then_the_file_then_the_session(
     keychain: Keychain, file: Path
 ) -> None:
     environ = {NAME: "of the environment"}
@@ -103,7 +103,7 @@ def test_only_the_provider_that_was_chosen_is_asked(
     assert (secret[0] if secret else None) == source
 
 
-def test_a_keychain_nobody_named_is_left_alone_unless_the_key_is_needed(keychain: Keychain, file: Path) -> None:
+def test_a_keychain_that_is_not_configured_is_only_used_for_a_required_key(keychain: Keychain, file: Path) -> None:
     assert found(secret_store({}, file), ask_keychain=False) is None
     assert keychain.asked == 0
 

@@ -172,7 +172,7 @@ def test_what_is_printed_is_a_file_of_settings_to_the_same_effect(here: Quick, p
     assert "canary-key-1" not in first.stdout + first.stderr
 
 
-def test_programs_are_told_the_settings_and_where_keys_came_from_as_json(here: Quick) -> None:
+def test_json_has_the_settings_and_the_sources_of_keys(here: Quick) -> None:
     outcome = here("--json", "config", "print", MISTRAL_API_KEY="canary-key-2")
     reported = json.loads(outcome.stdout)
     assert reported["config"]["server"]["mcp_path"] == "/mcp"

@@ -58,7 +58,7 @@ COUNTS = (
 
 
 def events_until(server: Command, event: str, **expected: Any) -> list[dict[str, Any]]:
-    """Events up to and with the first of that name and content; every line is checked against the contract."""
+    """The events up to the first one with the name and data. Each is validated against the contract."""
     seen: list[dict[str, Any]] = []
     while not (seen and seen[-1]["event"] == event and expected.items() <= seen[-1]["data"].items()):
         line = json.loads(server.stdout.next())
@@ -109,7 +109,7 @@ def test_the_server_answers_before_the_index_grows_and_json_reports_everything(s
     assert time.monotonic() - began < 5
 
 
-def test_the_connection_has_what_the_contract_wants_and_no_token(serve: Start, project: Path) -> None:
+def test_the_connection_has_the_fields_of_the_contract_and_no_token(serve: Start, project: Path) -> None:
     reported = connection(serve("--json", "up"))
     token_file = project / ".dir2mcp/secret.token"
     assert reported == {
@@ -129,7 +129,7 @@ def test_the_connection_has_what_the_contract_wants_and_no_token(serve: Start, p
     for private in ("secret.token", "connection.json", ".dir2mcp.yaml.snapshot"):
         assert mode_of(project / ".dir2mcp" / private) == 0o600
     _server_introduces_itself(reported["url"], token_file.read_text().strip())
-    _pages_of_this_machine_get_in(reported["url"], token_file.read_text().strip())
+    _loopback_origins_are_allowed(reported["url"], token_file.read_text().strip())
 
 
 def _server_introduces_itself(url: str, token: str) -> None:
@@ -146,8 +146,8 @@ def _server_introduces_itself(url: str, token: str) -> None:
     assert result["instructions"] == "Use tools/list then tools/call. Results include citations."
 
 
-def _pages_of_this_machine_get_in(url: str, token: str) -> None:
-    """From any port, and no other page."""
+def _loopback_origins_are_allowed(url: str, token: str) -> None:
+    """Loopback origins are allowed with any port, and no other origin."""
     assert initialize(url, token, headers={"origin": "http://localhost:5173"}).status_code == 200
     assert initialize(url, token, headers={"origin": "http://127.0.0.1"}).status_code == 200
     refused = initialize(url, token, headers={"origin": "http://localhost.evil.example"})
@@ -178,7 +178,7 @@ def test_index_mode_connection_and_progress_are_on_standard_output(serve: Start,
     assert (state / "secret.token").read_text().strip() not in "\n".join(lines)
 
 
-def test_quiet_leaves_the_connection(serve: Start) -> None:
+def test_quiet_shows_only_the_connection(serve: Start) -> None:
     server = serve("up", "--quiet")
     assert server.stdout.next() == "MCP endpoint:"
     server.stdout.until("MCP-Session-Id")
@@ -197,7 +197,7 @@ def test_a_second_start_finds_nothing_to_do_and_keeps_the_token(serve: Start, pr
     assert (project / ".dir2mcp/secret.token").read_text() == token
 
 
-def test_a_reader_who_leaves_does_not_end_the_server(dir2mcp: CommandLine, project: Path) -> None:
+def test_a_closed_pipe_does_not_end_the_server(dir2mcp: CommandLine, project: Path) -> None:
     reading, writing = os.pipe()
     with subprocess.Popen(
         [installed_command("dir2mcp"), "up", "--json"],
@@ -212,7 +212,7 @@ def test_a_reader_who_leaves_does_not_end_the_server(dir2mcp: CommandLine, proje
             url = next(
                 reported["data"]["url"] for line in lines if (reported := json.loads(line))["event"] == "connection"
             )
-        # What the index has to say from here on goes nowhere.
+        # All further events are written to a closed pipe.
         (project / "more.md").write_text("more\n")
         assert httpx.get(f"{url.removesuffix('/mcp')}/health", timeout=DEADLINE_S, trust_env=False).text == "ok"
         server.terminate()
@@ -246,7 +246,7 @@ def test_the_token_may_come_from_the_environment_and_wins_over_the_settings(
             assert b"canary-token-from-the-environment" not in file.read_bytes()
 
 
-def test_a_public_server_listens_everywhere_and_wants_its_token(serve: Start, project: Path) -> None:
+def test_a_public_server_listens_on_all_addresses_and_requires_its_token(serve: Start, project: Path) -> None:
     server = serve("up", "--json", "--public")
     started = json.loads(server.stdout.next())["data"]
     assert (started["host"], started["public"], started["auth"]) == ("0.0.0.0", True, "secret.token")
@@ -298,7 +298,7 @@ def test_the_snapshot_names_the_sources_of_keys_and_contains_none(
 
 @pytest.fixture
 def certificate(tmp_path: Path) -> tuple[Path, Path]:
-    """A certificate for 127.0.0.1, signed by itself, and its key."""
+    """A self-signed certificate for 127.0.0.1, and its key."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
     now = datetime.now(UTC)
@@ -399,7 +399,7 @@ def test_failed_indexing_ends_the_server_with_6_after_it_answered(environ: dict[
     assert (reported[-1]["event"], reported[-1]["data"]["code"]) == ("fatal", "INGESTION_FAILED")
 
 
-def test_a_person_at_a_terminal_sees_progress_and_ctrl_c_ends_it_with_success(
+def test_a_terminal_shows_progress_and_ctrl_c_ends_the_server_with_success(
     environ: dict[str, str], project: Path
 ) -> None:
     for number in range(40):

@@ -35,7 +35,7 @@ def terminal(project: Path, environ: dict[str, str]) -> Generator[Terminal]:
 
 
 def answer(person: pexpect.spawn[bytes], *pairs: tuple[str, str]) -> bytes:
-    """Wait for each question and type; everything that was shown."""
+    """Answer each question; returns everything that was displayed."""
     shown = b""
     for question, typed in pairs:
         person.expect_exact(question)
@@ -128,7 +128,7 @@ def test_comments_stay_wherever_they_are_in_the_file(terminal: Terminal, project
 
 @pytest.fixture
 def keychain(environ: dict[str, str], tmp_path: Path) -> Path:
-    """The file behind the keychain that this user has."""
+    """The file that stores the keys of the test keychain."""
     file = tmp_path / "keychain.json"
     environ |= {
         "PYTHON_KEYRING_BACKEND": "support.file_keychain.FileKeychain",
@@ -208,7 +208,7 @@ def test_up_asks_for_the_key_its_settings_name_and_starts_with_it(terminal: Term
     assert not (template.parent / ".dir2mcp/secret.env").exists()
 
 
-def test_a_person_without_the_key_learns_how_to_set_it(terminal: Terminal, template: Path) -> None:
+def test_a_user_without_the_key_learns_how_to_set_it(terminal: Terminal, template: Path) -> None:
     person = terminal("up")
     answer(person, ("MISTRAL_API_KEY (not shown): ", ""))
     code, last = ended(person)
