@@ -19,11 +19,24 @@ OTHER_MEANINGS = (
     r"\bchanges news todo\b",  # names of files, among them NEWS
     r"\bdie dit door een\b",  # Dutch stop words
     r"\bdecisions/[\w-]+\.md",  # file names of decisions, which stay as they are
+    r"\bpassages_tally\b",  # a key stored on disk
     r"https?://\S+",
 )
 # Nouns in -ing that are established or that a contract fixes. Classes and modules may end in them.
 NOUNS = frozenset(
-    {"embedding", "everything", "finding", "keyring", "listing", "missing", "nothing", "ranking", "string", "warning"}
+    {
+        "embedding",
+        "everything",
+        "finding",
+        "keyring",
+        "listing",
+        "missing",
+        "nothing",
+        "ranking",
+        "remaining",
+        "string",
+        "warning",
+    }
 )
 
 _WORD_OF_IDENTIFIER = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+")

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from armarium import __version__
 from armarium.foundation.events import Events
 from armarium.foundation.routes import Route
 from armarium.foundation.telemetry import Metrics
@@ -62,6 +63,24 @@ class CheckResult:
     state: Literal["ok", "warn", "fail"]
     message: str
     hint: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ServerIdentity:
+    """How an MCP server introduces itself to clients."""
+
+    name: str
+    instructions: str
+    title: str = "Armarium"
+    version: str = __version__
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """The only MCP endpoint of a server that a program with its own name starts."""
+
+    identity: ServerIdentity
+    path: str = "/mcp"
 
 
 OpenCapability = Callable[[Facilities], AbstractAsyncContextManager[Capability]]

@@ -7,8 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, fields
 
 from armarium.assembly import MANIFESTS
-from armarium.capability import Capability, Facilities, OpenCapability
-from armarium.command_line.host import Endpoint, ServerIdentity
+from armarium.capability import Capability, Endpoint, Facilities, OpenCapability, ServerIdentity
 from armarium.foundation.audit import AuditLog, files_of_audit
 from armarium.foundation.authentication import is_loopback, token_path
 from armarium.foundation.errors import ConfigError

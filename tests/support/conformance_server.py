@@ -13,7 +13,7 @@ import anyio
 import mcp_types as types
 from mcp.server.context import ServerRequestContext
 
-from armarium.command_line.host import ServerIdentity
+from armarium.capability import ServerIdentity
 from armarium.foundation.errors import ArmariumError
 from armarium.foundation.identity import Authenticator
 from armarium.foundation.schema import Json

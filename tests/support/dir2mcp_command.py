@@ -1,4 +1,4 @@
-"""What the tests of `dir2mcp` share."""
+"""Types and the settings template for the tests of `dir2mcp`."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from typing import Any, NotRequired
 import anyio
 from typing_extensions import TypedDict
 
-from armarium.command_line.host import ServerIdentity
+from armarium.capability import ServerIdentity
 from armarium.foundation.audit import AuditLog
 from armarium.foundation.cancellation import Cancellation, Stopped
 from armarium.foundation.errors import ArmariumError

@@ -13,8 +13,7 @@ import httpx
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from armarium.capability import Capability
-from armarium.command_line.host import ServerIdentity
+from armarium.capability import Capability, ServerIdentity
 from armarium.foundation.audit import AuditLog
 from armarium.foundation.errors import ArmariumError, DeadlineExceeded, Internal
 from armarium.foundation.events import Events

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from armarium import __version__
-
 if TYPE_CHECKING:
     import socket
     import ssl
@@ -15,31 +13,13 @@ if TYPE_CHECKING:
 
     import typer
 
-    from armarium.capability import OpenCapability
+    from armarium.capability import Endpoint, OpenCapability, ServerIdentity
     from armarium.foundation.cancellation import ProgressListener
     from armarium.foundation.events import Events
     from armarium.foundation.identity import Authenticator
     from armarium.foundation.schema import Json
     from armarium.foundation.settings import CoreSettings
     from armarium.foundation.tools import Call, ToolSpec
-
-
-@dataclass(frozen=True, slots=True)
-class ServerIdentity:
-    """How an MCP server introduces itself to clients."""
-
-    name: str
-    instructions: str
-    title: str = "Armarium"
-    version: str = __version__
-
-
-@dataclass(frozen=True, slots=True)
-class Endpoint:
-    """The only MCP endpoint of a server that a program with its own name starts."""
-
-    identity: ServerIdentity
-    path: str = "/mcp"
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,12 @@ from armarium.capabilities.corpus.query.readiness import Readiness
 from armarium.capabilities.corpus.query.search import ModelGuards, Searcher, SearchOptions
 from armarium.capabilities.corpus.resources import Resources
 from armarium.capabilities.corpus.storage.storage import remove_damaged
-from armarium.capabilities.corpus.troubles import root_trouble, storage_damage, what_ended_it, words_damage
+from armarium.capabilities.corpus.storage_errors import (
+    deleted_root_error,
+    indexing_error,
+    lexical_index_damage,
+    storage_damage,
+)
 from armarium.foundation.events import FileScanned
 from armarium.foundation.processes.memory import give_memory_back
 from armarium.retrieval.chunks import IndexKind
@@ -78,7 +83,7 @@ class LeaderElection:
                         await self._follow()
                     await self._lead()
                 except Exception as error:
-                    reason = what_ended_it(error, self._resources.confined.fd)
+                    reason = indexing_error(error, self._resources.confined.fd)
                     if reason is None:
                         raise
                     self._give_up(reason)
@@ -166,9 +171,9 @@ class LeaderElection:
                 await self._synchronize()
                 return
             except Exception as error:
-                if not self._lock.is_in_place or root_trouble(self._resources.confined.fd) is not None:
+                if not self._lock.is_in_place or deleted_root_error(self._resources.confined.fd) is not None:
                     raise
-                if (damage := words_damage(error)) is not None:
+                if (damage := lexical_index_damage(error)) is not None:
                     self._resources.health.warn("damaged lexical index", f"{damage.message}; it is rebuilt")
                     await run_sync(remove_lexical, self._resources.state_dir)
                 elif (damage := storage_damage(error)) is not None:
@@ -186,7 +191,7 @@ class LeaderElection:
             synchronizer = Synchronizer(self._resources, self._ingest, index, self.progress, self.indexed, digest_key)
             await synchronizer.run(self._mode, watching=self._lasting)
         except Exception as error:
-            if storage_damage(error) is not None or words_damage(error) is not None:
+            if storage_damage(error) is not None or lexical_index_damage(error) is not None:
                 self.readiness.hold_back()
                 self._next_chunk_id = index.catalogue.room
                 close = index.abandon

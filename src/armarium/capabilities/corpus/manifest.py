@@ -25,15 +25,15 @@ _INSTRUCTIONS = (
 
 
 def settings_model() -> type[CorpusSettings]:
-    """The model of its section."""
+    """The model of the corpus section of the settings."""
     from armarium.capabilities.corpus.settings import CorpusSettings
 
     return CorpusSettings
 
 
 @asynccontextmanager
-async def open_corpus(settings: CorpusSettings, facilities: Facilities) -> AsyncGenerator[Capability]:
-    """The capability, for as long as the block runs. It answers at once; the index grows behind it."""
+async def open_capability(settings: CorpusSettings, facilities: Facilities) -> AsyncGenerator[Capability]:
+    """Open the corpus for the duration of the block. It answers immediately and indexes in the background."""
     from armarium.capabilities.corpus.lifespan import open_service
     from armarium.capabilities.corpus.source import CorpusSource
     from armarium.capabilities.corpus.tools import bind_corpus_tools
@@ -48,15 +48,15 @@ async def open_corpus(settings: CorpusSettings, facilities: Facilities) -> Async
             unregister()
 
 
-def check_corpus(section: CorpusSettings | None, facilities: Facilities) -> Iterable[CheckResult]:
-    """What `armarium doctor` is told."""
-    from armarium.capabilities.corpus.checks import check
+def check(section: CorpusSettings | None, facilities: Facilities) -> Iterable[CheckResult]:
+    """The checks of `armarium doctor`."""
+    from armarium.capabilities.corpus import checks
 
-    return check(section, facilities)
+    return checks.check(section, facilities)
 
 
-def corpus_state_paths(section: CorpusSettings) -> list[Path]:
-    """The state directory: the index, its token, and what providers answered."""
+def state_paths(section: CorpusSettings) -> list[Path]:
+    """The state directory, with the index, the token and cached responses of providers."""
     from armarium.capabilities.corpus.settings import STATE_DIRECTORY
 
     return [Path(section.state_dir).expanduser() if section.state_dir else _root(section) / STATE_DIRECTORY]
@@ -67,7 +67,7 @@ def _root(section: CorpusSettings) -> Path:
 
 
 def directory_section(directory: ServedDirectory) -> dict[str, Any]:
-    """The directory. The index of one that cannot be written is stored with the server's state."""
+    """The section for a served directory. The index of a read-only directory is stored in the server's state."""
     if directory.is_writable:
         return {"root": str(directory.path)}
     digest = hashlib.sha256(os.fsencode(directory.path)).hexdigest()[:16]
@@ -75,7 +75,7 @@ def directory_section(directory: ServedDirectory) -> dict[str, Any]:
 
 
 def progress_display(events: Events) -> ProgressDisplay:
-    """The progress of indexing."""
+    """The display of indexing progress."""
     from armarium.capabilities.corpus.commands.progress.display import progress_on_stderr
 
     return progress_on_stderr(events)
@@ -91,10 +91,10 @@ def run_dir2mcp(host: CommandHost) -> NoReturn:
 MANIFEST = Manifest(
     "corpus",
     settings_model,
-    open_corpus,
-    check=check_corpus,
+    open_capability,
+    check=check,
     packages=("numpy", "onnxruntime", "tantivy", "tokenizers", "usearch"),
-    state_paths=corpus_state_paths,
+    state_paths=state_paths,
     programs={"dir2mcp": run_dir2mcp},
     directory_section=directory_section,
     progress_display=progress_display,

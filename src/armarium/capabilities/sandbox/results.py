@@ -149,7 +149,7 @@ class Copied(TypedDict):
     skipped: list[str]
 
 
-class RemainingEntry(TypedDict):
+class Remaining(TypedDict):
     path: str
     reason: str
 
@@ -158,7 +158,7 @@ class Moved(TypedDict):
     source: str
     destination: str
     complete: NotRequired[bool]
-    remaining: NotRequired[list[RemainingEntry]]
+    remaining: NotRequired[list[Remaining]]
     remaining_count: NotRequired[int]
 
 

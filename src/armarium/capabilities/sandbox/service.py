@@ -222,7 +222,7 @@ class Sandbox:
             result["complete"] = False
             result["remaining_count"] = len(done.remaining)
             result["remaining"] = [
-                results.RemainingEntry(path=escape_name(left.path), reason=left.reason)
+                results.Remaining(path=escape_name(left.path), reason=left.reason)
                 for left in done.remaining[:_MAX_REMAINING]
             ]
         return result

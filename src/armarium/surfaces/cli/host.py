@@ -11,19 +11,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from armarium.assembly import MANIFESTS
-from armarium.command_line.host import HttpOptions, ServerIdentity
+from armarium.command_line.host import HttpOptions
 from armarium.command_line.options import CONFIG_FILE, settings_file
 from armarium.command_line.output import say
 from armarium.foundation.errors import ArmariumError, ConfigError
 
 if TYPE_CHECKING:
-    from armarium.capability import OpenCapability
+    from armarium.capability import OpenCapability, ServerIdentity
     from armarium.foundation.cancellation import ProgressListener
     from armarium.foundation.schema import Json
     from armarium.foundation.settings import CoreSettings
     from armarium.foundation.tools import Call, ToolSpec
 
 _log = logging.getLogger("armarium")
+
+_MAX_OPEN_FILES = 65_536
 
 
 class Host:
@@ -76,6 +78,7 @@ class Host:
         from armarium.surfaces.caller import Caller
         from armarium.surfaces.dispatch import Dispatcher
 
+        # As for `armarium up`: a settings file in the current directory does not apply unless the command loads it.
         settings = settings or load_settings(self.settings_type, environ=os.environ)
         audit: AuditLog | None = None
         if settings.audit.enabled:
@@ -87,9 +90,10 @@ class Host:
             dispatcher = Dispatcher([(capability, tool)], metrics=Metrics(), audit=audit, default_deadline_s=None)
             caller = Caller(LOCAL, "cli") if call is None else Caller(call.principal, "cli", credential=call.credential)
             outcome = await dispatcher.outcome(caller, tool.name, arguments, on_progress)
-            # The dispatcher records a call after its result was returned.
-            await anyio.lowlevel.checkpoint()
         finally:
+            # The dispatcher records a call in the next iteration of the event loop, also one that was cancelled.
+            with anyio.CancelScope(shield=True):
+                await anyio.lowlevel.checkpoint()
             if audit is not None:
                 audit.close()
         if outcome.error is not None:
@@ -161,6 +165,8 @@ def _prepare_process(settings: CoreSettings) -> None:
     log_as_json(settings.telemetry.log_level)
     share_one_heap()
     # Deep trees and many clients need descriptors, and the usual soft limit is 1024.
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 65_536), hard))
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _MAX_OPEN_FILES)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

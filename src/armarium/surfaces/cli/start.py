@@ -54,10 +54,9 @@ def directory_settings(
         try:
             section = manifest.directory_section(served)
         except ConfigError as error:
-            say(
-                f"starting without the {manifest.name}: {error.message}\n"
-                f"hint: {error.hint}; or start with --no-{manifest.name}"
-            )
+            say(f"starting without the {manifest.name}: {error.message}")
+            if error.hint:
+                say(f"hint: {error.hint}")
             continue
         values |= {f"{manifest.name}.{key}": value for key, value in (section or {}).items()}
     return load_settings(Settings, environ=os.environ, flags=values)

@@ -13,7 +13,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from starlette.requests import HTTPConnection
 
-from armarium.command_line.host import ServerIdentity
+from armarium.capability import ServerIdentity
 from armarium.foundation.errors import UnknownTool
 from armarium.foundation.identity import LOCAL, Principal
 from armarium.foundation.schema import Json

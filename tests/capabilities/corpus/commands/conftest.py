@@ -1,4 +1,4 @@
-"""The `dir2mcp` command as the same user has it."""
+"""Fixtures that run `dir2mcp`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["as_the_user", "environ", "home", "project"]
 
 @pytest.fixture
 def template(project: Path) -> Path:
-    """The contract's template as the project's file of settings."""
+    """The project's settings file, with the contract's template."""
     file = project / ".dir2mcp.yaml"
     file.write_text(TEMPLATE.read_text())
     return file
@@ -28,18 +28,18 @@ def template(project: Path) -> Path:
 
 @pytest.fixture
 def dir2mcp(project: Path, environ: dict[str, str]) -> CommandLine:
-    """Runs `dir2mcp …` to its end."""
+    """Runs `dir2mcp …` and waits for its end."""
     return CommandLine("dir2mcp", project, environ)
 
 
 @pytest.fixture
 def here(as_the_user: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Quick:
-    """Runs `dir2mcp …` in this process, for tables of cases."""
+    """Runs `dir2mcp …` in this process, for parametrized tests."""
     return InThisProcess(partial(run, host=Host()), capsys, as_the_user)
 
 
 @pytest.fixture
 def serve(dir2mcp: CommandLine) -> Generator[Start]:
-    """Starts `dir2mcp …` and leaves it running; what still runs at the end of the test is stopped."""
+    """Starts `dir2mcp …` in the background, and stops it at the end of the test."""
     with ExitStack() as running:
         yield lambda *arguments: running.enter_context(dir2mcp.start(*arguments))

@@ -1,4 +1,4 @@
-"""`dir2mcp ask`: it always ends with an answer and says what is missing, whatever the models and the index do."""
+"""`dir2mcp ask` always answers and reports what is missing, whatever the models and the index do."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pexpect
 import pytest
 import yaml
 
-from armarium.capabilities.corpus.commands import index_wait as waiting
+from armarium.capabilities.corpus.commands.index_wait import IndexWait
 from armarium.capabilities.corpus.commands.progress.reports import progress_line
 from armarium.capabilities.corpus.errors import IndexNotReady
 from armarium.capabilities.corpus.events import IndexProgress
@@ -28,11 +28,11 @@ from support.server import installed_command
 KEY = "canary-77aa10-key"
 QUESTION = "how is the service deployed?"
 MANY = 500
-"""More faults than one command meets: the vendor never recovers."""
+"""More faults than requests of one command, so that the vendor never recovers."""
 
 
 @pytest.fixture(autouse=True)
-def deploying(project: Path) -> None:
+def deploy_page(project: Path) -> None:
     (project / "deploy.md").write_text("# Deploying\n\nThe service is deployed with `make ship` from main.\n")
 
 
@@ -43,8 +43,8 @@ def vendor() -> Generator[MistralEmulator]:
 
 
 @pytest.fixture
-def asking(dir2mcp: CommandLine, project: Path, vendor: MistralEmulator) -> Callable[..., Any]:
-    """Asks with the vendor's models; sections of the settings by name."""
+def ask_vendor(dir2mcp: CommandLine, project: Path, vendor: MistralEmulator) -> Callable[..., Any]:
+    """Runs `ask` with the vendor's models. Keyword arguments are sections of the settings."""
 
     def ask(*arguments: str, **sections: Any) -> Any:
         mistral = {"base_url": vendor.url, "api_key": "${MISTRAL_API_KEY}"}
@@ -67,27 +67,27 @@ def asking(dir2mcp: CommandLine, project: Path, vendor: MistralEmulator) -> Call
     ],
     ids=lambda fault: f"{type(fault).__name__}{getattr(fault, 'status', '')}",
 )
-def test_an_embedder_that_never_works_leaves_an_answer_by_words(
-    asking: Callable[..., Any], vendor: MistralEmulator, fault: Fault
+def test_an_embedder_that_never_works_leaves_an_answer_by_lexical_search(
+    ask_vendor: Callable[..., Any], vendor: MistralEmulator, fault: Fault
 ) -> None:
     vendor.faults.extend([fault] * MANY)
-    asked = asking("--wait", "1")
+    asked = ask_vendor("--wait", "1")
     assert asked.code == 0
     assert "make ship" in asked.stdout
-    assert "note: 0 of 2 passages are embedded so far" in asked.stderr
+    assert "note: 0 of 2 chunks are embedded so far" in asked.stderr
     assert KEY not in asked.stdout + asked.stderr
 
 
-def test_an_embedder_that_fails_after_indexing_is_told_and_words_answer(
-    asking: Callable[..., Any], vendor: MistralEmulator
+def test_an_embedder_that_fails_after_indexing_is_reported_and_lexical_search_answers(
+    ask_vendor: Callable[..., Any], vendor: MistralEmulator
 ) -> None:
-    assert "(The question could not be embedded" not in asking("--wait", "60").stdout
+    assert "(The question could not be embedded" not in ask_vendor("--wait", "60").stdout
     vendor.faults.extend([ServerError(on="embeddings", retry_after=0)] * MANY)
-    asked = asking()
+    asked = ask_vendor()
     assert asked.code == 0
     assert "make ship" in asked.stdout
     assert "(The question could not be embedded, so the search was lexical only: MISTRAL_FAILED" in asked.stdout
-    found = asking("--mode", "search_only")
+    found = ask_vendor("--mode", "search_only")
     assert "deploy.md" in found.stdout
     assert "note: the question could not be embedded" in found.stderr
 
@@ -107,11 +107,11 @@ def _no_text(event: dict[str, Any]) -> dict[str, Any]:
     ],
     ids=["fails", "refuses", "hangs", "says nothing"],
 )
-def test_a_chat_model_that_does_not_answer_is_told_and_sentences_are_quoted_instead(
-    asking: Callable[..., Any], vendor: MistralEmulator, fault: Fault, why: str
+def test_a_chat_model_that_does_not_answer_is_reported_and_sentences_are_quoted_instead(
+    ask_vendor: Callable[..., Any], vendor: MistralEmulator, fault: Fault, why: str
 ) -> None:
     vendor.faults.extend([fault] * MANY)
-    asked = asking(chat={"provider": "mistral", "timeout_s": 1})
+    asked = ask_vendor(chat={"provider": "mistral", "timeout_s": 1})
     assert asked.code == 0
     assert why in asked.stdout
     assert "so these are the sentences found that fit best:" in asked.stdout
@@ -120,10 +120,10 @@ def test_a_chat_model_that_does_not_answer_is_told_and_sentences_are_quoted_inst
 
 
 def test_a_chat_model_that_stops_in_the_middle_is_followed_by_sentences(
-    asking: Callable[..., Any], vendor: MistralEmulator
+    ask_vendor: Callable[..., Any], vendor: MistralEmulator
 ) -> None:
     vendor.faults.extend([Stalled(on="completions", after_events=2)] * MANY)
-    asked = asking(chat={"provider": "mistral", "timeout_s": 2})
+    asked = ask_vendor(chat={"provider": "mistral", "timeout_s": 2})
     assert asked.code == 0
     assert asked.stdout.index("It says") < asked.stdout.index("The chat model took longer")
     assert "make ship" in asked.stdout
@@ -135,25 +135,25 @@ def test_progress_of_the_first_indexing_is_on_standard_error_and_the_answer_alon
     asked = dir2mcp("ask", QUESTION, "--json", "--wait", "60")
     assert asked.json["hits"][0]["rel_path"] == "deploy.md"
     assert asked.json["indexing_complete"] is True
-    assert "nothing is indexed here yet" in asked.stderr
+    assert "not indexed yet" in asked.stderr
     assert "Progress: scanned=2 indexed=2 skipped=0 deleted=0 reps=2 chunks=2 embedded=2 errors=0" in asked.stderr
     quiet = dir2mcp("ask", QUESTION, "--quiet")
     assert quiet.stderr == ""
 
 
-def test_words_answer_before_vectors_are_made_and_the_next_question_goes_on_with_them(
-    asking: Callable[..., Any], vendor: MistralEmulator
+def test_lexical_search_answers_before_embedding_ends_and_the_next_question_continues_it(
+    ask_vendor: Callable[..., Any], vendor: MistralEmulator
 ) -> None:
     vendor.faults.extend([Silent(on="embeddings")] * MANY)
-    first = asking("--json", "--wait", "0")
+    first = ask_vendor("--json", "--wait", "0")
     assert (first.code, first.json["hits"][0]["rel_path"]) == (0, "deploy.md")
     assert first.json["indexing_complete"] is False
-    assert "0 of 2 passages are embedded so far" in first.stderr
+    assert "0 of 2 chunks are embedded so far" in first.stderr
     vendor.faults.clear()
-    second = asking("--json", "--wait", "60")
+    second = ask_vendor("--json", "--wait", "60")
     assert second.json["indexing_complete"] is True
     assert "so far" not in second.stderr
-    third = asking("--json")
+    third = ask_vendor("--json")
     assert third.stderr == "", "a finished index is only read"
 
 
@@ -230,7 +230,7 @@ class _Unindexed:
         await anyio.sleep_forever()
 
 
-class _Told:
+class _RecordedReport:
     def __init__(self) -> None:
         self.lines: list[str] = []
 
@@ -238,13 +238,11 @@ class _Told:
         self.lines.append(progress_line(now))
 
 
-async def test_a_wait_is_never_silent_and_ends_when_nothing_moves_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waiting, "_HEARTBEAT_S", 0.01)
-    monkeypatch.setattr(waiting, "_STALLED_S", 0.2)
-    events, told = Events(), _Told()
-    patient = waiting.Waiting(events, told)  # type: ignore[arg-type]
+async def test_a_wait_repeats_the_progress_and_ends_when_indexing_stalls() -> None:
+    events, report = Events(), _RecordedReport()
+    index_wait = IndexWait(events, report, interval_s=0.01, stalled_s=0.2)  # type: ignore[arg-type]
     await events.publish(NOW)
     with pytest.raises(BaseExceptionGroup) as ended, anyio.fail_after(DEADLINE_S):
-        await patient.until_answerable(_Unindexed(), 0)  # type: ignore[arg-type]
+        await index_wait.until_answerable(_Unindexed(), 0)  # type: ignore[arg-type]
     assert ended.group_contains(IndexNotReady)
-    assert len(told.lines) > 2
+    assert len(report.lines) > 2

@@ -1,4 +1,4 @@
-"""The command line of `dir2mcp`: every flag, before and after the command, and what wrong ones end with."""
+"""The command line of `dir2mcp`: flags before and after the command, and the exit codes of invalid ones."""
 
 from __future__ import annotations
 
@@ -11,34 +11,34 @@ from typing import Any
 import pytest
 
 from armarium.capabilities.corpus.commands import up as up_module
-from armarium.capabilities.corpus.commands.output_mode import Manner
+from armarium.capabilities.corpus.commands.output_mode import OutputMode
 from armarium.capabilities.corpus.commands.settings import Dir2McpSettings
-from armarium.capabilities.corpus.commands.settings_loader import Where, load
+from armarium.capabilities.corpus.commands.settings_loader import Location, load
 from support.command_line import DEADLINE_S
 from support.dir2mcp_command import Quick
 
 
 class Served(Exception):
-    """What `up` would have served."""
+    """The arguments of `up`."""
 
-    def __init__(self, where: Where, flags: dict[str, Any], manner: Manner) -> None:
-        self.where, self.flags, self.manner = where, flags, manner
+    def __init__(self, location: Location, flags: dict[str, Any], output: OutputMode) -> None:
+        self.location, self.flags, self.output = location, flags, output
 
 
 @pytest.fixture
 def would_serve(here: Quick, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The settings `dir2mcp up …` would start with."""
+    """Runs `dir2mcp up …` without a server, and returns its arguments and settings."""
     seen: list[Served] = []
 
-    def note(host: object, where: Where, flags: dict[str, Any], manner: Manner) -> None:
-        seen.append(Served(where, flags, manner))
+    def note(host: object, location: Location, flags: dict[str, Any], output: OutputMode) -> None:
+        seen.append(Served(location, flags, output))
 
     monkeypatch.setattr(up_module, "up", note)
 
     def call(*arguments: str | Path) -> tuple[Served, Dir2McpSettings]:
         outcome = here(*arguments)
         assert outcome.code == 0, outcome.stderr
-        return seen[-1], load(seen[-1].where, {}, seen[-1].flags).settings
+        return seen[-1], load(seen[-1].location, {}, seen[-1].flags).settings
 
     return call
 
@@ -84,8 +84,8 @@ def test_global_flags_are_taken_before_and_after_the_command(would_serve: Any, p
     (project / "my.yaml").write_text("rag:\n  k_default: 7\n")
     flags = ["--dir", "sub", "--config", "my.yaml", "--state-dir", "st", "--json", "--non-interactive", "--quiet"]
     served, settings = would_serve(*([*flags, "up"] if before else ["up", *flags]))
-    assert served.where == Where(Path("sub"), Path("my.yaml"), Path("st"))
-    assert served.manner == Manner(as_json=True, quiet=True, interactive=False)
+    assert served.location == Location(Path("sub"), Path("my.yaml"), Path("st"))
+    assert served.output == OutputMode(as_json=True, quiet=True, interactive=False)
     assert settings.rag.k_default == 7
 
 
@@ -93,7 +93,7 @@ def test_a_flag_after_the_command_wins_over_the_same_one_before_it(would_serve: 
     (project / "a").mkdir()
     (project / "b").mkdir()
     served, _ = would_serve("--dir", "a", "up", "--dir", "b")
-    assert served.where.directory == Path("b")
+    assert served.location.directory == Path("b")
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_a_flag_after_the_command_wins_over_the_same_one_before_it(would_serve: 
         ["serve"],
     ],
 )
-def test_a_wrong_command_line_ends_with_2_and_is_told_to_people_and_programs(here: Quick, arguments: list[str]) -> None:
+def test_a_wrong_command_line_ends_with_2_and_is_reported_as_text_and_json(here: Quick, arguments: list[str]) -> None:
     outcome = here(*arguments, "--json", "--non-interactive")
     assert outcome.code == 2
     fatal = json.loads(outcome.stdout)
@@ -172,7 +172,7 @@ if os.geteuid() == 0:
     os.setgroups([]); os.setgid(65534); os.setuid(65534)
 sys.exit(run(sys.argv[1:], Host()))
 """
-"""`dir2mcp …` for somebody whom the system refuses things. All is imported first: they may not see where it is."""
+"""`dir2mcp …` for a user without permissions. It imports everything first, because that user cannot read the source."""
 
 
 def run_without_rights(environ: dict[str, str], cwd: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -1,4 +1,4 @@
-"""Which keys are needed: none unless something asks for one, and then it must be there."""
+"""Which keys are required, and how missing ones are reported."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from pathlib import Path
 import pytest
 
 from armarium.capabilities.corpus.commands.provider_keys import MissingKey
-from armarium.capabilities.corpus.commands.server_token import choose_access
-from armarium.capabilities.corpus.commands.settings_loader import Loaded, Where, load
+from armarium.capabilities.corpus.commands.server_token import choose_token_source
+from armarium.capabilities.corpus.commands.settings_loader import LoadedSettings, Location, load
 from armarium.capabilities.corpus.commands.wizard import supply_missing_keys
 from armarium.foundation.errors import ConfigError
 from support.dir2mcp_command import TEMPLATE
 
 
-def loaded(directory: Path, text: str = "", **environ: str) -> Loaded:
+def loaded(directory: Path, text: str = "", **environ: str) -> LoadedSettings:
     (directory / ".dir2mcp.yaml").write_text(text)
-    return load(Where(directory, directory / ".dir2mcp.yaml"), environ)
+    return load(Location(directory, directory / ".dir2mcp.yaml"), environ)
 
 
 def missing(directory: Path, text: str, **environ: str) -> list[str]:
@@ -46,16 +46,16 @@ def test_a_key_is_missing_only_where_something_asks_for_it(tmp_path: Path, text:
     assert missing(tmp_path, text) == names
 
 
-def test_the_variable_satisfies_whoever_asks(tmp_path: Path) -> None:
+def test_the_variable_supplies_the_required_key(tmp_path: Path) -> None:
     assert missing(tmp_path, TEMPLATE.read_text(), MISTRAL_API_KEY="m") == []
     assert missing(tmp_path, "mistral:\n  api_key: ${MY_KEY}", MY_KEY="m") == []
 
 
-def test_a_missing_key_is_told_in_the_words_of_the_contract(tmp_path: Path) -> None:
-    with pytest.raises(MissingKey) as told:
+def test_a_missing_key_is_reported_as_the_contract_requires(tmp_path: Path) -> None:
+    with pytest.raises(MissingKey) as error:
         supply_missing_keys(loaded(tmp_path, "embedding:\n  provider: mistral"), interactive=False)
-    assert told.value.code == "CONFIG_INVALID"
-    assert told.value.message == "Missing MISTRAL_API_KEY"
+    assert error.value.code == "CONFIG_INVALID"
+    assert error.value.message == "Missing MISTRAL_API_KEY"
 
 
 @pytest.mark.parametrize(
@@ -108,18 +108,22 @@ def test_a_flag_decides_on_the_token_before_the_environment_and_that_before_the_
     tmp_path: Path, auth: str, environ: dict[str, str], flagged: bool, source: str
 ) -> None:
     text = f"security:\n  auth:\n    {auth}\n" if auth else ""
-    assert choose_access(loaded(tmp_path, text, **environ), environ, chosen_by_flag=flagged).source == source
+    assert choose_token_source(loaded(tmp_path, text, **environ), environ, chosen_by_flag=flagged).kind == source
 
 
 @pytest.mark.parametrize(("flagged", "words"), [(True, "--auth file:"), (False, "security.auth.token_file: ")])
-def test_a_token_file_is_told_with_who_named_it(tmp_path: Path, flagged: bool, words: str) -> None:
+def test_a_token_file_is_reported_with_the_flag_or_setting_that_selected_it(
+    tmp_path: Path, flagged: bool, words: str
+) -> None:
     settings = "security:\n  auth:\n    mode: file\n    token_file: my.token\n"
-    found = choose_access(loaded(tmp_path, settings), {}, chosen_by_flag=flagged)
+    found = choose_token_source(loaded(tmp_path, settings), {}, chosen_by_flag=flagged)
     assert found.file_chosen_by == f"{words}{tmp_path / 'my.token'}"
 
 
 def test_a_token_file_is_relative_to_the_directory_and_must_be_named(tmp_path: Path) -> None:
-    found = choose_access(loaded(tmp_path, "security:\n  auth:\n    token_file: my.token"), {}, chosen_by_flag=False)
+    found = choose_token_source(
+        loaded(tmp_path, "security:\n  auth:\n    token_file: my.token"), {}, chosen_by_flag=False
+    )
     assert found.token_file == tmp_path / "my.token"
     with pytest.raises(ConfigError):
-        choose_access(loaded(tmp_path, "security:\n  auth:\n    mode: file"), {}, chosen_by_flag=False)
+        choose_token_source(loaded(tmp_path, "security:\n  auth:\n    mode: file"), {}, chosen_by_flag=False)

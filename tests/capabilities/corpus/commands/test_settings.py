@@ -1,4 +1,4 @@
-"""`.dir2mcp.yaml`: the contract's template, what overrides what, and how mistakes are told."""
+"""`.dir2mcp.yaml`: the contract's template, what overrides what, and how errors are reported."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from armarium.capabilities.corpus.commands.settings import Dir2McpSettings, parse_listen, plain_values
-from armarium.capabilities.corpus.commands.settings_loader import Where, load
+from armarium.capabilities.corpus.commands.settings_loader import Location, load
 from armarium.foundation.errors import ConfigError
 from armarium.foundation.settings_loader import checked
 from armarium.settings import Settings
@@ -28,7 +28,7 @@ def write(project: Path, text: str) -> None:
 
 
 def test_the_template_of_the_contract_loads_word_for_word_and_says_what_the_defaults_say(template: Path) -> None:
-    loaded = load(Where(template.parent), environ={"MISTRAL_API_KEY": "m", "ELEVENLABS_API_KEY": "e"})
+    loaded = load(Location(template.parent), environ={"MISTRAL_API_KEY": "m", "ELEVENLABS_API_KEY": "e"})
     of_template, defaults = plain_values(loaded.settings), plain_values(Dir2McpSettings())
     # The defaults may guard against more than the template, never against less.
     written = yaml.safe_load(TEMPLATE.read_text())["security"]
@@ -40,7 +40,7 @@ def test_the_template_of_the_contract_loads_word_for_word_and_says_what_the_defa
 
 
 def test_the_template_reaches_the_server_and_the_corpus(template: Path) -> None:
-    loaded = load(Where(template.parent), environ={"MISTRAL_API_KEY": "m", "ELEVENLABS_API_KEY": "e"})
+    loaded = load(Location(template.parent), environ={"MISTRAL_API_KEY": "m", "ELEVENLABS_API_KEY": "e"})
     corpus = loaded.corpus_settings()
     assert corpus.mistral.api_key is not None
     assert corpus.mistral.api_key.get_secret_value() == "m"
@@ -56,7 +56,7 @@ def test_the_template_reaches_the_server_and_the_corpus(template: Path) -> None:
 
 def test_excluding_one_more_path_keeps_the_default_excludes(project: Path, here: Quick) -> None:
     write(project, "security:\n  path_excludes: ['drafts/']\n")
-    in_effect = load(Where(project), environ={}).corpus_settings().path_excludes
+    in_effect = load(Location(project), environ={}).corpus_settings().path_excludes
     assert {"drafts/", "**/.env", "**/*.pem"} <= set(in_effect)
     assert printed(here("config", "print"))["security"]["path_excludes"] == list(in_effect)
 
@@ -65,7 +65,7 @@ def test_an_origin_elsewhere_or_with_a_port_stays_exactly_itself(project: Path) 
     write(
         project, "security:\n  allowed_origins: ['https://a.example', 'http://localhost:3000', 'http://[::1]', 'null']"
     )
-    core = load(Where(project), environ={}).core_settings(Settings, "auto")
+    core = load(Location(project), environ={}).core_settings(Settings, "auto")
     assert core.server.allowed_origins == ("https://a.example", "http://localhost:3000", "http://[::1]:*", "null")
 
 
@@ -75,23 +75,23 @@ def test_an_origin_elsewhere_or_with_a_port_stays_exactly_itself(project: Path) 
 )
 def test_a_lifetime_is_a_duration_and_zero_means_none(project: Path, text: str, seconds: float | None) -> None:
     write(project, f"server:\n  session_max_lifetime: {text}\n")
-    assert load(Where(project), environ={}).settings.server.session_max_lifetime == seconds
+    assert load(Location(project), environ={}).settings.server.session_max_lifetime == seconds
 
 
 @pytest.mark.parametrize("words", ["off", "on", "no", "yes"])
 def test_words_that_older_yaml_takes_for_truth_values_stay_words(project: Path, words: str) -> None:
     write(project, f"ingest:\n  audio:\n    mode: {words}\n")
     if words in ("off", "on"):
-        assert load(Where(project), environ={"MISTRAL_API_KEY": "m"}).settings.ingest.audio.mode == words
+        assert load(Location(project), environ={"MISTRAL_API_KEY": "m"}).settings.ingest.audio.mode == words
     else:
         with pytest.raises(ConfigError):
-            load(Where(project), environ={})
+            load(Location(project), environ={})
 
 
 def test_flags_win_over_variables_variables_over_the_file_and_the_file_over_defaults(project: Path) -> None:
     write(project, "server:\n  listen: 127.0.0.1:1\n  mcp_path: /file\nrag:\n  k_default: 3\n")
     environ = {"DIR2MCP_SERVER__LISTEN": "127.0.0.1:2", "DIR2MCP_SERVER__MCP_PATH": "/variable"}
-    loaded = load(Where(project), environ, {"server.listen": "127.0.0.1:3"}).settings
+    loaded = load(Location(project), environ, {"server.listen": "127.0.0.1:3"}).settings
     assert (loaded.server.listen, loaded.server.mcp_path) == ("127.0.0.1:3", "/variable")
     assert (loaded.rag.k_default, loaded.rag.oversample_factor) == (3, 5)
 
@@ -120,7 +120,7 @@ def test_a_name_in_braces_stands_for_a_variable(here: Quick, project: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "reported"),
     [
         ("servers: {}", "did you mean `server`?"),
         ("ingest:\n  pdf:\n    mod: off", "did you mean `mode`?"),
@@ -140,12 +140,12 @@ def test_a_name_in_braces_stands_for_a_variable(here: Quick, project: Path) -> N
         ("embedding:\n  provider: best", "provider"),
     ],
 )
-def test_a_mistake_in_the_file_ends_with_2_and_is_named(here: Quick, project: Path, text: str, told: str) -> None:
+def test_a_mistake_in_the_file_ends_with_2_and_is_named(here: Quick, project: Path, text: str, reported: str) -> None:
     write(project, text)
     outcome = here("config", "print")
     assert outcome.code == 2
     assert outcome.stderr.startswith("ERROR: CONFIG_INVALID: ")
-    assert told in outcome.stderr
+    assert reported in outcome.stderr
 
 
 def test_a_file_that_is_not_there_ends_with_2(here: Quick) -> None:
@@ -172,11 +172,11 @@ def test_what_is_printed_is_a_file_of_settings_to_the_same_effect(here: Quick, p
     assert "canary-key-1" not in first.stdout + first.stderr
 
 
-def test_programs_are_told_the_settings_and_where_keys_came_from_as_json(here: Quick) -> None:
+def test_json_has_the_settings_and_the_sources_of_keys(here: Quick) -> None:
     outcome = here("--json", "config", "print", MISTRAL_API_KEY="canary-key-2")
-    told = json.loads(outcome.stdout)
-    assert told["config"]["server"]["mcp_path"] == "/mcp"
-    found = told["secret_sources"]["mistral.api_key"]
+    reported = json.loads(outcome.stdout)
+    assert reported["config"]["server"]["mcp_path"] == "/mcp"
+    found = reported["secret_sources"]["mistral.api_key"]
     assert found == {"name": "MISTRAL_API_KEY", "source": "env", "place": "MISTRAL_API_KEY"}
     assert "canary-key-2" not in outcome.stdout
 
@@ -186,7 +186,7 @@ def test_a_key_written_into_the_file_is_used_and_never_printed(here: Quick, proj
     outcome = here("config", "print", "--json")
     assert "canary-key-3" not in outcome.stdout + outcome.stderr
     assert outcome.json["secret_sources"]["mistral.api_key"]["source"] == "file"
-    loaded = load(Where(project), environ={})
+    loaded = load(Location(project), environ={})
     key = loaded.corpus_settings().mistral.api_key
     assert key is not None
     assert key.get_secret_value() == "canary-key-3"

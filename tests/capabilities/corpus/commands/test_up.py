@@ -1,4 +1,4 @@
-"""`dir2mcp up`: what is told on standard output, what is left on disk, who gets in, and how it ends."""
+"""`dir2mcp up`: its output, its files, authentication, and exit codes."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from armarium.capabilities.corpus.commands import ask as asking
+from armarium.capabilities.corpus.commands import ask as ask_module
 from armarium.capabilities.corpus.commands.exit_codes import IngestionFailed
-from armarium.capabilities.corpus.commands.settings_loader import Loaded
+from armarium.capabilities.corpus.commands.settings_loader import LoadedSettings
 from support import full_disk
 from support.command_line import DEADLINE_S, Command, CommandLine
 from support.dir2mcp_command import Quick, Start
@@ -58,7 +58,7 @@ COUNTS = (
 
 
 def events_until(server: Command, event: str, **expected: Any) -> list[dict[str, Any]]:
-    """Events up to and with the first of that name and content; every line is checked against the contract."""
+    """The events up to the first one with the name and data. Each is validated against the contract."""
     seen: list[dict[str, Any]] = []
     while not (seen and seen[-1]["event"] == event and expected.items() <= seen[-1]["data"].items()):
         line = json.loads(server.stdout.next())
@@ -87,9 +87,7 @@ def initialize(url: str, token: str | None, **options: Any) -> httpx.Response:
 
 
 @pytest.mark.alone
-def test_the_server_answers_before_the_index_grows_and_programs_are_told_everything(
-    serve: Start, project: Path
-) -> None:
+def test_the_server_answers_before_the_index_grows_and_json_reports_everything(serve: Start, project: Path) -> None:
     (project / "broken.pdf").write_bytes(b"%PDF-1.7 and then nothing of the kind")
     server = serve("up", "--json")
     first = events_until(server, "connection")
@@ -111,12 +109,12 @@ def test_the_server_answers_before_the_index_grows_and_programs_are_told_everyth
     assert time.monotonic() - began < 5
 
 
-def test_the_connection_has_what_the_contract_wants_and_no_token(serve: Start, project: Path) -> None:
-    told = connection(serve("--json", "up"))
+def test_the_connection_has_the_fields_of_the_contract_and_no_token(serve: Start, project: Path) -> None:
+    reported = connection(serve("--json", "up"))
     token_file = project / ".dir2mcp/secret.token"
-    assert told == {
+    assert reported == {
         "transport": "mcp_streamable_http",
-        "url": told["url"],
+        "url": reported["url"],
         "headers": {"MCP-Protocol-Version": "2025-11-25", "Authorization": "Bearer <token>"},
         "token_source": "secret.token",
         "token_file": str(token_file),
@@ -124,17 +122,17 @@ def test_the_connection_has_what_the_contract_wants_and_no_token(serve: Start, p
     written = json.loads((project / ".dir2mcp/connection.json").read_text())
     assert written == {
         "transport": "mcp_streamable_http",
-        "url": told["url"],
+        "url": reported["url"],
         "headers": {"MCP-Protocol-Version": "2025-11-25", "Authorization": "Bearer <token-from-secret.token>"},
         "session": {"uses_mcp_session_id": True, "header_name": "MCP-Session-Id", "assigned_on_initialize": True},
     }
     for private in ("secret.token", "connection.json", ".dir2mcp.yaml.snapshot"):
         assert mode_of(project / ".dir2mcp" / private) == 0o600
-    _is_told_whom_it_speaks_to(told["url"], token_file.read_text().strip())
-    _pages_of_this_machine_get_in(told["url"], token_file.read_text().strip())
+    _server_introduces_itself(reported["url"], token_file.read_text().strip())
+    _loopback_origins_are_allowed(reported["url"], token_file.read_text().strip())
 
 
-def _is_told_whom_it_speaks_to(url: str, token: str) -> None:
+def _server_introduces_itself(url: str, token: str) -> None:
     answer = initialize(url, token)
     assert "mcp-session-id" in answer.headers
     result = answer.json()["result"]
@@ -148,8 +146,8 @@ def _is_told_whom_it_speaks_to(url: str, token: str) -> None:
     assert result["instructions"] == "Use tools/list then tools/call. Results include citations."
 
 
-def _pages_of_this_machine_get_in(url: str, token: str) -> None:
-    """From any port, and no other page."""
+def _loopback_origins_are_allowed(url: str, token: str) -> None:
+    """Loopback origins are allowed with any port, and no other origin."""
     assert initialize(url, token, headers={"origin": "http://localhost:5173"}).status_code == 200
     assert initialize(url, token, headers={"origin": "http://127.0.0.1"}).status_code == 200
     refused = initialize(url, token, headers={"origin": "http://localhost.evil.example"})
@@ -157,7 +155,7 @@ def _pages_of_this_machine_get_in(url: str, token: str) -> None:
     assert refused.json()["error"]["data"] == {"code": "FORBIDDEN_ORIGIN", "retryable": False}
 
 
-def test_people_are_told_index_mode_connection_and_progress_on_standard_output(serve: Start, project: Path) -> None:
+def test_index_mode_connection_and_progress_are_on_standard_output(serve: Start, project: Path) -> None:
     server = serve("up", "--mcp-path", "/notes/mcp")
     lines = server.stdout.until("indexed=1")
     state = project / ".dir2mcp"
@@ -180,7 +178,7 @@ def test_people_are_told_index_mode_connection_and_progress_on_standard_output(s
     assert (state / "secret.token").read_text().strip() not in "\n".join(lines)
 
 
-def test_quiet_leaves_the_connection(serve: Start) -> None:
+def test_quiet_shows_only_the_connection(serve: Start) -> None:
     server = serve("up", "--quiet")
     assert server.stdout.next() == "MCP endpoint:"
     server.stdout.until("MCP-Session-Id")
@@ -199,7 +197,7 @@ def test_a_second_start_finds_nothing_to_do_and_keeps_the_token(serve: Start, pr
     assert (project / ".dir2mcp/secret.token").read_text() == token
 
 
-def test_a_reader_who_leaves_does_not_end_the_server(dir2mcp: CommandLine, project: Path) -> None:
+def test_a_closed_pipe_does_not_end_the_server(dir2mcp: CommandLine, project: Path) -> None:
     reading, writing = os.pipe()
     with subprocess.Popen(
         [installed_command("dir2mcp"), "up", "--json"],
@@ -211,8 +209,10 @@ def test_a_reader_who_leaves_does_not_end_the_server(dir2mcp: CommandLine, proje
     ) as server:
         os.close(writing)
         with os.fdopen(reading) as lines:
-            url = next(told["data"]["url"] for line in lines if (told := json.loads(line))["event"] == "connection")
-        # What the index has to say from here on goes nowhere.
+            url = next(
+                reported["data"]["url"] for line in lines if (reported := json.loads(line))["event"] == "connection"
+            )
+        # All further events are written to a closed pipe.
         (project / "more.md").write_text("more\n")
         assert httpx.get(f"{url.removesuffix('/mcp')}/health", timeout=DEADLINE_S, trust_env=False).text == "ok"
         server.terminate()
@@ -225,10 +225,10 @@ def test_the_token_may_come_from_a_file_and_the_file_is_named(serve: Start, tmp_
     token_file = tmp_path / "my.token"
     token_file.write_text("canary-token-from-a-file\n")
     token_file.chmod(0o600)
-    told = connection(serve("up", "--json", "--auth", f"file:{token_file}"))
-    assert (told["token_source"], told["token_file"]) == ("file", str(token_file))
-    assert initialize(told["url"], "canary-token-from-a-file").status_code == 200
-    assert initialize(told["url"], "another").status_code == 401
+    reported = connection(serve("up", "--json", "--auth", f"file:{token_file}"))
+    assert (reported["token_source"], reported["token_file"]) == ("file", str(token_file))
+    assert initialize(reported["url"], "canary-token-from-a-file").status_code == 200
+    assert initialize(reported["url"], "another").status_code == 401
 
 
 def test_the_token_may_come_from_the_environment_and_wins_over_the_settings(
@@ -237,31 +237,31 @@ def test_the_token_may_come_from_the_environment_and_wins_over_the_settings(
     auth = "    mode: file\n    token_file: nowhere\n    token_env: MY_TOKEN\n"
     (project / ".dir2mcp.yaml").write_text(f"security:\n  auth:\n{auth}")
     dir2mcp.environ["MY_TOKEN"] = "canary-token-from-the-environment"
-    told = connection(serve("up", "--json"))
-    assert told["token_source"] == "env"
-    assert told["token_source_details"] == {"variable": "MY_TOKEN"}
-    assert initialize(told["url"], "canary-token-from-the-environment").status_code == 200
+    reported = connection(serve("up", "--json"))
+    assert reported["token_source"] == "env"
+    assert reported["token_source_details"] == {"variable": "MY_TOKEN"}
+    assert initialize(reported["url"], "canary-token-from-the-environment").status_code == 200
     for file in (project / ".dir2mcp").iterdir():
         if file.is_file():
             assert b"canary-token-from-the-environment" not in file.read_bytes()
 
 
-def test_a_public_server_listens_everywhere_and_wants_its_token(serve: Start, project: Path) -> None:
+def test_a_public_server_listens_on_all_addresses_and_requires_its_token(serve: Start, project: Path) -> None:
     server = serve("up", "--json", "--public")
     started = json.loads(server.stdout.next())["data"]
     assert (started["host"], started["public"], started["auth"]) == ("0.0.0.0", True, "secret.token")
-    told = connection(server)
-    assert "127.0.0.1" not in told["url"]
-    assert (urlsplit(told["url"]).port, urlsplit(told["url"]).path) == (started["port"], "/mcp")
-    assert told["local_url"] == f"http://127.0.0.1:{started['port']}/mcp"
+    reported = connection(server)
+    assert "127.0.0.1" not in reported["url"]
+    assert (urlsplit(reported["url"]).port, urlsplit(reported["url"]).path) == (started["port"], "/mcp")
+    assert reported["local_url"] == f"http://127.0.0.1:{started['port']}/mcp"
     written = json.loads((project / ".dir2mcp/connection.json").read_text())
-    assert (written["url"], written["local_url"]) == (told["url"], told["local_url"])
-    url = told["local_url"]
+    assert (written["url"], written["local_url"]) == (reported["url"], reported["local_url"])
+    url = reported["local_url"]
     assert initialize(url, None).status_code == 401
     assert initialize(url, (project / ".dir2mcp/secret.token").read_text().strip()).status_code == 200
 
 
-def test_the_snapshot_tells_where_keys_came_from_and_holds_none(
+def test_the_snapshot_names_the_sources_of_keys_and_contains_none(
     dir2mcp: CommandLine, serve: Start, project: Path
 ) -> None:
     secret_file = project / ".dir2mcp" / "secret.env"
@@ -298,7 +298,7 @@ def test_the_snapshot_tells_where_keys_came_from_and_holds_none(
 
 @pytest.fixture
 def certificate(tmp_path: Path) -> tuple[Path, Path]:
-    """A certificate for 127.0.0.1, signed by itself, and its key."""
+    """A self-signed certificate for 127.0.0.1, and its key."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
     now = datetime.now(UTC)
@@ -324,11 +324,11 @@ def test_with_a_certificate_the_server_speaks_https_and_without_a_token_no_heade
     serve: Start, certificate: tuple[Path, Path]
 ) -> None:
     cert_file, key_file = certificate
-    told = connection(serve("up", "--json", "--auth", "none", "--tls-cert", cert_file, "--tls-key", key_file))
-    assert told["url"].startswith("https://127.0.0.1:")
-    assert (told["token_source"], told["headers"]) == ("none", {"MCP-Protocol-Version": "2025-11-25"})
+    reported = connection(serve("up", "--json", "--auth", "none", "--tls-cert", cert_file, "--tls-key", key_file))
+    assert reported["url"].startswith("https://127.0.0.1:")
+    assert (reported["token_source"], reported["headers"]) == ("none", {"MCP-Protocol-Version": "2025-11-25"})
     trusting = ssl.create_default_context(cafile=str(cert_file))
-    assert initialize(told["url"], None, verify=trusting).status_code == 200
+    assert initialize(reported["url"], None, verify=trusting).status_code == 200
 
 
 def test_a_certificate_that_cannot_be_used_ends_with_2(
@@ -382,26 +382,24 @@ def test_state_that_cannot_be_written_ends_with_6(
 def test_a_read_only_server_changes_nothing_but_its_state(serve: Start, project: Path, tmp_path: Path) -> None:
     before = sorted(file.name for file in project.iterdir())
     server = serve("up", "--json", "--read-only", "--state-dir", tmp_path / "state")
-    told = connection(server)
-    token = Path(told["token_file"]).read_text().strip()
-    assert initialize(told["url"], token).status_code == 200
+    reported = connection(server)
+    token = Path(reported["token_file"]).read_text().strip()
+    assert initialize(reported["url"], token).status_code == 200
     events_until(server, "embed_progress", running=False)
     assert server.interrupt() == 0
     assert sorted(file.name for file in project.iterdir()) == before
 
 
-def test_indexing_that_cannot_go_on_ends_the_server_with_6_after_it_answered(
-    environ: dict[str, str], project: Path
-) -> None:
+def test_failed_indexing_ends_the_server_with_6_after_it_answered(environ: dict[str, str], project: Path) -> None:
     program = [sys.executable, full_disk.__file__, "up", "--json"]
     done = subprocess.run(program, cwd=project, env=environ, capture_output=True, text=True, timeout=DEADLINE_S)
     assert done.returncode == 6
-    told = [json.loads(line) for line in done.stdout.splitlines()]
-    assert "connection" in [line["event"] for line in told]
-    assert (told[-1]["event"], told[-1]["data"]["code"]) == ("fatal", "INGESTION_FAILED")
+    reported = [json.loads(line) for line in done.stdout.splitlines()]
+    assert "connection" in [line["event"] for line in reported]
+    assert (reported[-1]["event"], reported[-1]["data"]["code"]) == ("fatal", "INGESTION_FAILED")
 
 
-def test_a_person_at_a_terminal_sees_progress_and_ctrl_c_ends_it_with_success(
+def test_a_terminal_shows_progress_and_ctrl_c_ends_the_server_with_success(
     environ: dict[str, str], project: Path
 ) -> None:
     for number in range(40):
@@ -434,7 +432,7 @@ def test_ask_without_an_index_makes_one_first_and_then_is_quick(dir2mcp: Command
     assert found.stdout.startswith("1. [deploy.md:L")
 
 
-def test_status_tells_what_is_on_disk_and_reindex_builds_it_anew(dir2mcp: CommandLine, project: Path) -> None:
+def test_status_shows_the_stored_state_and_reindex_rebuilds_it(dir2mcp: CommandLine, project: Path) -> None:
     (project / ".dir2mcp.yaml").write_text("mistral:\n  api_key: ${NOBODY_SET_THIS}\n")
     nothing = dir2mcp("status", "--json")
     assert (nothing.code, nothing.json["data"]["code"]) == (1, "INDEX_NOT_READY")
@@ -443,14 +441,14 @@ def test_status_tells_what_is_on_disk_and_reindex_builds_it_anew(dir2mcp: Comman
     assert built.code == 0
     assert built.stdout.splitlines()[1] == "Mode: full"
     assert built.stdout.splitlines()[-1].startswith("Progress: scanned=1 indexed=1 ")
-    told = dir2mcp("status", "--json").json
-    assert (told["root"], told["serving"], told["indexing"]["running"]) == (str(project), False, False)
+    reported = dir2mcp("status", "--json").json
+    assert (reported["root"], reported["serving"], reported["indexing"]["running"]) == (str(project), False, False)
     lines = dir2mcp("status").stdout.splitlines()
     assert lines[0].startswith("Index: ")
     assert lines[-1].startswith("Progress: scanned=1 indexed=1 ")
 
 
-def test_status_tells_of_an_index_that_cannot_be_opened(dir2mcp: CommandLine, project: Path) -> None:
+def test_status_reports_an_index_that_cannot_be_opened(dir2mcp: CommandLine, project: Path) -> None:
     assert dir2mcp("reindex").code == 0
     store = project / ".dir2mcp/meta.sqlite"
     with closing(sqlite3.connect(store)) as database, database:
@@ -471,8 +469,8 @@ def test_status_tells_of_an_index_that_cannot_be_opened(dir2mcp: CommandLine, pr
 def _refuse(dir2mcp: CommandLine, code: str, *commands: str) -> None:
     for command in commands:
         outcome = dir2mcp(command, "--json")
-        told = outcome.json_lines[-1]["data"]
-        assert (outcome.code, told["code"], told["hint"]) == (5, code, "run: dir2mcp reindex")
+        reported = outcome.json_lines[-1]["data"]
+        assert (outcome.code, reported["code"], reported["hint"]) == (5, code, "run: dir2mcp reindex")
 
 
 def test_status_leaves_the_state_as_it_is(dir2mcp: CommandLine, project: Path) -> None:
@@ -487,7 +485,7 @@ def test_status_leaves_the_state_as_it_is(dir2mcp: CommandLine, project: Path) -
     assert state() == before
 
 
-def test_ask_makes_an_index_whose_database_is_gone_anew(dir2mcp: CommandLine, project: Path) -> None:
+def test_ask_rebuilds_an_index_whose_database_is_gone(dir2mcp: CommandLine, project: Path) -> None:
     (project / "deploy.md").write_text("# Deploying\n\nThe service is deployed with `make ship`.\n")
     assert dir2mcp("reindex").code == 0
     (project / ".dir2mcp/meta.sqlite").unlink()
@@ -499,16 +497,16 @@ def test_ask_does_not_try_whether_a_finished_index_can_be_written(
 ) -> None:
     (project / "deploy.md").write_text("# Deploying\n\nThe service is deployed with `make ship`.\n")
 
-    def refuse(loaded: Loaded) -> None:
+    def refuse(loaded: LoadedSettings) -> None:
         raise IngestionFailed("nothing may be written here")
 
-    monkeypatch.setattr(asking, "prepare_state", refuse)
+    monkeypatch.setattr(ask_module, "prepare_state", refuse)
     assert here("ask", "how is the service deployed?").code == 6
     assert dir2mcp("reindex").code == 0
     assert "make ship" in here("ask", "how is the service deployed?").stdout
 
 
-def test_reindex_repairs_a_damaged_index_and_tells_programs_how_it_goes(dir2mcp: CommandLine, project: Path) -> None:
+def test_reindex_repairs_a_damaged_index_and_reports_its_progress(dir2mcp: CommandLine, project: Path) -> None:
     (project / ".dir2mcp").mkdir()
     (project / ".dir2mcp/meta.sqlite").write_bytes(b"this is no database" * 1000)
     outcome = dir2mcp("reindex", "--json")
@@ -536,8 +534,8 @@ def test_nothing_but_events_reaches_standard_output_when_the_log_is_noisy(dir2mc
     ) as server:  # fmt: skip
         assert server.stdout
         for line in server.stdout:
-            told = json.loads(line)
-            jsonschema.validate(told, EVENT_SCHEMA)
-            if told["event"] == "embed_progress" and told["data"].get("running") is False:
+            reported = json.loads(line)
+            jsonschema.validate(reported, EVENT_SCHEMA)
+            if reported["event"] == "embed_progress" and reported["data"].get("running") is False:
                 server.terminate()
         assert server.wait(DEADLINE_S) == 0

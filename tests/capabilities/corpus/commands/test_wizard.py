@@ -1,4 +1,4 @@
-"""Questions at a terminal, what they leave behind, and how it goes where nobody can be asked."""
+"""The setup wizard: its questions, what it stores, and how it works without a terminal."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Terminal = Callable[..., "pexpect.spawn[bytes]"]
 
 @pytest.fixture
 def terminal(project: Path, environ: dict[str, str]) -> Generator[Terminal]:
-    """Starts `dir2mcp …` with a person in front of it."""
+    """Starts `dir2mcp …` at a terminal."""
     with ExitStack() as started:
 
         def start(*arguments: str) -> pexpect.spawn[bytes]:
@@ -35,7 +35,7 @@ def terminal(project: Path, environ: dict[str, str]) -> Generator[Terminal]:
 
 
 def answer(person: pexpect.spawn[bytes], *pairs: tuple[str, str]) -> bytes:
-    """Wait for each question and type; everything that was shown."""
+    """Answer each question; returns everything that was displayed."""
     shown = b""
     for question, typed in pairs:
         person.expect_exact(question)
@@ -62,7 +62,7 @@ def test_the_wizard_asks_writes_the_settings_and_keeps_the_key_out_of_them(termi
         ("ocr (yes/no) [yes]: ", "no"),
         ("transcription (auto/off) [auto]: ", "off"),
         ("MISTRAL_API_KEY (not shown): ", KEY),
-        ("keep (file/env/session) [file]: ", ""),
+        ("store (file/env/session) [file]: ", ""),
     )
     code, last = ended(person)
     assert code == 0
@@ -128,7 +128,7 @@ def test_comments_stay_wherever_they_are_in_the_file(terminal: Terminal, project
 
 @pytest.fixture
 def keychain(environ: dict[str, str], tmp_path: Path) -> Path:
-    """The file behind the keychain that this user has."""
+    """The file that stores the keys of the test keychain."""
     file = tmp_path / "keychain.json"
     environ |= {
         "PYTHON_KEYRING_BACKEND": "support.file_keychain.FileKeychain",
@@ -142,7 +142,7 @@ def test_a_key_kept_in_the_keychain_is_found_there_by_the_next_command(
     terminal: Terminal, dir2mcp: CommandLine, template: Path, keychain: Path
 ) -> None:
     person = terminal("up", "--auth", "none")
-    answer(person, ("MISTRAL_API_KEY (not shown): ", KEY), ("keep (keychain/file/env/session) [keychain]: ", ""))
+    answer(person, ("MISTRAL_API_KEY (not shown): ", KEY), ("store (keychain/file/env/session) [keychain]: ", ""))
     person.expect_exact("MCP endpoint:")
     person.sendintr()
     assert ended(person)[0] == 0
@@ -184,7 +184,7 @@ def test_a_key_the_settings_would_not_look_for_is_looked_for_from_now_on(
         ("embedding (local/mistral/openai) ", "mistral"),
         *KEEP_EVERYTHING[1:],
         ("MISTRAL_API_KEY (not shown): ", KEY),
-        ("keep (keychain/file/env/session) [keychain]: ", kept),
+        ("store (keychain/file/env/session) [keychain]: ", kept),
     )
     assert ended(person)[0] == 0
     assert keychain.exists() == (kept == "keychain")
@@ -194,7 +194,7 @@ def test_a_key_the_settings_would_not_look_for_is_looked_for_from_now_on(
 
 def test_up_asks_for_the_key_its_settings_name_and_starts_with_it(terminal: Terminal, template: Path) -> None:
     person = terminal("up", "--auth", "none")
-    shown = answer(person, ("MISTRAL_API_KEY (not shown): ", KEY), ("keep (file/env/session) [file]: ", "session"))
+    shown = answer(person, ("MISTRAL_API_KEY (not shown): ", KEY), ("store (file/env/session) [file]: ", "session"))
     person.expect_exact("MCP endpoint:")
     shown += person.before
     person.sendintr()
@@ -208,7 +208,7 @@ def test_up_asks_for_the_key_its_settings_name_and_starts_with_it(terminal: Term
     assert not (template.parent / ".dir2mcp/secret.env").exists()
 
 
-def test_a_person_without_the_key_is_told_how_to_give_it(terminal: Terminal, template: Path) -> None:
+def test_a_user_without_the_key_learns_how_to_set_it(terminal: Terminal, template: Path) -> None:
     person = terminal("up")
     answer(person, ("MISTRAL_API_KEY (not shown): ", ""))
     code, last = ended(person)
@@ -217,7 +217,7 @@ def test_a_person_without_the_key_is_told_how_to_give_it(terminal: Terminal, tem
 
 
 @pytest.mark.parametrize("command", ["up", "reindex"])
-def test_where_nobody_can_be_asked_a_missing_key_is_told_in_three_lines(
+def test_without_a_terminal_a_missing_key_is_reported_in_three_lines(
     dir2mcp: CommandLine, template: Path, command: str
 ) -> None:
     outcome = dir2mcp(command, "--json")
@@ -236,7 +236,7 @@ def test_at_a_terminal_non_interactive_asks_nothing_either(terminal: Terminal, t
     assert shown.replace(b"\r\n", b"\n").startswith(b"ERROR: CONFIG_INVALID: Missing MISTRAL_API_KEY\nSet env: ")
 
 
-def test_without_questions_a_file_to_begin_with_is_written_once(here: Quick, project: Path) -> None:
+def test_without_questions_a_default_file_is_written_once(here: Quick, project: Path) -> None:
     file = project / ".dir2mcp.yaml"
     first = here("config", "init", "--non-interactive", "--json")
     assert first.json == {"config_file": str(file.relative_to(project)), "changed": True}
@@ -256,7 +256,7 @@ def test_without_questions_a_key_in_the_environment_is_named_and_not_copied(here
     assert KEY not in text
 
 
-def test_without_questions_a_wrong_file_is_told_and_not_touched(here: Quick, project: Path) -> None:
+def test_without_questions_an_invalid_file_is_reported_and_not_changed(here: Quick, project: Path) -> None:
     file = project / ".dir2mcp.yaml"
     file.write_text("servers: {}\n")
     outcome = here("config", "init")

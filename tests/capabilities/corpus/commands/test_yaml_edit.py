@@ -1,4 +1,4 @@
-"""Changing a file of settings leaves alone what was not changed."""
+"""Setting a value in a settings file preserves everything else."""
 
 from __future__ import annotations
 
@@ -80,6 +80,6 @@ def test_an_empty_file_and_one_of_comments_take_their_first_setting() -> None:
 
 
 @pytest.mark.parametrize("text", ["- a", "a: [", "just text"])
-def test_what_is_no_file_of_settings_is_not_changed(text: str) -> None:
+def test_a_text_that_is_not_a_settings_file_is_rejected(text: str) -> None:
     with pytest.raises(ConfigError):
         set_values(text, {"a.b": 1})

@@ -1,4 +1,4 @@
-"""The `dir2mcp` command: one directory, indexed and served."""
+"""The `dir2mcp` program, which indexes and serves one directory."""
 
 VERSION = "0.4.0"
-"""The version of the contract, which is what clients are told."""
+"""The version of the contract, which the server reports to clients."""

@@ -1,4 +1,4 @@
-"""Declares the `dir2mcp` command and its options."""
+"""The commands of `dir2mcp` and their options."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import typer
 from armarium.capabilities.corpus.commands import VERSION, exit_codes
 from armarium.capabilities.corpus.commands.options import (
     AsJson,
-    Common,
+    CommonOptions,
     ConfigFile,
     Directory,
     NonInteractive,
@@ -21,13 +21,13 @@ from armarium.capabilities.corpus.commands.options import (
     StateDirectory,
     takes_common_flags,
 )
-from armarium.capabilities.corpus.commands.output_mode import Manner, at_a_terminal
+from armarium.capabilities.corpus.commands.output_mode import OutputMode, at_a_terminal
 from armarium.command_line import run as command
 from armarium.command_line.host import CommandHost
 from armarium.command_line.output import Misuse, say, show, show_json
 from armarium.foundation.errors import ArmariumError
 
-# Commands import what they need when they run: a server must be up in a second, and most commands need little.
+# Commands import what they need when they run, because most need little and `up` must start within a second.
 
 app = typer.Typer(
     name="dir2mcp",
@@ -52,80 +52,83 @@ def dir2mcp(
     """Ask questions of a directory, and let agents do so over MCP, with citations.
 
     \b
-    Begin here:
-      dir2mcp up                        serve this directory; it is indexed in the background
-      dir2mcp ask "how do I deploy?"    one answer, here and now
-      dir2mcp status                    how far indexing is
-      dir2mcp config init               models, keys and what is read
+    Start here:
+      dir2mcp up                        serve this directory and index it in the background
+      dir2mcp ask "how do I deploy?"    answer one question
+      dir2mcp status                    show the progress of indexing
+      dir2mcp config init               choose models, keys and what to index
 
-    No key is needed: without one, everything stays on this machine.
+    No key is required. Without a key, all data stays on this machine.
 
     \b
-    Exit codes: 0 it worked, 1 it failed, 2 wrong command line or settings, 3 the directory cannot be read,
-    4 the address cannot be listened on, 5 the index cannot be loaded, 6 indexing cannot go on.
+    Exit codes: 0 success, 1 error, 2 invalid command line or settings, 3 directory not readable,
+    4 cannot listen on the address, 5 cannot load the index, 6 indexing failed.
     """
-    context.obj = Common(context.obj, directory, config, state_dir, as_json, non_interactive, quiet)
+    context.obj = CommonOptions(context.obj, directory, config, state_dir, as_json, non_interactive, quiet)
     if context.invoked_subcommand is None:
         show(context.get_help())
 
 
-def _where(common: Common) -> Any:
-    from armarium.capabilities.corpus.commands.settings_loader import Where
+def _location(common: CommonOptions) -> Any:
+    from armarium.capabilities.corpus.commands.settings_loader import Location
 
-    return Where(common.directory or Path(), common.config, common.state_dir)
+    return Location(common.directory or Path(), common.config, common.state_dir)
 
 
-def _manner(common: Common) -> Manner:
-    return Manner(common.as_json, common.quiet, interactive=not common.non_interactive and at_a_terminal())
+def _output_mode(common: CommonOptions) -> OutputMode:
+    return OutputMode(common.as_json, common.quiet, interactive=not common.non_interactive and at_a_terminal())
 
 
 @app.command()
 @takes_common_flags
 def up(
-    common: Common,
+    common: CommonOptions,
     listen: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="Where to listen; port 0 takes a free one. [127.0.0.1:0]")
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="Address to listen on; port 0 selects a free port. [127.0.0.1:0]"),
     ] = None,
-    mcp_path: Annotated[str | None, typer.Option(metavar="PATH", help="Where MCP is spoken. [/mcp]")] = None,
-    public: Annotated[bool, typer.Option("--public", help="Listen on every address (0.0.0.0); needs a token.")] = False,
+    mcp_path: Annotated[str | None, typer.Option(metavar="PATH", help="Path of the MCP endpoint. [/mcp]")] = None,
+    public: Annotated[
+        bool, typer.Option("--public", help="Listen on all addresses (0.0.0.0); requires a token.")
+    ] = False,
     auth: Annotated[
         str | None,
-        typer.Option(metavar="MODE", help="auto: a token made once; file:PATH: the token in a file; none: no token."),
+        typer.Option(metavar="MODE", help="auto: a generated token; file:PATH: the token in a file; none: no token."),
     ] = None,
     tls_cert: Annotated[
-        Path | None, typer.Option(metavar="FILE", readable=False, help="Certificate with its chain, PEM.")
+        Path | None, typer.Option(metavar="FILE", readable=False, help="Certificate with its chain (PEM).")
     ] = None,
     tls_key: Annotated[
-        Path | None, typer.Option(metavar="FILE", readable=False, help="The certificate's key, PEM.")
+        Path | None, typer.Option(metavar="FILE", readable=False, help="Private key of the certificate (PEM).")
     ] = None,
     x402: Annotated[
         Literal["off", "on", "required"] | None, typer.Option(help="Payments; not available in this version. [off]")
     ] = None,
     x402_facilitator_url: Annotated[
-        str | None, typer.Option(metavar="URL", help="Who verifies and settles payments.")
+        str | None, typer.Option(metavar="URL", help="Service that verifies and settles payments.")
     ] = None,
     x402_resource_base_url: Annotated[
-        str | None, typer.Option(metavar="URL", help="The server's public address in payment requirements.")
+        str | None, typer.Option(metavar="URL", help="Public URL of the server in payment requirements.")
     ] = None,
     x402_network: Annotated[
-        str | None, typer.Option(metavar="ID", help="Payment network, such as eip155:8453.")
+        str | None, typer.Option(metavar="ID", help="Payment network, for example eip155:8453.")
     ] = None,
-    x402_price: Annotated[str | None, typer.Option(metavar="PRICE", help="Price of a call, such as 0.001.")] = None,
+    x402_price: Annotated[str | None, typer.Option(metavar="PRICE", help="Price of a call, for example 0.001.")] = None,
     read_only: Annotated[
-        bool, typer.Option("--read-only", help="Refuse every tool that changes something; there is none.")
+        bool, typer.Option("--read-only", help="Disable tools that change files; there are none.")
     ] = False,
 ) -> None:
     """Serve a directory over MCP, and index it in the background.
 
-    The server answers at once, from what is indexed by then. Stop it with Ctrl-C; the next start goes on from there.
+    The server answers immediately, from what is indexed so far. Stop it with Ctrl-C; the next start resumes indexing.
 
     \b
-    dir2mcp up                                       this directory, on a free port
+    dir2mcp up                                       serve this directory on a free port
     dir2mcp up --dir ~/notes --listen 127.0.0.1:8087
     dir2mcp up --json | jq -r 'select(.event == "connection").data.url'
     dir2mcp up --public --tls-cert cert.pem --tls-key key.pem
 
-    Tokens are never given on the command line: use --auth file:PATH or the variable DIR2MCP_AUTH_TOKEN.
+    Do not pass a token on the command line: use --auth file:PATH or the variable DIR2MCP_AUTH_TOKEN.
     """
     from armarium.capabilities.corpus.commands.up import up as serve
 
@@ -134,7 +137,7 @@ def up(
         "server.mcp_path": mcp_path,
         "server.public": public or None,
         "x402.mode": x402,
-        # `off` also takes back what the file of settings enabled.
+        # `off` overrides `x402.enabled` of the settings file.
         "x402.enabled": False if x402 == "off" else None,
         "x402.facilitator_url": x402_facilitator_url,
         "x402.resource_base_url": x402_resource_base_url,
@@ -143,7 +146,7 @@ def up(
     }
     flags |= _auth_flags(auth) | _tls_flags(tls_cert, tls_key)
     command.enable_garbage_collection()
-    serve(common.host, _where(common), flags, _manner(common))
+    serve(common.host, _location(common), flags, _output_mode(common))
 
 
 def _auth_flags(auth: str | None) -> dict[str, Any]:
@@ -154,8 +157,8 @@ def _auth_flags(auth: str | None) -> dict[str, Any]:
         return {"security.auth.mode": auth, "security.auth.token_file": ""}
     if mode == "file" and path:
         return {"security.auth.mode": "file", "security.auth.token_file": _absolute(Path(path))}
-    # Not quoted: it may be a token that somebody gave by mistake.
-    raise Misuse("--auth takes auto, none or file:PATH", hint="a token itself never goes on the command line")
+    # The value is not quoted, because it may be a token passed by mistake.
+    raise Misuse("--auth takes auto, none or file:PATH", hint="do not pass a token on the command line")
 
 
 def _tls_flags(certificate: Path | None, key: Path | None) -> dict[str, Any]:
@@ -167,65 +170,65 @@ def _tls_flags(certificate: Path | None, key: Path | None) -> dict[str, Any]:
 
 
 def _absolute(path: Path) -> str:
-    """Flags are relative to where the command is run, files of settings to the directory that is served."""
+    """Paths in flags are relative to the working directory, those in settings files to the served directory."""
     return os.path.abspath(path.expanduser())
 
 
 @app.command()
 @takes_common_flags
-def status(common: Common) -> None:
-    """Show how far indexing is, from what is on disk.
+def status(common: CommonOptions) -> None:
+    """Show the progress of indexing, as stored on disk.
 
-    Works beside a running server and without one.
+    Works with and without a running server.
     """
-    from armarium.capabilities.corpus.commands.status import status as tell
+    from armarium.capabilities.corpus.commands.status import status as show_status
 
-    tell(_where(common), _manner(common))
+    show_status(_location(common), _output_mode(common))
 
 
 @app.command()
 @takes_common_flags
 def ask(
-    common: Common,
-    question: Annotated[str, typer.Argument(metavar="QUESTION", help="What you want to know.")],
+    common: CommonOptions,
+    question: Annotated[str, typer.Argument(metavar="QUESTION", help="The question.")],
     k: Annotated[
-        int | None, typer.Option("--k", "-k", metavar="N", min=1, max=50, help="How many passages to look at.")
+        int | None, typer.Option("--k", "-k", metavar="N", min=1, max=50, help="How many chunks to retrieve.")
     ] = None,
     mode: Annotated[
-        Literal["answer", "search_only"], typer.Option(help="An answer in words, or the passages alone.")
+        Literal["answer", "search_only"], typer.Option(help="Answer the question, or only list the chunks found.")
     ] = "answer",
     index: Annotated[
-        Literal["auto", "text", "code", "both"], typer.Option(help="Where to look: prose, source code, or both.")
+        Literal["auto", "text", "code", "both"], typer.Option(help="Index to search: text, code, or both.")
     ] = "auto",
-    path_prefix: Annotated[str | None, typer.Option(metavar="PATH", help="Only files below this path.")] = None,
-    file_glob: Annotated[str | None, typer.Option(metavar="GLOB", help="Only files such as src/**/*.py.")] = None,
+    path_prefix: Annotated[str | None, typer.Option(metavar="PATH", help="Search only below this path.")] = None,
+    file_glob: Annotated[
+        str | None, typer.Option(metavar="GLOB", help="Search only matching files, for example src/**/*.py.")
+    ] = None,
     doc_type: Annotated[
         list[str] | None,
-        typer.Option(metavar="TYPE", help="Only documents of this type (code, md, pdf …); repeatable."),
+        typer.Option(metavar="TYPE", help="Search only documents of this type (code, md, pdf …); repeatable."),
     ] = None,
     wait: Annotated[
         float,
-        typer.Option(
-            metavar="SECONDS", min=0, help="How long to wait for embeddings that are not made yet; words come first."
-        ),
+        typer.Option(metavar="SECONDS", min=0, help="How long to wait for missing embeddings, after lexical indexing."),
     ] = 5.0,
 ) -> None:
     """Answer a question from the directory, with citations.
 
-    In a directory that is not indexed yet, it is indexed first: the answer comes as soon as everything can be found by
-    its words, and what is embedded by then is found by its meaning, too. No server is needed, and none is disturbed.
+    A directory without an index is indexed first. The answer comes once the lexical index is complete; semantic search
+    covers the chunks embedded by then. Needs no server, and does not affect a running one.
 
     \b
     dir2mcp ask "where is the retry limit set?"
     dir2mcp ask "open risks" --doc-type pdf --k 20
     dir2mcp ask "parse_config" --index code --mode search_only --json
     """
-    from armarium.capabilities.corpus.commands.ask import Question
+    from armarium.capabilities.corpus.commands.ask import AskRequest
     from armarium.capabilities.corpus.commands.ask import ask as answer
 
     if not question.strip():
         raise Misuse("the question is empty", hint='dir2mcp ask "how do I deploy?"')
-    wanted = Question(
+    request = AskRequest(
         text=question,
         k=k,
         mode=mode,
@@ -236,61 +239,63 @@ def ask(
         wait_s=wait,
     )
     command.enable_garbage_collection()
-    answer(common.host, _where(common), wanted, _manner(common))
+    answer(common.host, _location(common), request, _output_mode(common))
 
 
 @app.command()
 @takes_common_flags
-def reindex(common: Common) -> None:
-    """Build the index anew, and end when it is complete.
+def reindex(common: CommonOptions) -> None:
+    """Rebuild the index, and exit when it is complete.
 
-    Rarely needed: `up` notices what changed by itself. Use it after changing models, or when the index is damaged.
+    Rarely needed, because `up` detects changes. Use it after changing models, or if the index is damaged.
     """
-    from armarium.capabilities.corpus.commands.ask import reindex as build
+    from armarium.capabilities.corpus.commands.ask import reindex as rebuild
 
     command.enable_garbage_collection()
-    build(_where(common), _manner(common))
+    rebuild(_location(common), _output_mode(common))
 
 
 @config_app.callback(invoke_without_command=True)
 def config(context: typer.Context) -> None:
-    """Make or see the settings."""
+    """Create or show the settings."""
     if context.invoked_subcommand is None:
         show(context.get_help())
 
 
 @config_app.command("init")
 @takes_common_flags
-def config_init(common: Common) -> None:
-    """Make or change .dir2mcp.yaml by answering questions.
+def config_init(common: CommonOptions) -> None:
+    """Create or change .dir2mcp.yaml interactively.
 
-    Asks for models, keys and what is read; keys are typed unseen and kept in the keychain, a private file, or nowhere.
-    What else is in the file stays. Without a terminal, or with --non-interactive, nothing is asked: a file to begin
-    with is written, and one that is there is checked.
+    Asks for models, keys and what to index. Keys are not echoed; they are stored in the keychain, in a private file, or
+    not at all. Other content of the file is preserved. Without a terminal, or with --non-interactive, it asks nothing:
+    it creates a default file, or validates the existing one.
     """
     from armarium.capabilities.corpus.commands import wizard
 
-    manner = _manner(common)
-    written = wizard.run_wizard(_where(common)) if manner.interactive else wizard.write_default_file(_where(common))
+    output = _output_mode(common)
+    written = (
+        wizard.run_wizard(_location(common)) if output.interactive else wizard.write_default_file(_location(common))
+    )
     if common.as_json:
         show_json({"config_file": str(written.file), "changed": written.changed})
     elif not common.quiet:
-        say(f"{'Wrote' if written.changed else 'Nothing to change in'} {written.file}. Next: dir2mcp up")
+        say(f"{'Wrote' if written.changed else 'No changes to'} {written.file}. Next: dir2mcp up")
 
 
 @config_app.command("print")
 @takes_common_flags
-def config_print(common: Common) -> None:
-    """Print the settings in effect: defaults, file and environment together, without keys.
+def config_print(common: CommonOptions) -> None:
+    """Print the effective settings, from defaults, file and environment, without keys.
 
     \b
-    dir2mcp config print > .dir2mcp.yaml    begin a file of your own
+    dir2mcp config print > .dir2mcp.yaml    create a settings file
     """
     from armarium.capabilities.corpus.commands import snapshot
     from armarium.capabilities.corpus.commands.settings_loader import load
 
-    loaded = load(_where(common))
-    values, sources = snapshot.effective(loaded), snapshot.secret_sources(loaded)
+    loaded = load(_location(common))
+    values, sources = snapshot.effective_values(loaded), snapshot.secret_sources(loaded)
     if common.as_json:
         show_json({"config": values, "secret_sources": sources})
         return
@@ -301,7 +306,7 @@ def config_print(common: Common) -> None:
 
 @app.command()
 @takes_common_flags
-def version(common: Common) -> None:
+def version(common: CommonOptions) -> None:
     """Print the version."""
     from armarium import __version__
 
@@ -317,9 +322,9 @@ def main(host: CommandHost) -> NoReturn:
 
 
 def run(arguments: Sequence[str], host: CommandHost) -> int:
-    """Run one command line; return its exit code."""
+    """Run one command line and return its exit code."""
     report = partial(_report, as_json=command.wants_json(arguments))
-    return command.run_app(app, "dir2mcp", arguments, command.ErrorReporter(report, exit_codes.known), host)
+    return command.run_app(app, "dir2mcp", arguments, command.ErrorReporter(report, exit_codes.as_known_error), host)
 
 
 def _report(error: ArmariumError, *, as_json: bool) -> int:

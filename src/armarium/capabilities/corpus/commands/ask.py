@@ -1,4 +1,4 @@
-"""The commands that need the engine and no server: `ask` and `reindex`."""
+"""The commands `ask` and `reindex`, which use the index without a server."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any, Literal
 
 import anyio
 
-from armarium.capabilities.corpus.commands.exit_codes import IndexIncomplete, cannot_index
-from armarium.capabilities.corpus.commands.index_wait import Waiting
-from armarium.capabilities.corpus.commands.output_mode import Manner
+from armarium.capabilities.corpus.commands.exit_codes import IndexIncomplete, indexing_error
+from armarium.capabilities.corpus.commands.index_wait import IndexWait
+from armarium.capabilities.corpus.commands.output_mode import OutputMode
 from armarium.capabilities.corpus.commands.progress.display import report_on_stderr
-from armarium.capabilities.corpus.commands.progress.event_feed import Feed
+from armarium.capabilities.corpus.commands.progress.event_feed import EventFeed
 from armarium.capabilities.corpus.commands.reports import QuietReport, choose_report
-from armarium.capabilities.corpus.commands.settings_loader import Loaded, Where, load, prepare_state
+from armarium.capabilities.corpus.commands.settings_loader import LoadedSettings, Location, load, prepare_state
 from armarium.capabilities.corpus.commands.wizard import supply_missing_keys
 from armarium.capabilities.corpus.errors import IndexNotReady, StoreCorrupt
 from armarium.capabilities.corpus.index.state import META_FILE, is_being_indexed, may_write, read_status
@@ -33,11 +33,11 @@ from armarium.foundation.tools import Args, Call, local_tool
 from armarium.retrieval.spans import citation, span_from_json
 
 _SNIPPET_LINES = 4
-_LAST_NEWS_S = 1.0
+_LAST_EVENT_S = 1.0
 
 
-class Question(Args):
-    """A question, and which documents to answer it from."""
+class AskRequest(Args):
+    """A question, and the filters of the search."""
 
     text: str
     k: int | None = None
@@ -47,39 +47,39 @@ class Question(Args):
     file_glob: str | None = None
     doc_types: tuple[str, ...] = ()
     wait_s: float = 5.0
-    """How long to wait for vectors once everything can be found by its words."""
+    """How long to wait for embeddings once the lexical index is complete."""
 
 
-def ask(host: CommandHost, where: Where, question: Question, manner: Manner) -> None:
-    """Answer on standard output; in a directory that is not indexed whole, go on with that first, for a while."""
+def ask(host: CommandHost, location: Location, question: AskRequest, output: OutputMode) -> None:
+    """Answer on standard output. An incomplete index is continued first, for a limited time."""
     log_as_json("warning")
     require_searchable(question.text)
-    loaded = load(where)
-    supply_missing_keys(loaded, interactive=manner.interactive)
+    loaded = load(location)
+    supply_missing_keys(loaded, interactive=output.interactive)
     state = _state_of_index(loaded)
     if state == "partial" and is_being_indexed(loaded.state_dir):
-        if not manner.quiet:
-            say("note: another process is indexing this directory; this answers from what it has so far")
+        if not output.quiet:
+            say("note: another process is indexing this directory; the answer uses what is indexed so far")
         state = "complete"
     if state != "complete":
-        # An index that is complete answers from where nothing may be written.
+        # A complete index may be on a read-only file system.
         prepare_state(loaded)
-    if state == "none" and not manner.quiet:
-        say("nothing is indexed here yet; that comes first")
-    # Text is shown as it comes, unless a program wants the whole.
-    on_text = None if manner.as_json or question.mode == "search_only" else _show_part
-    told = partial(_answer, host, loaded, question, state != "complete", on_text, quiet=manner.quiet)
-    answer = anyio.run(told, backend_options={"use_uvloop": True})
-    if manner.as_json:
+    if state == "none" and not output.quiet:
+        say("this directory is not indexed yet; indexing it first")
+    # Text is streamed, except for JSON output.
+    on_text = None if output.as_json or question.mode == "search_only" else _show_part
+    answer_request = partial(_answer, host, loaded, question, state != "complete", on_text, quiet=output.quiet)
+    answer = anyio.run(answer_request, backend_options={"use_uvloop": True})
+    if output.as_json:
         show_json(answer)
     else:
-        _show_answer(answer, shown=on_text is not None)
+        _show_answer(answer, streamed=on_text is not None)
 
 
 async def _answer(
     host: CommandHost,
-    loaded: Loaded,
-    question: Question,
+    loaded: LoadedSettings,
+    question: AskRequest,
     indexing: bool,
     on_text: Callable[[str], None] | None,
     *,
@@ -87,29 +87,28 @@ async def _answer(
 ) -> dict[str, Any]:
     events = Events()
     report = report_on_stderr() if indexing and not quiet else None
-    feed = Feed(events, report or QuietReport(), waits=False, on_failure=lambda: None)
-    waiting = Waiting(events, report)
+    feed = EventFeed(events, report or QuietReport(), paused=False, on_failure=lambda: None)
+    index_wait = IndexWait(events, report)
     settings = loaded.corpus_settings()
     async with open_service(settings, events, indexing="background" if indexing else "none") as corpus:
         try:
             if indexing:
-                await waiting.until_answerable(corpus, question.wait_s)
+                await index_wait.until_answerable(corpus, question.wait_s)
         finally:
             if report is not None:
                 report.close()
         if feed.failure is not None:
-            raise cannot_index(feed.failure)
+            raise indexing_error(feed.failure)
         if not quiet:
-            _tell_what_is_missing(corpus)
+            _report_missing_embeddings(corpus)
 
-        async def ask(call: Call, args: Question) -> Json:
+        async def ask(call: Call, args: AskRequest) -> Json:
             """Answer a question from the corpus."""
             filters = Filters(args.path_prefix, args.file_glob, args.doc_types)
             asked = await corpus.ask(args.text, args.k, args.mode, args.index, filters, on_text)
-            if on_text is None and asked.results.lexical_only is not None and not quiet:
-                say(
-                    f"note: the question could not be embedded, so words alone found this: {asked.results.lexical_only}"
-                )
+            reason = asked.results.lexical_only
+            if on_text is None and reason is not None and not quiet:
+                say(f"note: the question could not be embedded, so the search was lexical only: {reason}")
             return ask_as_json(args.text, asked, indexing_complete=corpus.indexing_complete)
 
         tool = local_tool("dir2mcp.ask", ask, subject=("", "path_prefix"), content_fields=frozenset({"text"}))
@@ -118,16 +117,16 @@ async def _answer(
         return await host.call("corpus", tool, arguments, settings=core_settings)
 
 
-def _tell_what_is_missing(corpus: Corpus) -> None:
+def _report_missing_embeddings(corpus: Corpus) -> None:
     counts = corpus.stats()["indexing"]
     if counts["embedded_ok"] < counts["chunks_total"]:
         say(
-            f"note: {counts['embedded_ok']} of {counts['chunks_total']} passages are embedded so far; "
-            "the others are found by their words. `dir2mcp up` embeds the rest, and --wait waits for it."
+            f"note: {counts['embedded_ok']} of {counts['chunks_total']} chunks are embedded so far; "
+            "only lexical search finds the others. `dir2mcp up` embeds them; --wait waits longer for that."
         )
 
 
-def _state_of_index(loaded: Loaded) -> Literal["none", "partial", "complete"]:
+def _state_of_index(loaded: LoadedSettings) -> Literal["none", "partial", "complete"]:
     if not os.path.isfile(loaded.state_dir / META_FILE):
         return "none"
     try:
@@ -135,9 +134,9 @@ def _state_of_index(loaded: Loaded) -> Literal["none", "partial", "complete"]:
     except IndexNotReady:
         return "none"
     except StoreCorrupt:
-        # Only the summary is damaged. Going on with the index writes it again.
+        # Only the summary is damaged. Continuing to index rewrites it.
         return "partial"
-    # What cannot be written cannot be completed, either.
+    # A read-only index cannot be completed.
     return "complete" if complete or not may_write(loaded.state_dir) else "partial"
 
 
@@ -146,9 +145,9 @@ def _show_part(text: str) -> None:
     sys.stdout.flush()
 
 
-def _show_answer(answer: Mapping[str, Any], *, shown: bool) -> None:
-    if shown:
-        show("" if "answer" in answer else "Nothing was found.")
+def _show_answer(answer: Mapping[str, Any], *, streamed: bool) -> None:
+    if streamed:
+        show("" if "answer" in answer else "Nothing found.")
         cited = list(
             dict.fromkeys(citation(each["rel_path"], span_from_json(each["span"])) for each in answer["citations"])
         )
@@ -160,36 +159,36 @@ def _show_answer(answer: Mapping[str, Any], *, shown: bool) -> None:
         for line in hit["snippet"].splitlines()[:_SNIPPET_LINES]:
             show(f"   {printable(line)}")
     if not answer["hits"]:
-        show("Nothing was found.")
+        show("Nothing found.")
 
 
-def reindex(where: Where, manner: Manner) -> None:
-    """Build the index anew, and end when it is complete."""
+def reindex(location: Location, output: OutputMode) -> None:
+    """Rebuild the index, and return when it is complete."""
     log_as_json("warning")
-    loaded = load(where)
-    supply_missing_keys(loaded, interactive=manner.interactive)
+    loaded = load(location)
+    supply_missing_keys(loaded, interactive=output.interactive)
     prepare_state(loaded)
-    report = choose_report(manner)
+    report = choose_report(output)
     events = Events()
-    feed = Feed(events, report, waits=False, on_failure=lambda: None)
+    feed = EventFeed(events, report, paused=False, on_failure=lambda: None)
 
-    async def build() -> None:
+    async def rebuild() -> None:
         async with open_service(loaded.corpus_settings(), events, indexing="full") as corpus:
             await corpus.until_indexed()
-            # The last news may still be on its way.
-            with anyio.move_on_after(_LAST_NEWS_S):
-                await feed.at_rest.wait()
+            # The last event may not have been delivered yet.
+            with anyio.move_on_after(_LAST_EVENT_S):
+                await feed.idle.wait()
             counts = corpus.stats()["indexing"]
             missing = counts["chunks_total"] - counts["embedded_ok"]
             if missing and feed.failure is None:
                 raise IndexIncomplete(
-                    f"{missing} passages could not be embedded; they are found by their words alone",
-                    hint="mend what the provider said and run: dir2mcp up",
+                    f"{missing} chunks could not be embedded; only lexical search finds them",
+                    hint="fix the provider's error, then run: dir2mcp up",
                 )
 
     try:
-        anyio.run(build, backend_options={"use_uvloop": True})
+        anyio.run(rebuild, backend_options={"use_uvloop": True})
     finally:
         report.close()
     if feed.failure is not None:
-        raise cannot_index(feed.failure)
+        raise indexing_error(feed.failure)

@@ -1,4 +1,4 @@
-"""How a client reaches the server: the block a person reads, the event a program reads, and `connection.json`."""
+"""How clients connect to the server, as text, as an event, and as `connection.json`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import orjson
 
-from armarium.capabilities.corpus.commands.server_token import Access
+from armarium.capabilities.corpus.commands.server_token import TokenSource
 from armarium.capabilities.corpus.settings import PROTOCOL_VERSION
 from armarium.command_line.addresses import local_address, remote_address
 from armarium.foundation.files.state_files import replace_file
@@ -19,42 +19,42 @@ _SESSION_HEADER = "MCP-Session-Id"
 
 
 @dataclass(frozen=True, slots=True)
-class Connection:
-    """Address and token of a running server."""
+class ConnectionInfo:
+    """The URL of a running server, and the source of its token."""
 
     url: str
-    access: Access
+    token_source: TokenSource
     local_url: str | None = None
-    """How this machine reaches it, where `url` is for others."""
+    """The URL on this machine, if `url` is for other machines."""
 
     @classmethod
-    def to(cls, address: str, path: str, access: Access) -> Self:
-        """To the server that listens on this address."""
+    def to(cls, address: str, path: str, token_source: TokenSource) -> Self:
+        """The connection to the server that listens on the address."""
         here, elsewhere = local_address(address), remote_address(address)
-        return cls(f"{elsewhere}{path}", access, f"{here}{path}" if here != elsewhere else None)
+        return cls(f"{elsewhere}{path}", token_source, f"{here}{path}" if here != elsewhere else None)
 
     def event(self) -> dict[str, Any]:
-        """`connection.data` of the NDJSON output. The token itself is never in it."""
+        """The `data` of the `connection` event. It never contains the token."""
         described = self._addresses() | {
             "headers": self._headers("<token>"),
-            "token_source": self.access.source,
+            "token_source": self.token_source.kind,
         }
-        if self.access.token_file is not None:
-            described["token_file"] = str(self.access.token_file)
-        if self.access.source == "env":
-            described["token_source_details"] = {"variable": self.access.place}
+        if self.token_source.token_file is not None:
+            described["token_file"] = str(self.token_source.token_file)
+        if self.token_source.kind == "env":
+            described["token_source_details"] = {"variable": self.token_source.place}
         return described
 
     def write(self, state_dir: Path) -> None:
-        """Leave `connection.json` for programs that come later."""
+        """Write `connection.json`, for other programs."""
         described = self._addresses() | {
-            "headers": self._headers(self.access.placeholder),
+            "headers": self._headers(self.token_source.placeholder),
             "session": {"uses_mcp_session_id": True, "header_name": _SESSION_HEADER, "assigned_on_initialize": True},
         }
         replace_file(state_dir / "connection.json", orjson.dumps(described, option=orjson.OPT_INDENT_2) + b"\n")
 
     def lines(self) -> Iterator[str]:
-        """The block for a person."""
+        """The connection as lines of text."""
         yield "MCP endpoint:"
         yield f"  URL:    {self.url}"
         if self.local_url is not None:
@@ -66,13 +66,13 @@ class Connection:
         yield f"    {_SESSION_HEADER}: (assigned after initialize response)"
 
     def _auth(self) -> str:
-        match self.access.source:
+        match self.token_source.kind:
             case "none":
-                return "none (anyone on this machine may call)"
+                return "none (any user of this machine can connect)"
             case "file":
-                return f"Bearer (source=file, from {self.access.file_chosen_by})"
+                return f"Bearer (source=file, from {self.token_source.file_chosen_by})"
             case source:
-                return f"Bearer (source={source}, from {self.access.place})"
+                return f"Bearer (source={source}, from {self.token_source.place})"
 
     def _addresses(self) -> dict[str, Any]:
         known = {"transport": _TRANSPORT, "url": self.url}
@@ -80,6 +80,6 @@ class Connection:
 
     def _headers(self, token: str) -> dict[str, str]:
         headers = {"MCP-Protocol-Version": PROTOCOL_VERSION}
-        if self.access.source != "none":
+        if self.token_source.kind != "none":
             headers["Authorization"] = f"Bearer {token}"
         return headers

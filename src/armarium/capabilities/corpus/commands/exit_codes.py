@@ -1,4 +1,4 @@
-"""How a command ends: exit codes with the meaning the contract gives them, and what is said about an error."""
+"""Maps errors to the exit codes of the contract, and formats error messages."""
 
 from __future__ import annotations
 
@@ -30,47 +30,47 @@ _BY_CODE = {
     "INDEX_LOCKED": INDEX_UNUSABLE,
     "INGESTION_FAILED": INGESTION_FAILED,
 }
-_MENDED_BY_BUILDING_ANEW = {error.code: error for error in (StoreCorrupt, IndexVersionMismatch)}
-_STORAGE_TROUBLES = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO}
+_REPAIRED_BY_REINDEX = {error.code: error for error in (StoreCorrupt, IndexVersionMismatch)}
+_STORAGE_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO}
 
 
 class IngestionFailed(ArmariumError):
-    """Indexing could not go on: the directory or the state is out of reach."""
+    """Indexing failed, because the directory or the state is inaccessible."""
 
     code = "INGESTION_FAILED"
 
 
 class IndexIncomplete(ArmariumError):
-    """The index was built, and some of it has no vectors because the provider refused."""
+    """The index was built, but the provider did not embed all chunks."""
 
     code, retryable = "INDEX_INCOMPLETE", True
 
 
-def cannot_index(news: IndexingFailed) -> ArmariumError:
-    """What the command says that ends because indexing did."""
-    if news.code in _MENDED_BY_BUILDING_ANEW:
-        return _MENDED_BY_BUILDING_ANEW[news.code](news.message, hint="run: dir2mcp reindex")
-    reason = news.message if news.code == IngestionFailed.code else f"{news.code}: {news.message}"
-    return IngestionFailed(f"indexing cannot go on: {reason}", hint="mend that and run: dir2mcp up")
+def indexing_error(event: IndexingFailed) -> ArmariumError:
+    """The error of a command that ends because indexing failed."""
+    if event.code in _REPAIRED_BY_REINDEX:
+        return _REPAIRED_BY_REINDEX[event.code](event.message, hint="run: dir2mcp reindex")
+    reason = event.message if event.code == IngestionFailed.code else f"{event.code}: {event.message}"
+    return IngestionFailed(f"indexing failed: {reason}", hint="fix the cause, then run: dir2mcp up")
 
 
 def exit_code(error: ArmariumError) -> int:
-    """What the contract's table has for an error."""
+    """The exit code that the contract assigns to the error."""
     return _BY_CODE.get(error.code, FAILED)
 
 
 def error_lines(error: ArmariumError) -> Iterator[str]:
-    """The error for a person: what happened, then what to do."""
+    """The error as text: the message, then the hint."""
     yield f"ERROR: {error.code}: {error.message}"
     lines = (error.hint or "").splitlines()
-    # Instructions of several lines stand as the contract writes them.
+    # The contract fixes hints of several lines, which have no prefix.
     yield from [f"hint: {lines[0]}"] if len(lines) == 1 else lines
 
 
-def known(error: BaseException) -> BaseException:
-    """Storage that refuses is an error of ours; any other is itself."""
-    if isinstance(error, OSError) and error.errno in _STORAGE_TROUBLES:
+def as_known_error(error: BaseException) -> BaseException:
+    """Convert an error of the file system to `IngestionFailed`; return any other error unchanged."""
+    if isinstance(error, OSError) and error.errno in _STORAGE_ERRNOS:
         return IngestionFailed(
-            f"the state cannot be written: {error.strerror}", hint="make room, or choose another --state-dir"
+            f"the state cannot be written: {error.strerror}", hint="free some space, or choose another --state-dir"
         )
     return error

@@ -1,4 +1,4 @@
-"""Waits until a directory that is being indexed can be asked: for its words, and a little while for its vectors."""
+"""Waits until enough is indexed to answer a question: all of the lexical index, and some embeddings."""
 
 from __future__ import annotations
 
@@ -15,61 +15,72 @@ from armarium.foundation.events import Events
 
 _HEARTBEAT_S: Final = 2.0
 _STALLED_S: Final = 300.0
-"""Longer than any one file may take: without any progress for so long, there will be none."""
+"""Indexing without progress for this long has stalled. No single file may take as long."""
 
 
-class Waiting:
-    """Hears how indexing goes, and knows when there is enough to answer from."""
+class IndexWait:
+    """Follows indexing, and waits until a question can be answered.
 
-    def __init__(self, events: Events, report: Report | None) -> None:
-        """`report` is told the latest progress again and again: whoever waits sees that something goes on."""
+    With a report, it repeats the latest progress at an interval, so that the wait is never silent.
+    """
+
+    def __init__(
+        self,
+        events: Events,
+        report: Report | None,
+        *,
+        interval_s: float = _HEARTBEAT_S,
+        stalled_s: float = _STALLED_S,
+    ) -> None:
+        self._interval_s = interval_s
+        self._stalled_s = stalled_s
         self._report = report
-        self._now: IndexProgress | None = None
-        self._moved_at = anyio.current_time()
-        self._words = anyio.Event()
-        self._halted = anyio.Event()
+        self._latest: IndexProgress | None = None
+        self._progress_at = anyio.current_time()
+        self._lexical_complete = anyio.Event()
+        self._embedding_ended = anyio.Event()
         events.subscribe(IndexProgress, self._progress)
         events.subscribe(EmbeddingPaused, self._paused)
         events.subscribe(IndexingFailed, self._failed)
 
     async def until_answerable(self, corpus: Corpus, vectors_s: float) -> None:
-        """Return once everything can be found, or all of it by words and as much by meaning as takes `vectors_s`."""
+        """Return once indexing is complete, or `vectors_s` seconds after the lexical index is complete."""
 
         async def first(enough: Callable[[], Awaitable[None]]) -> None:
             await enough()
             tasks.cancel_scope.cancel()
 
-        async def words_and_some_vectors() -> None:
-            await self._words.wait()
+        async def lexical_index_and_some_vectors() -> None:
+            await self._lexical_complete.wait()
             with anyio.move_on_after(vectors_s):
-                await self._halted.wait()
+                await self._embedding_ended.wait()
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(first, corpus.until_indexed)
-            tasks.start_soon(first, words_and_some_vectors)
-            tasks.start_soon(self._watch)
+            tasks.start_soon(first, lexical_index_and_some_vectors)
+            tasks.start_soon(self._report_and_check)
 
-    async def _watch(self) -> None:
+    async def _report_and_check(self) -> None:
         while True:
-            await anyio.sleep(_HEARTBEAT_S)
-            if self._report is not None and self._now is not None:
-                self._report.progress(self._now)
-            if anyio.current_time() - self._moved_at > _STALLED_S:
+            await anyio.sleep(self._interval_s)
+            if self._report is not None and self._latest is not None:
+                self._report.progress(self._latest)
+            if anyio.current_time() - self._progress_at > self._stalled_s:
                 raise IndexNotReady(
-                    f"indexing has made no progress for {_STALLED_S:.0f} seconds",
-                    hint="see what another process does with this directory: dir2mcp status",
+                    f"indexing has made no progress for {self._stalled_s:.0f} seconds",
+                    hint="check whether another process indexes this directory: dir2mcp status",
                 )
 
-    async def _progress(self, news: IndexProgress) -> None:
-        if news != self._now:
-            self._moved_at = anyio.current_time()
-        self._now = news
-        if news.phase == "embed":
-            self._words.set()
+    async def _progress(self, event: IndexProgress) -> None:
+        if event != self._latest:
+            self._progress_at = anyio.current_time()
+        self._latest = event
+        if event.phase == "embed":
+            self._lexical_complete.set()
 
-    async def _paused(self, news: EmbeddingPaused) -> None:
-        self._halted.set()
+    async def _paused(self, event: EmbeddingPaused) -> None:
+        self._embedding_ended.set()
 
-    async def _failed(self, news: IndexingFailed) -> None:
-        self._halted.set()
-        self._words.set()
+    async def _failed(self, event: IndexingFailed) -> None:
+        self._embedding_ended.set()
+        self._lexical_complete.set()

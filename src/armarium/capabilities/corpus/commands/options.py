@@ -1,4 +1,4 @@
-"""The flags every command takes, before the command's name or after it."""
+"""The flags that every command accepts, before or after its name."""
 
 from __future__ import annotations
 
@@ -12,26 +12,24 @@ import typer
 
 from armarium.command_line.host import CommandHost
 
-# Not checked for being readable: that would be a wrong command line, and has an exit code of its own for each of them.
+# `readable=False`: typer must not check the paths, because each unreadable path has an exit code of its own.
 Directory = Annotated[
     Path | None,
-    typer.Option("--dir", metavar="PATH", readable=False, help="The directory to index. [default: this one]"),
+    typer.Option("--dir", metavar="PATH", readable=False, help="Directory to index. [default: .]"),
 ]
 ConfigFile = Annotated[
     Path | None,
-    typer.Option("--config", metavar="FILE", readable=False, help="File of settings. [default: ./.dir2mcp.yaml]"),
+    typer.Option("--config", metavar="FILE", readable=False, help="Settings file. [default: ./.dir2mcp.yaml]"),
 ]
 StateDirectory = Annotated[
     Path | None,
-    typer.Option(
-        "--state-dir", metavar="PATH", readable=False, help="Where the index is kept. [default: DIR/.dir2mcp]"
-    ),
+    typer.Option("--state-dir", metavar="PATH", readable=False, help="State directory. [default: DIR/.dir2mcp]"),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="JSON on standard output; for `up`, one event a line.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Write JSON to standard output; `up` writes one event per line.")]
 NonInteractive = Annotated[
-    bool, typer.Option("--non-interactive", help="Ask nothing; say what is missing and end with 2.")
+    bool, typer.Option("--non-interactive", help="Do not prompt; exit with 2 if a required value is missing.")
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", help="Only what is needed.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Write only essential output.")]
 
 _COMMON: dict[str, tuple[Any, Any]] = {
     "directory": (Directory, None),
@@ -44,8 +42,8 @@ _COMMON: dict[str, tuple[Any, Any]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Common:
-    """The host, and the flags of every command."""
+class CommonOptions:
+    """The host, and the flags that every command accepts."""
 
     host: CommandHost
     directory: Path | None = None
@@ -57,16 +55,16 @@ class Common:
 
 
 def takes_common_flags(command: Callable[..., None]) -> Callable[..., None]:
-    """Let a command whose first parameter is a `Common` take these flags, and those given before its name."""
+    """Add the common flags to a command, and pass them to its first parameter, merged with those before its name."""
     own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
 
     def with_flags(context: typer.Context, **given: Any) -> None:
         here = {name: given.pop(name) for name in _COMMON}
-        before: Common = context.find_root().obj
+        before: CommonOptions = context.find_root().obj
         merged = {name: value or getattr(before, name) for name, value in here.items()}
-        command(Common(before.host, **merged), **given)
+        command(CommonOptions(before.host, **merged), **given)
 
-    taken = [
+    parameters = [
         inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context),
         *own,
         *(
@@ -75,6 +73,6 @@ def takes_common_flags(command: Callable[..., None]) -> Callable[..., None]:
         ),
     ]
     with_flags.__name__, with_flags.__doc__ = command.__name__, command.__doc__
-    with_flags.__annotations__ = {parameter.name: parameter.annotation for parameter in taken}
-    setattr(with_flags, "__signature__", inspect.Signature(taken))  # noqa: B010 functions declare no such attribute
+    with_flags.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    setattr(with_flags, "__signature__", inspect.Signature(parameters))  # noqa: B010 functions declare no such attribute
     return with_flags

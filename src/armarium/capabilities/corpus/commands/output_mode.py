@@ -1,4 +1,4 @@
-"""How a command talks: to a person or to a program, much or little, with questions or without."""
+"""How a command communicates: as text or JSON, quietly or not, with prompts or without."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Manner:
-    """What the flags and the terminal say about it."""
+class OutputMode:
+    """The output flags, and whether the command may prompt."""
 
     as_json: bool = False
     quiet: bool = False
@@ -16,10 +16,10 @@ class Manner:
 
     @property
     def log_level(self) -> str | None:
-        """The log is for programs: a person sees only what is wrong."""
+        """The default log level of the command; None for that of the settings. A terminal shows only warnings."""
         return "warning" if self.quiet or sys.stderr.isatty() else None
 
 
 def at_a_terminal() -> bool:
-    """Whether there is somebody to ask."""
+    """Whether standard input and output are a terminal."""
     return sys.stdin.isatty() and sys.stdout.isatty()

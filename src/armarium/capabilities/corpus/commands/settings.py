@@ -1,4 +1,4 @@
-"""The file `.dir2mcp.yaml` as its contract has it: the corpus's own sections, and those of the server around it."""
+"""The model of `.dir2mcp.yaml`, as the contract defines it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _PRIVATE_MODES = {0o600, 0o400}
 
 
 def _seconds(value: object) -> object:
-    """`24h`, `1h30m`, or 0 for no limit."""
+    """Parse `24h` or `1h30m` to seconds, and 0 to None for unlimited."""
     if isinstance(value, int | float):
         return None if value == 0 else value
     text = str(value).strip()
@@ -59,10 +59,10 @@ Lifetime = Annotated[
 
 
 def parse_listen(text: str) -> tuple[str, int]:
-    """Host and port of `127.0.0.1:0`, `[::1]:8080` or `:8080`, which is every address."""
+    """Host and port of `127.0.0.1:0`, `[::1]:8080`, or `:8080` for all addresses."""
     host, colon, port = text.rpartition(":")
     if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
-        raise ValueError("write host:port, such as 127.0.0.1:8080; port 0 takes a free one")
+        raise ValueError("write host:port, such as 127.0.0.1:8080; port 0 selects a free port")
     bare = host.removeprefix("[").removesuffix("]")
     if (":" in bare) != (host != bare) or any(character in bare for character in "/@ "):
         raise ValueError("write host:port; an IPv6 address needs brackets, such as [::1]:8080")
@@ -76,18 +76,18 @@ def _listen_address(text: str) -> str:
 
 def _path(text: str) -> str:
     if not re.fullmatch(r"(/[A-Za-z0-9._~-]+)+", text) or text in _RESERVED_PATHS:
-        raise ValueError(f"write a path such as /mcp; {' and '.join(_RESERVED_PATHS)} are taken")
+        raise ValueError(f"write a path such as /mcp; {' and '.join(_RESERVED_PATHS)} are reserved")
     return text
 
 
 def _url(text: str) -> str:
     try:
         parts = urlsplit(text)
-        proper = parts.scheme in ("http", "https") and bool(parts.hostname)
+        valid = parts.scheme in ("http", "https") and bool(parts.hostname)
     except ValueError:
-        proper = False
-    if text and not proper:
-        raise ValueError("write an http or https address")
+        valid = False
+    if text and not valid:
+        raise ValueError("write an http or https URL")
     return text
 
 
@@ -99,10 +99,10 @@ def _price(value: object) -> object:
 
 
 def _permissions(value: object) -> object:
-    # Without quotes YAML reads 0600 as the number it is.
+    # YAML parses 0600 without quotes as an octal number.
     bits = value if isinstance(value, int) else int(str(value), 8) if re.fullmatch("[0-7]+", str(value)) else -1
     if bits not in _PRIVATE_MODES:
-        raise ValueError("only 0600 and 0400 keep a secret")
+        raise ValueError("must be 0600 or 0400")
     return f"{bits:04o}"
 
 
@@ -110,39 +110,39 @@ Url = Annotated[str, AfterValidator(_url)]
 
 
 class TlsSettings(Section):
-    """Encryption."""
+    """TLS."""
 
     enabled: bool = False
-    """Whether the server speaks https."""
+    """Whether the server uses HTTPS."""
     cert_file: str = ""
-    """The certificate with its chain, PEM."""
+    """Certificate with its chain (PEM)."""
     key_file: str = ""
-    """The certificate's key, PEM, without a passphrase."""
+    """Private key of the certificate (PEM), without a passphrase."""
 
 
 class ServerSettings(Section):
-    """Where the server listens, and how long sessions last."""
+    """The address of the server, and the lifetime of sessions."""
 
     listen: Annotated[str, AfterValidator(_listen_address)] = "127.0.0.1:0"
-    """`host:port`; port 0 takes a free one."""
+    """`host:port`; port 0 selects a free port."""
     mcp_path: Annotated[str, AfterValidator(_path)] = "/mcp"
-    """Where MCP is spoken."""
+    """Path of the MCP endpoint."""
     protocol_version: Literal["2025-11-25"] = PROTOCOL_VERSION
-    """The protocol clients are told to speak; other versions are understood as well."""
+    """The protocol version announced to clients; other versions work as well."""
     tls: TlsSettings = TlsSettings()
     public: bool = False
-    """Listen on every address, and insist on a token."""
+    """Listen on all addresses, and require a token."""
     session_inactivity_timeout: Lifetime = 24 * 3600.0
-    """A session nobody used for this long is closed."""
+    """A session is closed after this time without a request."""
     session_max_lifetime: Lifetime = None
-    """A session older than this is closed, used or not."""
+    """A session is closed at this age, even if it is in use."""
 
 
 class KeychainSettings(Section):
-    """Where the operating system keeps keys."""
+    """Keys in the keychain of the operating system."""
 
     service: str = "dir2mcp"
-    """The service's name there."""
+    """The name of the service."""
     account: str = "default"
     """The account; a key's entry is `account:NAME`."""
 
@@ -151,79 +151,79 @@ class SecretFileSettings(Section):
     """A file of `NAME=value` lines."""
 
     path: str = ".dir2mcp/secret.env"
-    """Where it is, relative to the directory."""
+    """Path of the file, relative to the directory."""
     mode: Annotated[str, BeforeValidator(_permissions)] = "0600"
-    """Its permissions; a file others can read is refused."""
+    """Permissions of the file. A file that other users can read is rejected."""
 
 
 class SecretSettings(Section):
-    """Where keys come from when the environment has none."""
+    """The sources of keys that are not in the environment."""
 
     provider: Literal["auto", "keychain", "file", "env", "session"] = "auto"
-    """`auto`: the keychain, then the file, then a question at the terminal; otherwise only the one named."""
+    """`auto`: the keychain, then the file, then a prompt; otherwise only the named source."""
     keychain: KeychainSettings = KeychainSettings()
     file: SecretFileSettings = SecretFileSettings()
 
 
 class AuthSettings(Section):
-    """The token clients must show."""
+    """The token that clients must send."""
 
     mode: Literal["auto", "none", "file"] = "auto"
-    """`auto`: a token made once; `file`: the one in `token_file`; `none`: no token, on loopback addresses only."""
+    """`auto`: a generated token; `file`: the token in `token_file`; `none`: no token, only on loopback addresses."""
     token_file: str = ""
     """The file with the token."""
     token_env: str = AUTH_TOKEN_VARIABLE
-    """The variable with the token; it wins over a file."""
+    """The variable with the token; it overrides a file."""
 
 
 class SecuritySettings(Section):
-    """Who may call, and what is never shown."""
+    """Authentication, and excluded content."""
 
     auth: AuthSettings = AuthSettings()
     allowed_origins: tuple[str, ...] = ("http://localhost", "http://127.0.0.1")
-    """Browser origins that may call; a loopback one without a port stands for every port."""
+    """Allowed browser origins. A loopback origin without a port allows all ports."""
     path_excludes: PathExcludes = _CORPUS.path_excludes
-    """Patterns, as in .gitignore, of files that are neither indexed nor shown, besides the default ones. `!**/ca.pem`
-    shows a file again."""
+    """Patterns, as in .gitignore, of files that are neither indexed nor shown, in addition to the defaults.
+    `!**/ca.pem` includes a file again."""
     secret_patterns: tuple[str, ...] = _CORPUS.secret_patterns
-    """Regular expressions (RE2); a file whose content one of them fits is neither indexed nor shown."""
+    """Regular expressions (RE2). A file whose content matches one of them is neither indexed nor shown."""
 
 
 class PaidCallSettings(Section):
-    """What a tool call costs."""
+    """The price of a tool call."""
 
     enabled: bool = False
-    """Whether tool calls are paid for."""
+    """Whether tool calls require payment."""
     price: Annotated[str, BeforeValidator(_price)] = "0.001"
     """Price of a call."""
     network: str = Field(default="eip155:8453", pattern=r"^[-a-z0-9]{3,8}:[-_a-zA-Z0-9]{1,32}$")
-    """Network, as CAIP-2 writes it."""
+    """Network, as a CAIP-2 identifier."""
     scheme: str = "exact"
     """Payment scheme."""
     asset: str = ""
-    """What is paid with."""
+    """Asset of the payment."""
     pay_to: str = ""
-    """Who is paid."""
+    """Recipient of the payment."""
 
 
 class RoutePolicySettings(Section):
-    """What is paid for."""
+    """Prices by route."""
 
     tools_call: PaidCallSettings = PaidCallSettings()
 
 
 class BazaarMetadataSettings(Section):
-    """What a directory of services is told."""
+    """Metadata for a directory of services."""
 
     description: str = ""
-    """One sentence."""
+    """Description in one sentence."""
 
 
 class BazaarSettings(Section):
-    """Whether a directory of services may list this one."""
+    """Listing in a directory of services."""
 
     enabled: bool = False
-    """Whether it is told."""
+    """Whether the server is listed."""
     metadata: BazaarMetadataSettings = BazaarMetadataSettings()
 
 
@@ -231,22 +231,22 @@ class PaymentSettings(Section):
     """Payments (x402); not available in this version, so `mode` must be off."""
 
     enabled: bool = False
-    """Whether calls may be paid for."""
+    """Whether payments are enabled."""
     mode: Literal["off", "on", "required"] = "off"
-    """How."""
+    """Whether payment is optional (`on`) or required."""
     facilitator_url: Url = ""
-    """Who verifies and settles."""
+    """Service that verifies and settles payments."""
     resource_base_url: Url = ""
-    """The server's public address, as payment requirements name it."""
+    """Public URL of the server in payment requirements."""
     route_policy: RoutePolicySettings = RoutePolicySettings()
     bazaar: BazaarSettings = BazaarSettings()
 
 
 class Dir2McpSettings(Section):
-    """Everything `.dir2mcp.yaml` may say."""
+    """The settings in `.dir2mcp.yaml`."""
 
     version: Literal[1] = 1
-    """Version of the file's form."""
+    """Version of the file format."""
     mistral: MistralSettings = MistralSettings()
     openai: OpenAISettings = OpenAISettings()
     embedding: EmbeddingSettings = EmbeddingSettings()
@@ -268,11 +268,11 @@ class Dir2McpSettings(Section):
 CORPUS_SECTIONS: tuple[str, ...] = (
     "mistral", "openai", "embedding", "chat", "rerank", "rag", "ingest", "chunking", "stt",
 )  # fmt: skip
-"""The sections that are the corpus's own."""
+"""The sections that belong to the corpus."""
 
 
 def plain_values(settings: Dir2McpSettings) -> dict[str, Any]:
-    """The settings as a file may hold them; keys are left out, wherever they came from."""
+    """The settings as plain values for a file, without keys."""
     values = settings.model_dump(mode="json")
     for section in (values["mistral"], values["openai"], values["rerank"], *values["stt"].values()):
         if isinstance(section, dict):

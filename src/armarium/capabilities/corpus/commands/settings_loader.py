@@ -1,4 +1,4 @@
-"""From flags, environment and file to a directory with its settings, and on to the server's and the corpus's."""
+"""Loads the settings from flags, environment and file, and derives those of the server and the corpus."""
 
 from __future__ import annotations
 
@@ -11,8 +11,13 @@ from typing import Any, cast
 from urllib.parse import urlsplit
 
 from armarium.capabilities.corpus.commands.exit_codes import IngestionFailed
-from armarium.capabilities.corpus.commands.provider_keys import Keys, WrittenKey, substituted, take_keys
-from armarium.capabilities.corpus.commands.secret_store import KeychainEntry, SecretSources
+from armarium.capabilities.corpus.commands.provider_keys import (
+    ConfiguredKey,
+    ProviderKeys,
+    expand_variables,
+    extract_keys,
+)
+from armarium.capabilities.corpus.commands.secret_store import KeychainEntry, SecretStore
 from armarium.capabilities.corpus.commands.settings import (
     AUTH_TOKEN_VARIABLE,
     CORPUS_SECTIONS,
@@ -32,49 +37,49 @@ PREFIX = "DIR2MCP_"
 
 
 @dataclass(frozen=True, slots=True)
-class Where:
-    """What the global flags say about places."""
+class Location:
+    """The paths that the global flags select."""
 
     directory: Path = Path()
     config: Path | None = None
     state_dir: Path | None = None
 
     def config_file(self) -> Path | None:
-        """The file of settings: the one named, the one here, the one in the directory, or none."""
+        """The settings file of the flag, of the working directory or of the served directory, if there is one."""
         if self.config is not None:
             return self.config
         candidates = (Path(CONFIG_FILE), self.directory.expanduser() / CONFIG_FILE)
-        # Not `Path.is_file`, which raises in a directory that may be listed and not entered.
+        # `Path.is_file` raises in a directory that can be listed but not entered.
         return next((file for file in candidates if os.path.isfile(file)), None)
 
-    def places(self) -> tuple[Path, Path]:
-        """The directory, which must be one that can be listed, and where its state is kept."""
+    def resolve(self) -> tuple[Path, Path]:
+        """The directory, which must be listable, and its state directory."""
         root = root_directory(str(self.directory))
         return root, state_directory(root, str(self.state_dir) if self.state_dir else None)
 
-    def new_config_file(self) -> Path:
-        """Where the settings are, or will be."""
+    def config_file_to_write(self) -> Path:
+        """The existing settings file, or the path for a new one."""
         return self.config_file() or self.directory.expanduser() / CONFIG_FILE
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
-    """A directory with its settings."""
+class LoadedSettings:
+    """The settings of a directory, with its paths and keys."""
 
     settings: Dir2McpSettings
     root: Path
     state_dir: Path
     config_file: Path | None
-    sources: SecretSources
-    keys: Keys
+    secrets: SecretStore
+    keys: ProviderKeys
 
-    def below_root(self, path: str) -> Path:
-        """A path of the file of settings, which is relative to the directory."""
+    def resolve_path(self, path: str) -> Path:
+        """Resolve a path of the settings file, relative to the directory."""
         return self.root / Path(path).expanduser()
 
     def corpus_settings(self) -> CorpusSettings:
-        """The corpus's section, keys included."""
-        complete = self.keys.put_into(self.settings)
+        """The settings of the corpus, including keys."""
+        complete = self.keys.apply_to(self.settings)
         return CorpusSettings.model_validate(
             {name: getattr(complete, name) for name in CORPUS_SECTIONS}
             | {
@@ -89,7 +94,7 @@ class Loaded:
     def core_settings(
         self, settings_type: type[CoreSettings], auth: str, *, log_level: str | None = None
     ) -> CoreSettings:
-        """The settings of the server; `log_level` is the default for this command."""
+        """The settings of the server. `log_level` is the default of the command."""
         server, security = self.settings.server, self.settings.security
         host, port = self.listen_address()
         telemetry = self.settings.telemetry
@@ -116,53 +121,55 @@ class Loaded:
         )
 
     def listen_address(self) -> tuple[str, int]:
-        """Host and port; a public server listens on every address."""
+        """Host and port. A public server listens on all addresses."""
         host, port = parse_listen(self.settings.server.listen)
         return ("0.0.0.0" if self.settings.server.public else host), port  # noqa: S104 what public means
 
 
-def load(where: Where, environ: Mapping[str, str] | None = None, flags: Mapping[str, Any] | None = None) -> Loaded:
-    """Read everything there is to read; a directory that cannot be listed, or a wrong setting, raises."""
+def load(
+    location: Location, environ: Mapping[str, str] | None = None, flags: Mapping[str, Any] | None = None
+) -> LoadedSettings:
+    """Load the settings and find the keys; raises if the directory cannot be listed or a setting is invalid."""
     environ = os.environ if environ is None else environ
-    root, state_dir = where.places()
-    file = where.config_file()
-    settings, written = _read_settings(file, environ, flags or {})
-    sources = SecretSources(
+    root, state_dir = location.resolve()
+    file = location.config_file()
+    settings, configured_keys = _read_settings(file, environ, flags or {})
+    secrets = SecretStore(
         environ,
         root / Path(settings.secrets.file.path).expanduser(),
         provider=settings.secrets.provider,
         entry=KeychainEntry(settings.secrets.keychain.service, settings.secrets.keychain.account),
     )
-    return Loaded(settings, root, state_dir, file, sources, Keys(settings, written, sources))
+    return LoadedSettings(settings, root, state_dir, file, secrets, ProviderKeys(settings, configured_keys, secrets))
 
 
-def check_settings(where: Where) -> None:
-    """Raise what a wrong setting would raise at the next start; no key is looked for."""
-    _read_settings(where.config_file(), os.environ, {})
+def check_settings(location: Location) -> None:
+    """Raise `ConfigError` if a setting is invalid, without searching for keys."""
+    _read_settings(location.config_file(), os.environ, {})
 
 
 def _read_settings(
     file: Path | None, environ: Mapping[str, str], flags: Mapping[str, Any]
-) -> tuple[Dir2McpSettings, dict[str, WrittenKey]]:
-    """The settings without keys, and what was said about those."""
+) -> tuple[Dir2McpSettings, dict[str, ConfiguredKey]]:
+    """The settings without keys, and the configured keys."""
     values = read_yaml(file) if file else {}
     not_settings = {AUTH_TOKEN_VARIABLE, _token_variable(values)}
     values = overridden(Dir2McpSettings, values, environ, flags, prefix=PREFIX, not_settings=not_settings)
-    written = take_keys(values, environ)
+    configured_keys = extract_keys(values, environ)
     source = str(file) if file else "the settings"
-    return checked(Dir2McpSettings, substituted(values, environ), source=source), written
+    return checked(Dir2McpSettings, expand_variables(values, environ), source=source), configured_keys
 
 
 def _token_variable(values: Mapping[str, Any]) -> str:
-    """The variable that a file names for the token; it may begin like a setting's."""
+    """The name of the token's variable. It may start with the prefix of settings."""
     found: Any = values
     for step in ("security", "auth", "token_env"):
         found = cast(dict[str, Any], found).get(step) if isinstance(found, dict) else None
     return found if isinstance(found, str) else AUTH_TOKEN_VARIABLE
 
 
-def prepare_state(loaded: Loaded) -> None:
-    """Make sure that state can be written, before anything else is begun."""
+def prepare_state(loaded: LoadedSettings) -> None:
+    """Create the state directory; raises `IngestionFailed` if it is not writable."""
     try:
         prepare_directory(loaded.state_dir)
         probe = loaded.state_dir / ".writable"
@@ -176,13 +183,13 @@ def prepare_state(loaded: Loaded) -> None:
 
 
 def check_payments(settings: Dir2McpSettings) -> None:
-    """Payments can be described, and not yet switched on."""
+    """Raise `ConfigError` if payments are enabled, because they are not implemented."""
     if settings.x402.enabled or settings.x402.mode != "off":
-        raise ConfigError("payments (x402) are not available in this version", hint="leave --x402 off")
+        raise ConfigError("payments (x402) are not available in this version", hint="set --x402 off")
 
 
 def _with_any_port(origin: str) -> str:
-    """A page on this machine may come from any port, as the contract's defaults want; any other origin is itself."""
+    """Allow all ports for a loopback origin without a port, as the contract's defaults expect."""
     try:
         parts = urlsplit(origin)
         if parts.port is None and parts.hostname is not None and is_loopback(parts.hostname):
@@ -193,7 +200,7 @@ def _with_any_port(origin: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach the address."""
+    """Whether the host is a loopback address."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

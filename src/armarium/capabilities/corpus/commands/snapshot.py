@@ -1,4 +1,4 @@
-"""The settings in effect as they may be written down: every value, where each key came from, and never a key."""
+"""The effective settings and the sources of the keys, without the keys themselves."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from typing import Any, cast
 
 import yaml
 
-from armarium.capabilities.corpus.commands.server_token import Access
+from armarium.capabilities.corpus.commands.server_token import TokenSource
 from armarium.capabilities.corpus.commands.settings import plain_values
-from armarium.capabilities.corpus.commands.settings_loader import Loaded
+from armarium.capabilities.corpus.commands.settings_loader import LoadedSettings
 from armarium.command_line.output import without_credentials
 from armarium.foundation.files.state_files import replace_file
 
 SNAPSHOT_FILE = ".dir2mcp.yaml.snapshot"
 
 
-def effective(loaded: Loaded) -> dict[str, Any]:
-    """What a file of settings could say to the same effect."""
+def effective_values(loaded: LoadedSettings) -> dict[str, Any]:
+    """The effective settings as values for a settings file, with references instead of keys."""
     values = plain_values(loaded.settings)
     for setting, secret in loaded.keys.found.items():
         *parents, last = setting.split(".")
@@ -25,11 +25,11 @@ def effective(loaded: Loaded) -> dict[str, Any]:
         for step in parents:
             section = section[step]
         section[last] = f"${{{secret.name}}}"
-    return _without(values, [secret.value for secret in loaded.keys.found.values()])
+    return _redact(values, [secret.value for secret in loaded.keys.found.values()])
 
 
-def secret_sources(loaded: Loaded) -> dict[str, dict[str, str]]:
-    """Where each key was found."""
+def secret_sources(loaded: LoadedSettings) -> dict[str, dict[str, str]]:
+    """The name, source and place of each key that was found."""
     return {
         setting: {"name": secret.name, "source": secret.source, "place": secret.place}
         for setting, secret in loaded.keys.found.items()
@@ -37,28 +37,28 @@ def secret_sources(loaded: Loaded) -> dict[str, dict[str, str]]:
 
 
 def as_yaml(values: dict[str, Any]) -> str:
-    """The form of `.dir2mcp.yaml`."""
+    """The values in the format of `.dir2mcp.yaml`."""
     return yaml.safe_dump(values, sort_keys=False, allow_unicode=True, width=120)
 
 
-def write_snapshot(loaded: Loaded, access: Access, token: str | None) -> None:
-    """Leave what this start was configured with beside the index, for its owner alone."""
+def write_snapshot(loaded: LoadedSettings, token_source: TokenSource, token: str | None) -> None:
+    """Store the effective settings in the state directory, readable only by the owner."""
     sources = secret_sources(loaded)
-    if access.source != "none":
-        # The token we make ourselves is in a file, too.
-        kind = "env" if access.source == "env" else "file"
-        sources["security.auth"] = {"name": "token", "source": kind, "place": access.place}
-    values = _without(effective(loaded), [token] if token else [])
+    if token_source.kind != "none":
+        # A generated token is in a file as well.
+        kind = "env" if token_source.kind == "env" else "file"
+        sources["security.auth"] = {"name": "token", "source": kind, "place": token_source.place}
+    values = _redact(effective_values(loaded), [token] if token else [])
     described = values | {"root": str(loaded.root), "state_dir": str(loaded.state_dir), "secret_sources": sources}
     replace_file(loaded.state_dir / SNAPSHOT_FILE, as_yaml(described).encode("utf-8", "backslashreplace"))
 
 
-def _without(value: Any, secrets: Iterable[str], name: str = "") -> Any:
-    """The value with no secret in any string of it, nor a password in any address."""
+def _redact(value: Any, secrets: Iterable[str], name: str = "") -> Any:
+    """The value without secrets in its strings, and without passwords in its URLs."""
     if isinstance(value, dict):
-        return {key: _without(each, secrets, key) for key, each in cast(dict[str, Any], value).items()}
+        return {key: _redact(each, secrets, key) for key, each in cast(dict[str, Any], value).items()}
     if isinstance(value, list):
-        return [_without(each, secrets) for each in cast(list[Any], value)]
+        return [_redact(each, secrets) for each in cast(list[Any], value)]
     if not isinstance(value, str):
         return value
     for secret in secrets:

@@ -1,31 +1,31 @@
-"""`dir2mcp status`: what is on disk, and whether somebody is at work on it."""
+"""The command `status`: shows the stored progress of indexing, and whether a server runs."""
 
 from __future__ import annotations
 
 from contextlib import suppress
 from pathlib import Path
 
-from armarium.capabilities.corpus.commands.output_mode import Manner
-from armarium.capabilities.corpus.commands.settings_loader import Where, check_settings
+from armarium.capabilities.corpus.commands.output_mode import OutputMode
+from armarium.capabilities.corpus.commands.settings_loader import Location, check_settings
 from armarium.capabilities.corpus.errors import IndexNotReady, StateUnwritable
 from armarium.capabilities.corpus.index.state import META_FILE, read_status
 from armarium.capabilities.corpus.storage.storage import Storage
 from armarium.command_line.output import printable, show, show_json
 
 
-def status(where: Where, manner: Manner) -> None:
-    """What `corpus.json` says, and whether somebody is at work on it; raises what the next start would."""
-    _, state_dir = where.places()
-    check_settings(where)
+def status(location: Location, output: OutputMode) -> None:
+    """Show `corpus.json`, and whether a server runs; raises the errors that the next start would raise."""
+    _, state_dir = location.resolve()
+    check_settings(location)
     found = read_status(state_dir)
     _check_store(state_dir / META_FILE)
-    if manner.as_json:
+    if output.as_json:
         show_json(found | {"state_dir": str(state_dir)})
         return
     counts = found["indexing"]
-    if not manner.quiet:
-        working = "indexing" if counts["running"] else "up to date" if found["serving"] else "no server running"
-        show(f"Index: {state_dir}  ({working})")
+    if not output.quiet:
+        activity = "indexing" if counts["running"] else "up to date" if found["serving"] else "no server running"
+        show(f"Index: {state_dir}  ({activity})")
         show(f"Root: {found['root']}")
         documents = " ".join(f"{kind}={count}" for kind, count in found["profile"]["doc_counts"].items())
         show(f"Documents: {documents or 'none'}")
@@ -41,10 +41,10 @@ def status(where: Where, manner: Manner) -> None:
 
 
 def _check_store(file: Path) -> None:
-    """Numbers about an index that cannot be opened would say that all is well; counting again tells soon enough."""
+    """Raise if the index cannot be opened, because the counters in `corpus.json` do not show that."""
     if not file.is_file() or not file.stat().st_size:
-        raise IndexNotReady("there is no index here any more", hint="run: dir2mcp up")
-    with suppress(StateUnwritable):  # Reading may need to write where a server was killed; that is not its fault.
+        raise IndexNotReady("there is no index", hint="run: dir2mcp up")
+    with suppress(StateUnwritable):  # After a crash, SQLite may need to write before it can read.
         storage = Storage(file, read_only=True)
         try:
             storage.counts()

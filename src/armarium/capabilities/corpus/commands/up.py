@@ -1,4 +1,4 @@
-"""`dir2mcp up`: everything is checked first, then the server answers, then the index grows behind it."""
+"""The command `up`: checks the settings, starts the server, and indexes in the background."""
 
 from __future__ import annotations
 
@@ -10,16 +10,28 @@ from collections.abc import Mapping
 from typing import Any
 
 from armarium.capabilities.corpus.commands import VERSION
-from armarium.capabilities.corpus.commands.client_config import Connection
-from armarium.capabilities.corpus.commands.exit_codes import cannot_index
-from armarium.capabilities.corpus.commands.output_mode import Manner
-from armarium.capabilities.corpus.commands.progress.event_feed import Feed
-from armarium.capabilities.corpus.commands.reports import choose_report, tell_connection
-from armarium.capabilities.corpus.commands.server_token import Access, choose_access, open_door, readable_by_others
-from armarium.capabilities.corpus.commands.settings_loader import Loaded, Where, check_payments, load, prepare_state
+from armarium.capabilities.corpus.commands.client_config import ConnectionInfo
+from armarium.capabilities.corpus.commands.exit_codes import indexing_error
+from armarium.capabilities.corpus.commands.output_mode import OutputMode
+from armarium.capabilities.corpus.commands.progress.event_feed import EventFeed
+from armarium.capabilities.corpus.commands.reports import choose_report, report_connection
+from armarium.capabilities.corpus.commands.server_token import (
+    TokenSource,
+    choose_token_source,
+    create_authenticator,
+    readable_by_others,
+)
+from armarium.capabilities.corpus.commands.settings_loader import (
+    LoadedSettings,
+    Location,
+    check_payments,
+    load,
+    prepare_state,
+)
 from armarium.capabilities.corpus.commands.snapshot import write_snapshot
 from armarium.capabilities.corpus.commands.wizard import supply_missing_keys
-from armarium.command_line.host import CommandHost, Endpoint, HttpOptions, ServerIdentity
+from armarium.capability import Endpoint, ServerIdentity
+from armarium.command_line.host import CommandHost, HttpOptions
 from armarium.command_line.output import say
 from armarium.foundation.errors import TlsConfigInvalid
 from armarium.foundation.events import Events
@@ -33,35 +45,35 @@ IDENTITY = ServerIdentity(
 )
 
 
-def up(host: CommandHost, where: Where, flags: Mapping[str, Any], manner: Manner) -> None:
-    """Serve until a signal; raises `IngestionFailed` when indexing could not go on."""
-    loaded = load(where, flags=flags)
+def up(host: CommandHost, location: Location, flags: Mapping[str, Any], output: OutputMode) -> None:
+    """Serve until a signal; raises an error if indexing fails."""
+    loaded = load(location, flags=flags)
     check_payments(loaded.settings)
-    supply_missing_keys(loaded, interactive=manner.interactive)
+    supply_missing_keys(loaded, interactive=output.interactive)
     tls = _tls(loaded)
-    access = choose_access(loaded, os.environ, chosen_by_flag=flags.get("security.auth.mode") is not None)
+    token_source = choose_token_source(loaded, os.environ, chosen_by_flag=flags.get("security.auth.mode") is not None)
     prepare_state(loaded)
-    authenticator = open_door(access, os.environ)
-    if readable_by_others(access):
-        say(f"warning: {access.place} can be read by others; chmod 600 it")
+    authenticator = create_authenticator(token_source, os.environ)
+    if readable_by_others(token_source):
+        say(f"warning: {token_source.place} is readable by other users; run: chmod 600 {token_source.place}")
     listening = listen(*loaded.listen_address())
-    write_snapshot(loaded, access, os.environ.get(access.place) if access.source == "env" else None)
-    report = choose_report(manner)
+    write_snapshot(loaded, token_source, os.environ.get(token_source.place) if token_source.kind == "env" else None)
+    report = choose_report(output)
     events = Events()
-    feed = Feed(events, report, waits=True, on_failure=_interrupt_ourselves)
+    feed = EventFeed(events, report, paused=True, on_failure=_interrupt_server)
     path = loaded.settings.server.mcp_path
 
     def announce(address: str) -> None:
-        connection = Connection.to(address, path, access)
+        connection = ConnectionInfo.to(address, path, token_source)
         connection.write(loaded.state_dir)
-        tell_connection(report, connection, _facts(loaded, access, listening.getsockname()))
-        feed.open()
-        if not manner.as_json and not manner.quiet and sys.stderr.isatty():
-            say("Stop with Ctrl-C; the next start goes on where this one ended.")
+        report_connection(report, connection, _server_details(loaded, token_source, listening.getsockname()))
+        feed.resume()
+        if not output.as_json and not output.quiet and sys.stderr.isatty():
+            say("Stop with Ctrl-C; the next start resumes indexing.")
 
     try:
         host.serve_http(
-            loaded.core_settings(host.settings_type, access.auth_setting, log_level=manner.log_level),
+            loaded.core_settings(host.settings_type, token_source.auth_setting, log_level=output.log_level),
             announce,
             HttpOptions(authenticator, listening, Endpoint(IDENTITY, path), tls, events),
         )
@@ -69,28 +81,29 @@ def up(host: CommandHost, where: Where, flags: Mapping[str, Any], manner: Manner
         report.close()
         listening.close()
     if feed.failure is not None:
-        raise cannot_index(feed.failure)
+        raise indexing_error(feed.failure)
 
 
-def _interrupt_ourselves() -> None:
-    """End as if somebody had pressed Ctrl-C: calls finish, state is saved."""
+def _interrupt_server() -> None:
+    """Shut down as Ctrl-C does: calls finish, and the state is saved."""
     signal.raise_signal(signal.SIGINT)
 
 
-def _tls(loaded: Loaded) -> ssl.SSLContext | None:
+def _tls(loaded: LoadedSettings) -> ssl.SSLContext | None:
     tls = loaded.settings.server.tls
     if not tls.enabled and not tls.cert_file and not tls.key_file:
         return None
     if not tls.cert_file or not tls.key_file:
         raise TlsConfigInvalid(
-            "a certificate and its key belong together", hint="give both --tls-cert and --tls-key, or neither"
+            "a certificate requires a key, and a key a certificate",
+            hint="set both --tls-cert and --tls-key, or neither",
         )
     if not tls.enabled:
         return None
-    return tls_context(loaded.below_root(tls.cert_file), loaded.below_root(tls.key_file))
+    return tls_context(loaded.resolve_path(tls.cert_file), loaded.resolve_path(tls.key_file))
 
 
-def _facts(loaded: Loaded, access: Access, bound: tuple[Any, ...]) -> dict[str, Any]:
+def _server_details(loaded: LoadedSettings, token_source: TokenSource, bound: tuple[Any, ...]) -> dict[str, Any]:
     server = loaded.settings.server
     return {
         "host": bound[0],
@@ -99,7 +112,7 @@ def _facts(loaded: Loaded, access: Access, bound: tuple[Any, ...]) -> dict[str, 
         "protocol_version": server.protocol_version,
         "tls": server.tls.enabled,
         "public": server.public,
-        "auth": access.source,
+        "auth": token_source.kind,
         "root": str(loaded.root),
         "state_dir": str(loaded.state_dir),
     }

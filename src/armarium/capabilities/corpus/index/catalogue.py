@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from armarium.capabilities.corpus.storage.checks import chunks_tally, document_mark, tally
 from armarium.capabilities.corpus.storage.storage import Tallies
-from armarium.capabilities.corpus.troubles import damaged
+from armarium.capabilities.corpus.storage_errors import damaged_error
 from armarium.foundation.files.glob_patterns import path_matcher
 from armarium.retrieval.chunks import IndexKind
 
@@ -46,13 +46,13 @@ class Catalogue:
         try:
             rows = numpy.fromiter((each for row in chunks for each in row), numpy.int64, 3 * len(chunks)).reshape(-1, 3)
         except (TypeError, ValueError, OverflowError) as error:
-            raise damaged("the list of chunks") from error
+            raise damaged_error("the list of chunks") from error
         # Checked before the numbers are used: a damaged one may have any size.
         if tallies is not None:
             if tally(sum(document_mark(*document) for document in documents)) != tallies.documents:
-                raise damaged("the list of documents")
+                raise damaged_error("the list of documents")
             if tally(chunks_tally(rows)) != tallies.chunks:
-                raise damaged("the list of chunks")
+                raise damaged_error("the list of chunks")
         self._documents = {doc_id: (rel_path, doc_type) for doc_id, rel_path, doc_type in documents}
         if not chunks:
             return

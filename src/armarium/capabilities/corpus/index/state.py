@@ -18,7 +18,7 @@ from armarium.capabilities.corpus.index.lexical import remove as remove_lexical
 from armarium.capabilities.corpus.index.vectors import KINDS, vector_file
 from armarium.capabilities.corpus.settings import STATE_DIRECTORY
 from armarium.capabilities.corpus.storage.storage import remove_damaged
-from armarium.capabilities.corpus.troubles import unwritable
+from armarium.capabilities.corpus.storage_errors import unwritable_error
 from armarium.foundation.files.ignore import IgnoreRules, lines_hiding
 from armarium.foundation.files.state_files import make_way, open_regular, replace_file
 
@@ -114,7 +114,7 @@ class IndexLock:
         try:
             file = open(self._path, "a")  # noqa: SIM115 open for as long as the lock is held
         except OSError as error:
-            raise unwritable(error.strerror or "the lock cannot be taken") from error
+            raise unwritable_error(error.strerror or "the lock cannot be taken") from error
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from armarium.capabilities.corpus.health import Health
 from armarium.capabilities.corpus.index.seals import SEAL_PAUSES_S, VectorSeal
 from armarium.capabilities.corpus.storage.storage import Storage
-from armarium.capabilities.corpus.troubles import unwritable
+from armarium.capabilities.corpus.storage_errors import unwritable_error
 from armarium.retrieval.chunks import IndexKind
 from armarium.retrieval.errors import DamagedIndex
 from armarium.retrieval.search.vector_index import VectorIndex
@@ -129,7 +129,7 @@ class StoredVectorIndexes:
                 self.by_kind[kind].save(self._state_dir / vector_file(kind), self._seals[kind].accept)
             except RuntimeError as error:
                 # The library raises nothing more specific when the disk is full.
-                raise unwritable("the vectors cannot be saved") from error
+                raise unwritable_error("the vectors cannot be saved") from error
             self._seals[kind].settle()
         self._unsaved.clear()
 

@@ -27,7 +27,7 @@ from armarium.capabilities.corpus.prepared import (
 )
 from armarium.capabilities.corpus.storage.documents import KnownDocument
 from armarium.capabilities.corpus.storage.storage import Storage
-from armarium.capabilities.corpus.troubles import root_trouble, what_ended_it
+from armarium.capabilities.corpus.storage_errors import deleted_root_error, indexing_error
 from armarium.foundation.cancellation import Cancellation, Stopped
 from armarium.foundation.errors import ArmariumError
 from armarium.foundation.files.confine import ConfinedRoot
@@ -150,7 +150,7 @@ class Indexer:
             self._on_change()
 
     def _give_up(self, error: Exception) -> None:
-        reason = what_ended_it(error, self._root.fd) or _reason(error)
+        reason = indexing_error(error, self._root.fd) or _reason(error)
         if isinstance(reason, StoreCorrupt) and isinstance(error, StoreCorrupt | sqlite3.Error | DamagedIndex):
             self._on_damage(error if isinstance(error, DamagedIndex) else reason)
             return
@@ -281,7 +281,7 @@ class Indexer:
 
     def _check_root(self) -> None:
         """Raise if the directory is gone. Otherwise all its files would count as deleted."""
-        trouble = root_trouble(self._root.fd)
+        trouble = deleted_root_error(self._root.fd)
         if trouble is not None:
             raise trouble
 

@@ -28,7 +28,7 @@ from armarium.capabilities.corpus.ingest.wake_up import WakeUp
 from armarium.capabilities.corpus.ingest.worker_pool import WorkerPool
 from armarium.capabilities.corpus.ingest.worker_process import WorkerSetup, worker_memory_bytes
 from armarium.capabilities.corpus.resources import Resources
-from armarium.capabilities.corpus.troubles import damaged
+from armarium.capabilities.corpus.storage_errors import damaged_error
 from armarium.foundation.events import FileChanged, FileScanned
 from armarium.foundation.processes.isolation import available_isolation
 from armarium.foundation.processes.memory import give_memory_back
@@ -145,7 +145,7 @@ class Synchronizer:
     async def _check_storage(self) -> None:
         """Run SQLite's integrity check concurrently with all other work."""
         if not await run_sync(lambda: self._resources.storage.is_whole):
-            raise damaged("the structure")
+            raise damaged_error("the structure")
         self._storage_checked = True
         self._work_changed.signal()
 
@@ -153,7 +153,7 @@ class Synchronizer:
         """Prepare documents with damaged rows again. Thread-safe."""
         if "" in rel_paths or self._repaired.issuperset(rel_paths):
             # The document is unknown, or preparing it again did not help.
-            self._found_damage(damaged("a row"))
+            self._found_damage(damaged_error("a row"))
             return
         self._repaired.update(rel_paths)
         warn_of_rows(self._resources.health, rel_paths)

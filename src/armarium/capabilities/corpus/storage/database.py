@@ -15,7 +15,7 @@ from armarium.capabilities.corpus.errors import IndexVersionMismatch, StoreCorru
 from armarium.capabilities.corpus.settings import PROTOCOL_VERSION
 from armarium.capabilities.corpus.storage.checks import CHUNKS_TALLY, DOCUMENTS_TALLY, setting_check
 from armarium.capabilities.corpus.storage.migration import add_checks
-from armarium.capabilities.corpus.troubles import corrupt, damaged, of_sqlite
+from armarium.capabilities.corpus.storage_errors import corrupt_error, damaged_error, from_sqlite
 from armarium.foundation.sql import queries
 from armarium.foundation.sqlite import (
     Connections,
@@ -68,7 +68,7 @@ class Database:
         self._immutable = self._read_only and not self._path.with_name(f"{self._path.name}-wal").exists()
         # The text of every document is in it, and in the log that SQLite makes with the same permissions.
         if self._path.exists() and not self._path.is_file():
-            raise corrupt()
+            raise corrupt_error()
         if not self._read_only:
             create_file(self._path)
         with _corrupt_if_unreadable():
@@ -99,7 +99,7 @@ class Database:
         found = settings.get(_FORMAT_KEY)
         was_ours = settings.get(_FORMAT_KEY + _CHECK_OF) == setting_check(_FORMAT_KEY, FORMAT_VERSION)
         if found is None or not found.isdecimal() or (was_ours and found != FORMAT_VERSION):
-            raise damaged(f"the setting {_FORMAT_KEY}")
+            raise damaged_error(f"the setting {_FORMAT_KEY}")
         self.checked = found != _WITHOUT_CHECKS
         if not self.checked and not self._read_only:
             with self.transaction():
@@ -120,7 +120,7 @@ class Database:
         rows: dict[str, str] = dict(self.read_latest("get_checked_setting", (key, key + _CHECK_OF)))
         value = rows.get(key)
         if value is not None and self.checked and rows.get(key + _CHECK_OF) != setting_check(key, value):
-            raise damaged(f"the setting {key}")
+            raise damaged_error(f"the setting {key}")
         return value
 
     def put_setting(self, key: str, value: str) -> None:
@@ -147,7 +147,7 @@ class Database:
         try:
             return is_intact(connection)
         except sqlite3.DatabaseError as error:
-            return not isinstance(of_sqlite(error), StoreCorrupt)
+            return not isinstance(from_sqlite(error), StoreCorrupt)
         except UnicodeDecodeError:
             return False
         finally:
@@ -258,11 +258,11 @@ class Database:
 @contextmanager
 def _corpus_errors() -> Generator[None]:
     try:
-        with translated_errors(of_sqlite):
+        with translated_errors(from_sqlite):
             yield
     except UnicodeDecodeError as error:
         # The message about a damaged schema quotes it.
-        raise corrupt() from error
+        raise corrupt_error() from error
 
 
 @contextmanager
@@ -270,9 +270,9 @@ def _corrupt_if_unreadable() -> Generator[None]:
     try:
         yield
     except sqlite3.DatabaseError as error:
-        raise of_sqlite(error) or corrupt() from error
+        raise from_sqlite(error) or corrupt_error() from error
     except UnicodeDecodeError as error:
-        raise corrupt() from error
+        raise corrupt_error() from error
 
 
 def _statements(script: str) -> list[str]:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from armarium.capabilities.corpus.storage.changes import Changes
 from armarium.capabilities.corpus.storage.checks import text_check
 from armarium.capabilities.corpus.storage.database import Database
-from armarium.capabilities.corpus.troubles import damaged
+from armarium.capabilities.corpus.storage_errors import damaged_error
 
 
 class KnownDocument(NamedTuple):
@@ -106,6 +106,6 @@ class Documents:
                 return zlib.decompress(content).decode(), meta
         except (ValueError, zlib.error):
             pass
-        error = damaged(f"the text of {rel_path}")
+        error = damaged_error(f"the text of {rel_path}")
         self._on_damage([rel_path])
         raise error

@@ -10,8 +10,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from armarium.capability import Capability, Facilities, OpenCapability
-from armarium.command_line.host import CommandHost, Endpoint, HttpOptions, ServerIdentity
+from armarium.capability import Capability, Endpoint, Facilities, OpenCapability, ServerIdentity
+from armarium.command_line.host import CommandHost, HttpOptions
 from armarium.command_line.output import show_json
 from armarium.foundation.authentication import token_path
 from armarium.foundation.errors import ConfigError

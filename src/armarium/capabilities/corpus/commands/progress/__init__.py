@@ -1,1 +1,1 @@
-"""How indexing goes, told to whoever started a server: for `armarium up` and for `dir2mcp`."""
+"""The progress of indexing, for `dir2mcp` and for `armarium up`."""

@@ -1,4 +1,4 @@
-"""Hands the corpus's news to a report, from the moment it may; how to connect comes before how indexing goes."""
+"""Passes the events of the corpus to a report, and buffers them until the connection was reported."""
 
 from __future__ import annotations
 
@@ -11,53 +11,53 @@ from armarium.capabilities.corpus.events import EmbeddingPaused, FileFailed, Ind
 from armarium.foundation.events import Events
 
 
-class Feed:
-    """Listens to the news from the moment it is made, and tells it: at once, or if it `waits`, once it is open."""
+class EventFeed:
+    """Passes events to a report: immediately, or if it starts `paused`, after `resume`."""
 
-    def __init__(self, events: Events, report: Report, *, waits: bool, on_failure: Callable[[], None]) -> None:
+    def __init__(self, events: Events, report: Report, *, paused: bool, on_failure: Callable[[], None]) -> None:
         self._report = report
-        self._waiting: list[Callable[[], None]] | None = [] if waits else None
+        self._buffer: list[Callable[[], None]] | None = [] if paused else None
         self._on_failure = on_failure
         self._loaded = False
         self.failure: IndexingFailed | None = None
-        """Why indexing could not go on, if it could not."""
-        self.at_rest = anyio.Event()
-        """Set once a job was told to be over."""
+        """The event of failed indexing, if it failed."""
+        self.idle = anyio.Event()
+        """Set once the end of an indexing job was reported."""
         events.subscribe(IndexLoaded, self._index_loaded)
         events.subscribe(IndexProgress, self._progress)
         events.subscribe(FileFailed, self._file_failed)
         events.subscribe(EmbeddingPaused, self._embedding_paused)
         events.subscribe(IndexingFailed, self._indexing_failed)
 
-    def open(self) -> None:
-        """Tell what was heard so far, and from now on everything at once."""
-        waiting, self._waiting = self._waiting or [], None
-        for tell in waiting:
-            tell()
+    def resume(self) -> None:
+        """Report the buffered events, and all further events immediately."""
+        buffered, self._buffer = self._buffer or [], None
+        for report in buffered:
+            report()
 
-    def _soon(self, tell: Callable[[], None]) -> None:
-        if self._waiting is None:
-            tell()
+    def _report_or_buffer(self, report: Callable[[], None]) -> None:
+        if self._buffer is None:
+            report()
         else:
-            self._waiting.append(tell)
+            self._buffer.append(report)
 
-    async def _index_loaded(self, news: IndexLoaded) -> None:
+    async def _index_loaded(self, event: IndexLoaded) -> None:
         self._loaded = True
-        self._soon(lambda: self._report.index_loaded(news))
+        self._report_or_buffer(lambda: self._report.index_loaded(event))
 
-    async def _progress(self, news: IndexProgress) -> None:
+    async def _progress(self, event: IndexProgress) -> None:
         if not self._loaded:
-            return  # there is nothing to tell before that
-        self._soon(lambda: self._report.progress(news))
-        if not news.running:
-            self.at_rest.set()
+            return  # progress follows the header, which needs the loaded index
+        self._report_or_buffer(lambda: self._report.progress(event))
+        if not event.running:
+            self.idle.set()
 
-    async def _file_failed(self, news: FileFailed) -> None:
-        self._soon(lambda: self._report.file_failed(news))
+    async def _file_failed(self, event: FileFailed) -> None:
+        self._report_or_buffer(lambda: self._report.file_failed(event))
 
-    async def _embedding_paused(self, news: EmbeddingPaused) -> None:
-        self._soon(lambda: self._report.embedding_paused(news))
+    async def _embedding_paused(self, event: EmbeddingPaused) -> None:
+        self._report_or_buffer(lambda: self._report.embedding_paused(event))
 
-    async def _indexing_failed(self, news: IndexingFailed) -> None:
-        self.failure = news
-        self._soon(self._on_failure)
+    async def _indexing_failed(self, event: IndexingFailed) -> None:
+        self.failure = event
+        self._report_or_buffer(self._on_failure)

@@ -1,4 +1,4 @@
-"""Progress for a person at a terminal: a bar, counts, the pace, and how long it will take."""
+"""Live progress at a terminal: a bar, counters, the rate and the remaining time."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from armarium.command_line.output import printable
 _BAR_WIDTH = 28
 
 
-class _Screen:
-    """Lines on the terminal, above what moves."""
+class _ConsoleLines:
+    """Writes lines to the terminal, above the live display."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
 
     def line(self, text: str = "") -> None:
-        # Text, not str: a path may look like markup.
+        # `Text` instead of `str`, because a path may look like markup.
         self._console.print(Text(text), soft_wrap=True)
 
     def close(self) -> None:
-        """Everything was shown at once."""
+        """Do nothing: lines are not buffered."""
 
 
 class LiveReport(PlainReport):
-    """The plain lines, with a moving display between the connection and the last line of progress."""
+    """Prints the same lines as `PlainReport`, and a live display instead of repeated progress lines."""
 
     def __init__(self, console: Console | None = None, clock: Clock = time.monotonic) -> None:
         self._console = console or Console()
-        super().__init__(clock, _Screen(self._console))
+        super().__init__(clock, _ConsoleLines(self._console))
         self._live: Live | None = None
 
     def progress(self, now: IndexProgress) -> None:
@@ -45,17 +45,17 @@ class LiveReport(PlainReport):
             self._stop()
             self._out.line(progress_line(now))
             return
-        self._paces.mark(now)
+        self._rates.record(now)
         if self._live is None:
             self._live = Live(console=self._console, transient=True, refresh_per_second=4)
             self._live.start()
         self._live.update(self._display(now))
 
-    def file_failed(self, news: FileFailed) -> None:
-        self._note(f"not indexed: {news.rel_path}: {news.code}: {news.message}")
+    def file_failed(self, event: FileFailed) -> None:
+        self._note(f"not indexed: {event.rel_path}: {event.code}: {event.message}")
 
-    def embedding_paused(self, news: EmbeddingPaused) -> None:
-        self._note(f"embedding waits: {news.code}: {news.message}")
+    def embedding_paused(self, event: EmbeddingPaused) -> None:
+        self._note(f"embedding paused: {event.code}: {event.message}")
 
     def close(self) -> None:
         self._stop()
@@ -70,9 +70,9 @@ class LiveReport(PlainReport):
             self._live = None
 
     def _display(self, now: IndexProgress) -> Group:
-        """A bar with the pace, and below it the contract's line: one row of both would not fit most terminals."""
-        done, total = self._paces.done_of(now)
+        """A bar with the rate, and the progress line of the contract below it, because one row would be too wide."""
+        done, total = self._rates.done_and_total(now)
         row = Table.grid(padding=(0, 1))
         bar = ProgressBar(total=total or None, completed=done, width=_BAR_WIDTH, pulse=not total)
-        row.add_row("Embedding" if now.phase == "embed" else "Reading", bar, Text(self._paces.fields(now).strip()))
+        row.add_row("Embedding" if now.phase == "embed" else "Reading", bar, Text(self._rates.fields(now).strip()))
         return Group(row, Text(progress_line(now), "dim"))

@@ -1,4 +1,4 @@
-"""Tells what a failed read or write means: the state cannot be written, is corrupt, or the directory is gone."""
+"""Maps failed reads and writes to the errors of the corpus: state unwritable, store corrupt, directory deleted."""
 
 from __future__ import annotations
 
@@ -15,69 +15,71 @@ _UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPER
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 
 
-def unwritable(reason: str) -> StateUnwritable:
-    """That nothing can be kept."""
-    return StateUnwritable(f"the state cannot be written: {reason}", hint="make room, or choose another --state-dir")
+def unwritable_error(reason: str) -> StateUnwritable:
+    """The error for state that cannot be written."""
+    return StateUnwritable(
+        f"the state cannot be written: {reason}", hint="free some space, or choose another --state-dir"
+    )
 
 
-def corrupt() -> StoreCorrupt:
-    """That what was kept cannot be used."""
+def corrupt_error() -> StoreCorrupt:
+    """The error for a database that cannot be read."""
     return StoreCorrupt("meta.sqlite cannot be read", hint="run: dir2mcp reindex")
 
 
-def damaged(part: str) -> StoreCorrupt:
-    """That something in `meta.sqlite` is not what was written there."""
-    return StoreCorrupt(f"{part} in meta.sqlite is damaged", hint="it is mended by: dir2mcp up")
+def damaged_error(part: str) -> StoreCorrupt:
+    """The error for a damaged part of `meta.sqlite`."""
+    return StoreCorrupt(f"{part} in meta.sqlite is damaged", hint="to repair it, run: dir2mcp up")
 
 
-def of_sqlite(error: sqlite3.Error) -> CorpusError | None:
-    """The corpus's own error for one of SQLite; None for a mistake in our own use of it."""
+def from_sqlite(error: sqlite3.Error) -> CorpusError | None:
+    """The error of the corpus for an SQLite error; None if the SQL itself is wrong."""
     match fault_of(error):
         case Fault.FULL:
-            return unwritable("the disk is full")
+            return unwritable_error("the disk is full")
         case Fault.REFUSED | Fault.WRITE_FAILED:
-            return unwritable("the database file refuses")
+            return unwritable_error("the database file is not writable")
         case Fault.DAMAGED | Fault.READ_FAILED | Fault.NOT_TEXT:
-            return corrupt()
+            return corrupt_error()
         case Fault.BUSY | None:
             return None
 
 
-def of_torn(error: DamagedIndex) -> CorpusError:
-    """What is wrong with words that could not be read or written: the library tells a full disk only in its text."""
-    told = str(error.private.get("error", ""))
-    if any(f"os error {number}" in told or os.strerror(number) in told for number in _FULL):
-        return unwritable("the disk is full")
+def from_damaged_index(error: DamagedIndex) -> CorpusError:
+    """The error for a lexical index that cannot be read or written. Only the library's message reveals a full disk."""
+    text = str(error.private.get("error", ""))
+    if any(f"os error {number}" in text or os.strerror(number) in text for number in _FULL):
+        return unwritable_error("the disk is full")
     return StoreCorrupt(error.message, hint="run: dir2mcp reindex")
 
 
-def what_ended_it(error: BaseException, root_fd: int) -> CorpusError | None:
-    """Why indexing cannot go on, where that is the world's doing and not ours; of several reasons the first."""
+def indexing_error(error: BaseException, root_fd: int) -> CorpusError | None:
+    """The first storage error that ended indexing; None if any of the errors is a bug."""
     reasons = [_reason(each) for each in _leaves(error)]
     if not reasons or any(reason is None for reason in reasons):
         return None
-    # A deleted directory often takes its state along: then that is what happened, whatever failed first.
-    return root_trouble(root_fd) or reasons[0]
+    # A deleted directory often contained the state, which then fails first.
+    return deleted_root_error(root_fd) or reasons[0]
 
 
 def storage_damage(error: BaseException) -> StoreCorrupt | None:
-    """The damage of `meta.sqlite` that is all that is wrong, if it is."""
+    """The damage of `meta.sqlite`; None if there is any other error."""
     leaves = list(_leaves(error))
     reasons = [None if isinstance(leaf, DamagedIndex) else _reason(leaf) for leaf in leaves]
     found = [reason for reason in reasons if isinstance(reason, StoreCorrupt)]
     return found[0] if found and len(found) == len(leaves) else None
 
 
-def words_damage(error: BaseException) -> StoreCorrupt | None:
-    """The damage of the words index that is all that is wrong, if it is."""
+def lexical_index_damage(error: BaseException) -> StoreCorrupt | None:
+    """The damage of the lexical index; None if there is any other error."""
     leaves = list(_leaves(error))
-    reasons = [of_torn(leaf) for leaf in leaves if isinstance(leaf, DamagedIndex)]
+    reasons = [from_damaged_index(leaf) for leaf in leaves if isinstance(leaf, DamagedIndex)]
     found = [reason for reason in reasons if isinstance(reason, StoreCorrupt)]
     return found[0] if found and len(found) == len(leaves) else None
 
 
-def root_trouble(root_fd: int) -> RootInaccessible | None:
-    """That the directory was deleted, if it was."""
+def deleted_root_error(root_fd: int) -> RootInaccessible | None:
+    """The error for a deleted directory; None if it exists."""
     if os.fstat(root_fd).st_nlink:
         return None
     return RootInaccessible("the directory was deleted", hint="name a directory that exists and that you may list")
@@ -88,13 +90,13 @@ def _reason(error: BaseException) -> CorpusError | None:
         case CorpusError():
             return error
         case DamagedIndex():
-            return of_torn(error)
+            return from_damaged_index(error)
         case sqlite3.Error():
-            return of_sqlite(error)
+            return from_sqlite(error)
         case OSError() if error.errno in _UNWRITABLE:
-            return unwritable(error.strerror or "the operating system refuses")
+            return unwritable_error(error.strerror or "the operating system denied it")
         case FileNotFoundError():
-            return unwritable("the state directory is gone")
+            return unwritable_error("the state directory was deleted")
         case _:
             return None
 

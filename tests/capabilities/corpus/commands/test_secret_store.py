@@ -1,4 +1,4 @@
-"""Where keys are looked for, in which order, and that nobody else can read them."""
+"""The sources of keys, their order, and the privacy of stored keys."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from keyring.errors import KeyringLocked
 
 from armarium.capabilities.corpus.commands.secret_store import (
     KeychainEntry,
-    Provider,
-    SecretSources,
-    Source,
+    SecretProvider,
+    SecretSource,
+    SecretStore,
     keychain_available,
     read_secret_file,
     write_secret_file,
@@ -63,31 +63,31 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "state" / "secret.env"
 
 
-def sources(environ: dict[str, str], file: Path, provider: Provider = "auto") -> SecretSources:
-    return SecretSources(environ, file, provider=provider, entry=KeychainEntry("dir2mcp", "me"))
+def secret_store(environ: dict[str, str], file: Path, provider: SecretProvider = "auto") -> SecretStore:
+    return SecretStore(environ, file, provider=provider, entry=KeychainEntry("dir2mcp", "me"))
 
 
-def found(sources: SecretSources, *, ask_keychain: bool = True) -> tuple[str, str] | None:
-    secret = sources.find(NAME, ask_keychain=ask_keychain)
+def found(store: SecretStore, *, ask_keychain: bool = True) -> tuple[str, str] | None:
+    secret = store.find(NAME, ask_keychain=ask_keychain)
     return (secret.source, secret.value) if secret else None
 
 
-def test_the_environment_comes_first_then_the_keychain_then_the_file_then_the_person(
+def test_the_environment_comes_first_then_the_keychain_then_the_file_then_the_session(
     keychain: Keychain, file: Path
 ) -> None:
     environ = {NAME: "of the environment"}
-    places = sources(environ, file)
-    places.keep(NAME, "of the person", "session")
-    assert found(sources({}, file)) is None
-    places.keep(NAME, "of the file", "file")
+    store = secret_store(environ, file)
+    store.store(NAME, "of the person", "session")
+    assert found(secret_store({}, file)) is None
+    store.store(NAME, "of the file", "file")
     keychain.entries["dir2mcp", f"me:{NAME}"] = "of the keychain"
-    assert found(places) == ("env", "of the environment")
+    assert found(store) == ("env", "of the environment")
     del environ[NAME]
-    assert found(places) == ("keychain", "of the keychain")
+    assert found(store) == ("keychain", "of the keychain")
     keychain.entries.clear()
-    assert found(places) == ("file", "of the file")
+    assert found(store) == ("file", "of the file")
     file.unlink()
-    assert found(places) == ("session", "of the person")
+    assert found(store) == ("session", "of the person")
 
 
 @pytest.mark.parametrize(
@@ -95,29 +95,29 @@ def test_the_environment_comes_first_then_the_keychain_then_the_file_then_the_pe
     [("auto", "keychain"), ("keychain", "keychain"), ("file", "file"), ("env", None), ("session", None)],
 )
 def test_only_the_provider_that_was_chosen_is_asked(
-    keychain: Keychain, file: Path, provider: Provider, source: Source | None
+    keychain: Keychain, file: Path, provider: SecretProvider, source: SecretSource | None
 ) -> None:
     keychain.entries["dir2mcp", f"me:{NAME}"] = "k"
     write_secret_file(file, NAME, "f")
-    secret = found(sources({}, file, provider))
+    secret = found(secret_store({}, file, provider))
     assert (secret[0] if secret else None) == source
 
 
-def test_a_keychain_nobody_named_is_left_alone_unless_the_key_is_needed(keychain: Keychain, file: Path) -> None:
-    assert found(sources({}, file), ask_keychain=False) is None
+def test_a_keychain_that_is_not_configured_is_only_used_for_a_required_key(keychain: Keychain, file: Path) -> None:
+    assert found(secret_store({}, file), ask_keychain=False) is None
     assert keychain.asked == 0
 
 
 def test_a_locked_keychain_counts_as_none_and_cannot_keep_a_key(keychain: Keychain, file: Path) -> None:
     keychain.locked = True
-    assert found(sources({}, file)) is None
+    assert found(secret_store({}, file)) is None
     with pytest.raises(ConfigError):
-        sources({}, file).keep(NAME, "x", "keychain")
+        secret_store({}, file).store(NAME, "x", "keychain")
 
 
 def test_a_key_kept_in_the_keychain_is_found_there(keychain: Keychain, file: Path) -> None:
-    sources({}, file).keep(NAME, "kept", "keychain")
-    assert found(sources({}, file, "keychain")) == ("keychain", "kept")
+    secret_store({}, file).store(NAME, "kept", "keychain")
+    assert found(secret_store({}, file, "keychain")) == ("keychain", "kept")
     assert not file.exists()
 
 
@@ -127,7 +127,7 @@ def test_without_a_keychain_keeping_a_key_there_is_an_error_that_says_what_to_do
     try:
         assert not keychain_available()
         with pytest.raises(ConfigError) as refused:
-            sources({}, file).keep(NAME, "x", "keychain")
+            secret_store({}, file).store(NAME, "x", "keychain")
         assert refused.value.hint
     finally:
         keyring.set_keyring(before)
@@ -147,7 +147,7 @@ def test_a_file_of_secrets_that_others_can_read_is_refused(file: Path, mode: int
     write_secret_file(file, NAME, "canary")
     file.chmod(mode)
     with pytest.raises(ConfigError) as refused:
-        sources({}, file).find(NAME)
+        secret_store({}, file).find(NAME)
     assert "chmod 600" in str(refused.value.hint)
     assert "canary" not in refused.value.message
 
@@ -168,6 +168,6 @@ def test_a_file_of_secrets_that_is_no_text_is_an_error(file: Path) -> None:
 
 
 def test_a_secret_does_not_show_its_value() -> None:
-    secret = SecretSources({NAME: "canary"}, Path("nowhere")).find(NAME)
+    secret = SecretStore({NAME: "canary"}, Path("nowhere")).find(NAME)
     assert secret is not None
     assert "canary" not in repr(secret)

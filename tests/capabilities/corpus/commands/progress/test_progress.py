@@ -1,4 +1,4 @@
-"""What people are told while indexing goes on: how often, in which order, and how fast it goes."""
+"""The progress of indexing: how often it is printed, in which order, and with which rates."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import io
 from dataclasses import replace
 
 import pytest
-from armarium.surfaces.cli.indexing_progress.feed import Feed
-from armarium.surfaces.cli.indexing_progress.live import LiveReport
-from armarium.surfaces.cli.indexing_progress.pace import Pace, duration
-from armarium.surfaces.cli.indexing_progress.reports import PlainReport, progress_line
-from armarium.surfaces.cli.indexing_progress.watching import progress_on_stderr
 from rich.console import Console
 
+from armarium.capabilities.corpus.commands.progress.display import progress_on_stderr
+from armarium.capabilities.corpus.commands.progress.event_feed import EventFeed
+from armarium.capabilities.corpus.commands.progress.live import LiveReport
+from armarium.capabilities.corpus.commands.progress.rates import Rate, duration
+from armarium.capabilities.corpus.commands.progress.reports import PlainReport, progress_line
 from armarium.capabilities.corpus.events import FileFailed, IndexingFailed
 from armarium.foundation.events import Events
 from support.indexing_events import LOADED, NOW, Clock
@@ -30,8 +30,8 @@ def test_plain_progress_comes_at_most_once_a_second_and_always_at_the_end(capsys
         clock.now += seconds
         report.progress(replace(NOW, scanned=scanned, running=scanned != 5))
     report.close()
-    told = [line.split()[1] for line in capsys.readouterr().out.splitlines()]
-    assert told == ["scanned=1", "scanned=4", "scanned=5"]
+    printed = [line.split()[1] for line in capsys.readouterr().out.splitlines()]
+    assert printed == ["scanned=1", "scanned=4", "scanned=5"]
 
 
 def test_plain_progress_has_the_rate_and_the_time_left(capsys: pytest.CaptureFixture[str]) -> None:
@@ -45,13 +45,13 @@ def test_plain_progress_has_the_rate_and_the_time_left(capsys: pytest.CaptureFix
         clock.now += 10
     report.progress(replace(NOW, running=False, phase="idle"))
     report.close()
-    told = [line.partition(" errors=1")[2] for line in capsys.readouterr().out.splitlines()]
-    assert told == ["", " files_per_s=10.0 left=1min20s", "", " chunks_per_s=0.5 left=33min10s", ""]
+    printed = [line.partition(" errors=1")[2] for line in capsys.readouterr().out.splitlines()]
+    assert printed == ["", " files_per_s=10.0 left=1min20s", "", " chunks_per_s=0.5 left=33min10s", ""]
 
 
-@pytest.mark.parametrize(("seconds", "told"), [(0.2, "0s"), (46, "46s"), (200, "3min20s"), (3900, "1h05min")])
-def test_a_time_is_short_to_read(seconds: float, told: str) -> None:
-    assert duration(seconds) == told
+@pytest.mark.parametrize(("seconds", "printed"), [(0.2, "0s"), (46, "46s"), (200, "3min20s"), (3900, "1h05min")])
+def test_a_time_is_short_to_read(seconds: float, printed: str) -> None:
+    assert duration(seconds) == printed
 
 
 def test_a_failed_file_cannot_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
@@ -61,25 +61,25 @@ def test_a_failed_file_cannot_steer_the_terminal(capsys: pytest.CaptureFixture[s
     assert capsys.readouterr().err == "not indexed: evil\\x1b[2J\\n.md: EXTRACT_FAILED: bad\\rthing\n"
 
 
-def test_the_pace_is_that_of_the_last_seconds_and_begins_anew_with_a_new_job() -> None:
+def test_the_rate_is_that_of_the_last_seconds_and_restarts_with_a_new_job() -> None:
     clock = Clock()
-    pace = Pace(clock)
-    assert pace.remaining_s(100) is None
+    rate = Rate(clock)
+    assert rate.remaining_s(100) is None
     for done in (0, 1000, 1010, 1020, 1030):
-        pace.mark(done)
+        rate.record(done)
         clock.now += 10
-    assert pace.per_second == pytest.approx(1.0)
-    assert pace.remaining_s(60) == pytest.approx(60.0)
-    pace.mark(3)
-    assert pace.per_second == 0.0
+    assert rate.per_second == pytest.approx(1.0)
+    assert rate.remaining_s(60) == pytest.approx(60.0)
+    rate.record(3)
+    assert rate.per_second == 0.0
 
 
-def test_a_terminal_shows_counts_the_pace_and_the_time_left() -> None:
+def test_a_terminal_shows_counts_the_rate_and_the_time_left() -> None:
     clock, screen = Clock(), io.StringIO()
     console = Console(file=screen, force_terminal=True, width=160, color_system=None)
     report = LiveReport(console, clock)
-    report.introduce("state", "incremental")
-    report.tell(["[bold]connect here"])
+    report.print_header("state", "incremental")
+    report.print_block(["[bold]connect here"])
     for embedded in (920, 1020):
         report.progress(replace(NOW, phase="embed", embedded_ok=embedded))
         clock.now += 10
@@ -95,31 +95,31 @@ def test_a_terminal_shows_counts_the_pace_and_the_time_left() -> None:
     assert shown.splitlines()[-1].endswith(progress_line(NOW))
 
 
-async def test_what_is_heard_too_early_is_told_in_its_order_once_the_feed_is_open(
+async def test_events_received_too_early_are_reported_in_order_once_the_feed_resumes(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     events = Events()
-    watching = progress_on_stderr(events)
+    progress = progress_on_stderr(events)
     await events.publish(NOW)
     await events.publish(LOADED)
     await events.publish(FileFailed("a.pdf", "EXTRACT_FAILED", "damaged"))
     await events.publish(replace(NOW, running=False))
     assert capsys.readouterr().err == ""
-    watching.begin()
-    watching.end()
+    progress.begin()
+    progress.end()
     index, mode, failed, last = capsys.readouterr().err.splitlines()
     assert index.startswith("Index: state  (")
     assert (mode, last) == ("Mode: incremental", progress_line(NOW))
     assert failed == "not indexed: a.pdf: EXTRACT_FAILED: damaged"
 
 
-async def test_that_indexing_cannot_go_on_is_heard_at_once_and_acted_on_when_the_feed_is_open() -> None:
+async def test_failed_indexing_is_noted_immediately_and_acted_on_once_the_feed_resumes() -> None:
     events, acted = Events(), list[bool]()
     report = PlainReport()
-    feed = Feed(events, report, waits=True, on_failure=lambda: acted.append(True))
+    feed = EventFeed(events, report, paused=True, on_failure=lambda: acted.append(True))
     failure = IndexingFailed("STORE_CORRUPT", "the disk is full")
     await events.publish(failure)
     assert (feed.failure, acted) == (failure, [])
-    feed.open()
+    feed.resume()
     report.close()
     assert acted == [True]
