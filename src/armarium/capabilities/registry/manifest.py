@@ -90,7 +90,7 @@ def directory_section(directory: ServedDirectory) -> dict[str, Any] | None:
     from armarium.capabilities.registry.checks import file_problem
 
     if (problem := file_problem(file)) is not None:
-        raise ConfigError(problem.message, hint=problem.hint)
+        raise ConfigError(problem.message, hint=f"{problem.hint}; or start with --no-registry")
     return {"project": str(directory.path)}
 
 
