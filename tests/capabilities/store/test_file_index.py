@@ -247,6 +247,19 @@ async def test_a_file_that_is_renamed_and_deleted_while_its_chunks_are_written_l
     assert await stored_chunks(database, scope) == []
 
 
+async def test_a_file_that_is_moved_to_the_path_of_a_deleted_one_removes_its_chunks(
+    database: StoreDatabase, files: StoredFiles, index: FileIndex, scope: Scope
+) -> None:
+    await files.write("/a", "rain")
+    await files.write("/b", "snow")
+    await index.index(scope, "/a", None)
+    await index.index(scope, "/b", None)
+    await files.delete("/a")
+    await files.rename("/b", "/a")
+    await index.write_terms(scope, "/a")
+    assert [text for _, text in await texts(database, scope)] == ["snow"]
+
+
 async def test_forgetting_a_path_leaves_the_file_that_is_there_now(
     database: StoreDatabase, files: StoredFiles, index: FileIndex, scope: Scope
 ) -> None:

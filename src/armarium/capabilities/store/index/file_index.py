@@ -191,6 +191,8 @@ class FileIndex:
             await self.forget(scope, path)
             return TermsWritten(new=False, embedded=True)
         if file["content"] is None:
+            # The job may replace one that was to remove the chunks of a file deleted at this path.
+            await self.forget(scope, path)
             return TermsWritten(new=False, embedded=file["made_with"] == self._complete)
         if self._words_only not in accepted:
             there = [row for row in there if row["embedded"]]
