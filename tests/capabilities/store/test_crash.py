@@ -259,14 +259,6 @@ async def look_at_everything(place: Place, callers: list[Caller]) -> None:
             return not await connection.fetch(open_jobs)
 
     await eventually(all_done, what="no job is left, whoever held it")
-
-    async def no_leftovers() -> bool:
-        async with looking_into(place.dsn, place.user.tenant) as connection:
-            orphans = "SELECT FROM mcp_file_chunks WHERE file_id IN (SELECT id FROM mcp_files WHERE deleted)"
-            return not await connection.fetch(orphans)
-
-    # Chunks of a deleted file are never served. What a killed worker leaves of them, maintenance removes in a minute.
-    await eventually(no_leftovers, what="no chunk of a deleted file is left", deadline_s=200)
     async with looking_into(place.dsn, place.user.tenant) as connection:
         files = await connection.fetch("SELECT id, path, content, version FROM mcp_files WHERE NOT deleted")
         barriers = [file for file in files if file["path"].startswith("/barriers/")]
