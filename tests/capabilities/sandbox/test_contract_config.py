@@ -5,7 +5,7 @@ from __future__ import annotations
 import resource
 import socket
 from collections.abc import Generator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -17,6 +17,7 @@ from support.client import ToolClient, connected
 from support.sandbox_server import ALLOWED, Box
 from support.server import LogLine, ServerProcess, failed_start
 from support.trees import make_tree, picture
+from support.waiting import wait_until
 
 
 def one_root(path: Path | str, **settings: Any) -> dict[str, Any]:
@@ -32,14 +33,20 @@ def free_port() -> int:
 
 @contextmanager
 def occupied(port: int) -> Generator[None]:
-    """Somebody listens on the port: we, or whoever was there before."""
+    """Listen on the port, or leave it to a program that stays there. Another run of this test only stays for a while."""
     with closing(socket.socket()) as listener:
-        try:
-            listener.bind(("127.0.0.1", port))
+        with suppress(TimeoutError):
+            wait_until(lambda: not is_refused(listener, port), deadline_s=20)
             listener.listen()
-        except OSError:
-            pass
         yield
+
+
+def is_refused(listener: socket.socket, port: int) -> bool:
+    try:
+        listener.bind(("127.0.0.1", port))
+    except OSError:
+        return True
+    return False
 
 
 def test_the_server_starts_with_a_valid_config(tmp_path: Path) -> None:

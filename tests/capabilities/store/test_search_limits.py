@@ -227,6 +227,7 @@ async def test_a_reranker_that_keeps_failing_is_left_alone_and_then_tried(
     async def lent(_models: StoreModels, _key: str | None) -> AsyncGenerator[AwayReranker]:
         yield reranker
 
+    monkeypatch.setattr(StoreModels, "reranks", lambda _models, _key: True)
     monkeypatch.setattr(StoreModels, "reranker", lent)
     searched = Searched(database)
     caller = await searched.caller(a="rain", b="rain and sun")

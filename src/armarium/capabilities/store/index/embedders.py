@@ -96,12 +96,15 @@ class StoreModels:
         async with self._embedders.borrow(key) as embedder:
             yield embedder
 
+    def reranks(self, key: str | None) -> bool:
+        """Whether the results of the caller with this key are reranked."""
+        return self._rerankers is not None and bool(key)
+
     @asynccontextmanager
-    async def reranker(self, key: str | None) -> AsyncGenerator[Reranker | None]:
-        """The reranker for the caller with this key; None if none is configured or the caller has no key."""
-        if self._rerankers is None or not key:
-            yield None
-            return
+    async def reranker(self, key: str | None) -> AsyncGenerator[Reranker]:
+        """The reranker for the caller with this key; only if `reranks`."""
+        assert self._rerankers is not None, "no reranker is configured"
+        assert key is not None, "results are reranked with the caller's key"
         async with self._rerankers.borrow(key) as reranker:
             yield reranker
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence, Set
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence, Set
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -62,10 +63,10 @@ class FileSearch:
         embedding: CallerCircuitBreakers | None = None,
         reranking: CallerCircuitBreakers | None = None,
     ) -> None:
+        self._database = database
         self._models = models
         self._rules = rules
         self._admission = SearchAdmission(limits or SearchLimits())
-        self._chunks = ChunkQueries(database, self._admission, models.model)
         self._on_rerank_failure = on_rerank_failure
         self._embedding = embedding or CallerCircuitBreakers()
         self._reranking = reranking or CallerCircuitBreakers()
@@ -91,64 +92,87 @@ class FileSearch:
     async def _searched(
         self, tenant: str, project: str, query: str, path_prefix: str, limit: int, key: str | None
     ) -> SearchResult:
-        extent = await self._chunks.extent(tenant, project, path_prefix)
-        if extent is None:
-            return SearchResult()
-        semantic, lexical = await self._candidates(tenant, extent, query, key)
-        hits = [found for found in (semantic, lexical) if found is not None]
-        candidates = await self._chunks.current(tenant, hits, extent.paths)
-        ranked = self._fused(candidates, semantic or ScoredChunks(), lexical)
-        best = (await self._reranked(tenant, query, ranked, key))[:limit]
-        await self._chunks.record_served(tenant, (candidate.chunk_id for candidate in best))
-        return SearchResult([candidate.entry for candidate in best], LEXICAL_ONLY if semantic is None else None)
-
-    async def _candidates(
-        self, tenant: str, extent: SearchExtent, query: str, key: str | None
-    ) -> tuple[ScoredChunks | None, ScoredChunks]:
-        """The results of the semantic search, None if it was not possible, and of the lexical search."""
-        terms = query_terms(query, extent.languages)
-        semantic: ScoredChunks | None = None
+        """Search in two transactions, because each costs two round trips more. The first one measures the extent and
+        searches by words. Meanwhile the query is embedded; the second one searches by vectors and reads the chunks.
+        """
+        extent: SearchExtent | None = None
+        terms: Sequence[str] = ()
         lexical = ScoredChunks()
+        result = SearchResult()
+        extent_known, lexical_done = anyio.Event(), anyio.Event()
 
-        async def semantic_search() -> None:
-            nonlocal semantic
-            try:
-                vector = await self._embedded(tenant, query, key)
-            except (ProviderError, SearchBackendError) as error:
-                if not terms:
-                    raise SearchBackendError(
-                        "the query cannot be embedded, and it has no words to search for",
-                        hint="try again in a moment",
-                        private={"code": error.code},
-                    ) from error
-                _log.warning("the query cannot be embedded; only the lexical search runs", extra={"code": error.code})
+        async def search_by_words() -> None:
+            nonlocal extent, terms, lexical
+            async with self._transaction(tenant) as chunks:
+                extent = await chunks.extent(project, path_prefix)
+                terms = query_terms(query, extent.languages) if extent else ()
+                extent_known.set()
+                if extent and terms:
+                    lexical = await chunks.with_terms(extent, terms, self._rules.bm25_candidates)
+            lexical_done.set()
+
+        async def search_by_vector() -> None:
+            nonlocal result
+            await extent_known.wait()
+            if extent is None:
                 return
-            semantic = await self._chunks.nearest(tenant, extent, vector, self._rules.vector_candidates)
+            vector = await self._embedded(tenant, query, key, required=not terms)
+            semantic: ScoredChunks | None = None
+            async with self._transaction(tenant) as chunks:
+                if vector is not None:
+                    semantic = await chunks.nearest(extent, vector, self._rules.vector_candidates)
+                await lexical_done.wait()
+                candidates = await chunks.current([semantic or ScoredChunks(), lexical], extent.paths)
+                best = self._fused(candidates, semantic or ScoredChunks(), lexical)
+                if not self._models.reranks(key):
+                    await chunks.record_served(best[:limit])
+            if self._models.reranks(key):
+                best = await self._reranked(tenant, query, best, key)
+                async with self._transaction(tenant) as chunks:
+                    await chunks.record_served(best[:limit])
+            entries = [candidate.entry for candidate in best[:limit]]
+            result = SearchResult(entries, LEXICAL_ONLY if semantic is None else None)
 
-        async def lexical_search() -> None:
-            nonlocal lexical
-            if terms:
-                lexical = await self._chunks.with_terms(tenant, extent, terms, self._rules.bm25_candidates)
+        await _run_both(search_by_words, search_by_vector)
+        return result
 
-        await _run_both(semantic_search, lexical_search)
-        return semantic, lexical
+    @asynccontextmanager
+    async def _transaction(self, tenant: str) -> AsyncGenerator[ChunkQueries]:
+        """A transaction in a slot among those of all searches. It is not durable: losing `last_served_at` in a crash is
+        harmless, and a search does not wait for the disk."""
+        async with (
+            self._admission.statement(tenant),
+            self._database.write_transaction(tenant, durable=False) as connection,
+        ):
+            yield ChunkQueries(connection, tenant, self._models.model)
 
-    async def _embedded(self, tenant: str, query: str, key: str | None) -> str:
-        """The vector of the query, in the text format of pgvector."""
-        with self._embedding.attempt(tenant) as attempt:
-            if not attempt.admitted:
-                raise SearchBackendError("the circuit breaker of the embedder is open")
-            try:
-                with anyio.fail_after(self._rules.embed_timeout_s):
-                    async with self._models.embedder(key) as embedder:
-                        vector = await embedder.embed_query(query)
-            except TimeoutError:
-                attempt.failed = True
-                raise SearchBackendError("the embedder did not answer in time") from None
-            except ProviderError as error:
-                # A permanent refusal is fast, and the circuit breaker could not avoid it.
-                attempt.failed = error.retryable
-                raise
+    async def _embedded(self, tenant: str, query: str, key: str | None, *, required: bool) -> str | None:
+        """The vector of the query, in the text format of pgvector. If it cannot be computed in time, raises
+        SEARCH_BACKEND_ERROR if it is required, and otherwise returns None."""
+        try:
+            with self._embedding.attempt(tenant) as attempt:
+                if not attempt.admitted:
+                    raise SearchBackendError("the circuit breaker of the embedder is open")
+                try:
+                    with anyio.fail_after(self._rules.embed_timeout_s):
+                        async with self._models.embedder(key) as embedder:
+                            vector = await embedder.embed_query(query)
+                except TimeoutError:
+                    attempt.failed = True
+                    raise SearchBackendError("the embedder did not answer in time") from None
+                except ProviderError as error:
+                    # A permanent refusal is fast, and the circuit breaker could not avoid it.
+                    attempt.failed = error.retryable
+                    raise
+        except (ProviderError, SearchBackendError) as error:
+            if required:
+                raise SearchBackendError(
+                    "the query cannot be embedded, and it has no words to search for",
+                    hint="try again in a moment",
+                    private={"code": error.code},
+                ) from error
+            _log.warning("the query cannot be embedded; only the lexical search runs", extra={"code": error.code})
+            return None
         return orjson.dumps(vector, option=orjson.OPT_SERIALIZE_NUMPY).decode()
 
     def _fused(self, candidates: Sequence[Candidate], semantic: ScoredChunks, lexical: ScoredChunks) -> list[Candidate]:
@@ -164,11 +188,11 @@ class FileSearch:
         return sorted(scored, key=_best_first)
 
     async def _reranked(self, tenant: str, query: str, ranked: list[Candidate], key: str | None) -> list[Candidate]:
+        if len(ranked) < 2:
+            return ranked
         order = None
         try:
             async with self._models.reranker(key) as reranker:
-                if reranker is None or len(ranked) < 2:
-                    return ranked
                 with self._reranking.attempt(tenant) as attempt:
                     if attempt.admitted:
                         texts = [candidate.entry.content for candidate in ranked]

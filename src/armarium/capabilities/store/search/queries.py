@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from armarium.capabilities.store.database.pool import Connection
-from armarium.capabilities.store.database.transactions import StoreDatabase
 from armarium.capabilities.store.model import ChunkEntry
-from armarium.capabilities.store.search.limits import SearchAdmission
 from armarium.foundation.sql import queries
 
 _SQL = queries("armarium.capabilities.store.database.sql", "search.sql")
@@ -57,25 +54,24 @@ class Candidate:
 
 
 class ChunkQueries:
-    """Runs the queries of searches. Each statement waits for a slot among those of all searches."""
+    """The queries of searches, in one transaction of a tenant."""
 
-    def __init__(self, database: StoreDatabase, admission: SearchAdmission, model: str) -> None:
-        self._database = database
-        self._admission = admission
+    def __init__(self, connection: Connection, tenant: str, model: str) -> None:
+        self._connection = connection
+        self._tenant = tenant
         self._model = model
 
-    async def extent(self, tenant: str, project: str, path_prefix: str) -> SearchExtent | None:
+    async def extent(self, project: str, path_prefix: str) -> SearchExtent | None:
         """The extent of a search; None if it covers no chunks."""
         paths = _paths_with(path_prefix)
         if paths is None:
             return None
-        async with self._statement(tenant) as connection:
-            row = await connection.fetchrow(_SQL["searched_extent"], tenant, project)
-            if row is None or not row["projects"]:
-                return None
-            projects, everything = row["projects"], row["chunks"]
-            if path_prefix:
-                row = await connection.fetchrow(_SQL["searched_extent_below"], tenant, projects, *paths)
+        row = await self._connection.fetchrow(_SQL["searched_extent"], self._tenant, project)
+        if row is None or not row["projects"]:
+            return None
+        projects, everything = row["projects"], row["chunks"]
+        if path_prefix:
+            row = await self._connection.fetchrow(_SQL["searched_extent_below"], self._tenant, projects, *paths)
         if row is None or not row["chunks"]:
             return None
         return SearchExtent(
@@ -87,26 +83,24 @@ class ChunkQueries:
             narrow=row["chunks"] * _NARROW < everything,
         )
 
-    async def nearest(self, tenant: str, extent: SearchExtent, vector: str, most: int) -> ScoredChunks:
+    async def nearest(self, extent: SearchExtent, vector: str, most: int) -> ScoredChunks:
         """The chunks with the nearest vectors."""
         statement = "nearest_chunks_of_files" if extent.narrow else "nearest_chunks"
-        where = (extent.projects, *extent.paths)
-        return await self._scored(tenant, statement, *where, vector, self._model, most)
+        return await self._scored(statement, extent.projects, *extent.paths, vector, self._model, most)
 
-    async def with_terms(self, tenant: str, extent: SearchExtent, terms: Sequence[str], most: int) -> ScoredChunks:
+    async def with_terms(self, extent: SearchExtent, terms: Sequence[str], most: int) -> ScoredChunks:
         """The chunks that contain the terms, scored by BM25."""
         statement = "chunks_of_files_by_terms" if extent.narrow else "chunks_by_terms"
-        where = (extent.projects, *extent.paths)
-        return await self._scored(tenant, statement, *where, terms, extent.chunks, extent.mean_words, most)
+        statistics = (extent.chunks, extent.mean_words)
+        return await self._scored(statement, extent.projects, *extent.paths, terms, *statistics, most)
 
-    async def current(self, tenant: str, hits: Sequence[ScoredChunks], paths: tuple[str, str]) -> list[Candidate]:
+    async def current(self, hits: Sequence[ScoredChunks], paths: tuple[str, str]) -> list[Candidate]:
         """The found chunks whose text is still in their files."""
         ids = [*{chunk_id: None for found in hits for chunk_id in found.scores}]
         if not ids:
             return []
         files = list({file_id for found in hits for file_id in found.files})
-        async with self._statement(tenant) as connection:
-            rows = await connection.fetch(_SQL["current_chunks"], tenant, ids, files, *paths, self._model)
+        rows = await self._connection.fetch(_SQL["current_chunks"], self._tenant, ids, files, *paths, self._model)
         return [
             Candidate(
                 row["id"],
@@ -123,27 +117,15 @@ class ChunkQueries:
             for row in rows
         ]
 
-    async def record_served(self, tenant: str, chunk_ids: Iterable[int]) -> None:
+    async def record_served(self, candidates: Sequence[Candidate]) -> None:
         """Set `last_served_at` of these chunks."""
-        ids = list(chunk_ids)
-        if not ids:
-            return
-        # Not durable: losing a timestamp in a crash is harmless, and a search does not wait for the disk.
-        async with (
-            self._admission.statement(tenant),
-            self._database.write_transaction(tenant, durable=False) as connection,
-        ):
-            await connection.execute(_SQL["record_served"], tenant, ids)
+        if candidates:
+            ids = [candidate.chunk_id for candidate in candidates]
+            await self._connection.execute(_SQL["record_served"], self._tenant, ids)
 
-    async def _scored(self, tenant: str, statement: str, *arguments: object) -> ScoredChunks:
-        async with self._statement(tenant) as connection:
-            rows = await connection.fetch(_SQL[statement], tenant, *arguments)
+    async def _scored(self, statement: str, *arguments: object) -> ScoredChunks:
+        rows = await self._connection.fetch(_SQL[statement], self._tenant, *arguments)
         return ScoredChunks({row["chunk_id"]: row["score"] for row in rows}, frozenset(row["file_id"] for row in rows))
-
-    @asynccontextmanager
-    async def _statement(self, tenant: str) -> AsyncGenerator[Connection]:
-        async with self._admission.statement(tenant), self._database.read_transaction(tenant) as connection:
-            yield connection
 
 
 def _paths_with(prefix: str) -> tuple[str, str] | None:
