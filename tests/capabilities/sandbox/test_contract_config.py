@@ -33,7 +33,7 @@ def free_port() -> int:
 
 @contextmanager
 def occupied(port: int) -> Generator[None]:
-    """Listen on the port, or leave it to a program that stays there. Another run of this test only stays for a while."""
+    """Listen on the port, or leave it to a program that stays there. Another run of this test leaves it."""
     with closing(socket.socket()) as listener:
         with suppress(TimeoutError):
             wait_until(lambda: not is_refused(listener, port), deadline_s=20)
