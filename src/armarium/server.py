@@ -15,6 +15,7 @@ from armarium.foundation.events import Events
 from armarium.foundation.identity import Authenticator
 from armarium.foundation.settings import CoreSettings, LimitSettings
 from armarium.foundation.telemetry import Metrics, export_traces
+from armarium.foundation.tools import ToolSpec
 from armarium.settings import configured
 from armarium.surfaces.caller_limits import CallLimits, RequestLimits
 from armarium.surfaces.dispatch import Dispatcher
@@ -22,6 +23,8 @@ from armarium.surfaces.gate import Gate
 from armarium.surfaces.mcp.app import McpApp
 from armarium.surfaces.mcp.server import McpServer, mcp_server
 from armarium.surfaces.mcp.sessions import Sessions
+from armarium.surfaces.pipe.spec import PipeLimits
+from armarium.surfaces.pipe.tool import pipe_tool
 from armarium.surfaces.web.app import JsonApi
 
 
@@ -34,10 +37,15 @@ class Server:
     dispatcher: Dispatcher
     metrics: Metrics
     events: Events
+    pipe: ToolSpec | None = None
+    """The tool `mcp_pipe`. Only the server of all tools offers it."""
 
     def mcp_server(self, capability: str | None = None, *, identity: ServerIdentity | None = None) -> McpServer:
         """An MCP server of all tools, or of one capability's. Its name is Armarium's, unless an identity is given."""
         chosen = [each for each in self.capabilities if capability in (None, each.name)]
+        tools = [tool for each in chosen for tool in each.tools]
+        if self.pipe is not None and capability is None and identity is None:
+            tools.append(self.pipe)
         return mcp_server(
             identity
             or ServerIdentity(
@@ -45,7 +53,7 @@ class Server:
                 "\n\n".join(each.instructions for each in chosen),
             ),
             self.dispatcher,
-            [tool for each in chosen for tool in each.tools],
+            tools,
             tool_providers=(
                 self.dispatcher.tool_providers if capability is None else self.dispatcher.tool_providers.of(capability)
             ),
@@ -116,8 +124,12 @@ async def open_server(
         if settings.audit.enabled:
             audit = AuditLog(settings.audit_file(), retention_days=settings.audit.retention_days)
             parts.callback(audit.close)
+        tools = [(each.name, tool) for each in served for tool in each.every_tool]
+        pipe = _pipe_tool(settings) if settings.pipe.enabled and only is None else None
+        if pipe is not None:
+            tools.append(("pipe", pipe))
         dispatcher = Dispatcher(
-            [(each.name, tool) for each in served for tool in each.every_tool],
+            tools,
             tool_providers=[(each.name, each.tool_provider) for each in served if each.tool_provider is not None],
             metrics=facilities.metrics,
             audit=audit,
@@ -125,7 +137,7 @@ async def open_server(
             limits=_call_limits(settings.limits),
             check_answers=check_answers,
         )
-        yield Server(settings, served, dispatcher, facilities.metrics, facilities.events)
+        yield Server(settings, served, dispatcher, facilities.metrics, facilities.events, pipe)
 
 
 def facilities_for(settings: CoreSettings, events: Events | None = None) -> Facilities:
@@ -139,6 +151,11 @@ def facilities_for(settings: CoreSettings, events: Events | None = None) -> Faci
         private_paths=private_paths,
         max_body_bytes=settings.server.max_body_bytes,
     )
+
+
+def _pipe_tool(settings: CoreSettings) -> ToolSpec:
+    limits = PipeLimits(**{field.name: getattr(settings.pipe, field.name) for field in fields(PipeLimits)})
+    return pipe_tool(limits, _call_limits(settings.limits))
 
 
 def _call_limits(settings: LimitSettings) -> CallLimits:

@@ -133,6 +133,21 @@ class LimitSettings(Section):
     """Number of requests that a caller may send at once before the rate limit applies."""
 
 
+class PipeSettings(Section):
+    """The tool `mcp_pipe`, which runs several tools in one call."""
+
+    enabled: bool = True
+    """Whether the tool is offered."""
+    max_steps: int = Field(default=50, gt=0, le=10_000)
+    """Maximum number of steps of one pipe, with those of groups, nested pipes and every round of a `foreach`."""
+    max_depth: int = Field(default=5, gt=0, le=20)
+    """Maximum number of levels of nested pipes and groups."""
+    max_concurrent: int = Field(default=8, gt=0)
+    """Maximum number of tools that one pipe runs at the same time."""
+    max_result_bytes: int = Field(default=8 * 1024 * 1024, gt=0)
+    """Maximum size of the results of all steps of one pipe, in characters."""
+
+
 class AuditSettings(Section):
     """The audit log."""
 
@@ -162,6 +177,7 @@ class CoreSettings(Section):
     security: SecuritySettings = SecuritySettings()
     sessions: SessionSettings = SessionSettings()
     limits: LimitSettings = LimitSettings()
+    pipe: PipeSettings = PipeSettings()
     audit: AuditSettings = AuditSettings()
     telemetry: TelemetrySettings = TelemetrySettings()
 

@@ -30,6 +30,14 @@ class Part:
     duration_ms: float = 0.0
 
 
+RunTool = Callable[[str, Mapping[str, Any]], Awaitable[tuple[Json, ArmariumError | None]]]
+"""Runs a tool by its name. Returns its MCP result and, if it failed, the error."""
+
+
+async def _run_no_tool(name: str, arguments: Mapping[str, Any]) -> tuple[Json, ArmariumError | None]:
+    raise AssertionError("only a dispatcher can run further tools")
+
+
 @dataclass(frozen=True, slots=True)
 class Call:
     """A tool call: its caller, and its cancellation."""
@@ -44,6 +52,8 @@ class Call:
     """Targets of a call that can have several. Each is recorded; a single one together with the call."""
     caller: str = ""
     """Identifies the caller for fair scheduling: the same for all calls of one key or, without keys, of one session."""
+    run_tool: RunTool = _run_no_tool
+    """Runs another tool that this caller may use here. That is a call of its own, checked and recorded."""
 
 
 class Args(BaseModel):
