@@ -15,9 +15,7 @@ Group = BaseExceptionGroup[BaseException]
 @asynccontextmanager
 async def task_group() -> AsyncGenerator[TaskGroup]:
     """An anyio task group. If it fails with one exception, that exception is raised, not a group that contains it.
-
-    Where both the block and its tasks fail, or several tasks do, the exception group is raised.
-    """
+    Where both the block and its tasks fail, or several tasks do, the exception group is raised."""
     try:
         async with anyio.create_task_group() as tasks:
             yield tasks
