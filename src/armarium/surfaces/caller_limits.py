@@ -7,8 +7,8 @@ import gc
 import math
 import weakref
 from collections import Counter, deque
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -16,6 +16,7 @@ import anyio
 
 from armarium.foundation.errors import TooManyCalls
 from armarium.foundation.processes.memory import give_memory_back
+from armarium.foundation.tasks import PerCaller
 
 MIB = 1024 * 1024
 
@@ -73,29 +74,6 @@ class CallsInFlight:
         self._calls[caller] -= 1
         if not self._calls[caller]:
             del self._calls[caller]
-
-
-class PerCaller:
-    """A lock or a semaphore for each caller, dropped when nothing of the caller runs or waits."""
-
-    def __init__(self, create: Callable[[], AbstractAsyncContextManager[object]]) -> None:
-        self._create = create
-        self._in_use: dict[str, tuple[AbstractAsyncContextManager[object], list[None]]] = {}
-
-    @asynccontextmanager
-    async def turn(self, caller: str) -> AsyncGenerator[None]:
-        """Wait for a turn of the caller, which lasts as long as the block."""
-        if caller not in self._in_use:
-            self._in_use[caller] = self._create(), []
-        lock, users = self._in_use[caller]
-        users.append(None)
-        try:
-            async with lock:
-                yield
-        finally:
-            users.pop()
-            if not users:
-                del self._in_use[caller]
 
 
 class BytesInFlight:
