@@ -1,4 +1,4 @@
-"""The audit trail while its file is locked: calls continue, memory is bounded, and lost records are logged."""
+"""The audit log while its file is locked: calls continue, memory is bounded, and lost records are logged."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ DEADLINE_S = 10.0
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    """An audit trail with one old record."""
+    """An audit log with one old record."""
     file = tmp_path / "audit.sqlite"
     earlier = AuditLog(file)
     earlier.append(replace(RECORD, call_id="old", at="2020-01-01T00:00:00.000000Z"))
@@ -61,7 +61,7 @@ def calls(file: Path) -> list[str]:
 
 
 class LogRecorder(logging.Handler):
-    """Collects what the audit trail logs."""
+    """Collects what the audit log logs."""
 
     def __init__(self) -> None:
         super().__init__()

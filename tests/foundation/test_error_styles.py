@@ -99,7 +99,7 @@ def test_a_contract_may_want_its_output_schema_word_for_word() -> None:
 async def call(style: ErrorStyle | None, **arguments: Any) -> tuple[dict[str, Any], Metrics]:
     metrics = Metrics()
     dispatcher = Dispatcher([("fixture", tool(style))], metrics=metrics, audit=None, default_deadline_s=None)
-    result = await dispatcher.call(Caller(LOCAL, "test"), "search", arguments)
+    result = (await dispatcher.outcome(Caller(LOCAL, "test"), "search", arguments)).result
     await anyio.lowlevel.checkpoint()  # the record is written behind the answer
     return result, metrics
 

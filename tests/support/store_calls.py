@@ -92,7 +92,7 @@ class Files:
 
     async def result(self, tool: str, **arguments: Any) -> Json:
         """Whatever a tool answers; the project is `p` unless said."""
-        return await self._dispatcher.call(self._caller, f"file_{tool}", {"project": "p"} | arguments)
+        return (await self._dispatcher.outcome(self._caller, f"file_{tool}", {"project": "p"} | arguments)).result
 
     async def ok(self, tool: str, **arguments: Any) -> Json:
         """What a call answers that must succeed."""

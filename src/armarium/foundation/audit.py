@@ -1,15 +1,16 @@
-"""The audit trail: one row per call, and per target of a call with several, in a SQLite file that other processes can
+"""The audit log: one row per call, and per target of a call with several, in a SQLite file that other processes can
 read while the server runs."""
 
 from __future__ import annotations
 
 import logging
+import re
 import sqlite3
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from collections.abc import Generator, Iterator
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -85,7 +86,7 @@ _INSERT = f"INSERT INTO calls ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * l
 
 
 def files_of_audit(file: Path) -> list[Path]:
-    """The audit trail and the files that SQLite creates beside it. No caller may see or change them."""
+    """The audit log and the files that SQLite creates beside it. No caller may see or change them."""
     return [file.with_name(file.name + ending) for ending in ("", "-wal", "-shm", "-journal")]
 
 
@@ -186,26 +187,19 @@ class AuditFilter:
 
     def where(self) -> tuple[str, list[str]]:
         """The SQL condition and its parameters."""
-        conditions = ["TRUE"]
-        values: list[str] = []
-        for column in ("tool", "capability", "principal", "root", "outcome", "code"):
-            if (wanted := getattr(self, column)) is not None:
-                conditions.append(f"{column} = ?")
-                values.append(wanted)
-        for condition, wanted in (("at >= ?", self.since), ("at < ?", self.until)):
-            if wanted is not None:
-                conditions.append(condition)
-                values.append(wanted)
+        columns = ("tool", "capability", "principal", "root", "outcome", "code")
+        wanted: dict[str, str | None] = {f"{column} = ?": getattr(self, column) for column in columns}
+        wanted |= {"at >= ?": self.since, "at < ?": self.until}
         if self.path_prefix is not None:
-            conditions.append("path GLOB ?")
-            values.append(_glob_escaped(self.path_prefix) + "*")
-        return " AND ".join(conditions), values
+            wanted["path GLOB ?"] = re.sub(r"([*?\[])", r"[\1]", self.path_prefix) + "*"
+        given = {condition: value for condition, value in wanted.items() if value is not None}
+        return " AND ".join(["TRUE", *given]), list(given.values())
 
 
 def read_records(file: Path, wanted: AuditFilter, *, last: int) -> list[tuple[int, CallRecord]]:
     """The newest `last` matching records, oldest first, each with its row number."""
     condition, values = wanted.where()
-    with closing(_open_for_reading(file)) as connection:
+    with _opened_for_reading(file) as connection:
         rows = connection.execute(
             f"SELECT {_columns_of(connection)} FROM calls WHERE {condition} ORDER BY id DESC LIMIT ?",  # noqa: S608 our own names
             (*values, last),
@@ -218,7 +212,7 @@ def follow_records(
 ) -> Iterator[tuple[int, CallRecord]]:
     """Yield matching records after row `after` as they are written, without end."""
     condition, values = wanted.where()
-    with closing(_open_for_reading(file)) as connection:
+    with _opened_for_reading(file) as connection:
         while True:
             for row in connection.execute(
                 f"SELECT {_columns_of(connection)} FROM calls WHERE id > ? AND {condition} ORDER BY id",  # noqa: S608 our own names
@@ -260,28 +254,23 @@ def _open_for_writing(file: Path, busy_timeout_s: float) -> sqlite3.Connection:
     except (OSError, sqlite3.Error) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise ConfigError(
-            f"cannot write the audit trail {file}: {reason}",
+            f"cannot write the audit log {file}: {reason}",
             hint="move it away if it is damaged, let this user write it, or name another file in `audit.file`",
         ) from error
 
 
-def _open_for_reading(file: Path) -> sqlite3.Connection:
-    with ExitStack() as undo:
-        connection = undo.enter_context(closing(connect(file, "ro", busy_timeout_s=_BUSY_TIMEOUT_S)))
+@contextmanager
+def _opened_for_reading(file: Path) -> Generator[sqlite3.Connection]:
+    with closing(connect(file, "ro", busy_timeout_s=_BUSY_TIMEOUT_S)) as connection:
         _check_version(connection, file)
-        undo.pop_all()
-        return connection
+        yield connection
 
 
 def _check_version(connection: sqlite3.Connection, file: Path) -> int:
     found = schema_version(connection)
     if found > _VERSION:
         raise ConfigError(
-            f"the audit trail {file} has version {found}, this program reads up to {_VERSION}",
+            f"the audit log {file} has version {found}, this program reads up to {_VERSION}",
             hint="update Armarium, or name another file in `audit.file`",
         )
     return found
-
-
-def _glob_escaped(text: str) -> str:
-    return "".join(f"[{character}]" if character in "*?[" else character for character in text)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from armarium.foundation.errors import ConfigError
 from armarium.foundation.identity import ANYONE, Authenticator, Principal, ensure_token, key_hash, read_token
-from armarium.foundation.settings import CoreSettings, SecuritySettings
+from armarium.foundation.settings import CoreSettings
 
 OWNER_GROUPS = ("admin",)
 """The groups of the only caller of a server that has a single token."""
@@ -32,17 +32,13 @@ def principals(settings: CoreSettings) -> list[Principal]:
     if security.auth == "none":
         return [ANYONE]
     if security.auth == "keys":
-        return _principals_with_keys(security)
+        if not security.keys:
+            raise ConfigError("security.auth is keys, but security.keys is empty", hint="add at least one caller")
+        return [Principal(key.username, key.groups, key.key_sha256) for key in security.keys]
     token_file = token_path(settings)
     assert token_file is not None
     token = ensure_token(token_file) if security.auth == "auto" else read_token(token_file)
     return [Principal("owner", OWNER_GROUPS, key_hash(token))]
-
-
-def _principals_with_keys(security: SecuritySettings) -> list[Principal]:
-    if not security.keys:
-        raise ConfigError("security.auth is keys, but security.keys is empty", hint="add at least one caller")
-    return [Principal(key.username, key.groups, key.key_sha256) for key in security.keys]
 
 
 def token_path(settings: CoreSettings) -> Path | None:

@@ -79,31 +79,23 @@ class GuardedService:
 
     @contextmanager
     def attempt(self) -> Generator[Attempt]:
-        """Call the service in the block if the attempt is admitted, and set `failed` if it failed.
-
-        A block that raises without setting `failed` does not count.
-        """
+        """Call the service in the block if the attempt is admitted, and set `failed` if it failed. A block that raises
+        without setting `failed` does not count."""
         trial = not self._breaker.admits()
         if trial and (self._in_trial or self._breaker.state != "half_open"):
             yield Attempt(admitted=False)
             return
         self._in_trial = trial
-        attempt = Attempt(admitted=True)
+        attempt, counts = Attempt(admitted=True), False
         try:
             yield attempt
-        except BaseException:
-            if attempt.failed:
-                self._record(attempt, trial=trial)
-            elif trial:
+            counts = True
+        finally:
+            if trial:
                 self._in_trial = False
-            raise
-        self._record(attempt, trial=trial)
-
-    def _record(self, attempt: Attempt, *, trial: bool) -> None:
-        if trial:
-            self._in_trial = False
-            self._breaker.tried(well=not attempt.failed)
-        elif attempt.failed:
-            self._breaker.failed()
-        else:
-            self._breaker.succeeded()
+            if trial and (counts or attempt.failed):
+                self._breaker.tried(well=not attempt.failed)
+            elif attempt.failed:
+                self._breaker.failed()
+            elif counts:
+                self._breaker.succeeded()

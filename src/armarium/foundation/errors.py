@@ -8,11 +8,9 @@ from typing import Any, ClassVar, Self
 
 
 class ArmariumError(Exception):
-    """An error that the caller may see. It is immutable; `with_context` creates a more detailed copy.
-
-    The message, the hint and the details reach the caller. They must not contain host paths, secrets or file content
-    that the caller cannot read. `private` holds what only an operator may see.
-    """
+    """An error that the caller may see. It is immutable; `with_context` creates a more detailed copy. The message, the
+    hint and the details reach the caller. They must not contain host paths, secrets or file content that the caller
+    cannot read. `private` holds what only an operator may see."""
 
     code: ClassVar[str] = "INTERNAL"
     retryable: ClassVar[bool] = False
@@ -57,11 +55,9 @@ class ArmariumError(Exception):
         private: Mapping[str, Any] | None = None,
         **details: Any,
     ) -> Self:
-        """A copy of this error with more context, and with the same cause and traceback.
-
-        `message`, `hint` and `private` replace what the error has. A detail that the error already has stays, because
-        it was known closer to the cause.
-        """
+        """A copy of this error with more context, and with the same cause and traceback. `message`, `hint` and
+        `private` replace what the error has. A detail that the error already has stays, because it was known closer to
+        the cause."""
         copy = type(self).__new__(type(self), self.message if message is None else message)
         copy.__dict__.update(self.__dict__)
         copy._hint = self._hint if hint is None else hint

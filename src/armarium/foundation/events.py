@@ -34,10 +34,8 @@ class FileChanged:
 
 @dataclass(frozen=True, slots=True)
 class FileMoved:
-    """A file or directory was moved through Armarium.
-
-    Published before the `FileChanged` events of both paths, so that a subscriber can treat them as one move.
-    """
+    """A file or directory was moved through Armarium. Published before the `FileChanged` events of both paths, so that
+    a subscriber can treat them as one move."""
 
     ref: FileRef
     previous: FileRef

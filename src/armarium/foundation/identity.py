@@ -7,11 +7,12 @@ import hmac
 import os
 import secrets
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from armarium.foundation.errors import ConfigError
-from armarium.foundation.files.state_files import make_private_directory
+from armarium.foundation.files.state_files import fresh_file, make_private_directory
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,27 +74,14 @@ def ensure_token(path: Path) -> str:
     try:
         # An existing token does not require a writable directory.
         if not path.exists():
-            _make_token(path)
+            make_private_directory(path.parent)
+            token = f"{secrets.token_urlsafe(32)}\n".encode()
+            # link() does not replace: if several processes start at once, all of them read the same token.
+            with fresh_file(path, token) as fresh, suppress(FileExistsError):
+                os.link(fresh, path)
     except OSError as error:
         raise ConfigError(
             f"cannot store a token in {path.parent}: {error.strerror}",
             hint="let this user write there, or set `state_dir` to a directory where they can",
         ) from error
     return read_token(path)
-
-
-def _make_token(path: Path) -> None:
-    make_private_directory(path.parent)
-    fresh = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        with os.fdopen(descriptor, "w") as file:
-            file.write(secrets.token_urlsafe(32) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        # link() does not replace: if several processes start at once, all of them read the same token.
-        os.link(fresh, path)
-    except FileExistsError:
-        pass
-    finally:
-        os.unlink(fresh)

@@ -20,11 +20,9 @@ _NAME_IN_PATH = re.compile(r"\{([a-z_]+)\}")
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """An HTTP route to a tool.
-
-    Every argument of the tool has one location. Arguments in braces are in the path. For GET and DELETE, all others
-    are in the query; for POST, PUT and PATCH, those in `query` are in the query and the rest in a JSON object.
-    """
+    """An HTTP route to a tool. Every argument of the tool has one location. Arguments in braces are in the path. For
+    GET and DELETE, all others are in the query; for POST, PUT and PATCH, those in `query` are in the query and the rest
+    in a JSON object."""
 
     method: Method
     path: str

@@ -16,6 +16,8 @@ JsonSchema = Mapping[str, Any]
 
 _TYPE_NAMES = {"string": "a string", "integer": "an integer", "number": "a number", "boolean": "true or false",
                "array": "a list", "object": "an object", "null": "null"}  # fmt: skip
+_TYPES_IN_WORDS: dict[type, str] = {type(None): "null", bool: "true or false", str: "a string", int: "a number",
+                                    float: "a number", list: "a list"}  # fmt: skip
 _LONGEST_ECHO = 60
 _RANGES = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "maxLength", "minItems", "maxItems"})
 
@@ -33,9 +35,13 @@ class SchemaCheck:
             # Stops at the first error. Collecting all errors can take a thousand times as long.
             self._validator.validate(value)
         except jsonschema_rs.ValidationError as error:
-            raise _kind_of(error)(
-                self._in_words(error, value), field=_field_of(error) or None, argument=_absent_argument(error)
-            ) from None
+            rule, argument, refusal = error.kind.name, None, InvalidArgument
+            if rule == "required":
+                refusal = MissingArgument
+                argument = None if error.instance_path else str(error.kind.as_dict()["property"])
+            elif rule in _RANGES:
+                refusal = ArgumentOutOfRange
+            raise refusal(self._in_words(error, value), field=_field_of(error) or None, argument=argument) from None
 
     def misfits(self, value: Mapping[str, Any]) -> frozenset[str]:
         """Names of the arguments that do not match the schema."""
@@ -47,21 +53,24 @@ class SchemaCheck:
         return frozenset(str(error.instance_path[0]) for error in errors if error.instance_path)
 
     def _in_words(self, error: jsonschema_rs.ValidationError, value: object) -> str:
-        field = _field_of(error)
-        rule, limit = error.kind.name, error.kind.as_dict().get("limit")
+        field, facts = _field_of(error), error.kind.as_dict()
+        rule, limit = error.kind.name, facts.get("limit")
         subject = f"`{field}`" if field else "the arguments"
         match rule:
             case "required":
-                missing = error.kind.as_dict()["property"]
-                return f"`{_joined(field, str(missing))}` is required"
+                return f"`{_joined(field, str(facts['property']))}` is required"
             case "additionalProperties":
                 return self._unknown_argument(error)
             case "falseSchema":
                 return f"unknown argument `{_shortened(_refused_name(error, value))}`"
             case "type":
-                return f"{subject} must be {_expected_types(error)}, not {type_in_words(error.instance)}"
+                expected = " or ".join(_TYPE_NAMES.get(str(name), str(name)) for name in facts["types"])
+                return f"{subject} must be {expected}, not {type_in_words(error.instance)}"
             case "enum":
-                return self._not_one_of(error, field)
+                what = self._schema.get("properties", {}).get(field, {}).get("title") or field
+                refusal = "invalid" if what.endswith(" mode") else "unsupported"
+                supported = ", ".join(str(option) for option in facts["options"])
+                return f"{refusal} {what}: {_shortened(str(error.instance))}; supported: {supported}"
             case "minimum":
                 return f"{subject} must be at least {limit}"
             case "maximum":
@@ -96,26 +105,10 @@ class SchemaCheck:
             return []
         return [str(name) for name in holder.get("properties", {})]
 
-    def _not_one_of(self, error: jsonschema_rs.ValidationError, field: str) -> str:
-        what = self._schema.get("properties", {}).get(field, {}).get("title") or field
-        supported = ", ".join(str(option) for option in error.kind.as_dict()["options"])
-        return f"{_refusal_of(what)}: {_shortened(str(error.instance))}; supported: {supported}"
-
-
-def _refusal_of(what: str) -> str:
-    """The beginning of the message: a mode is invalid, other options are unsupported."""
-    return f"invalid {what}" if what.endswith(" mode") else f"unsupported {what}"
-
 
 def _refuse_reference(uri: str) -> NoReturn:
     """Refuse external references: schemas may come from untrusted servers."""
     raise ValueError("the schema has an external reference")
-
-
-def _kind_of(error: jsonschema_rs.ValidationError) -> type[InvalidArgument]:
-    if error.kind.name == "required":
-        return MissingArgument
-    return ArgumentOutOfRange if error.kind.name in _RANGES else InvalidArgument
 
 
 def _field_of(error: jsonschema_rs.ValidationError) -> str:
@@ -133,37 +126,13 @@ def _refused_name(error: jsonschema_rs.ValidationError, value: object) -> str:
     return _joined(field, str(next(iter(holder))))
 
 
-def _absent_argument(error: jsonschema_rs.ValidationError) -> str | None:
-    """The missing argument, which has no path in the value."""
-    if error.kind.name != "required" or error.instance_path:
-        return None
-    return str(error.kind.as_dict()["property"])
-
-
 def _joined(parent: str, name: str) -> str:
     return f"{parent}.{name}" if parent else name
 
 
-def _expected_types(error: jsonschema_rs.ValidationError) -> str:
-    types = error.kind.as_dict()["types"]
-    return " or ".join(_TYPE_NAMES.get(str(name), str(name)) for name in types)
-
-
 def type_in_words(value: object) -> str:
     """The JSON type of a value, in words."""
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return "true or false"
-        case str():
-            return "a string"
-        case int() | float():
-            return "a number"
-        case list():
-            return "a list"
-        case _:
-            return "an object"
+    return _TYPES_IN_WORDS.get(type(value), "an object")
 
 
 def _shortened(text: str) -> str:

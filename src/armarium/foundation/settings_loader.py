@@ -105,10 +105,8 @@ def checked(model: type[SettingsT], values: Mapping[str, Any], *, source: str) -
 
 
 def _with_empty_sections(model: type[BaseModel], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Give an empty section, for instance one whose settings are all commented out, its defaults.
-
-    An optional section, such as that of a capability, stays empty: the capability is disabled.
-    """
+    """Give an empty section, for instance one whose settings are all commented out, its defaults. An optional section,
+    such as that of a capability, stays empty: the capability is disabled."""
     filled = dict(values)
     for name, value in values.items():
         section = _section_named(model, name)

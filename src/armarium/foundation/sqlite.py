@@ -87,10 +87,8 @@ def is_disk_full(directory: Path) -> bool:
 def connect(
     file: Path, mode: Mode = "rw", *, busy_timeout_s: float = BUSY_TIMEOUT_S, cache_kib: int | None = None
 ) -> sqlite3.Connection:
-    """Open a file in autocommit mode, for use by one thread at a time. Only `rwc` creates it.
-
-    `immutable` also works where SQLite may write nothing beside the file. Nothing may change the file meanwhile.
-    """
+    """Open a file in autocommit mode, for use by one thread at a time. Only `rwc` creates it. `immutable` also works
+    where SQLite may write nothing beside the file. Nothing may change the file meanwhile."""
     query = "mode=ro&immutable=1" if mode == "immutable" else f"mode={mode}"
     connection = sqlite3.connect(
         f"{file.absolute().as_uri()}?{query}",
@@ -140,10 +138,8 @@ def file_identity(file: Path, *, follow_symlinks: bool = True) -> Identity:
 def transaction(
     connection: sqlite3.Connection, errors: Callable[[], AbstractContextManager[None]] = nullcontext
 ) -> Generator[None]:
-    """Commit the changes of the block atomically, or roll them back if it raises.
-
-    `errors` translates the errors of beginning and committing, not those of the block.
-    """
+    """Commit the changes of the block atomically, or roll them back if it raises. `errors` translates the errors of
+    beginning and committing, not those of the block."""
     with errors():
         connection.execute("BEGIN IMMEDIATE")
     try:
@@ -158,10 +154,8 @@ def transaction(
 
 
 class Connections:
-    """The connections to one SQLite file: a writer, and readers that are reused.
-
-    Closing or reopening does not disturb a reader in use: it is closed when it is returned.
-    """
+    """The connections to one SQLite file: a writer, and readers that are reused. Closing or reopening does not disturb
+    a reader in use: it is closed when it is returned."""
 
     def __init__(
         self,
@@ -207,7 +201,10 @@ class Connections:
     @contextmanager
     def reader(self) -> Generator[sqlite3.Connection]:
         """A connection to read with, which no one else uses during the block."""
-        generation, connection = self._idle_or_new()
+        try:
+            generation, connection = self._idle.pop()
+        except IndexError:
+            generation, connection = self.generation, self._open_reader()
         try:
             yield connection
         finally:
@@ -218,9 +215,3 @@ class Connections:
                 connection.close()
             else:
                 self._idle.append((generation, connection))
-
-    def _idle_or_new(self) -> tuple[int, sqlite3.Connection]:
-        try:
-            return self._idle.pop()
-        except IndexError:
-            return self.generation, self._open_reader()

@@ -1,9 +1,9 @@
-"""Task groups that raise a single exception as itself."""
+"""Task groups that raise a single exception as itself, and a lock for each caller."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, cast
 
 import anyio
@@ -15,9 +15,7 @@ Group = BaseExceptionGroup[BaseException]
 @asynccontextmanager
 async def task_group() -> AsyncGenerator[TaskGroup]:
     """An anyio task group. If it fails with one exception, that exception is raised, not a group that contains it.
-
-    Where both the block and its tasks fail, or several tasks do, the exception group is raised.
-    """
+    Where both the block and its tasks fail, or several tasks do, the exception group is raised."""
     try:
         async with anyio.create_task_group() as tasks:
             yield tasks
@@ -42,3 +40,26 @@ def _only_member(group: Group) -> BaseException:
         return group
     member = group.exceptions[0]
     return _only_member(cast(Group, member)) if isinstance(member, BaseExceptionGroup) else member
+
+
+class PerCaller:
+    """A lock or a semaphore for each caller, dropped when nothing of the caller runs or waits."""
+
+    def __init__(self, create: Callable[[], AbstractAsyncContextManager[object]]) -> None:
+        self._create = create
+        self._in_use: dict[str, tuple[AbstractAsyncContextManager[object], list[None]]] = {}
+
+    @asynccontextmanager
+    async def turn(self, caller: str) -> AsyncGenerator[None]:
+        """Wait for a turn of the caller, which lasts as long as the block."""
+        if caller not in self._in_use:
+            self._in_use[caller] = self._create(), []
+        lock, users = self._in_use[caller]
+        users.append(None)
+        try:
+            async with lock:
+                yield
+        finally:
+            users.pop()
+            if not users:
+                del self._in_use[caller]

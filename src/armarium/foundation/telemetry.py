@@ -17,11 +17,8 @@ from armarium.foundation.errors import ConfigError
 _log = logging.getLogger(__name__)
 
 _OWN_ATTRIBUTES = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
-
-
 _FIELDS = "armarium_fields"
 _LEVELS = {"WARNING": "WARN"}
-"""Names of levels in structured logs."""
 
 # A collector that does not respond must not delay the end of the server. The export times out first, so that its
 # thread does not write to the log while the interpreter shuts down.
@@ -73,24 +70,20 @@ class Metrics:
     """The metrics at /metrics. Each server has its own collector registry."""
 
     def __init__(self) -> None:
-        self.registry = CollectorRegistry()
+        self.registry = registry = CollectorRegistry()
         """Capabilities add their own metrics here."""
-        self.calls = Counter("armarium_calls", "Tool calls.", ["capability", "tool", "outcome"], registry=self.registry)
-        self.errors = Counter(
-            "armarium_errors", "Failed calls by code.", ["capability", "code"], registry=self.registry
-        )
+        self.calls = Counter("armarium_calls", "Tool calls.", ["capability", "tool", "outcome"], registry=registry)
+        self.errors = Counter("armarium_errors", "Failed calls by code.", ["capability", "code"], registry=registry)
         self.duration = Histogram(
             "armarium_call_duration_seconds",
             "How long tool calls took.",
             ["capability", "tool"],
             buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300),
-            registry=self.registry,
+            registry=registry,
         )
-        self.in_flight = Gauge("armarium_calls_in_flight", "Calls being worked on.", registry=self.registry)
-        self.sessions = Gauge("armarium_sessions", "Open MCP sessions.", registry=self.registry)
-        self.refused = Counter(
-            "armarium_requests_refused", "Requests the gate refused.", ["status"], registry=self.registry
-        )
+        self.in_flight = Gauge("armarium_calls_in_flight", "Calls being worked on.", registry=registry)
+        self.sessions = Gauge("armarium_sessions", "Open MCP sessions.", registry=registry)
+        self.refused = Counter("armarium_requests_refused", "Requests the gate refused.", ["status"], registry=registry)
 
     def exposition(self) -> bytes:
         """The metrics in Prometheus text format."""
@@ -108,7 +101,7 @@ def export_traces(endpoint: str, service: str) -> Callable[[], None]:
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
     except ImportError as error:
         raise ConfigError(
-            "telemetry.otlp_endpoint is set, and the otel extra is not installed", hint="pip install 'armarium[otel]'"
+            "telemetry.otlp_endpoint is set, but the otel extra is not installed", hint="pip install 'armarium[otel]'"
         ) from error
 
     # The SDK's own shutdown waits for the collector, up to thirty seconds.

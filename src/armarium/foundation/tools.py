@@ -117,9 +117,6 @@ ERROR_ENVELOPE = ErrorStyle(
     },
 )
 
-UNTOUCHED_SCHEMAS = replace(ERROR_ENVELOPE, in_output_schema=False)
-"""The same envelope for remote tools, whose schemas are advertised unchanged."""
-
 
 @dataclass(frozen=True, slots=True)
 class Relayed:
@@ -190,11 +187,9 @@ class ToolSpec:
 
 
 class ToolProvider(Protocol):
-    """Supplies tools that change while the server runs, and that not every caller may see.
-
-    The server asks it for every list and every call, so it must answer from memory. A tool that has not changed must be
-    the same object each time: the server keeps what it compiled for it.
-    """
+    """Supplies tools that change while the server runs, and that not every caller may see. The server asks it for every
+    list and every call, so it must answer from memory. A tool that has not changed must be the same object each time:
+    the server keeps what it compiled for it."""
 
     def tools_for(self, principal: Principal) -> Sequence[ToolSpec]:
         """The tools that the caller may see and call now, in the order to list them."""
@@ -219,7 +214,13 @@ class DeclaredTool(Generic[ServiceT]):
         """The tool, run by this service."""
 
         async def run(call: Call, values: Mapping[str, Any]) -> Json:
-            return await self.function(service, call, _validated(self.arguments, values))
+            try:
+                arguments = self.arguments.model_validate(values)
+            except ValidationError as error:
+                # A schema admits some values that cannot be represented, such as integers of 30 digits.
+                field = ".".join(str(step) for step in error.errors(include_input=False)[0]["loc"])
+                raise InvalidArgument(f"`{field}` cannot be represented", field=field) from error
+            return await self.function(service, call, arguments)
 
         return replace(self.spec, run=run)
 
@@ -227,15 +228,16 @@ class DeclaredTool(Generic[ServiceT]):
 def declare_tool(
     name: str, function: Callable[[ServiceT, Call, Any], Awaitable[Any]], **traits: Any
 ) -> DeclaredTool[ServiceT]:
-    """Declare a tool run by `async def function(service, call: Call, args: SomeArgs) -> SomeResult`.
-
-    The docstring of the function is the tool's description.
-    """
+    """Declare a tool run by `async def function(service, call: Call, args: SomeArgs) -> SomeResult`. The docstring of
+    the function is the tool's description."""
     hints = get_type_hints(function)
     arguments: type[Args] = hints["args"]
     traits.setdefault("input_schema", arguments.model_json_schema(schema_generator=_PlainSchema))
     traits.setdefault("output_schema", TypeAdapter(hints["return"]).json_schema(schema_generator=_PlainSchema))
-    spec = ToolSpec(name=name, description=_description(name, function), run=_unbound, **traits)
+    docstring = inspect.getdoc(function)
+    assert docstring, f"tool {name} has no docstring"
+    description = "\n\n".join(" ".join(paragraph.split()) for paragraph in docstring.split("\n\n"))
+    spec = ToolSpec(name=name, description=description, run=_unbound, **traits)
     return DeclaredTool(spec, function, arguments)
 
 
@@ -246,12 +248,6 @@ def bind_tools(tools: Iterable[DeclaredTool[ServiceT]], service: ServiceT) -> li
 
 async def _unbound(call: Call, values: Mapping[str, Any]) -> Json:
     raise AssertionError("a declared tool must be bound to a service before it can run")
-
-
-def _description(name: str, function: Callable[..., Any]) -> str:
-    docstring = inspect.getdoc(function)
-    assert docstring, f"tool {name} has no docstring"
-    return "\n\n".join(" ".join(paragraph.split()) for paragraph in docstring.split("\n\n"))
 
 
 def local_tool(name: str, function: Callable[[Call, Any], Awaitable[Any]], **traits: Any) -> ToolSpec:
@@ -267,19 +263,8 @@ def local_tool(name: str, function: Callable[[Call, Any], Awaitable[Any]], **tra
 
 def remote_tool(name: str, description: str, input_schema: JsonSchema, forward: Run, **traits: Any) -> ToolSpec:
     """A tool that another server runs; `forward` passes the arguments on unchanged, including nulls."""
-    traits.setdefault("null_is_absent", False)
-    traits.setdefault("errors", UNTOUCHED_SCHEMAS)
-    return ToolSpec(name=name, description=description, input_schema=input_schema, run=forward, **traits)
-
-
-def _validated(arguments: type[Args], values: Mapping[str, Any]) -> Args:
-    """The arguments as the function takes them. A schema admits some values that cannot be represented, such as
-    integers of 30 digits."""
-    try:
-        return arguments.model_validate(values)
-    except ValidationError as error:
-        field = ".".join(str(step) for step in error.errors(include_input=False)[0]["loc"])
-        raise InvalidArgument(f"`{field}` cannot be represented", field=field) from error
+    unchanged: dict[str, Any] = {"null_is_absent": False, "errors": replace(ERROR_ENVELOPE, in_output_schema=False)}
+    return ToolSpec(name=name, description=description, input_schema=input_schema, run=forward, **(unchanged | traits))
 
 
 class _PlainSchema(GenerateJsonSchema):

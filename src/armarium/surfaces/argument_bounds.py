@@ -21,6 +21,7 @@ what they cost themselves."""
 _MAX_ENVELOPE_VALUES = 5000
 """The most values of a message without the arguments of its call. The SDK validates them on the event loop."""
 _MAX_ENVELOPE_CHARACTERS = 256 * 1024
+_MAX_ENVELOPE_DEPTH = 64
 _MAX_NAME_SHOWN = 80
 """How many characters of an argument's name an error message shows."""
 _SMALL_VALUES = 512
@@ -66,14 +67,14 @@ async def measure_arguments(arguments: Mapping[str, Any], limits: CallLimits) ->
         ) from None
 
 
-def is_envelope_small(message: Mapping[str, Any], deepest: int) -> bool:
+def is_envelope_small(message: Mapping[str, Any]) -> bool:
     """Whether a message, without the arguments of its call, is as small as messages normally are."""
     params = message.get("params")
     if isinstance(params, dict):
         envelope = {name: value for name, value in cast(dict[str, object], params).items() if name != "arguments"}
         message = {**message, "params": envelope}
     try:
-        return _measure(message, _MAX_ENVELOPE_VALUES, deepest).characters <= _MAX_ENVELOPE_CHARACTERS
+        return _measure(message, _MAX_ENVELOPE_VALUES, _MAX_ENVELOPE_DEPTH).characters <= _MAX_ENVELOPE_CHARACTERS
     except (TooManyValues, InvalidArgument):
         return False
 
@@ -121,22 +122,14 @@ def _is_deeper(value: object, levels: int) -> bool:
     return True
 
 
-async def decode_body(body: bytes, most_values: int) -> Any:
-    """Decode a request body. Raises `NotJson`, and `TooManyValues` before a large body is parsed."""
+async def decode_body(body: bytes, most_values: int | None) -> Any:
+    """Decode a request. Raises `NotJson`, and `TooManyValues` before a large body is parsed. None means no limit, for a
+    line from stdio: its sender is the only client."""
     if len(body) <= _SMALL_BODY_BYTES:
         return decode(body)
-    return await run_in_json_thread(_decode_bounded, body, most_values)
-
-
-async def decode_line(line: bytes) -> Any:
-    """Decode a line from stdio, whose sender is the only client: its values are not limited. Raises `NotJson`."""
-    return decode(line) if len(line) <= _SMALL_BODY_BYTES else await run_in_json_thread(decode, line)
-
-
-def _decode_bounded(body: bytes, most_values: int) -> Any:
-    if not has_at_most_values(body, most_values):
+    if most_values is not None and not await run_in_json_thread(has_at_most_values, body, most_values):
         raise TooManyValues
-    return decode(body)
+    return await run_in_json_thread(decode, body)
 
 
 def has_at_most_values(text: bytes, most: int) -> bool:

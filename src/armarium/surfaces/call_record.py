@@ -27,6 +27,9 @@ from armarium.surfaces.prepared_tool import (
 
 _log = logging.getLogger("armarium.calls")
 
+_LOGGED = ("tool", "capability", "principal", "surface", "root", "path", "outcome", "duration_ms", "request_bytes",
+           "response_bytes", "call_id")  # fmt: skip
+
 
 @dataclass(slots=True)
 class Outcome:
@@ -64,15 +67,16 @@ class CallRecorder:
 
     def record(self, work: PendingCall, outcome: Outcome, seconds: float) -> None:
         """Record a call that has ended."""
+        prepared, call = work.prepared, work.call
         try:
-            recorded = work.recorded or _recorded_arguments(work, outcome)
+            if (recorded := work.recorded) is None and prepared is not None:
+                recorded = prepared.describe(work.arguments, failed=outcome.error is not None)
         except Exception:  # noqa: BLE001 every call must be recorded, even if its arguments cannot be
             _log.exception(
                 "the arguments of a call could not be recorded", extra={"tool": escape_surrogates(work.name[:80])}
             )
-            recorded = count_arguments(work.arguments)
-        record = self._record_of(work, outcome, recorded, seconds)
-        prepared, call = work.prepared, work.call
+            recorded = None
+        record = self._record_of(work, outcome, recorded or count_arguments(work.arguments), seconds)
         if prepared is not None:
             prepared.calls["error" if outcome.error else "success"].inc()
             prepared.duration.observe(seconds)
@@ -124,12 +128,6 @@ class CallRecorder:
             self._audit.append(record)
 
 
-def _recorded_arguments(work: PendingCall, outcome: Outcome) -> RecordedArguments:
-    if work.prepared is None:
-        return count_arguments(work.arguments)
-    return work.prepared.describe(work.arguments, failed=outcome.error is not None)
-
-
 def _failed(record: CallRecord, error: ArmariumError) -> CallRecord:
     """The record of a failed call. Of two paths in the arguments, the error names the one that failed."""
     resolved = error.private.get("resolved")
@@ -179,20 +177,8 @@ def _block_bytes(block: Json) -> int:
 
 def _log_call(record: CallRecord, error: ArmariumError | None) -> None:
     denied = error is not None and error.security
-    fields: Json = {
-        "tool": record.tool,
-        "capability": record.capability,
-        "principal": record.principal,
-        "surface": record.surface,
-        "root": record.root,
-        "path": record.path,
-        "outcome": record.outcome,
-        "duration_ms": record.duration_ms,
-        "request_bytes": record.request_bytes,
-        "response_bytes": record.response_bytes,
-        "call_id": record.call_id,
-        "arguments": orjson.Fragment(record.arguments),
-    }
+    fields: Json = {name: getattr(record, name) for name in _LOGGED}
+    fields["arguments"] = orjson.Fragment(record.arguments)
     if error is not None:
         fields["code"] = error.code
     if denied:

@@ -7,14 +7,16 @@ import gc
 import math
 import weakref
 from collections import Counter, deque
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 import anyio
 
 from armarium.foundation.errors import TooManyCalls
 from armarium.foundation.processes.memory import give_memory_back
+from armarium.foundation.tasks import PerCaller
 
 MIB = 1024 * 1024
 
@@ -52,9 +54,9 @@ class CallsInFlight:
 
     def __init__(self, limits: CallLimits) -> None:
         self._max_calls = limits.calls_in_flight
-        self._max_searches = limits.searches_in_flight
         self._calls: Counter[str] = Counter()
-        self._searches: dict[str, _SearchSlots] = {}
+        self.search_slots = PerCaller(partial(anyio.Semaphore, limits.searches_in_flight, fast_acquire=True))
+        """A search runs in a turn of its caller: it waits only for searches of the same caller."""
 
     def enter(self, caller: str) -> None:
         """Count a call; raises `TooManyCalls`. Every call that enters must leave."""
@@ -73,32 +75,10 @@ class CallsInFlight:
         if not self._calls[caller]:
             del self._calls[caller]
 
-    @asynccontextmanager
-    async def search_slot(self, caller: str) -> AsyncGenerator[None]:
-        """Run a search of the caller inside the block. It waits only for searches of the same caller."""
-        slots = self._searches.setdefault(caller, _SearchSlots(self._max_searches))
-        slots.users += 1
-        try:
-            async with slots.running:
-                yield
-        finally:
-            slots.users -= 1
-            if not slots.users:
-                del self._searches[caller]
-
-
-class _SearchSlots:
-    def __init__(self, limit: int) -> None:
-        self.running = anyio.Semaphore(limit, fast_acquire=True)
-        self.users = 0
-        """Searches that run or wait. The object is dropped when there are none."""
-
 
 class BytesInFlight:
-    """Limits the bytes in memory, per caller and in total. Messages that exceed a limit wait.
-
-    A message larger than a limit is admitted when nothing else counts against that limit.
-    """
+    """Limits the bytes in memory, per caller and in total. Messages that exceed a limit wait. A message larger than a
+    limit is admitted when nothing else counts against that limit."""
 
     def __init__(
         self,
@@ -113,14 +93,10 @@ class BytesInFlight:
         self._max_total = max_total
         self._max_waiting_per_caller, self._max_waiting_total = max_waiting
         self._held: Counter[str] = Counter()
-        self._total = 0
+        self.total = 0
+        """The bytes reserved now."""
         self._waiting: deque[_Waiter] = deque()
         self._trim_timer: asyncio.TimerHandle | None = None
-
-    @property
-    def total(self) -> int:
-        """The bytes reserved now."""
-        return self._total
 
     @property
     def waiting(self) -> int:
@@ -133,7 +109,12 @@ class BytesInFlight:
         of_all = sum(each.size for each in self._waiting)
         too_many = sum(of_caller) + size > self._max_waiting_per_caller or of_all + size > self._max_waiting_total
         if of_caller and too_many:
-            raise self._too_many_bytes()
+            raise TooManyCalls(
+                "too many of your bytes are in flight",
+                hint="read the answers before you ask for more, or ask for smaller parts",
+                limit=self._setting,
+                retry_after_ms=_RETRY_AFTER_MS,
+            )
         if not of_caller and self._fits(caller, size):
             self._take(caller, size)
             return Reservation(self, caller, size)
@@ -159,33 +140,25 @@ class BytesInFlight:
     def _fits(self, caller: str, size: int) -> bool:
         held = self._held[caller]
         fits_caller = not held or held + size <= self._max_per_caller
-        return fits_caller and (not self._total or self._total + size <= self._max_total)
+        return fits_caller and (not self.total or self.total + size <= self._max_total)
 
     def _take(self, caller: str, size: int) -> None:
         self._held[caller] += size
-        self._total += size
+        self.total += size
 
     def _release(self, caller: str, size: int) -> None:
         self._held[caller] -= size
         if not self._held[caller]:
             del self._held[caller]
-        self._total -= size
+        self.total -= size
         self._admit_waiting()
-        if not self._total and self._trim_timer is None:
+        if not self.total and self._trim_timer is None:
             self._trim_timer = asyncio.get_running_loop().call_later(_TRIM_AFTER_S, self._trim)
-
-    def _too_many_bytes(self) -> TooManyCalls:
-        return TooManyCalls(
-            "too many of your bytes are in flight",
-            hint="read the answers before you ask for more, or ask for smaller parts",
-            limit=self._setting,
-            retry_after_ms=_RETRY_AFTER_MS,
-        )
 
     def _trim(self) -> None:
         """Return freed memory to the system, unless another large message has arrived."""
         self._trim_timer = None
-        if not self._total:
+        if not self.total:
             asyncio.get_running_loop().run_in_executor(None, _collect)
 
     def _admit_waiting(self) -> None:
@@ -202,13 +175,13 @@ class BytesInFlight:
                 blocked.add(waiting.caller)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class _Waiter:
     """A message that waits for its bytes."""
 
-    def __init__(self, caller: str, size: int, admitted: anyio.Event) -> None:
-        self.caller = caller
-        self.size = size
-        self.admitted = admitted
+    caller: str
+    size: int
+    admitted: anyio.Event
 
 
 class Reservation:

@@ -26,13 +26,12 @@ from armarium.foundation.errors import (
     UnknownTool,
 )
 from armarium.foundation.identity import Principal
-from armarium.foundation.schema import Json
 from armarium.foundation.telemetry import Metrics
 from armarium.foundation.tools import Call, Relayed, ToolProvider, ToolSpec
 from armarium.surfaces.argument_bounds import measure_arguments
 from armarium.surfaces.call_record import CallRecorder, Outcome, PendingCall
 from armarium.surfaces.caller import Caller
-from armarium.surfaces.caller_limits import BytesInFlight, CallLimits, CallsInFlight
+from armarium.surfaces.caller_limits import CallLimits, CallsInFlight
 from armarium.surfaces.json_text import SurrogateObject
 from armarium.surfaces.json_threads import run_in_json_thread
 from armarium.surfaces.prepared_tool import PreparedTool, count_arguments, surrogate_error
@@ -66,36 +65,13 @@ class Dispatcher:
         self._limits = limits or CallLimits()
         self._in_flight = CallsInFlight(self._limits)
         self._results = ToolResults(self._limits)
+        self.response_bytes = self._results.in_flight
+        """The bytes of large results that have not been sent."""
 
     @property
     def tools(self) -> list[tuple[str, ToolSpec]]:
         """Every fixed tool, with its capability."""
         return [(prepared.capability, prepared.tool) for prepared in self._tools.values()]
-
-    @property
-    def response_bytes(self) -> BytesInFlight:
-        """The bytes of large results that have not been sent."""
-        return self._results.in_flight
-
-    async def call(
-        self,
-        caller: Caller,
-        name: str,
-        arguments: Mapping[str, Any],
-        report: ProgressListener | None = None,
-        *,
-        served: Collection[str] | None = None,
-        tool_providers: ToolProviders | None = None,
-        form: ResultForm = "plain",
-    ) -> Json:
-        """Run a tool and return its MCP result; errors of the tool are results too.
-
-        Raises `UnknownTool` unless the tool is one of the fixed tools in `served` (None: all of them) or one that
-        `tool_providers` offer to this caller.
-        """
-        return (
-            await self.outcome(caller, name, arguments, report, served=served, tool_providers=tool_providers, form=form)
-        ).result
 
     async def outcome(
         self,
@@ -108,7 +84,8 @@ class Dispatcher:
         tool_providers: ToolProviders | None = None,
         form: ResultForm = "plain",
     ) -> Outcome:
-        """Run a tool like `call`, for surfaces that need the error besides the MCP result."""
+        """Run a tool. Its errors are outcomes too. Raises `UnknownTool` unless the tool is one of the fixed tools in
+        `served` (None: all of them) or one that `tool_providers` offer to this caller."""
         started = time.perf_counter()
         prepared = self._tools.get(name) if served is None or name in served else None
         if prepared is None and tool_providers:
@@ -164,13 +141,10 @@ class Dispatcher:
         if found is None:
             return None
         capability, tool = found
-        cache = self._provided.get(capability)
-        if cache is None:
-            cache = PerToolCache[PreparedTool](
-                lambda each: PreparedTool(capability, each, self._metrics, is_provided=True)
-            )
-            self._provided[capability] = cache
-        return cache.get(tool)
+        if capability not in self._provided:
+            prepare = partial(PreparedTool, capability, metrics=self._metrics, is_provided=True)
+            self._provided[capability] = PerToolCache(prepare)
+        return self._provided[capability].get(tool)
 
     async def _admitted(self, work: PendingCall, prepared: PreparedTool, call: Call, form: ResultForm) -> Outcome:
         """Run the call and count it as in flight for its caller."""
@@ -190,13 +164,14 @@ class Dispatcher:
             given = await self._checked(work, prepared, call)
             with _deadline(tool.deadline_s(given) or self._default_deadline_s):
                 if tool.is_search:
-                    async with self._in_flight.search_slot(call.caller):
+                    async with self._in_flight.search_slots.turn(call.caller):
                         answer = await tool.run(call, given)
                 else:
                     answer = await tool.run(call, given)
                 if isinstance(answer, Relayed):
                     result, size = await self._results.from_relayed(call.caller, answer, form)
-                    return Outcome(result, _failure_of(answer), size)
+                    failure = ToolFailed("the tool reported a failure") if answer.is_error else None
+                    return Outcome(result, failure, size)
                 prepared.check_answer(answer)
                 result, size = await self._results.from_answer(call.caller, tool, answer, form)
                 return Outcome(result, None, size)
@@ -244,10 +219,6 @@ def _deadline(seconds: float | None) -> Generator[None]:
         raise DeadlineExceeded(
             f"the call took longer than {seconds:g} seconds and was stopped", hint="ask for less at once"
         )
-
-
-def _failure_of(relayed: Relayed) -> ToolFailed | None:
-    return ToolFailed("the tool reported a failure") if relayed.is_error else None
 
 
 def _failure(tool: ToolSpec, error: ArmariumError) -> Outcome:

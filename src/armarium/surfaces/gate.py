@@ -6,11 +6,11 @@ import logging
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import orjson
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from armarium.foundation.errors import TooManyCalls
 from armarium.foundation.identity import ANYONE, Authenticator
@@ -19,7 +19,7 @@ from armarium.foundation.schema import Json
 from armarium.foundation.telemetry import Metrics
 from armarium.surfaces.argument_bounds import is_envelope_small
 from armarium.surfaces.caller import Caller
-from armarium.surfaces.caller_limits import BytesInFlight, RequestLimits
+from armarium.surfaces.caller_limits import RequestLimits
 from armarium.surfaces.http_errors import HttpError, json_rpc_error
 from armarium.surfaces.http_responses import respond
 from armarium.surfaces.json_threads import set_json_caller
@@ -28,7 +28,6 @@ from armarium.surfaces.request_body import BodyReader
 
 _MAX_RATE_DELAY_S = 1.0
 """How long the rate limit delays a request. A caller that waits for each response is slowed down, never rejected."""
-_MAX_ENVELOPE_DEPTH = 64
 
 _log = logging.getLogger(__name__)
 
@@ -63,29 +62,20 @@ class Gate:
         has_session: Callable[[str], bool] = lambda session: False,
         body_timeout_s: float = 30.0,
     ) -> None:
+        limits = limits or RequestLimits()
+        rate = limits.requests_per_second
         self._authenticator = authenticator
-        self._allowed_origins = AllowedOrigins(allowed_origins)
+        self.allowed_origins = AllowedOrigins(allowed_origins)
+        """The origins of browser pages that may call, besides our own loopback addresses."""
         self._loopback_only = loopback_only
         self._metrics = metrics
         self._has_session = has_session
-        limits = limits or RequestLimits()
-        self._rate_limit = _rate_limit(limits)
+        self._rate_limit = None if rate is None else RateLimit(rate, limits.request_burst, TooManyCalls)
         self._bodies = BodyReader(max_body_bytes, limits, timeout_s=body_timeout_s)
-
-    @property
-    def allowed_origins(self) -> AllowedOrigins:
-        """The origins of browser pages that may call, besides our own loopback addresses."""
-        return self._allowed_origins
-
-    @property
-    def max_values(self) -> int:
+        self.max_values = limits.max_values
         """The most values that the JSON of a body may have."""
-        return self._bodies.max_values
-
-    @property
-    def request_bytes(self) -> BytesInFlight:
+        self.request_bytes = self._bodies.in_flight
         """The bytes of large bodies whose requests have not been answered."""
-        return self._bodies.in_flight
 
     async def admit(self, scope: Scope, receive: Receive) -> Admitted:
         """Admit an MCP request and decode its message."""
@@ -94,10 +84,10 @@ class Gate:
         admitted = await self.admit_with_body(scope, receive)
         if not admitted.body:
             return admitted
-        message = await self._bodies.decode(admitted.body)
-        if isinstance(message, dict):
-            _check_envelope(message)  # pyright: ignore[reportUnknownArgumentType] any JSON object
-        admitted.message = message
+        admitted.message = message = await self._bodies.decode(admitted.body)
+        # Responses of a client are not limited here.
+        if isinstance(message, dict) and "method" in message and not is_envelope_small(cast(Json, message)):
+            raise HttpError(413, "the message is too long besides the arguments of a call", reason="TOO_MANY_VALUES")
         return admitted
 
     async def admit_with_body(self, scope: Scope, receive: Receive) -> Admitted:
@@ -131,18 +121,15 @@ class Gate:
     ) -> None:
         """Log and count a rejected request, and respond to it."""
         self._metrics.refused.labels(str(error.status)).inc()
-        client = scope.get("client")
-        _log.log(
-            logging.WARNING if error.status in _LOGGED_AS_WARNINGS else logging.INFO,
-            "refused",
-            extra={
-                "status": error.status,
-                "reason": error.message,
-                "client": client[0] if client else None,
-                "endpoint": scope["path"],
-            },
-        )
-        await respond(send, error.status, orjson.dumps(form(error)), error.headers)
+        level = logging.WARNING if error.status in _LOGGED_AS_WARNINGS else logging.INFO
+        facts = {"status": error.status, "reason": error.message, "client": _address(scope), "endpoint": scope["path"]}
+        _log.log(level, "refused", extra=facts)
+
+        async def reject_socket(message: Message) -> None:
+            await send({**message, "type": f"websocket.{message['type']}"})
+
+        respond_with = reject_socket if scope["type"] == "websocket" else send
+        await respond(respond_with, error.status, orjson.dumps(form(error)), error.headers)
 
     def check_address(self, scope: Scope) -> None:
         """Check only the Host and Origin headers."""
@@ -150,10 +137,13 @@ class Gate:
 
     async def _identify_and_limit(self, headers: Mapping[bytes, bytes], scope: Scope) -> tuple[Caller, str]:
         """The caller, and the key under which its requests are limited."""
-        caller = self._identify(headers, scope)
-        limit_key = self._limit_key(caller, headers)
-        await self._apply_rate_limit(limit_key)
-        return caller, limit_key
+        caller = limited = self._identify(headers, scope)
+        if caller.principal is ANYONE:
+            # An invented session id must not create a new caller with limits of its own.
+            session = headers.get(b"mcp-session-id", b"").decode("latin-1")
+            limited = replace(caller, session=session) if self._has_session(session) else caller
+        await self._apply_rate_limit(limited.id)
+        return caller, limited.id
 
     def _identify(self, headers: Mapping[bytes, bytes], scope: Scope) -> Caller:
         self._check_origin(headers)
@@ -162,14 +152,9 @@ class Gate:
         principal = self._authenticator.identify(presented)
         if principal is None:
             problem = ', error="invalid_token"' if presented else ""
-            raise HttpError(
-                401,
-                "a valid bearer key is required",
-                {"www-authenticate": f'Bearer realm="armarium"{problem}'},
-                reason="UNAUTHORIZED",
-            )
-        client = scope.get("client")
-        return Caller(principal, "http", credential=presented, address=client[0] if client else None)
+            challenge = {"www-authenticate": f'Bearer realm="armarium"{problem}'}
+            raise HttpError(401, "a valid bearer key is required", challenge, reason="UNAUTHORIZED")
+        return Caller(principal, "http", credential=presented, address=_address(scope))
 
     def _check_origin(self, headers: Mapping[bytes, bytes]) -> None:
         host = headers.get(b"host", b"").decode("latin-1").lower()
@@ -180,11 +165,9 @@ class Gate:
         if origin is None:
             return
         name = origin.decode("latin-1").rstrip("/").lower()
-        if self._allowed_origins.allow(name):
-            return
-        if name in (f"http://{host}", f"https://{host}") and names_loopback(host):
-            return
-        raise HttpError(403, "this origin is not allowed; add it to `allowed_origins`", reason=_FORBIDDEN_ORIGIN)
+        is_own = name in (f"http://{host}", f"https://{host}") and names_loopback(host)
+        if not is_own and not self.allowed_origins.allow(name):
+            raise HttpError(403, "this origin is not allowed; add it to `allowed_origins`", reason=_FORBIDDEN_ORIGIN)
 
     async def _apply_rate_limit(self, limit_key: str) -> None:
         """Delay the request of a caller that sends too fast, or reject it."""
@@ -195,36 +178,32 @@ class Gate:
             wait_s = self._rate_limit.reserve(limit_key, _MAX_RATE_DELAY_S)
         except TooManyCalls as error:
             wait_ms: int = error.details["retry_after_ms"]
+            headers, details = {"retry-after": str(math.ceil(wait_ms / 1000))}, {"retry_after_ms": wait_ms}
             raise HttpError(
-                429,
-                "too many requests",
-                {"retry-after": str(math.ceil(wait_ms / 1000))},
-                reason="RATE_LIMITED",
-                details={"retry_after_ms": wait_ms},
-                retryable=True,
+                429, "too many requests", headers, reason="RATE_LIMITED", details=details, retryable=True
             ) from None
         if wait_s:
             await anyio.sleep(wait_s)
 
-    def _limit_key(self, caller: Caller, headers: Mapping[bytes, bytes]) -> str:
-        """The key under which the request is limited, before its session is checked."""
-        if caller.principal is ANYONE:
-            session = headers.get(b"mcp-session-id", b"").decode("latin-1")
-            # An invented session id must not create a new caller with limits of its own.
-            caller = replace(caller, session=session) if self._has_session(session) else caller
-        return caller.id
+
+class GatedApp:
+    """An ASGI application that responds to each `HttpError` which `serve` raises."""
+
+    def __init__(self, gate: Gate, serve: ASGIApp, form: Callable[[HttpError], Json] = json_rpc_error) -> None:
+        self._gate = gate
+        self._serve = serve
+        self._form = form
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await self._serve(scope, receive, send)
+        except HttpError as error:
+            await self._gate.send_error(error, scope, send, self._form)
 
 
-def _check_envelope(message: Json) -> None:
-    """Reject a request that is large outside the arguments of its call. Responses of a client are not limited here."""
-    if "method" in message and not is_envelope_small(message, _MAX_ENVELOPE_DEPTH):
-        raise HttpError(413, "the message is too long besides the arguments of a call", reason="TOO_MANY_VALUES")
-
-
-def _rate_limit(limits: RequestLimits) -> RateLimit | None:
-    if limits.requests_per_second is None:
-        return None
-    return RateLimit(limits.requests_per_second, limits.request_burst, TooManyCalls)
+def _address(scope: Scope) -> str | None:
+    client = scope.get("client")
+    return client[0] if client else None
 
 
 def _headers_of(scope: Scope) -> dict[bytes, bytes]:

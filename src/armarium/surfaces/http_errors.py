@@ -2,37 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass, field
+
 from mcp_types import INVALID_REQUEST
 
 from armarium.foundation.schema import Json
 
 
+@dataclass(eq=False)
 class HttpError(Exception):
     """The request is rejected with this status."""
 
-    def __init__(
-        self,
-        status: int,
-        message: str,
-        headers: dict[str, str] | None = None,
-        *,
-        code: int = INVALID_REQUEST,
-        reason: str | None = None,
-        details: Json | None = None,
-        retryable: bool = False,
-    ) -> None:
-        super().__init__(message)
-        self.status = status
-        self.message = message
-        self.headers = headers or {}
-        self.code = code
-        """The JSON-RPC error code. One code stands for most kinds of invalid requests."""
-        self.reason = reason
-        """A stable code for programs."""
-        self.details = details or {}
-        """Further facts for programs. They are sent only with a reason."""
-        self.retryable = retryable
-        """Whether the same request can succeed later."""
+    status: int
+    message: str
+    headers: dict[str, str] = field(default_factory=dict[str, str])
+    _: KW_ONLY
+    code: int = INVALID_REQUEST
+    """The JSON-RPC error code. One code stands for most kinds of invalid requests."""
+    reason: str | None = None
+    """A stable code for programs."""
+    details: Json = field(default_factory=Json)
+    """Further facts for programs. They are sent only with a reason."""
+    retryable: bool = False
+    """Whether the same request can succeed later."""
 
 
 def json_rpc_error(error: HttpError) -> Json:

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 
 import anyio
-from starlette.types import Message, Receive, Send
+from starlette.types import Receive, Send
 
 _log = logging.getLogger(__name__)
 
@@ -36,7 +36,11 @@ async def send_pieces(send: Send, pieces: Sequence[bytes]) -> None:
         await send({"type": "http.response.body", "body": pieces[0]})
         return
     for piece in pieces:
-        if not await _send_in_time(send, {"type": "http.response.body", "body": piece, "more_body": True}):
+        with anyio.move_on_after(SEND_TIMEOUT_S) as timeout:
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+        if timeout.cancelled_caught:
+            # The server closes a connection whose response is incomplete.
+            _log.warning("a response was aborted: the client stopped reading")
             return
     await send({"type": "http.response.body", "body": b""})
 
@@ -48,13 +52,10 @@ async def cancel_on_disconnect(receive: Receive, scope: anyio.CancelScope) -> No
     scope.cancel()
 
 
-async def _send_in_time(send: Send, message: Message) -> bool:
-    with anyio.move_on_after(SEND_TIMEOUT_S) as timeout:
-        await send(message)
-    if timeout.cancelled_caught:
-        # The server closes a connection whose response is incomplete.
-        _log.warning("a response was aborted: the client stopped reading")
-    return not timeout.cancelled_caught
+async def cancel_after(event: anyio.Event, scope: anyio.CancelScope) -> None:
+    """Cancel the scope when the event is set."""
+    await event.wait()
+    scope.cancel()
 
 
 async def _start(send: Send, status: int, body_bytes: int, headers: dict[str, str] | None) -> None:

@@ -28,24 +28,25 @@ class SurrogateObject(dict[str, Any]):
 
 
 def decode(text: bytes) -> Any:
-    """Decode a JSON text; raises `NotJson`.
-
-    JSON can escape an unpaired surrogate, and orjson rejects such a text. It is decoded here nevertheless: the request
-    keeps its id, and the error can name the argument. The objects of such a text are `SurrogateObject`.
-    """
+    """Decode a JSON text; raises `NotJson`. JSON can escape an unpaired surrogate, and orjson rejects such a text. It
+    is decoded here nevertheless: the request keeps its id, and the error can name the argument. The objects of such a
+    text are `SurrogateObject`."""
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError as error:
-        if _SURROGATE_ESCAPE.search(text):
-            return _decode_with_surrogates(text)
+        if not _SURROGATE_ESCAPE.search(text):
+            raise NotJson from error
+    try:
+        return json.loads(
+            text.decode(), object_hook=SurrogateObject, parse_constant=_reject_constant, parse_float=_finite
+        )
+    except (ValueError, RecursionError) as error:
         raise NotJson from error
 
 
 def encode(message: Json, *, newline: bool = False) -> bytes:
-    """Encode a JSON-RPC message, with "?" for unpaired surrogates, which many clients cannot read.
-
-    A message that JSON cannot represent becomes an internal error, so that the client gets a response.
-    """
+    """Encode a JSON-RPC message, with "?" for unpaired surrogates, which many clients cannot read. A message that JSON
+    cannot represent becomes an internal error, so that the client gets a response."""
     option = orjson.OPT_APPEND_NEWLINE if newline else 0
     try:
         return orjson.dumps(message, option=option)
@@ -59,6 +60,19 @@ def encode(message: Json, *, newline: bool = False) -> bytes:
         return orjson.dumps({"jsonrpc": "2.0", "id": encodable.get("id"), "error": error}, option=option)
 
 
+def dumps(value: Any) -> bytes:
+    """Encode any value, with "?" for unpaired surrogates."""
+    try:
+        return orjson.dumps(value)
+    except TypeError:
+        encodable = replace_surrogates(value)
+    try:
+        return orjson.dumps(encodable)
+    except TypeError:
+        # Integers may have any size.
+        return json.dumps(encodable, ensure_ascii=False, default=str).encode()
+
+
 def replace_surrogates(value: Any) -> Any:
     """The value with "?" for every unpaired surrogate in its strings and names."""
     if isinstance(value, str):
@@ -68,15 +82,6 @@ def replace_surrogates(value: Any) -> Any:
     if isinstance(value, dict):
         return {replace_surrogates(name): replace_surrogates(inner) for name, inner in cast(Json, value).items()}
     return value
-
-
-def _decode_with_surrogates(text: bytes) -> Any:
-    try:
-        return json.loads(
-            text.decode(), object_hook=SurrogateObject, parse_constant=_reject_constant, parse_float=_finite
-        )
-    except (ValueError, RecursionError) as error:
-        raise NotJson from error
 
 
 def _reject_constant(constant: str) -> NoReturn:

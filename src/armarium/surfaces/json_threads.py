@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from contextvars import ContextVar
+from functools import partial
 from typing import TypeVar, TypeVarTuple, Unpack
 
 import anyio
 from anyio.lowlevel import RunVar
 from anyio.to_thread import run_sync
+
+from armarium.foundation.tasks import PerCaller
 
 ResultT = TypeVar("ResultT")
 ArgumentsT = TypeVarTuple("ArgumentsT")
@@ -26,19 +28,7 @@ class _Threads:
 
     def __init__(self) -> None:
         self.limiter = anyio.CapacityLimiter(_THREADS)
-        self._queues: dict[str, tuple[anyio.Lock, list[None]]] = {}
-
-    @asynccontextmanager
-    async def turn(self, caller: str) -> AsyncGenerator[None]:
-        lock, users = self._queues.setdefault(caller, (anyio.Lock(fast_acquire=True), []))
-        users.append(None)
-        try:
-            async with lock:
-                yield
-        finally:
-            users.pop()
-            if not users:
-                del self._queues[caller]
+        self.queues = PerCaller(partial(anyio.Lock, fast_acquire=True))
 
 
 def set_json_caller(caller: str) -> None:
@@ -53,5 +43,5 @@ async def run_in_json_thread(work: Callable[[Unpack[ArgumentsT]], ResultT], *arg
     except LookupError:
         threads = _Threads()
         _shared.set(threads)
-    async with threads.turn(_caller.get()):
+    async with threads.queues.turn(_caller.get()):
         return await run_sync(work, *arguments, limiter=threads.limiter)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -12,7 +13,6 @@ from typing import Any
 import orjson
 
 from armarium.foundation.errors import ArmariumError, InvalidArgument
-from armarium.foundation.redaction import HIDDEN, UNKNOWN, redacted
 from armarium.foundation.schema import Json, SchemaCheck
 from armarium.foundation.surrogates import has_unpaired_surrogate
 from armarium.foundation.telemetry import Metrics
@@ -21,6 +21,11 @@ from armarium.surfaces.argument_bounds import MAX_ARGUMENTS
 
 _log = logging.getLogger("armarium.calls")
 
+_HIDDEN = "[hidden]"
+"""Replaces secrets."""
+_UNKNOWN = "[unknown]"
+"""Stands for unknown arguments, which are only counted: their names and values may be anything."""
+_LONGEST_PLAIN_TEXT = 1024
 _DYNAMIC = "dynamic"
 """The metrics label of all tools of tool providers. Their names are unlimited in number and come from others."""
 
@@ -40,7 +45,7 @@ class RecordedArguments:
 
 def count_arguments(arguments: Mapping[str, Any]) -> RecordedArguments:
     """Record only the number and the size of arguments that were not validated."""
-    return RecordedArguments(_as_text({UNKNOWN: len(arguments)} if arguments else {}), text_size(arguments))
+    return RecordedArguments(_as_text({_UNKNOWN: len(arguments)} if arguments else {}), text_size(arguments))
 
 
 class PreparedTool:
@@ -77,13 +82,10 @@ class PreparedTool:
         return RecordedArguments(self._redacted(arguments, hidden), text_size(arguments), hidden)
 
     def describe_large(self, arguments: Mapping[str, Any]) -> RecordedArguments:
-        """Redact large arguments before the outcome is known.
-
-        If the call fails and the tool takes secrets, all arguments are hidden: finding the misplaced ones costs too
-        much.
-        """
+        """Redact large arguments before the outcome is known. If the call fails and the tool takes secrets, all
+        arguments are hidden: finding the misplaced ones costs too much."""
         secret = self.tool.secret_fields
-        all_hidden = _as_text(dict.fromkeys(arguments.keys() & self._known, HIDDEN)) if secret else None
+        all_hidden = _as_text(dict.fromkeys(arguments.keys() & self._known, _HIDDEN)) if secret else None
         return RecordedArguments(self._redacted(arguments, secret), text_size(arguments), secret, all_hidden)
 
     def check_answer(self, answer: Json) -> None:
@@ -96,6 +98,40 @@ class PreparedTool:
 
     def _redacted(self, arguments: Mapping[str, Any], hidden: frozenset[str]) -> str:
         return _as_text(redacted(arguments, self._known, self.tool.content_fields, hidden))
+
+
+def redacted(
+    arguments: Mapping[str, Any],
+    known: Collection[str],
+    content_fields: frozenset[str] = frozenset(),
+    secret_fields: frozenset[str] = frozenset(),
+) -> dict[str, Any]:
+    """The arguments without confidential values. File content and long values become fingerprints, secrets are
+    replaced, and arguments that are not `known` are only counted."""
+    written: dict[str, Any] = {}
+    for name, value in arguments.items():
+        if name not in known:
+            continue
+        if name in secret_fields:
+            value = _HIDDEN
+        elif name in content_fields or _is_long(value):
+            value = _fingerprint(value)
+        written[name] = value
+    unknown = len(arguments) - len(written)
+    return written | {_UNKNOWN: unknown} if unknown else written
+
+
+def _is_long(value: object) -> bool:
+    if isinstance(value, str):
+        return len(value) > _LONGEST_PLAIN_TEXT
+    return isinstance(value, list | dict) and len(repr(value)) > _LONGEST_PLAIN_TEXT  # pyright: ignore[reportUnknownArgumentType] any JSON
+
+
+def _fingerprint(value: object) -> dict[str, Any]:
+    """Length and hash of a value."""
+    text = value if isinstance(value, str) else repr(value)
+    encoded = text.encode("utf-8", "backslashreplace")
+    return {"length": len(encoded), "sha256": hashlib.sha256(encoded).hexdigest()}
 
 
 def surrogate_error(arguments: Mapping[str, Any]) -> InvalidArgument | None:
@@ -135,10 +171,8 @@ def _as_text(arguments: Json) -> str:
 
 
 def _compile_schema(tool: ToolSpec, *, ignore_invalid: bool) -> tuple[SchemaCheck, frozenset[str]]:
-    """The compiled input schema, and the names of its arguments.
-
-    With `ignore_invalid`, an invalid schema is ignored: the server behind the tool validates the arguments.
-    """
+    """The compiled input schema, and the names of its arguments. With `ignore_invalid`, an invalid schema is ignored:
+    the server behind the tool validates the arguments."""
     try:
         return SchemaCheck(tool.input_schema), frozenset(tool.input_schema.get("properties", ()))
     except ValueError:

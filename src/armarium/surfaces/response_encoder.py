@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, cast
+from collections.abc import Iterable, Sequence
+from typing import cast
 
 import orjson
 
 from armarium.foundation.errors import ResponseTooLarge
 from armarium.foundation.schema import Json
-from armarium.surfaces.json_text import encode, replace_surrogates
+from armarium.surfaces.json_text import dumps, encode
 
 LARGE_CHARACTERS = 512 * 1024
 """The size from which a result is encoded in a thread. Below it, the thread costs more than it saves."""
@@ -54,10 +53,8 @@ def _estimate_sum(values: Iterable[object]) -> int:
 
 
 def encode_answer(answer: Json, texts: Sequence[str] | None, max_bytes: int) -> Json:
-    """Encode an answer as an MCP result; raises `ResponseTooLarge`.
-
-    Without `texts`, the text content is the JSON of the answer.
-    """
+    """Encode an answer as an MCP result; raises `ResponseTooLarge`. Without `texts`, the text content is the JSON of
+    the answer."""
     budget = _ByteBudget(max_bytes)
     writer = _Writer(budget)
     writer.write(answer)
@@ -66,7 +63,7 @@ def encode_answer(answer: Json, texts: Sequence[str] | None, max_bytes: int) -> 
     if texts is None:
         content.put(b'[{"type":"text","text":"')
         for piece in structured.pieces:
-            content.put(_dumps(piece.decode())[1:-1])
+            content.put(dumps(piece.decode())[1:-1])
         content.put(b'"}]')
     else:
         content.write([{"type": "text", "text": text} for text in texts])
@@ -76,21 +73,18 @@ def encode_answer(answer: Json, texts: Sequence[str] | None, max_bytes: int) -> 
 def encode_result(result: Json, max_bytes: int) -> Json:
     """Encode the large parts of an MCP result; raises `ResponseTooLarge`."""
     budget = _ByteBudget(max_bytes)
-    parts = {name: _encoded(result[name], budget) for name in ("content", "structuredContent") if name in result}
+    parts = {name: _encode(result[name], budget) for name in ("content", "structuredContent") if name in result}
     return {**result, **parts}
 
 
 def encode_value(value: Json, max_bytes: int) -> EncodedJson:
     """Encode any JSON value; raises `ResponseTooLarge`."""
-    return _encoded(value, _ByteBudget(max_bytes))
+    return _encode(value, _ByteBudget(max_bytes))
 
 
 def encode_message(message: Json, *, newline: bool = False) -> list[bytes]:
     """Encode a JSON-RPC message: in one piece, unless parts of its result are encoded already."""
-    result: object = message.get("result")
-    if not isinstance(result, dict):
-        return [encode(message, newline=newline)]
-    members = cast(Json, result)
+    members = cast(Json, result) if isinstance(result := cast(object, message.get("result")), dict) else {}
     if not any(isinstance(value, EncodedJson) for value in members.values()):
         return [encode(message, newline=newline)]
     envelope = {name: value for name, value in message.items() if name != "result"}
@@ -100,12 +94,12 @@ def encode_message(message: Json, *, newline: bool = False) -> list[bytes]:
         if isinstance(value, EncodedJson):
             pieces += [*value.pieces, b""]
         else:
-            pieces[-1] += _dumps(value)
+            pieces[-1] += dumps(value)
     pieces[-1] += b"}}\n" if newline else b"}}"
     return pieces
 
 
-def _encoded(value: object, budget: _ByteBudget) -> EncodedJson:
+def _encode(value: object, budget: _ByteBudget) -> EncodedJson:
     writer = _Writer(budget)
     writer.write(value)
     return EncodedJson(writer.pieces())
@@ -164,16 +158,17 @@ class _Writer:
         elif isinstance(value, list):
             self._write_list(cast(list[object], value))
         else:
-            self.put(_dumps(value))
+            self.put(dumps(value))
 
     def _write_text(self, text: str) -> None:
         if len(text) < PIECE_BYTES:
-            self.put(_dumps(text))
+            self.put(dumps(text))
             return
         parts = self.long_texts.get(id(text))
         if parts is None:
             parts = self.long_texts[id(text)] = []
-            for part in _text_parts(text):
+            for start in range(0, len(text), PIECE_BYTES):
+                part = dumps(text[start : start + PIECE_BYTES])[1:-1]
                 self._budget.take(len(part))
                 parts.append(part)
         else:
@@ -186,7 +181,7 @@ class _Writer:
     def _write_object(self, members: Json) -> None:
         separator = b"{"
         for name, value in members.items():
-            self.put(separator + _dumps(name) + b":")
+            self.put(separator + dumps(name) + b":")
             self.write(value)
             separator = b","
         self.put(b"}" if members else b"{}")
@@ -204,7 +199,7 @@ class _Writer:
             if len(batch) == 1:
                 self.write(batch[0])
             else:
-                self.put(_dumps(batch)[1:-1])
+                self.put(dumps(batch)[1:-1])
             size = before - self._budget.left
             batch_size = batch_size * 2 if size < PIECE_BYTES // 2 else max(1, batch_size // 2)
         self.put(b"]" if items else b"[]")
@@ -214,20 +209,3 @@ class _Writer:
             self._pieces.append(b"".join(self._short))
             self._short.clear()
             self._short_bytes = 0
-
-
-def _text_parts(text: str) -> Iterator[bytes]:
-    for start in range(0, len(text), PIECE_BYTES):
-        yield _dumps(text[start : start + PIECE_BYTES])[1:-1]
-
-
-def _dumps(value: Any) -> bytes:
-    try:
-        return orjson.dumps(value)
-    except TypeError:
-        encodable = replace_surrogates(value)
-    try:
-        return orjson.dumps(encodable)
-    except TypeError:
-        # Integers may have any size.
-        return json.dumps(encodable, ensure_ascii=False, default=str).encode()

@@ -34,7 +34,7 @@ async def test_what_the_server_keeps_for_itself_in_the_root_is_no_document(tmp_p
         async with open_server(settings) as server:
 
             async def call(tool: str, **arguments: str) -> dict[str, Any]:
-                return await server.dispatcher.call(Caller(LOCAL, "test"), f"dir2mcp.{tool}", arguments)
+                return (await server.dispatcher.outcome(Caller(LOCAL, "test"), f"dir2mcp.{tool}", arguments)).result
 
             async def is_indexed() -> bool:
                 return not (await call("stats"))["structuredContent"]["indexing"]["running"]

@@ -50,7 +50,7 @@ async def test_our_own_sources_and_the_server_over_a_directory_agree(filters: Js
     tools = [("rag-server", tool) for tool in rag_server_tools(sources)]
     alone = Dispatcher(tools, metrics=Metrics(), audit=None, default_deadline_s=None, check_answers=True)
     asked: Json = {"username": "anna", "query": "lamp", "sources": ["files"], "filters": filters}
-    told = (await alone.call(Caller(ANNA, "test"), RAW_RESULTS, asked))["structuredContent"]
+    told = (await alone.outcome(Caller(ANNA, "test"), RAW_RESULTS, asked)).result["structuredContent"]
     assert (told["results"]["hits"], told["meta_data"]["unmet_filters"]) == ([], wished(filters))
 
 
@@ -101,5 +101,5 @@ async def test_a_date_that_is_none_is_refused_wherever_it_is_said(name: str, dat
     tools = [("rag-server", tool) for tool in rag_server_tools(sources)]
     alone = Dispatcher(tools, metrics=Metrics(), audit=None, default_deadline_s=None, check_answers=True)
     asked: Json = {"username": "anna", "query": "lamp", "sources": ["files"], "filters": {name: date}}
-    told = (await alone.call(Caller(ANNA, "test"), RAW_RESULTS, asked))["structuredContent"]
+    told = (await alone.outcome(Caller(ANNA, "test"), RAW_RESULTS, asked)).result["structuredContent"]
     assert told["results"]["error"]["code"] == "INVALID_ARGUMENT"

@@ -27,7 +27,7 @@ def server(tokens: CapabilityVerifier | None = None) -> Dispatcher:
 
 
 async def asked(served: Dispatcher, tool: str, **arguments: Any) -> Json:
-    result = await served.call(Caller(ANNA, "test"), tool, {"username": "anna", **arguments})
+    result = (await served.outcome(Caller(ANNA, "test"), tool, {"username": "anna", **arguments})).result
     return result["structuredContent"]
 
 

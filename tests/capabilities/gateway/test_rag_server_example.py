@@ -41,12 +41,12 @@ async def test_the_server_of_the_page_is_discovered_searched_and_answered_from(t
     )
     async with open_server(settings, check_answers=True) as armarium:
         caller = Caller(LOCAL, "test")
-        told = await armarium.dispatcher.call(caller, DISCOVER, {})
+        told = (await armarium.dispatcher.outcome(caller, DISCOVER, {})).result
         assert [each["id"] for each in told["structuredContent"]["results"]["resources"]] == ["mine:notes"]
         asked = {"query": "horn", "sources": ["notes"]}
-        found = await armarium.dispatcher.call(caller, RAW_RESULTS, asked)
+        found = (await armarium.dispatcher.outcome(caller, RAW_RESULTS, asked)).result
         assert [each["id"] for each in found["structuredContent"]["results"]["hits"]] == ["horn"]
-        answer = await armarium.dispatcher.call(caller, SYNTHESIZED, asked)
+        answer = (await armarium.dispatcher.outcome(caller, SYNTHESIZED, asked)).result
         assert "every two minutes. [1]" in answer["structuredContent"]["results"]["answer"]
 
 

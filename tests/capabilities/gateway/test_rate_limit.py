@@ -30,12 +30,12 @@ async def test_a_caller_who_asks_too_often_is_told_when_to_come_back_and_others_
     )
     async with open_server(settings) as armarium:
         for _ in range(2):
-            assert "isError" not in await armarium.dispatcher.call(ANNA, DISCOVER, {})
-        refused = await armarium.dispatcher.call(ANNA, DISCOVER, {})
+            assert "isError" not in (await armarium.dispatcher.outcome(ANNA, DISCOVER, {})).result
+        refused = (await armarium.dispatcher.outcome(ANNA, DISCOVER, {})).result
         error = refused["structuredContent"]["results"]["error"]
         assert (error["code"], error["retryable"]) == ("rate_limited", True)
         assert error["hint"].startswith("try again in ")
-        assert "isError" not in await armarium.dispatcher.call(LEX, DISCOVER, {})
+        assert "isError" not in (await armarium.dispatcher.outcome(LEX, DISCOVER, {})).result
 
 
 def test_the_json_api_counts_with_the_tools_and_says_429(tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ async def opened_with(tmp_path: Path, rate_per_minute: int | None, calls: int) -
         }
     )
     async with open_server(settings) as armarium:
-        return ["isError" not in await armarium.dispatcher.call(ANNA, DISCOVER, {}) for _ in range(calls)]
+        return ["isError" not in (await armarium.dispatcher.outcome(ANNA, DISCOVER, {})).result for _ in range(calls)]
 
 
 @pytest.mark.parametrize("rate", [1, 60])

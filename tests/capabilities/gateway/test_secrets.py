@@ -360,7 +360,7 @@ async def test_a_reload_forgets_what_was_lent_for_a_name_that_another_program_ha
 
         async def asked(tool: str, **arguments: Any) -> Json:
             admin = Caller(Principal("root", ("admin",), key_hash("root")), "test")
-            return (await armarium.dispatcher.call(admin, tool, arguments))["structuredContent"]
+            return (await armarium.dispatcher.outcome(admin, tool, arguments)).result["structuredContent"]
 
         for server in kept:
             assert (await asked("rag_connect", server=server, kind="bearer", token=CANARY))["server"] == server

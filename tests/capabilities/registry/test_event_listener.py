@@ -290,7 +290,7 @@ async def test_what_an_agent_does_in_the_sandbox_and_the_corpus_finds_is_known(p
         async with open_server(settings) as server:
 
             async def call(tool: str, **arguments: Any) -> Any:
-                result = await server.dispatcher.call(Caller(LOCAL, "test"), tool, arguments)
+                result = (await server.dispatcher.outcome(Caller(LOCAL, "test"), tool, arguments)).result
                 assert not result.get("isError"), result
                 return result["structuredContent"]
 

@@ -214,7 +214,7 @@ async def sandbox(base: Path, resolver: Resolver) -> AsyncGenerator[Invoke]:
     caller = Caller(LOCAL, "test")
 
     async def invoke(tool: str, arguments: dict[str, Any]) -> Answer:
-        result = await dispatcher.call(caller, tool, arguments)
+        result = (await dispatcher.outcome(caller, tool, arguments)).result
         return result["structuredContent"]
 
     try:

@@ -288,7 +288,7 @@ async def test_what_is_searched_for_is_not_written_down(database: StoreDatabase,
         default_deadline_s=None,
     )
     caller = Caller(Principal("someone", (), tenant), "test")
-    await dispatcher.call(caller, "file_search", {"project": "p", "query": "a private matter"})
+    await dispatcher.outcome(caller, "file_search", {"project": "p", "query": "a private matter"})
     await eventually(lambda: written)
     (record,) = written
     assert "project" in str(record)

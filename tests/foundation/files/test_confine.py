@@ -199,7 +199,7 @@ def test_a_link_out_of_the_root_is_refused_for_every_use(root: ConfinedRoot, bas
         lambda: root.open("link/secret.txt", os.O_PATH | os.O_NOFOLLOW),
         lambda: root.open("link/new.txt", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600),
         lambda: root.open_directory("link"),
-        lambda: root.open_parent("link/secret.txt"),
+        lambda: root.opened_parent("link/secret.txt").__enter__(),
         lambda: root.open_regular("link/secret.txt"),
         lambda: root.make_directories("link/new"),
         lambda: root.make_directories("link"),
@@ -350,8 +350,8 @@ def test_the_last_component_of_a_parent_is_not_followed(root: ConfinedRoot, base
 
 
 def test_the_root_has_no_parent(root: ConfinedRoot) -> None:
-    with pytest.raises(IsADirectory):
-        root.open_parent("")
+    with pytest.raises(IsADirectory), root.opened_parent(""):
+        pass
 
 
 def test_missing_directories_are_made_and_existing_ones_kept(root: ConfinedRoot, base: Path) -> None:

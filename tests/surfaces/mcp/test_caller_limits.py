@@ -35,7 +35,7 @@ def error_of(result: dict[str, Any]) -> dict[str, Any]:
 async def waiting(rig: Rig, caller: Caller, tool: str, moment: str) -> AsyncGenerator[None]:
     """While inside, a call of the caller is under way."""
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(rig.dispatcher.call, caller, tool, {"moment": moment})
+        tasks.start_soon(rig.dispatcher.outcome, caller, tool, {"moment": moment})
         await rig.stage.happens(f"{moment} awaited")
         yield
         rig.stage[moment].set()
@@ -60,13 +60,13 @@ def test_a_caller_is_a_key_or_without_keys_a_session_or_an_address(one: Caller, 
 async def test_a_call_above_the_limit_is_refused_and_other_callers_are_not() -> None:
     rig = build(limits=CallLimits(calls_in_flight=2))
     async with waiting(rig, AS_ALICE, "wait_for", "noon"), waiting(rig, AS_ALICE, "wait_for", "dusk"):
-        error = error_of(await rig.dispatcher.call(AS_ALICE, "echo", {"text": "hi"}))
+        error = error_of((await rig.dispatcher.outcome(AS_ALICE, "echo", {"text": "hi"})).result)
         assert (error["code"], error["retryable"]) == ("TOO_MANY_CALLS", True)
         assert error["hint"]
         assert error["details"]["limit"] == "calls_in_flight"
-        answer = await rig.dispatcher.call(AS_BOB, "echo", {"text": "hi"})
+        answer = (await rig.dispatcher.outcome(AS_BOB, "echo", {"text": "hi"})).result
         assert answer["structuredContent"] == {"text": "hi"}
-    answer = await rig.dispatcher.call(AS_ALICE, "echo", {"text": "hi"})
+    answer = (await rig.dispatcher.outcome(AS_ALICE, "echo", {"text": "hi"})).result
     assert answer["structuredContent"] == {"text": "hi"}
 
 
@@ -74,10 +74,10 @@ async def test_by_default_a_caller_may_have_64_calls_in_flight() -> None:
     rig = build()
     async with anyio.create_task_group() as tasks:
         for number in range(64):
-            tasks.start_soon(rig.dispatcher.call, AS_ALICE, "wait_for", {"moment": f"moment {number}"})
+            tasks.start_soon(rig.dispatcher.outcome, AS_ALICE, "wait_for", {"moment": f"moment {number}"})
         for number in range(64):
             await rig.stage.happens(f"moment {number} awaited")
-        answer = await rig.dispatcher.call(AS_ALICE, "echo", {"text": "hi"})
+        answer = (await rig.dispatcher.outcome(AS_ALICE, "echo", {"text": "hi"})).result
         assert answer["structuredContent"] == {"text": "hi"}
         for number in range(64):
             rig.stage[f"moment {number}"].set()
@@ -86,19 +86,19 @@ async def test_by_default_a_caller_may_have_64_calls_in_flight() -> None:
 async def test_calls_that_were_cancelled_or_failed_count_no_longer() -> None:
     rig = build(limits=CallLimits(calls_in_flight=1))
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(rig.dispatcher.call, AS_ALICE, "wait_for", {"moment": "never"})
+        tasks.start_soon(rig.dispatcher.outcome, AS_ALICE, "wait_for", {"moment": "never"})
         await rig.stage.happens("never awaited")
         tasks.cancel_scope.cancel()
-    assert error_of(await rig.dispatcher.call(AS_ALICE, "crash", {}))["code"] == "INTERNAL"
-    assert error_of(await rig.dispatcher.call(AS_ALICE, "echo", {}))["code"] == "INVALID_ARGUMENT"
-    answer = await rig.dispatcher.call(AS_ALICE, "echo", {"text": "hi"})
+    assert error_of((await rig.dispatcher.outcome(AS_ALICE, "crash", {})).result)["code"] == "INTERNAL"
+    assert error_of((await rig.dispatcher.outcome(AS_ALICE, "echo", {})).result)["code"] == "INVALID_ARGUMENT"
+    answer = (await rig.dispatcher.outcome(AS_ALICE, "echo", {"text": "hi"})).result
     assert answer["structuredContent"] == {"text": "hi"}
 
 
 async def test_a_search_above_the_limit_waits_for_its_turn_and_no_other_call_does() -> None:
     rig = build(limits=CallLimits(searches_in_flight=1))
     async with waiting(rig, AS_ALICE, "look_for", "noon"), anyio.create_task_group() as tasks:
-        tasks.start_soon(rig.dispatcher.call, AS_ALICE, "look_for", {"moment": "dusk"})
+        tasks.start_soon(rig.dispatcher.outcome, AS_ALICE, "look_for", {"moment": "dusk"})
         for _ in range(20):
             await anyio.lowlevel.checkpoint()
         assert not rig.stage["dusk awaited"].is_set()
@@ -241,7 +241,7 @@ async def test_large_answers_of_one_caller_are_made_one_after_the_other_and_all_
 async def test_bytes_of_an_answer_count_until_it_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     rig = build()
     responses: BytesInFlight = rig.dispatcher.response_bytes
-    result = await rig.dispatcher.call(AS_ALICE, "fill", {"size": MIB}, form="encoded")
+    result = (await rig.dispatcher.outcome(AS_ALICE, "fill", {"size": MIB}, form="encoded")).result
     assert responses.total >= 2 * MIB
     del result
     await eventually(lambda: responses.total == 0)

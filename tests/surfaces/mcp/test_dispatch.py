@@ -27,7 +27,7 @@ CALLER = Caller(ALICE, "http", "session-7", ALICE_KEY)
 
 async def called(rig: Rig, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """The result of a call, once it is written down."""
-    result = await rig.dispatcher.call(CALLER, tool, arguments)
+    result = (await rig.dispatcher.outcome(CALLER, tool, arguments)).result
     await anyio.lowlevel.checkpoint()  # the record follows the answer
     return result
 
@@ -45,7 +45,7 @@ async def failed(rig: Rig, tool: str, arguments: Mapping[str, Any]) -> dict[str,
 
 @pytest.fixture
 async def audited(tmp_path: Path) -> AsyncGenerator[tuple[Rig, Path]]:
-    """A server that writes an audit trail, and the file."""
+    """A server that writes an audit log, and the file."""
     file = tmp_path / "state" / "audit.sqlite"
     audit = AuditLog(file)
     yield build(audit=audit), file
@@ -145,7 +145,7 @@ async def test_an_answer_against_its_own_schema_is_a_fault_of_ours(rig: Rig, cap
 async def test_a_tool_nobody_has_raises_and_is_on_record(audited: tuple[Rig, Path]) -> None:
     rig, file = audited
     with pytest.raises(UnknownTool):
-        await rig.dispatcher.call(CALLER, "n" * 500, {"path": "a", "secret": "s3cret"})
+        await rig.dispatcher.outcome(CALLER, "n" * 500, {"path": "a", "secret": "s3cret"})
     (record,) = await recorded(file)
     assert (record.tool, record.outcome, record.code) == ("n" * 80, "error", "UNKNOWN_TOOL")
     assert json.loads(record.arguments) == {"[unknown]": 2}, "nobody knows which of its arguments are secret"
@@ -154,7 +154,7 @@ async def test_a_tool_nobody_has_raises_and_is_on_record(audited: tuple[Rig, Pat
 async def test_a_tool_of_another_endpoint_is_refused_and_on_record(audited: tuple[Rig, Path]) -> None:
     rig, file = audited
     with pytest.raises(UnknownTool):
-        await rig.dispatcher.call(CALLER, "echo", {"text": "hi"}, served={"answer"})
+        await rig.dispatcher.outcome(CALLER, "echo", {"text": "hi"}, served={"answer"})
     (record,) = await recorded(file)
     assert (record.tool, record.code) == ("echo", "UNKNOWN_TOOL")
 
@@ -214,7 +214,7 @@ async def test_a_denial_is_logged_as_a_warning_with_both_paths_and_told_without_
 async def test_a_cancelled_call_is_on_record_and_no_longer_in_flight(audited: tuple[Rig, Path]) -> None:
     rig, file = audited
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(rig.dispatcher.call, CALLER, "work_until", {"moment": "never"})
+        tasks.start_soon(rig.dispatcher.outcome, CALLER, "work_until", {"moment": "never"})
         await rig.stage.happens("never begun")
         assert gauge(rig.metrics.exposition().decode(), "armarium_calls_in_flight") == 1
         tasks.cancel_scope.cancel()
@@ -259,7 +259,7 @@ async def test_tools_nobody_has_do_not_grow_the_metrics(rig: Rig) -> None:
     before = len(rig.metrics.exposition().splitlines())
     for number in range(50):
         with pytest.raises(UnknownTool):
-            await rig.dispatcher.call(CALLER, f"made_up_{number}", {})
+            await rig.dispatcher.outcome(CALLER, f"made_up_{number}", {})
     assert len(rig.metrics.exposition().splitlines()) == before
 
 

@@ -70,7 +70,7 @@ async def test_arguments_that_are_too_many_or_too_deep_are_refused_and_on_record
     audit = AuditLog(tmp_path / "audit.sqlite")
     rig = build(audit=audit, limits=FEW)
     with caplog.at_level(logging.INFO, "armarium.calls"):
-        result = await rig.dispatcher.call(CALLER, "echo", arguments)
+        result = (await rig.dispatcher.outcome(CALLER, "echo", arguments)).result
         await anyio.lowlevel.checkpoint()
     audit.close()
     assert result["structuredContent"]["error"]["code"] == "INVALID_ARGUMENT"
@@ -85,7 +85,7 @@ async def test_a_call_of_an_unknown_tool_is_on_record_whatever_its_arguments(tmp
     rig = build(audit=audit)
     for arguments in TOO_MUCH.values():
         with pytest.raises(UnknownTool):
-            await rig.dispatcher.call(CALLER, "nobody_knows", arguments)
+            await rig.dispatcher.outcome(CALLER, "nobody_knows", arguments)
     audit.close()
     records = read_records(tmp_path / "audit.sqlite", AuditFilter(), last=10)
     assert [record.code for _, record in records] == ["UNKNOWN_TOOL"] * len(TOO_MUCH)
@@ -97,7 +97,7 @@ async def test_arguments_at_the_limits_are_taken(rig: Rig) -> None:
         {"text": ["a"] * 10_000},
         {"text": "a", "more": {str(n): n for n in range(4000)}},
     ):
-        result = await rig.dispatcher.call(CALLER, "echo", arguments)
+        result = (await rig.dispatcher.outcome(CALLER, "echo", arguments)).result
         message: str = result["structuredContent"]["error"]["message"]
         assert message.startswith(("`text` must be a string", "unknown argument `more`")), message
 
@@ -106,9 +106,9 @@ async def test_large_arguments_are_redacted_checked_and_used_like_small_ones(tmp
     audit = AuditLog(tmp_path / "audit.sqlite")
     rig = build(audit=audit)
     content = "x" * MIB
-    result = await rig.dispatcher.call(CALLER, "keep", {"path": "a", "content": content})
+    result = (await rig.dispatcher.outcome(CALLER, "keep", {"path": "a", "content": content})).result
     assert result["structuredContent"] == {"size": MIB}
-    result = await rig.dispatcher.call(CALLER, "keep", {"path": 7, "content": content})
+    result = (await rig.dispatcher.outcome(CALLER, "keep", {"path": 7, "content": content})).result
     assert result["structuredContent"]["error"]["message"] == "`path` must be a string, not a number"
     await anyio.lowlevel.checkpoint()
     audit.close()
@@ -206,7 +206,7 @@ def test_encoding_stops_when_an_answer_is_too_large(value: dict[str, Any]) -> No
 @pytest.mark.parametrize("form", ["plain", "encoded", "structured"])
 async def test_an_answer_that_is_too_large_is_an_error_with_a_hint(form: Any) -> None:
     rig = build(limits=CallLimits(max_response_bytes=MIB))
-    result = await rig.dispatcher.call(CALLER, "fill", {"size": 2 * MIB}, form=form)
+    result = (await rig.dispatcher.outcome(CALLER, "fill", {"size": 2 * MIB}, form=form)).result
     error = result["structuredContent"]["error"]
     assert (error["code"], error["retryable"]) == ("RESPONSE_TOO_LARGE", False)
     assert "smaller part" in error["hint"]
@@ -231,7 +231,7 @@ async def test_a_large_answer_arrives_whole_over_http(token: str | None) -> None
 async def test_the_record_of_a_large_answer_has_its_size(tmp_path: Path) -> None:
     audit = AuditLog(tmp_path / "audit.sqlite")
     rig = build(audit=audit)
-    await rig.dispatcher.call(CALLER, "fill", {"size": MIB}, form="encoded")
+    await rig.dispatcher.outcome(CALLER, "fill", {"size": MIB}, form="encoded")
     await eventually(lambda: len(read_records(tmp_path / "audit.sqlite", AuditFilter(), last=1)) == 1)
     audit.close()
     ((_, record),) = read_records(tmp_path / "audit.sqlite", AuditFilter(), last=1)
@@ -309,12 +309,12 @@ async def test_a_call_that_is_cancelled_keeps_nothing_of_its_answer(form: Any) -
 
     async def fill() -> None:
         try:
-            await rig.dispatcher.call(CALLER, "fill", {"size": MIB}, form=form)
+            await rig.dispatcher.outcome(CALLER, "fill", {"size": MIB}, form=form)
         except BaseException as cut_short:
             kept_by.append(cut_short)
             raise
 
-    first = await rig.dispatcher.call(CALLER, "fill", {"size": MIB}, form=form)
+    first = (await rig.dispatcher.outcome(CALLER, "fill", {"size": MIB}, form=form)).result
     in_flight = rig.dispatcher.response_bytes
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(fill)
@@ -360,7 +360,7 @@ async def test_the_bytes_of_a_large_answer_without_a_session_count_until_they_ar
 @pytest.mark.parametrize("form", ["plain", "encoded"])
 async def test_what_counts_is_the_size_of_the_answer_as_json(form: Any) -> None:
     rig = build(limits=CallLimits(max_response_bytes=4 * MIB))
-    result = await rig.dispatcher.call(CALLER, "echo", {"text": "\x01" * MIB}, form=form)
+    result = (await rig.dispatcher.outcome(CALLER, "echo", {"text": "\x01" * MIB}, form=form)).result
     assert result["structuredContent"]["error"]["code"] == "RESPONSE_TOO_LARGE"
 
 

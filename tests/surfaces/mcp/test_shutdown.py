@@ -98,11 +98,13 @@ async def test_an_idle_server_stops_at_once() -> None:
     assert took_s < LONG_GRACE_S
 
 
-@pytest.mark.parametrize("tool", ["wait_for", "work_until"])
-async def test_a_call_that_does_not_end_is_cut_short_told_so_and_on_record(tool: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("tool", "grace"), [("wait_for", "1"), ("work_until", "1"), ("wait_for", "0")])
+async def test_a_call_that_does_not_end_is_cut_short_told_so_and_on_record(
+    tool: str, grace: str, tmp_path: Path
+) -> None:
     trail = tmp_path / "audit.sqlite"
     answers: list[httpx.Response] = []
-    async with running("--grace", "1", "--audit", str(trail)) as (server, client, session):
+    async with running("--grace", grace, "--audit", str(trail)) as (server, client, session):
 
         async def hang() -> None:
             answers.append(await client.post("/mcp", json=calling(tool, moment="never"), headers=session))

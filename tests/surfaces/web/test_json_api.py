@@ -282,7 +282,7 @@ async def test_a_browser_is_told_that_an_allowed_origin_may_change_things(method
 
 @pytest.fixture
 async def audited(tmp_path: Path) -> AsyncGenerator[tuple[httpx.AsyncClient, Path]]:
-    """A caller of a server that writes an audit trail, and the file."""
+    """A caller of a server that writes an audit log, and the file."""
     file = tmp_path / "audit.sqlite"
     audit = AuditLog(file)
     async with caller_of(demo(audit=audit).app) as client:

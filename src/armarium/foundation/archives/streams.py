@@ -17,16 +17,6 @@ _MAX_XZ_MEMORY = 160 * 1024 * 1024
 _DAMAGE = (EOFError, OSError, zlib.error, lzma.LZMAError)
 
 
-class _Decompressor(Protocol):
-    @property
-    def eof(self) -> bool: ...
-    @property
-    def needs_input(self) -> bool: ...
-    @property
-    def unused_data(self) -> bytes: ...
-    def decompress(self, data: bytes, max_length: int = -1) -> bytes: ...
-
-
 class _Source(Protocol):
     def read(self, count: int, /) -> bytes: ...
 
@@ -56,24 +46,20 @@ class _Decompressed:
     def read(self, count: int) -> bytes:
         """At most `count` bytes; none only at the end."""
         while True:
-            machine = self._decompressor
-            if machine.eof:
-                following = machine.unused_data or self._source.read(_PIECE)
-                if not following.strip(b"\0"):
+            packed = b""
+            if self._decompressor.eof:
+                packed = self._decompressor.unused_data or self._source.read(_PIECE)
+                if not packed.strip(b"\0"):
                     return b""
-                machine = self._decompressor = self._fresh()
-                piece = machine.decompress(following, count)
-            elif machine.needs_input:
+                self._decompressor = self._fresh()
+            elif self._decompressor.needs_input:
                 packed = self._source.read(_PIECE)
                 if not packed:
                     raise EOFError
-                piece = machine.decompress(packed, count)
-            else:
-                piece = machine.decompress(b"", count)
-            if piece:
+            if piece := self._decompressor.decompress(packed, count):
                 return piece
 
-    def _fresh(self) -> _Decompressor:
+    def _fresh(self) -> lzma.LZMADecompressor | bz2.BZ2Decompressor:
         return lzma.LZMADecompressor(memlimit=_MAX_XZ_MEMORY) if self._is_xz else bz2.BZ2Decompressor()
 
 

@@ -34,11 +34,9 @@ class _Overrides:
 def tar_entries(
     source: BinaryIO, budget: Budget, *, max_header_bytes: int = _MAX_HEADER_BYTES, require_end: bool = False
 ) -> Iterator[RawEntry]:
-    """The entries in archive order. Raises `ArchiveError` where the archive cannot be read further.
-
-    `source` is read from its beginning, or from where it is if it cannot seek. `max_header_bytes` bounds extension
-    headers, such as long names. With `require_end`, an archive without an end marker counts as truncated.
-    """
+    """The entries in archive order. Raises `ArchiveError` where the archive cannot be read further. `source` is read
+    from its beginning, or from where it is if it cannot seek. `max_header_bytes` bounds extension headers, such as long
+    names. With `require_end`, an archive without an end marker counts as truncated."""
     stream = ByteStream(source, budget)
     overrides = _Overrides()
     while header := _header(stream, require_end=require_end):
@@ -97,7 +95,10 @@ def _header(stream: ByteStream, *, require_end: bool) -> bytes:
 
 
 def _entry(header: bytes, kind: bytes, overrides: _Overrides, body: _Body) -> RawEntry:
-    name = overrides.name or _name(header)
+    name = header[:100].partition(b"\0")[0]
+    if header[257:263] == b"ustar\0" and (prefix := header[345:500].partition(b"\0")[0]):
+        name = prefix + b"/" + name
+    name = overrides.name or name
     is_directory = kind == b"5" or (kind in _REGULAR and name.endswith(b"/"))
     problem = None
     if overrides.is_sparse:
@@ -108,13 +109,6 @@ def _entry(header: bytes, kind: bytes, overrides: _Overrides, body: _Body) -> Ra
     return RawEntry(
         name.decode("utf-8", "surrogateescape"), body.size_bytes, max(0, mtime), is_directory, problem, body.read
     )
-
-
-def _name(header: bytes) -> bytes:
-    name = header[:100].partition(b"\0")[0]
-    if header[257:263] == b"ustar\0" and (prefix := header[345:500].partition(b"\0")[0]):
-        return prefix + b"/" + name
-    return name
 
 
 def _number(field: bytes) -> int:

@@ -24,31 +24,20 @@ _ZIP64 = 0xFFFFFFFF
 _DIRECTORY_BYTES_PER_MEMBER = 512
 # Other methods decompress without a bound on the output of one step, and are rare.
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-_DAMAGE = (
-    zipfile.BadZipFile,
-    zlib.error,
-    struct.error,
-    EOFError,
-    NotImplementedError,
-    OSError,
-    OverflowError,
-    RuntimeError,
-    ValueError,
-)
+_DAMAGE = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, OSError, OverflowError, RuntimeError, ValueError)
 
 
 def zip_entries(source: BinaryIO, budget: Budget, max_members: int) -> Iterator[RawEntry]:
     """The entries in the order of the archive's directory. Raises `ArchiveError` if there is no readable directory.
-
-    Each entry can be read as long as `source` is open.
-    """
+    Each entry can be read as long as `source` is open."""
     _check_directory_size(source, max_members)
     try:
         archive = zipfile.ZipFile(source)
     except _DAMAGE as error:
         raise ArchiveError("the zip archive is truncated or damaged") from error
     for info in archive.infolist():
-        yield _entry(archive, info, budget)
+        name, read = _name(info), partial(_content, archive, info, budget)
+        yield RawEntry(name, info.file_size, _mtime(info), name.endswith("/"), _problem(info), read)
 
 
 def _check_directory_size(source: BinaryIO, max_members: int) -> None:
@@ -64,18 +53,6 @@ def _check_directory_size(source: BinaryIO, max_members: int) -> None:
     directory_bytes = size if claimed == _ZIP64 else claimed
     if directory_bytes > max(max_members, 1) * _DIRECTORY_BYTES_PER_MEMBER:
         raise ArchiveError("the archive has too many members")
-
-
-def _entry(archive: zipfile.ZipFile, info: zipfile.ZipInfo, budget: Budget) -> RawEntry:
-    name = _name(info)
-    return RawEntry(
-        name,
-        info.file_size,
-        _mtime(info),
-        is_directory=name.endswith("/"),
-        problem=_problem(info),
-        read=partial(_content, archive, info, budget),
-    )
 
 
 def _name(info: zipfile.ZipInfo) -> str:

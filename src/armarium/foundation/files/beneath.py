@@ -8,26 +8,25 @@ import os
 import stat
 import struct
 import sys
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
 from functools import cache
 
-# This number is the same on every architecture.
-_SYS_OPENAT2 = 437
+Identity = tuple[int, int]
+
+_SYS_OPENAT2 = 437  # the same on every architecture
 _RESOLVE_NO_MAGICLINKS = 0x02
 _RESOLVE_BENEATH = 0x08
 _OPEN_HOW = struct.Struct("=QQQ")
 _PROC_SUPER_MAGIC = 0x9FA0
 
 MAX_LINKS = 40
-MAX_SWAPS = 10_000
 """How many links one resolution may follow; Linux has the same bound."""
-
-MAX_TRIES = 64
+_MAX_SWAPS = 10_000
+_MAX_TRIES = 64
 """How often `openat2` is repeated when a concurrent rename affects a `..`."""
 
 _OPEN_LINK = os.O_PATH | os.O_NOFOLLOW
-_PASS_THROUGH = os.O_PATH | os.O_NOFOLLOW | os.O_DIRECTORY
-
 _ENCODING = sys.getfilesystemencoding()
 _ENCODING_ERRORS = sys.getfilesystemencodeerrors()
 
@@ -44,17 +43,30 @@ class LeadsOutside(Exception):
         self.resolved = resolved
 
 
+@contextmanager
+def closed_after(fd: int) -> Generator[int]:
+    """Close a descriptor at the end of the block."""
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def identity_of(fd: int) -> Identity:
+    """Identifies an open file, whatever its name."""
+    status = os.fstat(fd)
+    return status.st_dev, status.st_ino
+
+
 @cache
 def kernel_has_openat2() -> bool:
     """Whether `openat2` works here: old kernels lack it, and some container profiles deny it."""
-    slash = os.open("/", os.O_PATH | os.O_DIRECTORY)
-    try:
-        os.close(openat2(slash, "", os.O_PATH | os.O_DIRECTORY))
-    except OSError:
-        return False
-    finally:
-        os.close(slash)
-    return True
+    with closed_after(os.open("/", os.O_PATH | os.O_DIRECTORY)) as slash:
+        try:
+            os.close(openat2(slash, "", os.O_PATH | os.O_DIRECTORY))
+        except OSError:
+            return False
+        return True
 
 
 @cache
@@ -68,15 +80,13 @@ def openat2(dir_fd: int, path: str, flags: int, mode: int = 0) -> int:
     """Open `path` beneath `dir_fd` ("" is the directory itself). The kernel denies leaving it with EXDEV."""
     encoded = path.encode(_ENCODING, _ENCODING_ERRORS) or b"."
     how = _open_how(flags, mode)
-    fd: int = _syscall(_SYS_OPENAT2, dir_fd, encoded, how, 24)
-    tries = 1
-    while fd < 0:
-        failure = ctypes.get_errno()
-        if failure not in (errno.EAGAIN, errno.EINTR) or tries == MAX_TRIES:
-            raise _os_error(failure, path)
-        fd = _syscall(_SYS_OPENAT2, dir_fd, encoded, how, 24)
-        tries += 1
-    return fd
+    for _ in range(_MAX_TRIES):
+        fd: int = _syscall(_SYS_OPENAT2, dir_fd, encoded, how, 24)
+        if fd >= 0:
+            return fd
+        if ctypes.get_errno() not in (errno.EAGAIN, errno.EINTR):
+            break
+    raise _os_error(ctypes.get_errno(), path)
 
 
 def walk(dir_fd: int, own_names: Iterable[str], path: str, flags: int, mode: int = 0) -> int:
@@ -109,7 +119,7 @@ def walk(dir_fd: int, own_names: Iterable[str], path: str, flags: int, mode: int
             try:
                 if not pending:
                     return _open_last(here, name, flags, mode)
-                held.append(os.open(name, _PASS_THROUGH, dir_fd=here))
+                held.append(os.open(name, _OPEN_LINK | os.O_DIRECTORY, dir_fd=here))
                 continue
             except OSError as error:
                 if error.errno not in (errno.ELOOP, errno.ENOTDIR) or (not pending and flags & os.O_NOFOLLOW):
@@ -118,7 +128,7 @@ def walk(dir_fd: int, own_names: Iterable[str], path: str, flags: int, mode: int
             if target is None:
                 # It was a link a moment ago, so it is being replaced concurrently: try again, up to a limit.
                 swaps += 1
-                if swaps > MAX_SWAPS:
+                if swaps > _MAX_SWAPS:
                     raise _os_error(errno.ELOOP, path)
                 pending.append(name)
                 continue
@@ -150,12 +160,9 @@ def _open_last(here: int, name: str, flags: int, mode: int) -> int:
 
 
 def _read_link(here: int, name: str, pending: list[str], error: OSError) -> str | None:
-    """The target of the link that caused `error`, read from an open descriptor so that it cannot be replaced.
-
-    None if it is no longer a link.
-    """
-    fd = os.open(name, _OPEN_LINK, dir_fd=here)
-    try:
+    """The target of the link that caused `error`, read from an open descriptor so that it cannot be replaced. None if
+    it is no longer a link."""
+    with closed_after(os.open(name, _OPEN_LINK, dir_fd=here)) as fd:
         kind = os.fstat(fd).st_mode
         if stat.S_ISLNK(kind):
             target = os.readlink("", dir_fd=fd)
@@ -163,8 +170,6 @@ def _read_link(here: int, name: str, pending: list[str], error: OSError) -> str 
             if _is_procfs(fd):
                 raise LeadsOutside(_lexically(here, target, pending))
             return target
-    finally:
-        os.close(fd)
     if error.errno == errno.ELOOP or stat.S_ISDIR(kind):
         return None
     raise error

@@ -11,7 +11,15 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Literal, Self
 
-from armarium.foundation.files.beneath import LeadsOutside, host_path, kernel_has_openat2, openat2, walk
+from armarium.foundation.files.beneath import (
+    LeadsOutside,
+    closed_after,
+    host_path,
+    identity_of,
+    kernel_has_openat2,
+    openat2,
+    walk,
+)
 from armarium.foundation.files.errors import (
     InvalidPath,
     IsADirectory,
@@ -25,6 +33,7 @@ Resolver = Literal["openat2", "walk"]
 LinkTarget = Literal["file", "directory", "other", "external", "missing"]
 
 READ_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY
+_OPEN_ROOT = os.O_PATH | os.O_DIRECTORY
 MAX_PATH_BYTES = 4095  # PATH_MAX includes the terminating NUL.
 MAX_NAME_BYTES = 255
 
@@ -41,10 +50,8 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def normalise(path: str) -> str:
-    """The path relative to the root, "" for the root itself. "/" is the root, and `..` is resolved lexically.
-
-    Escapes of `escape_name` are decoded: the result is a path of the file system.
-    """
+    """The path relative to the root, "" for the root itself. "/" is the root, and `..` is resolved lexically. Escapes
+    of `escape_name` are decoded: the result is a path of the file system."""
     if (
         len(path) <= MAX_NAME_BYTES
         and path.isascii()
@@ -63,7 +70,10 @@ def _normalise_slowly(path: str) -> str:
     # Check the number of characters first, to avoid encoding and splitting megabytes.
     if len(path) > _LONGEST_ESCAPED:
         raise _invalid(path, f"path is longer than {MAX_PATH_BYTES} bytes")
-    path = _unescaped(path)
+    try:
+        path = unescape_name(path)
+    except NotAnEscape as error:
+        raise _invalid(path, f"path contains characters that no file name can hold: {error}") from None
     if len(os.fsencode(path)) > MAX_PATH_BYTES:
         raise _invalid(path, f"path is longer than {MAX_PATH_BYTES} bytes")
     if "\0" in path:
@@ -83,13 +93,6 @@ def _normalise_slowly(path: str) -> str:
     return "/".join(kept)
 
 
-def _unescaped(path: str) -> str:
-    try:
-        return unescape_name(path)
-    except NotAnEscape as error:
-        raise _invalid(path, f"path contains characters that no file name can hold: {error}") from None
-
-
 def _invalid(path: str, reason: str) -> InvalidPath:
     # The message does not contain the path: it may be huge, or impossible to encode.
     return InvalidPath(reason, private={"attempted": path[:MAX_NAME_BYTES].encode(errors="backslashreplace").decode()})
@@ -103,19 +106,15 @@ def _escapes(path: str, *, resolved: str) -> PathEscapesRoot:
 
 
 class ConfinedRoot:
-    """A directory that confines all paths opened through it.
-
-    Methods take paths as returned by `normalise` and follow links that stay inside. A path that leads outside raises
-    `PathEscapesRoot`; other failures are an `OSError` with the path relative to the root. The caller must close every
-    returned descriptor. Child processes do not inherit them.
-    """
+    """A directory that confines all paths opened through it. Methods take paths as returned by `normalise` and follow
+    links that stay inside. A path that leads outside raises `PathEscapesRoot`; other failures are an `OSError` with the
+    path relative to the root. The caller must close every returned descriptor. Child processes do not inherit them."""
 
     def __init__(self, path: str, *, resolver: Resolver | None = None, follow_links: bool = True) -> None:
         self.fd = -1  # `close` is also called if the open below fails
-        self.fd = os.open(path, os.O_PATH | os.O_DIRECTORY) if follow_links else _open_without_links(path)
+        self.fd = os.open(path, _OPEN_ROOT) if follow_links else open_without_links(path, _OPEN_ROOT)
         self.real_path = host_path(self.fd)
-        status = os.fstat(self.fd)
-        self.identity = (status.st_dev, status.st_ino)
+        self.identity = identity_of(self.fd)
         self.resolver: Resolver = resolver or ("openat2" if kernel_has_openat2() else "walk")
         # Absolute links may use the path in the settings, which may itself be a link.
         self._own_names = (self.real_path, os.path.abspath(path))
@@ -164,35 +163,22 @@ class ConfinedRoot:
     @contextmanager
     def opened(self, path: str, flags: int, mode: int = 0) -> Generator[int]:
         """`open`, closed at the end of the block."""
-        fd = self.open(path, flags, mode)
-        try:
+        with closed_after(self.open(path, flags, mode)) as fd:
             yield fd
-        finally:
-            os.close(fd)
 
     def open_directory(self, path: str) -> int:
         """Open a directory for listing."""
         return self.open(path, READ_DIRECTORY)
 
-    def open_parent(self, path: str) -> tuple[int, str]:
-        """Open the parent directory of an entry, for fsync and `dir_fd=`. Returns it with the name of the entry.
-
-        The entry need not exist, and a link is not followed. The parent of the root cannot be opened, so "" raises
-        `IsADirectory`.
-        """
+    @contextmanager
+    def opened_parent(self, path: str) -> Generator[tuple[int, str]]:
+        """The parent directory of an entry, open for fsync and `dir_fd=`, and the name of the entry. The entry need not
+        exist, and a link is not followed. The parent of the root cannot be opened, so "" raises `IsADirectory`."""
         parent, _, name = path.rpartition("/")
         if not name:
             raise IsADirectory("path is the root directory itself")
-        return self.open_directory(parent), name
-
-    @contextmanager
-    def opened_parent(self, path: str) -> Generator[tuple[int, str]]:
-        """`open_parent`, closed at the end of the block."""
-        fd, name = self.open_parent(path)
-        try:
+        with closed_after(self.open_directory(parent)) as fd:
             yield fd, name
-        finally:
-            os.close(fd)
 
     def open_regular(self, path: str) -> tuple[int, os.stat_result]:
         """Open a regular file for reading. Returns it with its status. Raise for anything else, without blocking."""
@@ -214,17 +200,13 @@ class ConfinedRoot:
     def opened_regular(self, path: str) -> Generator[tuple[int, os.stat_result]]:
         """`open_regular`, closed at the end of the block."""
         fd, status = self.open_regular(path)
-        try:
+        with closed_after(fd):
             yield fd, status
-        finally:
-            os.close(fd)
 
     def make_directories(self, path: str, made: list[str] | None = None) -> int:
-        """Create a directory and its missing parents, and open it for listing.
-
-        Other processes may create the same directories concurrently. A file or a broken link on the path raises
-        `NotADirectory`. The paths of the created directories are added to `made`.
-        """
+        """Create a directory and its missing parents, and open it for listing. Other processes may create the same
+        directories concurrently. A file or a broken link on the path raises `NotADirectory`. The paths of the created
+        directories are added to `made`."""
         existing, missing = path, list[str]()
         while True:
             try:
@@ -266,9 +248,7 @@ class ConfinedRoot:
 
     def locate(self, fd: int, *, last_known: bool = False) -> str:
         """The current path of a descriptor, relative to the root. Raise `PathEscapesRoot` if it is deleted or outside.
-
-        With `last_known`, the result for a file that was deleted or replaced since it was opened is its last path.
-        """
+        With `last_known`, the result for a file that was deleted or replaced since it was opened is its last path."""
         # Read both paths now: an operator may have moved the root itself since it was opened.
         there, base = host_path(fd), host_path(self.fd)
         prefix = base if base.endswith("/") else base + "/"
@@ -293,11 +273,9 @@ class ConfinedRoot:
             return False
 
     def link_target(self, dir_fd: int, name: str, path: str) -> LinkTarget:
-        """The type of the target of the link `name` in `dir_fd`, whose path is `path`.
-
-        A target outside is "external" whether or not it exists, because that would reveal something about the outside.
-        A loop is "missing", and a target without permission is "other".
-        """
+        """The type of the target of the link `name` in `dir_fd`, whose path is `path`. A target outside is "external"
+        whether or not it exists, because that would reveal something about the outside. A loop is "missing", and a
+        target without permission is "other"."""
         try:
             fd = self._follow(dir_fd, name, path)
         except PathEscapesRoot:
@@ -308,10 +286,8 @@ class ConfinedRoot:
             if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG):
                 return "missing"
             raise
-        try:
+        with closed_after(fd):
             mode = os.fstat(fd).st_mode
-        finally:
-            os.close(fd)
         if stat.S_ISDIR(mode):
             return "directory"
         return "file" if stat.S_ISREG(mode) else "other"
@@ -334,16 +310,12 @@ def _not_regular(path: str) -> NotARegularFile:
     return NotARegularFile(f"not a regular file: {escape_name(path)}", hint="FIFOs, sockets and devices cannot be read")
 
 
-def _open_without_links(path: str) -> int:
-    """Open an absolute path. Raise if there is a link anywhere on it."""
-    fd = os.open("/", os.O_PATH | os.O_DIRECTORY)
-    for name in path.split("/"):
-        if name:
-            try:
-                below = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=fd)
-            finally:
-                os.close(fd)
-            fd = below
+def open_without_links(path: str, flags: int, dir_fd: int | None = None) -> int:
+    """Open a directory by an absolute path, or one below `dir_fd`. Raise if there is a link anywhere on it."""
+    fd = os.open("/" if dir_fd is None else ".", flags, dir_fd=dir_fd)
+    for name in filter(None, path.split("/")):
+        with closed_after(fd):
+            fd = os.open(name, flags | os.O_NOFOLLOW, dir_fd=fd)
     return fd
 
 
@@ -355,22 +327,14 @@ def open_child_directory(dir_fd: int, name: str) -> int:
 
 
 def rename_noreplace(src_fd: int, src: str, dst_fd: int, dst: str) -> None:
-    """Rename an entry atomically unless the new name exists (`FileExistsError`).
-
-    ENOTSUP means that the file system or C library does not support it, or that a directory would move into itself,
-    which many file systems report the same way. The caller may fall back to a check and a plain rename.
-    """
-    try:
-        renameat2 = _libc.renameat2
-    except AttributeError:
-        raise _cannot_rename_noreplace(dst) from None
-    if renameat2(src_fd, os.fsencode(src), dst_fd, os.fsencode(dst), _RENAME_NOREPLACE) == 0:
-        return
-    failure = ctypes.get_errno()
+    """Rename an entry atomically unless the new name exists (`FileExistsError`). ENOTSUP means that the file system or
+    C library does not support it, or that a directory would move into itself, which many file systems report the same
+    way. The caller may fall back to a check and a plain rename."""
+    failure = errno.ENOSYS
+    if (renameat2 := getattr(_libc, "renameat2", None)) is not None:
+        if renameat2(src_fd, os.fsencode(src), dst_fd, os.fsencode(dst), _RENAME_NOREPLACE) == 0:
+            return
+        failure = ctypes.get_errno()
     if failure in (errno.ENOSYS, errno.EINVAL):
-        raise _cannot_rename_noreplace(dst)
+        raise OSError(errno.ENOTSUP, "cannot rename without the risk of replacing", dst)
     raise OSError(failure, os.strerror(failure), dst)
-
-
-def _cannot_rename_noreplace(dst: str) -> OSError:
-    return OSError(errno.ENOTSUP, "cannot rename without the risk of replacing", dst)

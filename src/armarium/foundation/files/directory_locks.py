@@ -15,7 +15,8 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import NamedTuple
+
+from armarium.foundation.files.beneath import Identity, identity_of
 
 _log = logging.getLogger(__name__)
 
@@ -23,8 +24,6 @@ _log = logging.getLogger(__name__)
 _CANNOT_LOCK = frozenset({errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EACCES})
 _FIRST_PAUSE_S = 0.0005
 _LONGEST_PAUSE_S = 0.01
-
-Identity = tuple[int, int]
 
 
 class DirectoryBusy(Exception):
@@ -37,61 +36,21 @@ class DirectoryBusy(Exception):
         """Whether the long timeout has passed, so that the call should not be retried."""
 
 
-class Held(NamedTuple):
-    """Locks that a caller holds: locks of this process, and descriptors locked by the kernel."""
-
-    in_process: list[threading.Lock]
-    locked: list[int]
-
-    def release(self) -> None:
-        """Release all locks."""
-        for fd in self.locked:
-            fcntl.flock(fd, fcntl.LOCK_UN)
-        for lock in self.in_process:
-            lock.release()
-
-
 class DirectoryLocks:
     """Locks for directories. A fixed set of locks inside the process reduces contention for the kernel's locks."""
 
     def __init__(self, timeout_s: float = 0.25, *, long_timeout_s: float = 10.0) -> None:
-        self._timeout_s = timeout_s
-        self._long_timeout_s = long_timeout_s
-        self._locks = [threading.Lock() for _ in range(256)]
+        self.timeout_s = timeout_s
+        self.long_timeout_s = long_timeout_s
+        self.in_process = [threading.Lock() for _ in range(256)]
         self._unlockable: set[int] = set()
 
     def holding(self, *dir_fds: int, wait_long: bool = False) -> AbstractContextManager[None]:
-        """Lock the open directories for the block, or raise `DirectoryBusy`.
-
-        The timeout is short, because the caller occupies a thread. `wait_long` selects the long one, for callers that
-        would lose much work.
-        """
+        """Lock the open directories for the block, all or none, or raise `DirectoryBusy`. The timeout is short, because
+        the caller occupies a thread. `wait_long` selects the long one, for callers that would lose much work."""
         return _LockContext(self, dir_fds, wait_long)
 
-    def acquire(self, dir_fds: Sequence[int], *, wait_long: bool) -> Held:
-        """Lock all of the directories or none; used by `holding`."""
-        until = time.monotonic() + (self._long_timeout_s if wait_long else self._timeout_s)
-        directories = [(_identity(fd), fd) for fd in dir_fds]
-        if len(directories) > 1:
-            # Always in the same order, so that two moves in opposite directions cannot deadlock.
-            directories = sorted(dict(directories).items())
-        mine = sorted({hash(identity) % len(self._locks) for identity, _ in directories})
-        held = Held([], [])
-        try:
-            for index in mine:
-                lock = self._locks[index]
-                if not lock.acquire(blocking=False) and not lock.acquire(timeout=max(0.0, until - time.monotonic())):
-                    raise DirectoryBusy(directories[0][0], waited_long=wait_long)
-                held.in_process.append(lock)
-            for identity, fd in directories:
-                if self._lock(fd, identity, until, waited_long=wait_long):
-                    held.locked.append(fd)
-        except BaseException:
-            held.release()
-            raise
-        return held
-
-    def _lock(self, fd: int, identity: Identity, until: float, *, waited_long: bool) -> bool:
+    def lock_in_kernel(self, fd: int, identity: Identity, until: float, *, waited_long: bool) -> bool:
         """Take the kernel's lock. Returns False if the file system has none."""
         if identity[0] in self._unlockable:
             return False
@@ -118,24 +77,39 @@ class DirectoryLocks:
             pause = min(2 * pause, _LONGEST_PAUSE_S)
 
 
-def _identity(fd: int) -> Identity:
-    status = os.fstat(fd)
-    return status.st_dev, status.st_ino
-
-
 class _LockContext:
     # Not a generator-based context manager: this takes half the time, and every change needs it.
-    __slots__ = ("_dir_fds", "_held", "_locks", "_wait_long")
+    __slots__ = ("_dir_fds", "_in_process", "_locked", "_locks", "_wait_long")
 
     def __init__(self, locks: DirectoryLocks, dir_fds: Sequence[int], wait_long: bool) -> None:
         self._locks = locks
         self._dir_fds = dir_fds
         self._wait_long = wait_long
-        self._held: Held | None = None
+        self._in_process: list[threading.Lock] = []
+        self._locked: list[int] = []
 
     def __enter__(self) -> None:
-        self._held = self._locks.acquire(self._dir_fds, wait_long=self._wait_long)
+        locks, wait_long = self._locks, self._wait_long
+        until = time.monotonic() + (locks.long_timeout_s if wait_long else locks.timeout_s)
+        directories = [(identity_of(fd), fd) for fd in self._dir_fds]
+        if len(directories) > 1:
+            # Always in the same order, so that two moves in opposite directions cannot deadlock.
+            directories = sorted(dict(directories).items())
+        try:
+            for index in sorted({hash(identity) % len(locks.in_process) for identity, _ in directories}):
+                lock = locks.in_process[index]
+                if not lock.acquire(blocking=False) and not lock.acquire(timeout=max(0.0, until - time.monotonic())):
+                    raise DirectoryBusy(directories[0][0], waited_long=wait_long)
+                self._in_process.append(lock)
+            for identity, fd in directories:
+                if locks.lock_in_kernel(fd, identity, until, waited_long=wait_long):
+                    self._locked.append(fd)
+        except BaseException:
+            self.__exit__()
+            raise
 
     def __exit__(self, *_: object) -> None:
-        if self._held is not None:
-            self._held.release()
+        for fd in self._locked:
+            fcntl.flock(fd, fcntl.LOCK_UN)
+        for lock in self._in_process:
+            lock.release()

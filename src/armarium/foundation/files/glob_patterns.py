@@ -26,14 +26,10 @@ def glob_selection(pattern: str) -> Selection:
 
 def filter_selection(pattern: str) -> Selection:
     """Selects files that match a filter: by name at any depth, or by path if the filter contains a "/"."""
-    return _Program(_of_filter(pattern)).start()
-
-
-def _of_filter(pattern: str) -> list[Alternative]:
     alternatives = parse_glob(pattern)
-    if "/" in pattern:
-        return alternatives
-    return [Alternative((None, *alternative.segments)) for alternative in alternatives]
+    if "/" not in pattern:
+        alternatives = [Alternative((None, *alternative.segments)) for alternative in alternatives]
+    return _Program(alternatives).start()
 
 
 def path_matcher(pattern: str) -> Callable[[str], bool]:

@@ -207,11 +207,9 @@ def _segment(items: list[_Item]) -> Segment:
 
 
 def _segment_regex(items: list[_Item]) -> str:
-    """A regular expression that never backtracks over a star, so that hostile patterns stay fast.
-
-    What follows a star may be taken at the first place where it fits, because the next star can take up whatever
-    comes then. Only the last star must reach to the end.
-    """
+    """A regular expression that never backtracks over a star, so that hostile patterns stay fast. What follows a star
+    may be taken at the first place where it fits, because the next star can take up whatever comes then. Only the last
+    star must reach to the end."""
     groups: list[list[str]] = [[]]
     for item in items:
         if item is _STAR:

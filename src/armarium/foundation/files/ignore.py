@@ -7,6 +7,7 @@ import os
 import re
 import stat
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -17,6 +18,7 @@ from pathspec import GitIgnoreSpec
 from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern
 
 from armarium.foundation.errors import ConfigError
+from armarium.foundation.files.beneath import closed_after
 from armarium.foundation.files.errors import InvalidPattern
 
 _log = logging.getLogger(__name__)
@@ -147,11 +149,10 @@ class GitIgnores:
     @classmethod
     def above(cls, root_fd: int, path: str) -> GitIgnores:
         """The .gitignore files of the root and of the directories above `path`."""
-        ignores = cls()
+        ignores, directory = cls(), ""
         if not path:
             return ignores
         fd = os.open(".", _OPEN_DIRECTORY, dir_fd=root_fd)
-        directory = ""
         try:
             for name in path.split("/"):
                 ignores = ignores.entering(fd, directory)
@@ -183,24 +184,16 @@ class GitIgnores:
 
 
 def _read_gitignore(directory_fd: int, directory: str) -> str | None:
-    try:
-        fd = os.open(GITIGNORE, _OPEN_FILE, dir_fd=directory_fd)
-    except OSError:
-        return None
-    try:
+    with suppress(OSError), closed_after(os.open(GITIGNORE, _OPEN_FILE, dir_fd=directory_fd)) as fd:
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode):
             return None
         content = os.read(fd, _MAX_GITIGNORE_BYTES)
-        if b"\0" in content:
-            # Random bytes could be patterns, and a single "*" would hide everything.
-            _warn_of_binary_file(status.st_dev, status.st_ino, directory)
-            return None
-        return content.decode("utf-8", "replace")
-    except OSError:
-        return None
-    finally:
-        os.close(fd)
+        if b"\0" not in content:
+            return content.decode("utf-8", "replace")
+        # Random bytes could be patterns, and a single "*" would hide everything.
+        _warn_of_binary_file(status.st_dev, status.st_ino, directory)
+    return None
 
 
 @lru_cache(maxsize=1000)

@@ -11,6 +11,7 @@ import sysconfig
 from collections.abc import Sequence
 
 import armarium
+from armarium.foundation.files.beneath import closed_after
 
 # These numbers are the same on every architecture.
 _SYS_CREATE_RULESET = 444
@@ -39,6 +40,8 @@ _SCOPES_SINCE_ABI = 6
 _ABSTRACT_SOCKETS_AND_SIGNALS = 0b11
 _NEVER_GRANTED = EXECUTE | IOCTL_DEV | MAKE_CHAR | MAKE_BLOCK
 _READ = READ_FILE | READ_DIR
+
+LIBRARY_PATHS = ("/usr/lib", "/usr/lib64", "/usr/local/lib", "/lib", "/lib64", "/etc/ld.so.cache")
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -77,10 +80,8 @@ def restrict_current_thread(read_write: Sequence[str], read_only: Sequence[str])
 
 def restrict_process(read_only: Sequence[str]) -> int:
     """Deny this process all files except the given ones, all writing, TCP, and signals and abstract sockets of others.
-
     Returns the kernel's Landlock version, 0 if it has none. TCP needs version 4, signals and sockets version 6. The
-    process must have a single thread, because Landlock applies to the calling thread and those it starts afterwards.
-    """
+    process must have a single thread, because Landlock applies to the calling thread and those it starts afterwards."""
     abi = supported_abi()
     if abi == 0:
         return 0
@@ -101,8 +102,7 @@ def forbid_new_privileges() -> None:
 def _restrict(attributes: bytes, read_write: Sequence[str], read_only: Sequence[str]) -> None:
     """Apply a ruleset. `attributes` is the kernel's struct, which begins with the handled file-system rights."""
     (handled,) = struct.unpack_from("=Q", attributes)
-    ruleset = _checked(_libc.syscall(_SYS_CREATE_RULESET, attributes, len(attributes), 0))
-    try:
+    with closed_after(_checked(_libc.syscall(_SYS_CREATE_RULESET, attributes, len(attributes), 0))) as ruleset:
         for path in read_write:
             _grant(ruleset, path, handled & ~_NEVER_GRANTED)
         for path in read_only:
@@ -110,8 +110,6 @@ def _restrict(attributes: bytes, read_write: Sequence[str], read_only: Sequence[
         # Required for threads without privileges.
         forbid_new_privileges()
         _checked(_libc.syscall(_SYS_RESTRICT_SELF, ruleset, 0))
-    finally:
-        os.close(ruleset)
 
 
 def _grant(ruleset: int, path: str, rights: int) -> None:
@@ -119,13 +117,11 @@ def _grant(ruleset: int, path: str, rights: int) -> None:
         fd = os.open(path, os.O_PATH)
     except (FileNotFoundError, NotADirectoryError):
         return
-    try:
+    with closed_after(fd):
         if not stat.S_ISDIR(os.fstat(fd).st_mode):
             rights &= _RIGHTS_OF_FILES  # The kernel rejects directory rights on a file.
         rule = struct.pack("=Qi", rights, fd)
         _checked(_libc.syscall(_SYS_ADD_RULE, ruleset, _RULE_PATH_BENEATH, rule, 0))
-    finally:
-        os.close(fd)
 
 
 def _checked(answer: int) -> int:
@@ -136,10 +132,8 @@ def _checked(answer: int) -> int:
 
 
 def python_read_paths() -> list[str]:
-    """Paths that a Python thread must be able to read: interpreter, libraries, users, time zones, certificates.
-
-    The module search path is omitted on purpose: it may contain the working directory, which may be any directory.
-    """
+    """Paths that a Python thread must be able to read: interpreter, libraries, users, time zones, certificates. The
+    module search path is omitted on purpose: it may contain the working directory, which may be any directory."""
     paths = sysconfig.get_paths()
     wanted = [
         sys.prefix,
@@ -147,20 +141,8 @@ def python_read_paths() -> list[str]:
         sys.exec_prefix,
         *(paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")),
         *armarium.__path__,
-        "/usr/lib",
-        "/usr/lib64",
-        "/usr/local/lib",
-        "/lib",
-        "/lib64",
-        "/etc/ld.so.cache",
-        "/etc/passwd",
-        "/etc/group",
-        "/etc/nsswitch.conf",
-        "/etc/localtime",
-        "/etc/ssl",
-        "/etc/pki/tls",
-        "/etc/ca-certificates",
-        "/usr/share/ca-certificates",
-        "/usr/share/zoneinfo",
+        *LIBRARY_PATHS,
+        *("/etc/passwd", "/etc/group", "/etc/nsswitch.conf", "/etc/localtime", "/usr/share/zoneinfo"),
+        *("/etc/ssl", "/etc/pki/tls", "/etc/ca-certificates", "/usr/share/ca-certificates"),
     ]
     return [path for path in dict.fromkeys(wanted) if os.path.exists(path)]

@@ -22,7 +22,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 _BYTE = re.compile("[\udc80-\udcff]")
 _LOOKS_ESCAPED = re.compile(r"\\(?=x(?:[89A-Fa-f][0-9A-Fa-f]|5[Cc]))")
 _ESCAPE = re.compile(r"\\x([89A-Fa-f][0-9A-Fa-f]|5[Cc])")
-_BACKSLASH = 0x5C
+_CHARACTERS = {f"{byte:02x}": chr(0xDC00 + byte) for byte in range(0x80, 0x100)} | {"5c": "\\"}
 
 
 class NotAnEscape(ValueError):
@@ -33,7 +33,7 @@ def escape_name(name: str) -> str:
     """The escaped form of a name or path from `os.fsdecode`."""
     if "\\" in name:
         name = _LOOKS_ESCAPED.sub(r"\\x5c", name)
-    return name if name.isascii() else _BYTE.sub(_as_escape, name)
+    return name if name.isascii() else _BYTE.sub(lambda byte: f"\\x{ord(byte[0]) & 0xFF:02x}", name)
 
 
 def unescape_name(text: str) -> str:
@@ -42,22 +42,9 @@ def unescape_name(text: str) -> str:
         raise NotAnEscape("no name contains an unpaired surrogate")
     if "\\x" not in text:
         return text
-    raw = _ESCAPE.sub(_as_byte, text)
+    raw = _ESCAPE.sub(lambda escape: _CHARACTERS[escape[1].lower()], text)
     # Bytes that form valid UTF-8 must not be escaped.
     name = os.fsdecode(os.fsencode(raw))
-    if escape_name(name) != _ESCAPE.sub(_in_lower_case, text):
+    if escape_name(name) != _ESCAPE.sub(lambda escape: escape[0].lower(), text):
         raise NotAnEscape("unnecessary escape")
     return name
-
-
-def _as_escape(byte: re.Match[str]) -> str:
-    return f"\\x{ord(byte[0]) & 0xFF:02x}"
-
-
-def _as_byte(escape: re.Match[str]) -> str:
-    byte = int(escape[1], 16)
-    return "\\" if byte == _BACKSLASH else chr(0xDC00 + byte)
-
-
-def _in_lower_case(escape: re.Match[str]) -> str:
-    return f"\\x{escape[1].lower()}"

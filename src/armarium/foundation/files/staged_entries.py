@@ -15,6 +15,7 @@ from contextlib import closing, suppress
 from typing import Self
 
 from armarium.foundation.cancellation import Cancellation
+from armarium.foundation.files.beneath import closed_after
 from armarium.foundation.files.confine import open_child_directory, rename_noreplace
 from armarium.foundation.files.staged_names import is_staged, new_staged_name
 from armarium.foundation.files.traversal import Descent, EntryFailed, remove_contents
@@ -69,7 +70,9 @@ class Staged:
 
     def __exit__(self, *_: object) -> None:
         try:
-            self.discard()
+            if not self._placed:
+                with suppress(OSError, EntryFailed):
+                    _remove(self._dir_fd, self._name, self.fd)
         finally:
             self.close()
 
@@ -77,22 +80,10 @@ class Staged:
         """Close the descriptor, which releases the lock."""
         os.close(self.fd)
 
-    def discard(self) -> None:
-        """Remove the entry unless it has its final name."""
-        if self._placed:
-            return
-        with suppress(OSError, EntryFailed):
-            if stat.S_ISDIR(os.fstat(self.fd).st_mode):
-                os.fchmod(self.fd, stat.S_IRWXU)
-                remove_contents(self.fd, "", Cancellation(), force=True)
-                os.rmdir(self._name, dir_fd=self._dir_fd)
-            else:
-                os.unlink(self._name, dir_fd=self._dir_fd)
-
 
 def staged_file(dir_fd: int, mode: int) -> Staged:
     """A new file in the directory, removed at the end of the block unless it was renamed."""
-    return _owned(dir_fd, lambda name: os.open(name, _NEW_FILE, mode, dir_fd=dir_fd))
+    return _staged(dir_fd, lambda name: os.open(name, _NEW_FILE, mode, dir_fd=dir_fd))
 
 
 def staged_directory(dir_fd: int, mode: int) -> Staged:
@@ -102,7 +93,7 @@ def staged_directory(dir_fd: int, mode: int) -> Staged:
         os.mkdir(name, mode | stat.S_IRWXU, dir_fd=dir_fd)
         return open_child_directory(dir_fd, name)
 
-    return _owned(dir_fd, make)
+    return _staged(dir_fd, make)
 
 
 def set_aside(dir_fd: int, name: str) -> Staged:
@@ -118,12 +109,7 @@ def set_aside(dir_fd: int, name: str) -> Staged:
     return Staged(dir_fd, hidden, fd)
 
 
-def _owned(dir_fd: int, make: Callable[[str], int]) -> Staged:
-    name, fd = _made(make)
-    return Staged(dir_fd, name, fd)
-
-
-def _made(make: Callable[[str], int]) -> tuple[str, int]:
+def _staged(dir_fd: int, make: Callable[[str], int]) -> Staged:
     """Create an entry and lock it. If a sweep removes it in between, create another."""
     for _ in range(_MAX_TRIES):
         name = new_staged_name()
@@ -132,35 +118,32 @@ def _made(make: Callable[[str], int]) -> tuple[str, int]:
         except FileNotFoundError:
             # A sweep removed the entry, or the directory no longer exists; the next attempt shows which.
             continue
-        if _lock(fd) and os.fstat(fd).st_nlink > 0:
-            return name, fd
+        if _lock(fd) is not False and os.fstat(fd).st_nlink > 0:
+            return Staged(dir_fd, name, fd)
         os.close(fd)
     raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
 
 
-def _lock(fd: int) -> bool:
-    """Lock the entry. Returns False if it is locked already, and True if the file system has no locks."""
+def _lock(fd: int) -> bool | None:
+    """Lock the entry. Returns False if it is locked already, and None if the file system has no locks."""
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     except OSError:
-        pass
+        return None
     return True
 
 
 def sweep(top_fd: int, cancellation: Cancellation, prune: Callable[[str], bool]) -> int:
-    """Remove stale staged entries below an open directory. Returns their number.
-
-    `prune` decides whether to skip the directory at a path. The sweep pauses often, because it is not urgent.
-    """
-    removed = 0
+    """Remove stale staged entries below an open directory. Returns their number. `prune` decides whether to skip the
+    directory at a path. The sweep pauses often, because it is not urgent."""
     resumed = time.monotonic()
     with closing(Descent(top_fd)) as descent:
-        levels = [("", *_scan(descent.fd))]
-        removed += _remove_stale(descent.fd, levels[-1][2])
+        below, removed = _sweep_directory(descent.fd)
+        levels = [("", below)]
         while levels:
-            path, below, _ = levels[-1]
+            path, below = levels[-1]
             cancellation.checkpoint(removed)
             if (worked := time.monotonic() - resumed) > _PAUSE_AFTER_S:
                 time.sleep(_PAUSE_RATIO * worked)
@@ -178,13 +161,14 @@ def sweep(top_fd: int, cancellation: Cancellation, prune: Callable[[str], bool])
                 descent.enter(name)
             except OSError:
                 continue
-            levels.append((inside, *_scan(descent.fd)))
-            removed += _remove_stale(descent.fd, levels[-1][2])
+            below, count = _sweep_directory(descent.fd)
+            levels.append((inside, below))
+            removed += count
     return removed
 
 
-def _scan(dir_fd: int) -> tuple[list[str], list[str]]:
-    """The subdirectories and the staged entries of a directory; nothing if it cannot be read."""
+def _sweep_directory(dir_fd: int) -> tuple[list[str], int]:
+    """Remove the stale entries of a directory. Returns its subdirectories, and how many entries were removed."""
     below, staged = list[str](), list[str]()
     with suppress(OSError), os.scandir(dir_fd) as entries:
         for entry in entries:
@@ -192,11 +176,7 @@ def _scan(dir_fd: int) -> tuple[list[str], list[str]]:
                 staged.append(entry.name)
             elif entry.is_dir(follow_symlinks=False):
                 below.append(entry.name)
-    return below, staged
-
-
-def _remove_stale(dir_fd: int, names: list[str]) -> int:
-    return sum(remove_if_stale(dir_fd, name) for name in names)
+    return below, sum(remove_if_stale(dir_fd, name) for name in staged)
 
 
 def remove_if_stale(dir_fd: int, name: str) -> bool:
@@ -209,36 +189,23 @@ def remove_if_stale(dir_fd: int, name: str) -> bool:
                 return False
             os.unlink(name, dir_fd=dir_fd)
             return True
-        fd = os.open(name, _OPEN_ENTRY, dir_fd=dir_fd)
-    except OSError:
-        return False
-    try:
-        return _is_stale(fd, status) and _removed(dir_fd, name, fd)
-    finally:
-        os.close(fd)
-
-
-def _is_stale(fd: int, status: os.stat_result) -> bool:
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:
-        return time.time() - status.st_ctime > _OLD_ENOUGH_S
-    return True
-
-
-def _removed(dir_fd: int, name: str, fd: int) -> bool:
-    try:
-        # Another file may have the name since it was opened.
-        if not os.path.samestat(os.fstat(fd), os.stat(name, dir_fd=dir_fd, follow_symlinks=False)):
-            return False
-        if stat.S_ISDIR(os.fstat(fd).st_mode):
-            os.fchmod(fd, stat.S_IRWXU)
-            remove_contents(fd, "", Cancellation(), force=True)
-            os.rmdir(name, dir_fd=dir_fd)
-        else:
-            os.unlink(name, dir_fd=dir_fd)
+        with closed_after(os.open(name, _OPEN_ENTRY, dir_fd=dir_fd)) as fd:
+            locked = _lock(fd)
+            if locked is False or (locked is None and time.time() - status.st_ctime <= _OLD_ENOUGH_S):
+                return False
+            # Another file may have the name since it was opened.
+            if not os.path.samestat(os.fstat(fd), os.stat(name, dir_fd=dir_fd, follow_symlinks=False)):
+                return False
+            _remove(dir_fd, name, fd)
+            return True
     except (OSError, EntryFailed):
         return False
-    return True
+
+
+def _remove(dir_fd: int, name: str, fd: int) -> None:
+    if stat.S_ISDIR(os.fstat(fd).st_mode):
+        os.fchmod(fd, stat.S_IRWXU)
+        remove_contents(fd, "", Cancellation(), force=True)
+        os.rmdir(name, dir_fd=dir_fd)
+    else:
+        os.unlink(name, dir_fd=dir_fd)

@@ -6,6 +6,8 @@ import os
 import secrets
 import shutil
 import stat
+from collections.abc import Generator
+from contextlib import contextmanager
 from io import FileIO
 from pathlib import Path
 
@@ -14,27 +16,31 @@ _OWNER_ONLY = 0o700
 
 def make_private_directory(directory: Path) -> None:
     """Create a directory and its missing parents, each accessible to its owner only. Existing ones stay unchanged.
-
-    `mkdir(parents=True, mode=…)` gives the parents whatever mode the umask leaves.
-    """
+    `mkdir(parents=True, mode=…)` gives the parents whatever mode the umask leaves."""
     for each in reversed([directory, *directory.parents]):
         if not each.exists():
             each.mkdir(mode=_OWNER_ONLY, exist_ok=True)
 
 
-def replace_file(path: Path, content: bytes, *, mode: int = 0o600) -> None:
-    """Replace a file atomically and durably: write a temporary file, sync it, rename it."""
+@contextmanager
+def fresh_file(path: Path, content: bytes, *, mode: int = 0o600) -> Generator[Path]:
+    """A synced temporary file beside a path, to be renamed or linked to it. It does not outlive the block."""
     fresh = path.with_name(f".{path.name}.{secrets.token_hex(6)}")
-    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
+        yield fresh
+    finally:
+        fresh.unlink(missing_ok=True)
+
+
+def replace_file(path: Path, content: bytes, *, mode: int = 0o600) -> None:
+    """Replace a file atomically and durably."""
+    with fresh_file(path, content, mode=mode) as fresh:
         os.replace(fresh, path)
-    except BaseException:
-        os.unlink(fresh)
-        raise
 
 
 def make_way(path: Path) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from armarium.foundation.cancellation import Cancellation
+from armarium.foundation.files.beneath import Identity, closed_after, identity_of
 from armarium.foundation.files.confine import READ_DIRECTORY, open_child_directory
 from armarium.foundation.files.staged_names import drop_staged
 
@@ -29,14 +30,19 @@ class EntryFailed(Exception):
 @dataclass(slots=True)
 class _Level:
     fd: int
-    identity: tuple[int, int] | None = None
+    identity: Identity | None = None
+    """Set when the descriptor is closed, to recognise the directory."""
+
+    def close(self) -> None:
+        if self.fd >= 0:
+            self.identity = identity_of(self.fd)
+            os.close(self.fd)
+            self.fd = -1
 
 
 class Descent:
-    """The path from a top directory down to the current one, with a bounded number of open directories.
-
-    The caller owns the descriptor of the top. The others are closed by `leave` and `close`.
-    """
+    """The path from a top directory down to the current one, with a bounded number of open directories. The caller owns
+    the descriptor of the top. The others are closed by `leave` and `close`."""
 
     def __init__(self, top_fd: int) -> None:
         self._levels = [_Level(top_fd)]
@@ -50,43 +56,25 @@ class Descent:
         """Enter a child directory; links are not followed."""
         self._levels.append(_Level(open_child_directory(self.fd, name)))
         if len(self._levels) > _MAX_OPEN + 1:
-            self._close_level(self._levels[-1 - _MAX_OPEN])
+            self._levels[-1 - _MAX_OPEN].close()
 
     def leave(self) -> None:
-        """Return to the parent."""
+        """Return to the parent. Raise if it is not the directory that was entered."""
         child = self._levels.pop()
         parent = self._levels[-1]
-        try:
+        with closed_after(child.fd):
             if parent.fd < 0:
-                parent.fd = _parent(child.fd, parent.identity)
-        finally:
-            os.close(child.fd)
+                fd = os.open("..", READ_DIRECTORY | os.O_NOFOLLOW, dir_fd=child.fd)
+                if identity_of(fd) != parent.identity:
+                    os.close(fd)
+                    raise OSError(errno.ESTALE, "a directory was moved while its tree was read")
+                parent.fd = fd
 
     def close(self) -> None:
         """Close every directory below the top."""
         for level in self._levels[1:]:
-            if level.fd >= 0:
-                os.close(level.fd)
+            level.close()
         del self._levels[1:]
-
-    @staticmethod
-    def _close_level(level: _Level) -> None:
-        if level.fd < 0:
-            return
-        status = os.fstat(level.fd)
-        level.identity = (status.st_dev, status.st_ino)
-        os.close(level.fd)
-        level.fd = -1
-
-
-def _parent(child_fd: int, identity: tuple[int, int] | None) -> int:
-    """Open the parent of an open directory. Raise if it is not the one it was entered from."""
-    fd = os.open("..", READ_DIRECTORY | os.O_NOFOLLOW, dir_fd=child_fd)
-    status = os.fstat(fd)
-    if (status.st_dev, status.st_ino) == identity:
-        return fd
-    os.close(fd)
-    raise OSError(errno.ESTALE, "a directory was moved while its tree was read")
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,23 +100,18 @@ class _Directory:
     name: str
     status: os.stat_result | None
     names: list[str]
-    """Names to visit, in reverse order."""
 
 
 def visits(
     top_fd: int, top_path: str, cancellation: Cancellation, *, with_staged: bool = False, only_directories: bool = False
 ) -> Generator[Visit]:
-    """Visit everything below an open directory; errors are raised as `EntryFailed`.
-
-    Entries that are removed meanwhile are skipped, and staged entries unless `with_staged`. `only_directories` is
-    cheap: no other entry is examined.
-    """
-    names_in = _directories if only_directories else _names
+    """Visit everything below an open directory; errors are raised as `EntryFailed`. Entries that are removed meanwhile
+    are skipped, and staged entries unless `with_staged`. `only_directories` is cheap: no other entry is examined."""
     seen = 0
     path = top_path
     with closing(Descent(top_fd)) as descent:
         try:
-            levels = [_Directory(top_path, "", None, names_in(top_fd, with_staged))]
+            levels = [_Directory(top_path, "", None, _names(top_fd, with_staged, only_directories))]
             while levels:
                 current = levels[-1]
                 if not current.names:
@@ -147,11 +130,10 @@ def visits(
                     if not stat.S_ISDIR(status.st_mode):
                         yield Visit("entry", descent.fd, name, path, status)
                         continue
-                    parent_fd = descent.fd
-                    entered = Visit("enter", parent_fd, name, path, status)
+                    entered = Visit("enter", descent.fd, name, path, status)
                     descent.enter(name)
                     try:
-                        names = names_in(descent.fd, with_staged)
+                        names = _names(descent.fd, with_staged, only_directories)
                     except FileNotFoundError:  # removed since it was opened
                         descent.leave()
                         continue
@@ -161,16 +143,13 @@ def visits(
             raise EntryFailed(path, error) from error
 
 
-def _names(dir_fd: int, with_staged: bool) -> list[str]:
-    return _in_visiting_order(os.listdir(dir_fd), with_staged)
-
-
-def _directories(dir_fd: int, with_staged: bool) -> list[str]:
-    with os.scandir(dir_fd) as entries:
-        return _in_visiting_order([entry.name for entry in entries if entry.is_dir(follow_symlinks=False)], with_staged)
-
-
-def _in_visiting_order(names: list[str], with_staged: bool) -> list[str]:
+def _names(dir_fd: int, with_staged: bool, only_directories: bool) -> list[str]:
+    """The names to visit, in reverse order."""
+    if only_directories:
+        with os.scandir(dir_fd) as entries:
+            names = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+    else:
+        names = os.listdir(dir_fd)
     names.sort()
     if not with_staged:
         drop_staged(names)
@@ -179,10 +158,8 @@ def _in_visiting_order(names: list[str], with_staged: bool) -> list[str]:
 
 
 def remove_contents(top_fd: int, top_path: str, cancellation: Cancellation, *, force: bool = False) -> int:
-    """Remove everything below an open directory. Returns the number of removed entries.
-
-    With `force`, also from write-protected directories of this user.
-    """
+    """Remove everything below an open directory. Returns the number of removed entries. With `force`, also from
+    write-protected directories of this user."""
     removed = 0
     for visit in visits(top_fd, top_path, cancellation, with_staged=True):
         try:
@@ -192,16 +169,9 @@ def remove_contents(top_fd: int, top_path: str, cancellation: Cancellation, *, f
                 elif visit.kind == "leave":
                     os.rmdir(visit.name, dir_fd=visit.dir_fd)
                 elif force and not visit.status.st_mode & stat.S_IWUSR:
-                    _make_writable(visit.dir_fd, visit.name)
+                    with closed_after(open_child_directory(visit.dir_fd, visit.name)) as fd:
+                        os.fchmod(fd, stat.S_IRWXU)
         except OSError as error:
             raise EntryFailed(visit.path, error) from error
         removed += visit.kind != "enter"
     return removed
-
-
-def _make_writable(dir_fd: int, name: str) -> None:
-    fd = open_child_directory(dir_fd, name)
-    try:
-        os.fchmod(fd, stat.S_IRWXU)
-    finally:
-        os.close(fd)

@@ -10,6 +10,8 @@ from itertools import islice
 from typing import Literal, NamedTuple, Protocol
 
 from armarium.foundation.cancellation import Cancellation
+from armarium.foundation.files.beneath import Identity, identity_of
+from armarium.foundation.files.confine import open_without_links
 from armarium.foundation.files.ignore import GITIGNORE, GitIgnores, IgnoreRules
 from armarium.foundation.files.staged_names import drop_staged
 
@@ -81,7 +83,7 @@ class _Level:
     depth: int
     selection: Selection
     gitignores: GitIgnores | None
-    identity: tuple[int, int] | None = None
+    identity: Identity | None = None
     steps: Iterator[str] = field(default_factory=lambda: iter(()))
     """Names to yield, and names with a trailing "/" to enter, in order."""
 
@@ -104,11 +106,9 @@ class Watch:
 
 
 class Walk:
-    """One pass over a tree. Directories that cannot be read, or vanish meanwhile, are left out.
-
-    Plain string order of full paths comes from sorting each directory with a "/" behind the names of directories to
-    go into: "a" itself, then "a.txt", then what is in "a/".
-    """
+    """One pass over a tree. Directories that cannot be read, or vanish meanwhile, are left out. Plain string order of
+    full paths comes from sorting each directory with a "/" behind the names of directories to go into: "a" itself, then
+    "a.txt", then what is in "a/"."""
 
     def __init__(
         self, top_fd: int, prefix: str, selection: Selection, kind: EntryKind, bounds: Bounds, watch: Watch
@@ -170,8 +170,11 @@ class Walk:
         except OSError:
             self._pop()
             return
-        if len(self._levels) > _MAX_OPEN_LEVELS:
-            self._close_level(self._levels[-1 - _MAX_OPEN_LEVELS])
+        if len(self._levels) > _MAX_OPEN_LEVELS and (above := self._levels[-1 - _MAX_OPEN_LEVELS]).fd >= 0:
+            # A deep tree must not exhaust the descriptors.
+            above.identity = identity_of(above.fd)
+            os.close(above.fd)
+            above.fd = -1
 
     def _pop(self) -> None:
         level = self._levels.pop()
@@ -198,9 +201,8 @@ class Walk:
         level.steps = iter(steps)
 
     def _list(self, fd: int) -> Entries:
-        watch = self._watch
+        watch, entries = self._watch, Entries()
         watch.checkpoint()
-        entries: Entries = []
         with os.scandir(fd) as listing:
             while not watch.timed_out:
                 more = list(islice(listing, _ENTRIES_PER_CHECKPOINT))
@@ -219,30 +221,15 @@ class Walk:
             gitignores is not None and gitignores.hides_entry(path, is_directory)
         )
 
-    def _close_level(self, level: _Level) -> None:
-        """Close the descriptor of a directory far above, so that a deep tree cannot exhaust descriptors."""
-        if level.fd < 0:
-            return
-        status = os.fstat(level.fd)
-        level.identity = (status.st_dev, status.st_ino)
-        os.close(level.fd)
-        level.fd = -1
-
     def _is_open(self, level: _Level) -> bool:
         """Open the directory again if necessary. Returns False if it is not the one that was read."""
         if level.fd >= 0:
             return True
-        fd = os.open(".", OPEN_DIRECTORY, dir_fd=self._top_fd)
         try:
-            for name in level.relative.split("/")[:-1]:
-                below = os.open(name, OPEN_DIRECTORY, dir_fd=fd)
-                os.close(fd)
-                fd = below
-            status = os.fstat(fd)
+            fd = open_without_links(level.relative, OPEN_DIRECTORY, dir_fd=self._top_fd)
         except OSError:
-            os.close(fd)
             return False
-        if (status.st_dev, status.st_ino) != level.identity:
+        if identity_of(fd) != level.identity:
             os.close(fd)
             return False
         level.fd = fd
@@ -250,12 +237,8 @@ class Walk:
 
 
 def _of_kind(entries: Entries, kind: EntryKind) -> Entries:
-    match kind:
-        case "file":
-            return [entry for entry in entries if entry.is_file(follow_symlinks=False)]
-        case "directory":
-            return [entry for entry in entries if entry.is_dir(follow_symlinks=False)]
-        case "symlink":
-            return [entry for entry in entries if entry.is_symlink()]
-        case "all":
-            return entries
+    if kind == "file":
+        return [entry for entry in entries if entry.is_file(follow_symlinks=False)]
+    if kind == "directory":
+        return [entry for entry in entries if entry.is_dir(follow_symlinks=False)]
+    return [entry for entry in entries if entry.is_symlink()] if kind == "symlink" else entries

@@ -58,10 +58,8 @@ def available_isolation() -> Isolation:
 
 
 def isolate_process(readable: Sequence[str]) -> Isolation:
-    """Isolate this process permanently. It keeps its open descriptors, and can read below the given paths.
-
-    Parts that the kernel lacks are skipped; the result shows which apply. Call it before there are threads.
-    """
+    """Isolate this process permanently. It keeps its open descriptors, and can read below the given paths. Parts that
+    the kernel lacks are skipped; the result shows which apply. Call it before there are threads."""
     if len(os.listdir("/proc/self/task")) != 1:
         raise RuntimeError("a process can only be isolated while it has a single thread")
     # No core dumps and no debuggers: both would reveal the text of documents.
@@ -104,12 +102,7 @@ def python_code_paths() -> list[str]:
         *armarium.__path__,
         *(os.path.join(prefix, name) for prefix in sorted(prefixes) for name in ("lib", "lib64")),
         *(path for path in os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep) if os.path.isabs(path)),
-        "/usr/lib",
-        "/usr/lib64",
-        "/usr/local/lib",
-        "/lib",
-        "/lib64",
-        "/etc/ld.so.cache",
+        *landlock.LIBRARY_PATHS,
         *map(str, mimetypes.knownfiles),
     ]
     return [path for path in dict.fromkeys(wanted) if os.path.exists(path)]

@@ -10,11 +10,9 @@ _M_ARENA_MAX = -8
 
 
 def share_one_heap() -> None:
-    """Make all threads of this process allocate from one heap. Call it at the start, before there are threads.
-
-    By default glibc gives threads separate heaps. Each retains up to twice the largest block it has freed, and
-    `malloc_trim` shrinks only the first. The environment variables of glibc take precedence.
-    """
+    """Make all threads of this process allocate from one heap. Call it at the start, before there are threads. By
+    default glibc gives threads separate heaps. Each retains up to twice the largest block it has freed, and
+    `malloc_trim` shrinks only the first. The environment variables of glibc take precedence."""
     if "MALLOC_ARENA_MAX" in os.environ or "glibc.malloc.arena_max" in os.environ.get("GLIBC_TUNABLES", ""):
         return
     with suppress(AttributeError, OSError):

@@ -127,7 +127,7 @@ class Host:
                 await serve_http(
                     server.http(authenticator, endpoint=options.endpoint),
                     listening,
-                    grace_s=settings.server.shutdown_grace or 1,
+                    grace_s=settings.server.shutdown_grace or 0,
                     on_ready=lambda: announce(address),
                     tls=options.tls,
                 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Protocol
 
@@ -16,8 +16,7 @@ from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.types import Receive, Scope, Send
 
 from armarium.foundation.telemetry import Metrics
-from armarium.surfaces.gate import Gate
-from armarium.surfaces.http_errors import HttpError
+from armarium.surfaces.gate import Gate, GatedApp
 from armarium.surfaces.http_responses import respond
 from armarium.surfaces.mcp.http_endpoint import McpEndpoint
 from armarium.surfaces.mcp.server import McpServer
@@ -56,17 +55,20 @@ class McpApp:
         not_ready: Callable[[], Sequence[str]] = lambda: (),
         keep_alive_s: float = 15.0,
     ) -> None:
+        self._gate = gate
         self._sessions = sessions
+        self._metrics = metrics
         self._beside = beside
+        self._not_ready = not_ready
         self._endpoints = [
             (path, McpEndpoint(server, gate, sessions, keep_alive_s=keep_alive_s)) for path, server in servers.items()
         ]
         self.asgi = Starlette(
             routes=[
-                Route("/health", _health(not_ready)),
-                Route("/metrics", _MetricsEndpoint(gate, metrics)),
-                *(Route(path, endpoint) for path, endpoint in self._endpoints),
-                *(Route(f"{path}/", _SlashRedirect(gate)) for path, _ in self._endpoints),
+                Route("/health", self._health),
+                Route("/metrics", GatedApp(gate, self._serve_metrics)),
+                *(Route(path, GatedApp(gate, endpoint.serve)) for path, endpoint in self._endpoints),
+                *(Route(f"{path}/", GatedApp(gate, self._redirect)) for path, _ in self._endpoints),
                 *(beside.routes if beside is not None else ()),
             ],
             middleware=_cors_middleware(gate.allowed_origins),
@@ -107,63 +109,35 @@ class McpApp:
             self._beside.end_calls()
         await self._sessions.end_all()
 
-
-def _cors_middleware(allowed_origins: AllowedOrigins) -> list[Middleware]:
-    """CORS headers for the allowed origins. The gate still checks every request."""
-    if not allowed_origins:
-        return []
-    exposed = ["Mcp-Session-Id", "X-MCP-Session-Expired", "WWW-Authenticate", "Retry-After", "Allow"]
-    methods = ["GET", "POST", "PUT", "PATCH", "DELETE"]
-    return [
-        Middleware(
-            CORSMiddleware,
-            allow_origins=sorted(allowed_origins.exact),
-            allow_origin_regex=allowed_origins.pattern,
-            allow_methods=methods,
-            allow_headers=["*"],
-            expose_headers=exposed,
-        )
-    ]
-
-
-def _health(not_ready: Callable[[], Sequence[str]]) -> Callable[[Request], Awaitable[Response]]:
-    async def health(request: Request) -> Response:
-        if missing := not_ready():
+    async def _health(self, request: Request) -> Response:
+        if missing := self._not_ready():
             return PlainTextResponse(f"degraded: {', '.join(missing)}", status_code=503)
         return PlainTextResponse("ok")
 
-    return health
+    async def _serve_metrics(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The metrics show what callers do, so they require a key."""
+        await self._gate.admit_reader(scope)
+        content_type = {"content-type": "text/plain; version=0.0.4; charset=utf-8"}
+        await respond(send, 200, self._metrics.exposition(), content_type)
 
-
-class _SlashRedirect:
-    """Redirects a path with a trailing slash to the path without it."""
-
-    def __init__(self, gate: Gate) -> None:
-        self._gate = gate
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            self._gate.check_address(scope)
-        except HttpError as error:
-            await self._gate.send_error(error, scope, send)
-            return
+    async def _redirect(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Redirect a path with a trailing slash to the path without it."""
+        self._gate.check_address(scope)
         query = scope["query_string"].decode("latin-1")
         location = scope["path"].rstrip("/") + (f"?{query}" if query else "")
         await respond(send, 307, headers={"location": location})
 
 
-class _MetricsEndpoint:
-    """Serves the metrics. They show what callers do, so they require a key."""
-
-    def __init__(self, gate: Gate, metrics: Metrics) -> None:
-        self._gate = gate
-        self._metrics = metrics
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            await self._gate.admit_reader(scope)
-        except HttpError as error:
-            await self._gate.send_error(error, scope, send)
-            return
-        response = Response(self._metrics.exposition(), media_type="text/plain; version=0.0.4; charset=utf-8")
-        await response(scope, receive, send)
+def _cors_middleware(allowed_origins: AllowedOrigins) -> list[Middleware]:
+    """CORS headers for the allowed origins. The gate still checks every request."""
+    if not allowed_origins:
+        return []
+    cors = Middleware(
+        CORSMiddleware,
+        allow_origins=sorted(allowed_origins.exact),
+        allow_origin_regex=allowed_origins.pattern,
+        allow_methods=["GET", "POST", "PUT", "PATCH", "DELETE"],
+        allow_headers=["*"],
+        expose_headers=["Mcp-Session-Id", "X-MCP-Session-Expired", "WWW-Authenticate", "Retry-After", "Allow"],
+    )
+    return [cors]

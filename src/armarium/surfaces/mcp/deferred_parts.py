@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
-
 import orjson
 from starlette.types import Message, Send
 
@@ -52,11 +50,8 @@ class DeferredParts:
             response["result"] |= self._parts
         self._parts = {}
         pieces = [body[:begin], *encode_message(response), body[end:]]
+        length = str(sum(map(len, pieces))).encode()
         for head in heads:
-            await send({**head, "headers": _with_length(head["headers"], sum(map(len, pieces)))})
+            lines = [(name, length if name == b"content-length" else value) for name, value in head["headers"]]
+            await send({**head, "headers": lines})
         await send_pieces(send, pieces)
-
-
-def _with_length(headers: Any, length: int) -> list[tuple[bytes, bytes]]:
-    lines = cast(list[tuple[bytes, bytes]], list(headers))
-    return [(name, str(length).encode() if name == b"content-length" else value) for name, value in lines]

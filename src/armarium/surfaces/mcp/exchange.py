@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, cast
@@ -20,14 +20,11 @@ from pydantic import ValidationError
 from armarium.foundation.schema import Json
 from armarium.foundation.surrogates import has_unpaired_surrogate
 from armarium.surfaces.caller import Caller
-from armarium.surfaces.mcp.session import Session
+from armarium.surfaces.mcp.session import SendMessage, Session
 
 _log = logging.getLogger(__name__)
 
 _REQUEST_CANCELLED = -32800
-
-SendMessage = Callable[[Json], Awaitable[None]]
-"""Sends the client a message before the response to its request."""
 
 
 class InvalidMessage(Exception):
@@ -55,7 +52,7 @@ def check_message(value: object) -> Json:
 
 
 class Exchange:
-    """One request and its response. Without `send`, nothing can be sent to the client before the response."""
+    """One request and its response. `send` sends the client messages before the response, if that is possible."""
 
     def __init__(self, session: Session, message: Json, caller: Caller, send: SendMessage | None) -> None:
         self._session = session

@@ -16,7 +16,7 @@ from armarium.foundation.schema import Json
 from armarium.surfaces.caller import Caller
 from armarium.surfaces.gate import Admitted, Gate
 from armarium.surfaces.http_errors import HttpError
-from armarium.surfaces.http_responses import cancel_on_disconnect, respond
+from armarium.surfaces.http_responses import cancel_after, cancel_on_disconnect, respond
 from armarium.surfaces.mcp.deferred_parts import DEFERRED_PARTS, DeferredParts
 from armarium.surfaces.mcp.event_stream import PostResponse, event, start_stream
 from armarium.surfaces.mcp.exchange import Exchange, InvalidMessage, check_message, receive_notification
@@ -53,20 +53,21 @@ class McpEndpoint:
         self._closing.set()
         self._server.changes.close()
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            admitted = await self._gate.admit(scope, receive)
-            await self._serve(scope, receive, send, admitted)
-        except HttpError as error:
-            await self._gate.send_error(error, scope, send)
-
-    async def _serve(self, scope: Scope, receive: Receive, send: Send, admitted: Admitted) -> None:
+    async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request; raises `HttpError`."""
+        admitted = await self._gate.admit(scope, receive)
         headers = _join_headers(scope["headers"])
         version = headers.get("mcp-protocol-version")
         if version is not None and version not in HANDSHAKE_PROTOCOL_VERSIONS:
             # A repeated header is joined by commas; the SDK decides about it.
             if {each.strip() for each in version.split(",")}.isdisjoint(MODERN_PROTOCOL_VERSIONS):
-                raise _unsupported(version)
+                raise HttpError(
+                    400,
+                    f"this MCP-Protocol-Version is not supported; use one of {', '.join(SUPPORTED_PROTOCOL_VERSIONS)}",
+                    code=UNSUPPORTED_PROTOCOL_VERSION,
+                    reason="UNSUPPORTED_PROTOCOL_VERSION",
+                    details={"supported": [*SUPPORTED_PROTOCOL_VERSIONS], "requested": version},
+                )
             scope[CALLER] = admitted.caller
             scope[DEFERRED_PARTS] = deferred = DeferredParts()
             await self._sessionless.handle_request(scope, _replay(admitted.body, receive), deferred.restore(send))
@@ -85,7 +86,10 @@ class McpEndpoint:
     async def _post(self, headers: dict[str, str], send: Send, admitted: Admitted) -> None:
         if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
             raise HttpError(415, "Content-Type must be application/json")
-        message = _message_of(admitted)
+        try:
+            message = check_message(admitted.message)
+        except InvalidMessage as error:
+            raise HttpError(400, f"the body is not a message: {error}") from None
         takes_json, takes_stream = _accepted(headers)
         if not takes_json:
             raise HttpError(406, "Accept must include application/json and text/event-stream")
@@ -100,7 +104,12 @@ class McpEndpoint:
                 await respond(send, 202)
                 await receive_notification(session, message, admitted.caller)
             else:
-                succeeded = await _respond(session, message, admitted.caller, send, may_stream=takes_stream)
+                response = PostResponse(send, session.id)
+                before = response.send_message if takes_stream else None
+                reply = await Exchange(session, message, admitted.caller, before).reply()
+                succeeded = "result" in reply
+                # A failed handshake opens no session.
+                await response.finish(reply, with_session=succeeded or message["method"] != "initialize")
                 if is_handshake and not succeeded:
                     await self._sessions.end(session)
 
@@ -108,14 +117,15 @@ class McpEndpoint:
         if not _accepted(headers)[1]:
             raise HttpError(406, "Accept must include text/event-stream")
         session = await self._session(headers, caller)
-        if session.stream is not None:
+        if session.send is not None:
             raise HttpError(409, "this session already has a listening stream")
-        session.stream, messages = anyio.create_memory_object_stream[Json](_STREAM_BUFFER)
+        stream, messages = anyio.create_memory_object_stream[Json](_STREAM_BUFFER)
+        session.send = stream.send
         try:
             # Subscribed before the head is sent: a client that sees the stream gets every change from then on.
             with (
                 self._sessions.in_use(session),
-                session.stream,
+                stream,
                 messages,
                 self._server.changes.subscription(caller.principal) as changes,
             ):
@@ -123,8 +133,8 @@ class McpEndpoint:
                 async with anyio.create_task_group() as tasks:
                     tasks.start_soon(session.forward_tool_changes, changes)
                     tasks.start_soon(cancel_on_disconnect, receive, tasks.cancel_scope)
-                    for end in (session.closed, self._closing):
-                        tasks.start_soon(_cancel_after, end, tasks.cancel_scope)
+                    tasks.start_soon(cancel_after, session.closed, tasks.cancel_scope)
+                    tasks.start_soon(cancel_after, self._closing, tasks.cancel_scope)
                     while True:
                         part = _KEEP_ALIVE
                         with anyio.move_on_after(self._keep_alive_s):
@@ -132,19 +142,14 @@ class McpEndpoint:
                         await send(part)
             await send({"type": "http.response.body", "body": b""})
         finally:
-            session.stream = None
+            session.send = None
 
     async def _open_session(self, caller: Caller) -> Session:
         try:
             return await self._sessions.start(self._server, caller.principal, caller.id, lifespan_state={})
         except TooManySessions as full:
-            raise HttpError(
-                full.status,
-                f"{full}; try again later",
-                {"retry-after": "30"},
-                reason="TOO_MANY_SESSIONS",
-                retryable=True,
-            ) from None
+            message, headers = f"{full}; try again later", {"retry-after": "30"}
+            raise HttpError(full.status, message, headers, reason="TOO_MANY_SESSIONS", retryable=True) from None
 
     async def _session(self, headers: dict[str, str], caller: Caller) -> Session:
         session_id = headers.get("mcp-session-id")
@@ -153,49 +158,17 @@ class McpEndpoint:
         session = await self._sessions.find(session_id, self._server, caller.principal)
         if session is None:
             reason = self._sessions.expiry_reason(session_id, self._server, caller.principal)
-            raise HttpError(
-                404,
-                f"the session has expired ({reason}); initialize again" if reason else "no such session",
-                {"x-mcp-session-expired": reason} if reason else None,
-                reason="SESSION_NOT_FOUND",
-            )
+            message = f"the session has expired ({reason}); initialize again" if reason else "no such session"
+            headers = {"x-mcp-session-expired": reason} if reason else {}
+            raise HttpError(404, message, headers, reason="SESSION_NOT_FOUND")
         return session
 
 
 def _join_headers(lines: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
     headers: dict[str, str] = {}
-    for name, value in lines:
-        text = value.decode("latin-1")
-        known = headers.get(name.decode("latin-1"))
-        headers[name.decode("latin-1")] = text if known is None else f"{known}, {text}"
+    for name, value in ((name.decode("latin-1"), value.decode("latin-1")) for name, value in lines):
+        headers[name] = f"{headers[name]}, {value}" if name in headers else value
     return headers
-
-
-def _unsupported(version: str) -> HttpError:
-    return HttpError(
-        400,
-        f"this MCP-Protocol-Version is not supported; use one of {', '.join(SUPPORTED_PROTOCOL_VERSIONS)}",
-        code=UNSUPPORTED_PROTOCOL_VERSION,
-        reason="UNSUPPORTED_PROTOCOL_VERSION",
-        details={"supported": [*SUPPORTED_PROTOCOL_VERSIONS], "requested": version},
-    )
-
-
-async def _respond(session: Session, message: Json, caller: Caller, send: Send, *, may_stream: bool) -> bool:
-    """Run a request and send its response; False if it is an error."""
-    response = PostResponse(send, session.id)
-    reply = await Exchange(session, message, caller, response.send_message if may_stream else None).reply()
-    succeeded = "result" in reply
-    # A failed handshake opens no session.
-    await response.finish(reply, with_session=succeeded or message["method"] != "initialize")
-    return succeeded
-
-
-def _message_of(admitted: Admitted) -> Json:
-    try:
-        return check_message(admitted.message)
-    except InvalidMessage as error:
-        raise HttpError(400, f"the body is not a message: {error}") from None
 
 
 def _accepted(headers: dict[str, str]) -> tuple[bool, bool]:
@@ -203,11 +176,6 @@ def _accepted(headers: dict[str, str]) -> tuple[bool, bool]:
     anything = "*/*" in accepted
     takes_json = anything or bool(accepted & {"application/json", "application/*"})
     return takes_json, anything or bool(accepted & {"text/event-stream", "text/*"})
-
-
-async def _cancel_after(end: anyio.Event, scope: anyio.CancelScope) -> None:
-    await end.wait()
-    scope.cancel()
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:

@@ -34,7 +34,7 @@ async def serve_http(
     """Serve until SIGINT or SIGTERM. Calls in flight may then take up to `grace_s` seconds to finish."""
     config = uvicorn.Config(
         app.asgi,
-        http=_protocol_class(head_timeout_s),
+        http=type("_Protocol", (_BoundedHeadProtocol,), {"head_timeout_s": head_timeout_s}),
         ws="wsproto" if app.takes_sockets else "none",
         ws_max_size=_MAX_WEBSOCKET_BYTES,
         ws_per_message_deflate=False,
@@ -134,10 +134,6 @@ class _BoundedHeadProtocol(HttpToolsProtocol):
         self._head_received()
         if not self.transport.is_closing():
             self.send_400_response("The head of the request is too long, or took too long.")
-
-
-def _protocol_class(head_timeout_s: float) -> type[_BoundedHeadProtocol]:
-    return type("_Protocol", (_BoundedHeadProtocol,), {"head_timeout_s": head_timeout_s})
 
 
 async def _stop_on_signal(

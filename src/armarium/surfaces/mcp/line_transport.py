@@ -13,7 +13,7 @@ from mcp.shared.jsonrpc_dispatcher import cancelled_request_id_from_params
 from mcp_types import INVALID_REQUEST, PARSE_ERROR, RequestId
 
 from armarium.foundation.schema import Json
-from armarium.surfaces.argument_bounds import decode_line
+from armarium.surfaces.argument_bounds import decode_body
 from armarium.surfaces.json_text import NotJson
 from armarium.surfaces.mcp.exchange import InvalidMessage, check_message
 from armarium.surfaces.response_encoder import encode_message
@@ -45,13 +45,16 @@ class LineTransport:
             if line.isspace():
                 continue
             try:
-                message = check_message(await decode_line(line))
+                message = check_message(await decode_body(line, None))
             except NotJson:
                 await self._reject(PARSE_ERROR, "the line is not valid JSON")
             except InvalidMessage as error:
                 await self._reject(INVALID_REQUEST, f"the line is not a message: {error}")
             else:
-                self._track(message)
+                if message.get("method") == "notifications/cancelled":
+                    self._mark_answered(cancelled_request_id_from_params(message.get("params")))
+                elif "method" in message and "id" in message:
+                    self._unanswered.add(message["id"])
                 return message
         return None
 
@@ -69,14 +72,12 @@ class LineTransport:
         if "method" not in item:
             self._mark_answered(item.get("id"))
 
-    async def wait_until_answered(self) -> None:
-        """Wait until every request has been answered."""
-        while self._unanswered:
-            self._answered = anyio.Event()
-            await self._answered.wait()
-
-    def abandon(self) -> None:
-        """Stop waiting for the client to read: it has disconnected."""
+    async def finish(self, grace_s: float) -> None:
+        """The client has disconnected: wait briefly until every request is answered, then stop waiting for it."""
+        with anyio.move_on_after(grace_s):
+            while self._unanswered:
+                self._answered = anyio.Event()
+                await self._answered.wait()
         self._client_gone = True
         if self._writing.locked():
             self._abandoned = True
@@ -98,12 +99,6 @@ class LineTransport:
                 return line
             await self._reject(INVALID_REQUEST, "the message is too long")
             skipping = False
-
-    def _track(self, message: Json) -> None:
-        if message.get("method") == "notifications/cancelled":
-            self._mark_answered(cancelled_request_id_from_params(message.get("params")))
-        elif "method" in message and "id" in message:
-            self._unanswered.add(message["id"])
 
     def _mark_answered(self, request_id: RequestId | None) -> None:
         if request_id is not None:

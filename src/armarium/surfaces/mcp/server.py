@@ -2,35 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager, suppress
 from typing import Any, cast
 
+import anyio
+import anyio.lowlevel
 import mcp_types as types
+import orjson
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.lowlevel import NotificationOptions, Server
 from mcp.server.models import InitializationOptions
 from mcp.shared.exceptions import MCPError
-from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+from mcp_types.methods import serialize_server_result
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, SUPPORTED_PROTOCOL_VERSIONS
 from starlette.requests import HTTPConnection
 
 from armarium.capability import ServerIdentity
+from armarium.foundation.cancellation import ProgressListener
 from armarium.foundation.errors import UnknownTool
 from armarium.foundation.identity import LOCAL, Principal
 from armarium.foundation.schema import Json
+from armarium.foundation.tasks import task_group
 from armarium.foundation.tools import ToolSpec
 from armarium.surfaces.caller import Caller
 from armarium.surfaces.dispatch import Dispatcher
 from armarium.surfaces.mcp.deferred_parts import DEFERRED_PARTS, DeferredParts
-from armarium.surfaces.mcp.progress import progress_of
 from armarium.surfaces.mcp.tool_changes import ToolChanges
-from armarium.surfaces.mcp.tool_list import describe_tool, describe_valid_tool
+from armarium.surfaces.prepared_tool import escape_surrogates
 from armarium.surfaces.tool_providers import PerToolCache, ToolProviders
 from armarium.surfaces.tool_results import ResultForm
 
 CALLER = "armarium.caller"
 """The key of the caller in an ASGI scope."""
 
+_MAX_QUEUED = 16
+
 _Context = ServerRequestContext[Any, Any]
+_Report = tuple[float, float | None, str | None]
+
+_log = logging.getLogger(__name__)
 
 
 class McpServer(Server[Any]):
@@ -59,14 +72,12 @@ def mcp_server(
     tool_providers: ToolProviders | None = None,
     traced: bool = False,
 ) -> McpServer:
-    """Create a server that offers `tools` to everyone and the tools of `tool_providers` to their callers.
-
-    The dispatcher runs them. `traced` keeps the SDK's tracing middleware.
-    """
+    """Create a server that offers `tools` to everyone and the tools of `tool_providers` to their callers. The
+    dispatcher runs them. `traced` keeps the SDK's tracing middleware."""
     tool_providers = tool_providers or ToolProviders()
-    fixed = [describe_tool(tool) for tool in tools]
+    fixed = [_describe_tool(tool) for tool in tools]
     fixed_list = types.ListToolsResult(tools=fixed)
-    provided = PerToolCache(describe_valid_tool)
+    provided = PerToolCache(_describe_valid_tool)
     served = frozenset(tool.name for tool in tools)
 
     def listed(principal: Principal) -> list[types.Tool]:
@@ -85,16 +96,20 @@ def mcp_server(
 
     async def call(context: _Context, name: str, arguments: Json, form: ResultForm = "plain") -> Json:
         caller = _caller(context)
-        async with progress_of(context) as report:
+        async with _progress_of(context) as report:
             try:
-                return await dispatcher.call(
+                outcome = await dispatcher.outcome(
                     caller, name, arguments, report, served=served, tool_providers=tool_providers, form=form
                 )
             except UnknownTool as error:
                 raise MCPError(types.INVALID_PARAMS, error.message) from None
+        return outcome.result
 
     async def call_tool(context: _Context, params: types.CallToolRequestParams) -> Json:
-        deferred = _deferred_parts(context)
+        request: object = context.request
+        deferred: DeferredParts | None = None  # over stdio
+        if isinstance(request, HTTPConnection):
+            deferred = request.scope.get(DEFERRED_PARTS)
         result = await call(context, params.name, params.arguments or {}, "encoded" if deferred else "plain")
         # Required from protocol 2026-07-28 on; the SDK removes it for older clients.
         return (deferred.take_from(result) if deferred else result) | {"resultType": "complete"}
@@ -138,12 +153,6 @@ def _plain_call(context: _Context) -> tuple[str, Json]:
     return (name, cast(Json, arguments)) if plain and isinstance(name, str) else ("", {})
 
 
-def _deferred_parts(context: _Context) -> DeferredParts | None:
-    """Where to store the large parts of the result; None over stdio."""
-    request: object = context.request
-    return request.scope.get(DEFERRED_PARTS) if isinstance(request, HTTPConnection) else None
-
-
 def _caller(context: _Context) -> Caller:
     request: object = context.request
     if isinstance(request, Caller):
@@ -151,3 +160,67 @@ def _caller(context: _Context) -> Caller:
     if isinstance(request, HTTPConnection):
         return request.scope[CALLER]
     return Caller(LOCAL, "stdio")
+
+
+@asynccontextmanager
+async def _progress_of(context: _Context) -> AsyncGenerator[ProgressListener | None]:
+    """A function that reports progress from any thread; None if the client did not ask for progress."""
+    if context.meta is None or context.meta.get("progress_token") is None:
+        yield None
+        return
+    loop = asyncio.get_running_loop()
+    reports, to_send = anyio.create_memory_object_stream[_Report](_MAX_QUEUED)
+
+    def offer(report: _Report) -> None:
+        # Reports that a slow client cannot take are dropped.
+        with suppress(anyio.WouldBlock, anyio.ClosedResourceError, anyio.BrokenResourceError):
+            reports.send_nowait(report)
+
+    def report(progress: float, total: float | None, message: str | None) -> None:
+        loop.call_soon_threadsafe(offer, (progress, total, message))
+
+    async def forward() -> None:
+        last = -1.0
+        async for progress, total, message in to_send:
+            if progress > last:  # the protocol requires increasing values
+                last = progress
+                await context.session.report_progress(progress, total, message)
+
+    with reports, to_send:
+        async with task_group() as tasks:
+            tasks.start_soon(forward)
+            yield report
+            # The last report must precede the response: let scheduled reports arrive before the stream closes.
+            await anyio.lowlevel.checkpoint()
+            reports.close()
+
+
+def _describe_tool(tool: ToolSpec) -> types.Tool:
+    """The tool as clients see it."""
+    return types.Tool(
+        name=tool.name,
+        title=tool.title,
+        description=tool.description,
+        input_schema=dict(tool.input_schema),
+        output_schema=tool.advertised_output(),
+        annotations=types.ToolAnnotations(
+            title=tool.title,
+            read_only_hint=tool.read_only,
+            destructive_hint=tool.destructive,
+            idempotent_hint=tool.idempotent,
+            open_world_hint=tool.open_world,
+        ),
+    )
+
+
+def _describe_valid_tool(tool: ToolSpec) -> types.Tool | None:
+    """The tool of an upstream as clients see it; None if it would make the whole list unreadable for a client."""
+    try:
+        described = _describe_tool(tool)
+        listing = types.ListToolsResult(tools=[described]).model_dump(by_alias=True, mode="json", exclude_none=True)
+        for version in SUPPORTED_PROTOCOL_VERSIONS:
+            orjson.dumps(serialize_server_result("tools/list", version, listing))
+    except (ValueError, TypeError):
+        _log.warning("an invalid tool is not listed", extra={"tool": escape_surrogates(tool.name)})
+        return None
+    return described

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 from uuid import uuid4
 
 import anyio
@@ -28,14 +29,10 @@ from armarium.foundation.identity import Principal
 from armarium.foundation.schema import Json
 from armarium.surfaces.mcp.server import McpServer
 
+SendMessage = Callable[[Json], Awaitable[None]]
+
 _MAX_CLIENT_PARAMS = 2048
 _MAX_CLIENT_NAME = 100
-
-
-class MessageStream(Protocol):
-    """Sends messages to a client outside its requests."""
-
-    async def send(self, item: Json, /) -> None: ...
 
 
 class Session:
@@ -49,8 +46,8 @@ class Session:
         self.runner = ServerRunner(server, self.connection, lifespan_state)
         self.running: dict[RequestId, anyio.CancelScope] = {}
         """The client's requests in progress, so that it can cancel them."""
-        self.stream: MessageStream | None = None
-        """The client's listening stream, while it is open."""
+        self.send: SendMessage | None = None
+        """Sends messages to the client outside its requests, while its listening stream is open."""
         self.closed = anyio.Event()
         self._pending: dict[str, _PendingRequest] = {}
 
@@ -78,7 +75,7 @@ class Session:
             scope.cancel()
 
     async def send_request(
-        self, send: Any, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None
+        self, send: SendMessage, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None
     ) -> Json:
         """Send a request to the client through `send`, and wait for its response."""
         pending = _PendingRequest()
@@ -102,7 +99,10 @@ class Session:
         if pending is None:
             return
         if "error" in message:
-            pending.error = _error_data(message["error"])
+            try:
+                pending.error = ErrorData.model_validate(message["error"])
+            except ValidationError:
+                pending.error = ErrorData(code=INTERNAL_ERROR, message="the client answered with an invalid error")
         elif isinstance(result := message.get("result"), dict):
             pending.result = result
         else:
@@ -120,13 +120,13 @@ class Session:
         await aclose_shielded(self.connection)
 
 
+@dataclass(slots=True)
 class _PendingRequest:
     """A request to the client that waits for its response."""
 
-    def __init__(self) -> None:
-        self.answered = anyio.Event()
-        self.result: Json = {}
-        self.error: ErrorData | None = None
+    answered: anyio.Event = field(default_factory=anyio.Event)
+    result: Json = field(default_factory=Json)
+    error: ErrorData | None = None
 
 
 class _StandingChannel:
@@ -138,20 +138,13 @@ class _StandingChannel:
     async def send_raw_request(
         self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
     ) -> dict[str, Any]:
-        if self._session.stream is None:
+        if self._session.send is None:
             raise NoBackChannelError(method)
-        return await self._session.send_request(self._session.stream.send, method, params, opts)
+        return await self._session.send_request(self._session.send, method, params, opts)
 
     async def notify(self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None) -> None:
-        if self._session.stream is not None:
-            await self._session.stream.send(_message(method, params))
-
-
-def _error_data(error: Any) -> ErrorData:
-    try:
-        return ErrorData.model_validate(error)
-    except ValidationError:
-        return ErrorData(code=INTERNAL_ERROR, message="the client answered with an invalid error")
+        if self._session.send is not None:
+            await self._session.send(_message(method, params))
 
 
 def _message(method: str, params: Mapping[str, Any] | None, request_id: str | None = None) -> Json:

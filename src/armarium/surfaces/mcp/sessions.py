@@ -166,11 +166,9 @@ class Sessions:
         await self.end(session)
 
     def _longest_idle(self, sessions: Mapping[str, Session]) -> Session | None:
-        """The session to evict: the one that is idle for the longest time.
-
-        Sessions with an abandoned handshake come first. A handshake in progress does not count as abandoned, or
-        sessions that are opened at the same time would evict each other.
-        """
+        """The session to evict: the one that is idle for the longest time. Sessions with an abandoned handshake come
+        first. A handshake in progress does not count as abandoned, or sessions that are opened at the same time would
+        evict each other."""
         abandoned_before = self._clock() - _HANDSHAKE_TIMEOUT_S
         idle = (session for session in sessions.values() if not self._usage[session.id].requests)
 

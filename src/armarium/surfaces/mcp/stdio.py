@@ -14,7 +14,6 @@ from typing import BinaryIO, cast
 import anyio
 import anyio.abc
 import mcp_types as types
-from anyio.streams.memory import MemoryObjectReceiveStream
 from mcp.shared.message import SessionMessage
 
 from armarium.foundation.identity import LOCAL
@@ -92,27 +91,22 @@ class _StdioSession:
     def __init__(self, server: McpServer, transport: LineTransport) -> None:
         self._transport = transport
         self._session = Session(server, LOCAL, lifespan_state={})
-        self._session.stream = transport
+        self._session.send = transport.send
 
     async def run(self, unhandled: list[Json]) -> None:
         """Handle messages until the client disconnects, then wait briefly for outstanding responses."""
         try:
             with self._session.server.changes.subscription(LOCAL) as changes:
-                await self._handle_all(unhandled, changes)
+                async with anyio.create_task_group() as requests:
+                    requests.start_soon(self._session.forward_tool_changes, changes)
+                    for message in unhandled:
+                        await self._receive(message, requests)
+                    while (message := await self._transport.read()) is not None:
+                        await self._receive(message, requests)
+                    await self._transport.finish(_GRACE_S)
+                    requests.cancel_scope.cancel()
         finally:
             await self._session.close()
-
-    async def _handle_all(self, unhandled: list[Json], changes: MemoryObjectReceiveStream[None]) -> None:
-        async with anyio.create_task_group() as requests:
-            requests.start_soon(self._session.forward_tool_changes, changes)
-            for message in unhandled:
-                await self._receive(message, requests)
-            while (message := await self._transport.read()) is not None:
-                await self._receive(message, requests)
-            with anyio.move_on_after(_GRACE_S):
-                await self._transport.wait_until_answered()
-            self._transport.abandon()
-            requests.cancel_scope.cancel()
 
     async def _receive(self, message: Json, requests: anyio.abc.TaskGroup) -> None:
         if "method" not in message:
@@ -145,9 +139,7 @@ class _SdkStreams:
         message = self._unhandled.pop(0) if self._unhandled else await self._transport.read()
         if message is None:
             self._end_subscriptions()  # these requests would never end by themselves
-            with anyio.move_on_after(_GRACE_S):
-                await self._transport.wait_until_answered()
-            self._transport.abandon()
+            await self._transport.finish(_GRACE_S)
             raise anyio.EndOfStream
         try:
             return SessionMessage(types.jsonrpc_message_adapter.validate_python(message, by_name=False))

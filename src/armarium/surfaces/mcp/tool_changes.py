@@ -20,10 +20,8 @@ _MAX_SUBSCRIPTIONS = 1024
 
 
 class ToolChanges:
-    """The listeners of one server, and the current list of tools of each.
-
-    A client is notified only if its own list changes, so that it learns nothing about tools of other callers.
-    """
+    """The listeners of one server, and the current list of tools of each. A client is notified only if its own list
+    changes, so that it learns nothing about tools of other callers."""
 
     def __init__(self, tool_providers: ToolProviders, listed: Callable[[Principal], Sequence[types.Tool]]) -> None:
         self._tool_providers = tool_providers

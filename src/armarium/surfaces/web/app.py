@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from http import HTTPStatus
 
 import anyio
@@ -17,13 +17,13 @@ from starlette.types import Receive, Scope, Send
 from armarium.foundation.errors import Cancelled, InvalidArgument, NotInGroup
 from armarium.foundation.events import Events
 from armarium.foundation.routes import Route
-from armarium.foundation.schema import Json
 from armarium.surfaces.call_record import Outcome
 from armarium.surfaces.caller import Caller
 from armarium.surfaces.dispatch import Dispatcher
 from armarium.surfaces.gate import Gate
 from armarium.surfaces.http_errors import HttpError
 from armarium.surfaces.http_responses import cancel_on_disconnect, respond, respond_in_pieces
+from armarium.surfaces.json_text import dumps
 from armarium.surfaces.response_encoder import EncodedJson
 from armarium.surfaces.web.arguments import arguments_of
 from armarium.surfaces.web.endpoint import ApiEndpoint, headers_of, method_not_allowed, status_of
@@ -57,15 +57,18 @@ class JsonApi:
             if taken or called.get(route.tool.name) is not route.tool:
                 raise ValueError(f"{route.method} {route.path} of {capability} is taken, or has no tool of its own")
             methods[route.method] = route
-        self._calls = _PendingCalls(dispatcher, gate)
+        self._dispatcher = dispatcher
+        self._gate = gate
+        self._running = set[anyio.CancelScope]()
         self._events = EventStreams(_EVENTS_PATH, events, gate, stream_limits)
-        description = orjson.dumps(openapi_document(offered))
+        self._description = orjson.dumps(openapi_document(offered))
+        not_found = ApiEndpoint(gate, self._not_found)
         self.routes: Sequence[BaseRoute] = [
-            HttpRoute(DESCRIPTION_PATH, _Document(gate, description)),
+            HttpRoute(DESCRIPTION_PATH, ApiEndpoint(gate, self._describe)),
             *self._events.routes,
-            *(HttpRoute(path, _Resource(gate, self._calls, methods)) for path, methods in paths.items()),
-            HttpRoute(API_ROOT, _NotFound(gate)),
-            HttpRoute(API_ROOT + "/{rest:path}", _NotFound(gate)),
+            *(HttpRoute(path, ApiEndpoint(gate, partial(self._serve, each))) for path, each in paths.items()),
+            HttpRoute(API_ROOT, not_found),
+            HttpRoute(API_ROOT + "/{rest:path}", not_found),
         ]
 
     def close_streams(self) -> None:
@@ -74,51 +77,43 @@ class JsonApi:
 
     def end_calls(self) -> None:
         """Cancel the calls in progress; their callers get an error."""
-        self._calls.end_all()
+        for scope in self._running.copy():
+            scope.cancel()
 
+    async def _describe(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._gate.admit_reader(scope)
+        if scope["method"] not in ("GET", "HEAD"):
+            raise method_not_allowed(("GET", "HEAD"))
+        await respond(send, 200, self._description)
 
-class _Resource(ApiEndpoint):
-    """One path, with a tool for each of its methods."""
+    async def _not_found(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._gate.admit_reader(scope)
+        raise HttpError(404, f"there is nothing at this path; {DESCRIPTION_PATH} lists what there is")
 
-    def __init__(self, gate: Gate, calls: _PendingCalls, methods: Mapping[str, Route]) -> None:
-        super().__init__(gate)
-        self._calls = calls
-        self._methods = dict(methods)
-        if "GET" in methods:
-            self._methods["HEAD"] = methods["GET"]
-
-    async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        admitted = await self.gate.admit_with_body(scope, receive)
-        caller, body = admitted.caller, admitted.body
-        route = self._methods.get(scope["method"])
+    async def _serve(self, methods: Mapping[str, Route], scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one path, with a route for each of its methods."""
+        admitted = await self._gate.admit_with_body(scope, receive)
+        route = methods.get("GET" if scope["method"] == "HEAD" else scope["method"])
         if route is None:
-            raise method_not_allowed(self._methods)
-        if body and route.takes_body:
-            _check_media_type(scope)
-        outcome = await self._calls.outcome(replace(caller, surface=_SURFACE), route, scope, body, receive)
+            raise method_not_allowed([*methods, "HEAD"] if "GET" in methods else methods)
+        media_type = Headers(scope=scope).get("content-type", "").partition(";")[0].strip().lower()
+        if admitted.body and route.takes_body and media_type != "application/json":
+            raise HttpError(415, "Content-Type must be application/json", {"accept": "application/json"})
+        outcome = await self._outcome(replace(admitted.caller, surface=_SURFACE), route, scope, admitted.body, receive)
         if outcome.error is not None:
             status, headers = status_of(outcome.error), headers_of(outcome.error)
-            await respond(send, status, _encode(outcome.result["structuredContent"]), headers)
+            await respond(send, status, dumps(outcome.result["structuredContent"]), headers)
         elif route.success == HTTPStatus.NO_CONTENT:
             # HTTP forbids a content length here.
             await send({"type": "http.response.start", "status": HTTPStatus.NO_CONTENT, "headers": []})
             await send({"type": "http.response.body", "body": b""})
         else:
             answer = outcome.result["structuredContent"]
-            pieces = answer.pieces if isinstance(answer, EncodedJson) else [_encode(answer)]
+            pieces = answer.pieces if isinstance(answer, EncodedJson) else [dumps(answer)]
             await respond_in_pieces(send, route.success, pieces)
 
-
-class _PendingCalls:
-    """The calls in progress, so that a shutdown can cancel them."""
-
-    def __init__(self, dispatcher: Dispatcher, gate: Gate) -> None:
-        self._dispatcher = dispatcher
-        self._gate = gate
-        self._running = set[anyio.CancelScope]()
-
-    async def outcome(self, caller: Caller, route: Route, scope: Scope, body: bytes, receive: Receive) -> Outcome:
-        """Run the call of a request."""
+    async def _outcome(self, caller: Caller, route: Route, scope: Scope, body: bytes, receive: Receive) -> Outcome:
+        """Run the call of a request. If it is cancelled, it still has an outcome."""
         name, in_path = route.tool.name, scope["path_params"]
         if not route.admits(caller.principal):
             denial = NotInGroup("this is for members of certain groups only", hint="ask the operator of the server")
@@ -141,44 +136,3 @@ class _PendingCalls:
                 self._running.discard(tasks.cancel_scope)
             tasks.cancel_scope.cancel()
         return outcome
-
-    def end_all(self) -> None:
-        """Cancel every call. Each still has an outcome."""
-        for scope in self._running.copy():
-            scope.cancel()
-
-
-class _Document(ApiEndpoint):
-    """A constant JSON document."""
-
-    def __init__(self, gate: Gate, document: bytes) -> None:
-        super().__init__(gate)
-        self._document = document
-
-    async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self.gate.admit_reader(scope)
-        if scope["method"] not in ("GET", "HEAD"):
-            raise method_not_allowed(("GET", "HEAD"))
-        await respond(send, 200, self._document)
-
-
-class _NotFound(ApiEndpoint):
-    """A path without a route."""
-
-    async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self.gate.admit_reader(scope)
-        raise HttpError(404, f"there is nothing at this path; {DESCRIPTION_PATH} lists what there is")
-
-
-def _check_media_type(scope: Scope) -> None:
-    media_type = Headers(scope=scope).get("content-type", "").partition(";")[0].strip().lower()
-    if media_type != "application/json":
-        raise HttpError(415, "Content-Type must be application/json", {"accept": "application/json"})
-
-
-def _encode(answer: Json) -> bytes:
-    try:
-        return orjson.dumps(answer)
-    except TypeError:
-        # Unpaired surrogates become "?", and integers may have any size.
-        return json.dumps(answer, ensure_ascii=False, default=str).encode("utf-8", "replace")

@@ -28,11 +28,9 @@ _BELONGS: dict[Place, str] = {
 async def arguments_of(
     route: Route, in_path: Mapping[str, str], query_string: bytes, body: bytes, max_values: int
 ) -> Json:
-    """The arguments in path, query and body. Raises `InvalidArgument` if one is misplaced or repeated.
-
-    The dispatcher validates names and values against the schema of the tool.
-    """
-    arguments: Json = {name: _from_path(text, route, name) for name, text in in_path.items()}
+    """The arguments in path, query and body. Raises `InvalidArgument` if one is misplaced or repeated. The dispatcher
+    validates names and values against the schema of the tool."""
+    arguments: Json = {name: _value(text, *_schema_of(route, name)) for name, text in in_path.items()}
     for name, texts in _fields(query_string).items():
         _check_place(route, name, "query")
         arguments[name] = _repeated(texts, route, name)
@@ -99,11 +97,6 @@ def _repeated(texts: list[str], route: Route, name: str) -> Any:
     if len(texts) > 1:
         raise _given_twice(name)
     return _value(texts[0], schema, definitions)
-
-
-def _from_path(text: str, route: Route, name: str) -> Any:
-    schema, definitions = _schema_of(route, name)
-    return _value(text, schema, definitions)
 
 
 def _schema_of(route: Route, name: str) -> tuple[JsonSchema, JsonSchema]:

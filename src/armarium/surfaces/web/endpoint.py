@@ -1,16 +1,15 @@
-"""The base of all API endpoints: errors as JSON, responses without a body to HEAD, security headers."""
+"""The endpoints of the API: errors as JSON, responses without a body to HEAD, security headers."""
 
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Iterable
 
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from armarium.foundation.errors import ArmariumError
 from armarium.foundation.schema import Json
-from armarium.surfaces.gate import Gate
+from armarium.surfaces.gate import Gate, GatedApp
 from armarium.surfaces.http_errors import HttpError
 
 _CODES = {
@@ -25,22 +24,21 @@ _CODES = {
 _SECURITY_HEADERS = [(b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store")]
 
 
-class ApiEndpoint(ABC):
+class ApiEndpoint(GatedApp):
     """One path of the API. `serve` sends the response, or raises `HttpError`."""
 
-    def __init__(self, gate: Gate) -> None:
-        self.gate = gate
+    def __init__(self, gate: Gate, serve: ASGIApp) -> None:
+        super().__init__(gate, serve, json_error)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        send = _with_security_headers(send, with_body=scope["method"] != "HEAD")
-        try:
-            await self.serve(scope, receive, send)
-        except HttpError as error:
-            await self.gate.send_error(error, scope, send, json_error)
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message = {**message, "headers": [*message["headers"], *_SECURITY_HEADERS]}
+            elif scope["method"] == "HEAD":
+                message = {**message, "body": b""}
+            await send(message)
 
-    @abstractmethod
-    async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
+        await super().__call__(scope, receive, send_with_headers)
 
 
 def json_error(error: HttpError) -> Json:
@@ -68,14 +66,3 @@ def headers_of(error: ArmariumError) -> dict[str, str]:
     """`Retry-After` in whole seconds, if the error has a delay."""
     wait_ms = error.details.get("retry_after_ms")
     return {"retry-after": str(math.ceil(wait_ms / 1000))} if isinstance(wait_ms, int | float) else {}
-
-
-def _with_security_headers(send: Send, *, with_body: bool) -> Send:
-    async def send_with_headers(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            message = {**message, "headers": [*message["headers"], *_SECURITY_HEADERS]}
-        elif not with_body:
-            message = {**message, "body": b""}
-        await send(message)
-
-    return send_with_headers

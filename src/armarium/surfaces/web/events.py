@@ -12,14 +12,14 @@ import anyio
 import orjson
 from starlette.routing import BaseRoute, WebSocketRoute
 from starlette.routing import Route as HttpRoute
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from armarium.foundation.errors import TooManyCalls
 from armarium.foundation.events import Events, PublicEvent
 from armarium.foundation.identity import ANYONE, Principal
-from armarium.surfaces.gate import Gate
+from armarium.surfaces.gate import Gate, GatedApp
 from armarium.surfaces.http_errors import HttpError
-from armarium.surfaces.http_responses import cancel_on_disconnect
+from armarium.surfaces.http_responses import cancel_after, cancel_on_disconnect
 from armarium.surfaces.web.endpoint import ApiEndpoint, json_error, method_not_allowed
 
 _log = logging.getLogger(__name__)
@@ -50,20 +50,22 @@ class EventStreams:
 
     def __init__(self, path: str, events: Events, gate: Gate, limits: StreamLimits | None = None) -> None:
         self._events = events
+        self._gate = gate
         self._limits = limits or StreamLimits()
         self._subscribers = set[_Subscriber]()
         self._closing = anyio.Event()
         self.routes: Sequence[BaseRoute] = [
-            HttpRoute(path, _ServerSentEvents(gate, self)),
-            WebSocketRoute(f"{path}/ws", _EventSocket(gate, self)),
+            HttpRoute(path, ApiEndpoint(gate, self._serve_events)),
+            WebSocketRoute(f"{path}/ws", GatedApp(gate, self._serve_socket, json_error)),
         ]
 
     def close(self) -> None:
         """End all streams, so that a shutdown need not wait for them."""
         self._closing.set()
 
-    def check_limits(self, principal: Principal) -> None:
-        """Raise `HttpError` if the server or the caller has too many streams."""
+    @contextmanager
+    def _subscription(self, principal: Principal) -> Generator[_Subscriber]:
+        """Queue the events for the caller inside the block. Raises `HttpError` if there are too many streams."""
         if len(self._subscribers) >= self._limits.max_streams or self._closing.is_set():
             raise HttpError(503, "too many listeners; try again later", {"retry-after": "30"})
         # Without keys, all clients are the same caller.
@@ -71,10 +73,6 @@ class EventStreams:
         if principal is not ANYONE and of_caller >= self._limits.max_streams_per_caller:
             message = "too many of your connections listen already; close one"
             raise HttpError(429, message, {"retry-after": "30"}, reason=TooManyCalls.code, retryable=True)
-
-    @contextmanager
-    def subscription(self, principal: Principal) -> Generator[_Subscriber]:
-        """Queue the events for the caller inside the block."""
         subscriber = _Subscriber(principal, self._limits.keep_alive_s)
         unsubscribe = self._events.subscribe(PublicEvent, subscriber.offer)
         self._subscribers.add(subscriber)
@@ -84,14 +82,52 @@ class EventStreams:
             self._subscribers.discard(subscriber)
             unsubscribe()
 
-    async def forward(self, subscriber: _Subscriber, receive: Receive, send_event: SendEvent) -> None:
+    async def _forward(self, subscriber: _Subscriber, receive: Receive, send_event: SendEvent) -> None:
         """Send events until the subscriber disconnects or is dropped, or the server stops."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(cancel_on_disconnect, receive, tasks.cancel_scope)
-            tasks.start_soon(_cancel_after, self._closing, tasks.cancel_scope)
-            tasks.start_soon(_cancel_after, subscriber.dropped, tasks.cancel_scope)
+            tasks.start_soon(cancel_after, self._closing, tasks.cancel_scope)
+            tasks.start_soon(cancel_after, subscriber.dropped, tasks.cancel_scope)
             while True:
                 await send_event(await subscriber.next())
+
+    async def _serve_events(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Events as `text/event-stream`, for `EventSource` and `curl`."""
+        caller = await self._gate.admit_reader(scope)
+        if scope["method"] != "GET":
+            raise method_not_allowed(("GET",))
+
+        async def send_event(event: EncodedEvent | None) -> None:
+            body = b": keep-alive\n\n" if event is None else "event: {}\ndata: {}\n\n".format(*event).encode()
+            await send({"type": "http.response.body", "body": body, "more_body": True})
+
+        with self._subscription(caller.principal) as subscriber:
+            await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
+            await send_event(None)
+            await self._forward(subscriber, receive, send_event)
+        # A client that does not read cannot receive the end either; the server then closes the connection.
+        with anyio.move_on_after(_CLOSE_TIMEOUT_S):
+            await send({"type": "http.response.body", "body": b""})
+
+    async def _serve_socket(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Events over a WebSocket, one JSON text per event. Messages of the client are ignored."""
+        await receive()  # websocket.connect
+        caller = await self._gate.admit_socket(scope)
+
+        async def send_event(event: EncodedEvent | None) -> None:
+            if event is not None:  # WebSockets have keep-alives of their own
+                name, data = event
+                await send({"type": "websocket.send", "text": f'{{"event":"{name}","data":{data}}}'})
+
+        # A browser disconnects if it offered subprotocols and none is accepted.
+        offered: Sequence[str] = scope["subprotocols"]
+        accepted = _PROTOCOL if _PROTOCOL in offered else next(iter(offered), None)
+        with self._subscription(caller.principal) as subscriber:
+            await send({"type": "websocket.accept", "subprotocol": accepted})
+            await self._forward(subscriber, receive, send_event)
+        code = _TRY_AGAIN_LATER if subscriber.dropped.is_set() else _GOING_AWAY
+        with anyio.move_on_after(_CLOSE_TIMEOUT_S):
+            await send({"type": "websocket.close", "code": code})
 
 
 class _Subscriber:
@@ -125,83 +161,3 @@ class _Subscriber:
             with anyio.move_on_after(self._keep_alive_s):
                 await self._arrived.wait()
         return self._queue.popleft() if self._queue else None
-
-
-class _ServerSentEvents(ApiEndpoint):
-    """Events as `text/event-stream`, for `EventSource` and `curl`."""
-
-    def __init__(self, gate: Gate, streams: EventStreams) -> None:
-        super().__init__(gate)
-        self._streams = streams
-
-    async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        caller = await self.gate.admit_reader(scope)
-        if scope["method"] != "GET":
-            raise method_not_allowed(("GET",))
-        self._streams.check_limits(caller.principal)
-
-        async def send_event(event: EncodedEvent | None) -> None:
-            await send({"type": "http.response.body", "body": _as_server_sent_event(event), "more_body": True})
-
-        with self._streams.subscription(caller.principal) as subscriber:
-            await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
-            await send_event(None)
-            await self._streams.forward(subscriber, receive, send_event)
-        # A client that does not read cannot receive the end either; the server then closes the connection.
-        with anyio.move_on_after(_CLOSE_TIMEOUT_S):
-            await send({"type": "http.response.body", "body": b""})
-
-
-class _EventSocket:
-    """Events over a WebSocket, one JSON text per event. Messages of the client are ignored."""
-
-    def __init__(self, gate: Gate, streams: EventStreams) -> None:
-        self._gate = gate
-        self._streams = streams
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await receive()  # websocket.connect
-        try:
-            caller = await self._gate.admit_socket(scope)
-            self._streams.check_limits(caller.principal)
-        except HttpError as error:
-            await self._gate.send_error(error, scope, _as_http_response(send), json_error)
-            return
-
-        async def send_event(event: EncodedEvent | None) -> None:
-            if event is not None:  # WebSockets have keep-alives of their own
-                name, data = event
-                await send({"type": "websocket.send", "text": f'{{"event":"{name}","data":{data}}}'})
-
-        with self._streams.subscription(caller.principal) as subscriber:
-            await send({"type": "websocket.accept", "subprotocol": _choose_protocol(scope["subprotocols"])})
-            await self._streams.forward(subscriber, receive, send_event)
-        code = _TRY_AGAIN_LATER if subscriber.dropped.is_set() else _GOING_AWAY
-        with anyio.move_on_after(_CLOSE_TIMEOUT_S):
-            await send({"type": "websocket.close", "code": code})
-
-
-def _as_server_sent_event(event: EncodedEvent | None) -> bytes:
-    if event is None:
-        return b": keep-alive\n\n"
-    name, data = event
-    return f"event: {name}\ndata: {data}\n\n".encode()
-
-
-def _choose_protocol(offered: Sequence[str]) -> str | None:
-    """The subprotocol to accept. A browser disconnects if it offered some and none is accepted."""
-    return _PROTOCOL if _PROTOCOL in offered else next(iter(offered), None)
-
-
-def _as_http_response(send: Send) -> Send:
-    """A `send` function that rejects the WebSocket with an HTTP response."""
-
-    async def send_response(message: Message) -> None:
-        await send({**message, "type": f"websocket.{message['type']}"})
-
-    return send_response
-
-
-async def _cancel_after(event: anyio.Event, scope: anyio.CancelScope) -> None:
-    await event.wait()
-    scope.cancel()

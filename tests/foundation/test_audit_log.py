@@ -1,4 +1,4 @@
-"""The audit trail: written behind the calls, read while it is written, kept private."""
+"""The audit log: written behind the calls, read while it is written, kept private."""
 
 from __future__ import annotations
 
