@@ -48,8 +48,3 @@ class OpenAIEmbedder(HostedEmbedder):
 
 class OpenAIChat(HostedChat):
     """A chat model."""
-
-    def __init__(self, client: ProviderClient, model: str) -> None:
-        # OpenAI's newer models reject the field name that all other servers accept.
-        hosted_by_openai = client.host == "api.openai.com"
-        super().__init__(client, model, max_tokens_field="max_completion_tokens" if hosted_by_openai else "max_tokens")

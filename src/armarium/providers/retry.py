@@ -120,10 +120,7 @@ def parse_retry_after(header: str | None, wall: float) -> float | None:
     except ValueError:
         try:
             date = parsedate_to_datetime(header)
-        except (ValueError, OverflowError):
-            return None
-        try:
             seconds = (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp() - wall
-        except OverflowError:
+        except (ValueError, OverflowError):
             return None
     return max(0.0, seconds) if math.isfinite(seconds) else None

@@ -25,9 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 SHA256 = "6a1cc24734a57e4524ecdab1466b2c14535a059b393c76c418ca458ec29602dd"
-
 INSTALL_HINT = "pip install 'armarium[corpus]'"
-
 _MAGIC = b"HMSEMB01"
 _HEADER_LENGTH = struct.Struct("<Q")
 
@@ -38,7 +36,6 @@ class Grouped:
 
     values: NDArray[np.int8]
     """[rows, groups per row, values per group]"""
-
     scales: NDArray[np.float32]
     """[rows, groups per row, 1]"""
 
@@ -61,7 +58,6 @@ class Pack:
     layer_norm_epsilon: float
     position_offset: int
     """The row of the position table for the first token."""
-
     max_tokens: int
     tokenizer: bytes
     floats: Mapping[str, NDArray[np.float32]]
