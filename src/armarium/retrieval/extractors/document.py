@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from armarium.retrieval.chunks import ExtractedText, Structure
+from armarium.retrieval.chunks import DEFAULT_LIMITS, ExtractedText, ExtractLimits, Structure
 from armarium.retrieval.document_types import DocumentFormat
 from armarium.retrieval.encodings import decode
 from armarium.retrieval.errors import ExtractFailed
-from armarium.retrieval.extractors.limits import DEFAULT_LIMITS, ExtractLimits
 
 _ROW_FORMATS = frozenset({"csv", "tsv", "jsonl"})
 

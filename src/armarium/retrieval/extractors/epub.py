@@ -6,11 +6,10 @@ import posixpath
 from urllib.parse import unquote
 from xml.etree.ElementTree import Element
 
-from armarium.retrieval.chunks import ExtractedText
+from armarium.retrieval.chunks import ExtractedText, ExtractLimits
 from armarium.retrieval.encodings import clean, decode
 from armarium.retrieval.errors import ExtractFailed
 from armarium.retrieval.extractors.html import render
-from armarium.retrieval.extractors.limits import ExtractLimits
 from armarium.retrieval.extractors.package import Package
 
 _CONTAINER = "META-INF/container.xml"

@@ -11,7 +11,6 @@ from armarium.retrieval.extractors.html_tokens import Token, attribute, resolved
 
 _DROPPED = frozenset({"script", "style", "template", "svg", "noscript", "iframe", "object", "noembed", "noframes"})
 _RAW = frozenset({"script", "style"})
-_NAVIGATION = frozenset({"nav"})
 _BLOCKS = frozenset(
     {
         "address", "article", "aside", "blockquote", "body", "caption", "center", "dd", "details", "dialog", "dir",
@@ -49,7 +48,7 @@ def extract_html(data: bytes) -> ExtractedText:
 
 def render(page: str) -> RenderedPage:
     """The Markdown of a page. Navigation is dropped, unless the page contains nothing else."""
-    rendered = _Renderer(page, _DROPPED | _NAVIGATION).render()
+    rendered = _Renderer(page, _DROPPED | {"nav"}).render()
     return rendered if rendered.lines else _Renderer(page, _DROPPED).render()
 
 
@@ -207,10 +206,8 @@ class _Renderer:
             if not self._has_text:
                 self._first = self._last = self._last + 1
             self._write_preformatted()
-        elif self._keeps_breaks and self._row_cells < 0:
-            self._end_line()
         else:
-            self._words.append(" ")
+            self._line_break()
 
     def _end_block(self) -> None:
         self._end_line()

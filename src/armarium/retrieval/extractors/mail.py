@@ -13,11 +13,10 @@ from email.header import decode_header, make_header
 from email.message import Message
 from itertools import islice
 
-from armarium.retrieval.chunks import ExtractedText
+from armarium.retrieval.chunks import ExtractedText, ExtractLimits
 from armarium.retrieval.encodings import clean, decode
 from armarium.retrieval.errors import ExtractFailed
 from armarium.retrieval.extractors.html import render
-from armarium.retrieval.extractors.limits import ExtractLimits
 
 _MAX_HEADER_CHARS = 4_096
 _HEADERS = ("From", "To", "Cc", "Date")

@@ -8,8 +8,8 @@ from xml.etree import ElementTree
 
 from armarium.foundation.archives.entries import ENCRYPTED, ArchiveError, Budget
 from armarium.foundation.archives.zip import zip_entries
+from armarium.retrieval.chunks import ExtractLimits
 from armarium.retrieval.errors import ExtractFailed
-from armarium.retrieval.extractors.limits import ExtractLimits
 
 _OLE = b"\xd0\xcf\x11\xe0"
 _RATIO_APPLIES_FROM_BYTES = 16 * 1024 * 1024

@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from armarium.retrieval.chunks import ExtractedText, join_pages
+from armarium.retrieval.chunks import ExtractedText, ExtractLimits, join_pages
 from armarium.retrieval.encodings import clean
 from armarium.retrieval.errors import ExtractFailed
-from armarium.retrieval.extractors.limits import ExtractLimits
 from armarium.retrieval.extractors.reading_order import Fragment, page_text
 
 _WORD = re.compile(r"\S+")

@@ -8,10 +8,9 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime, time
 from typing import Any
 
-from armarium.retrieval.chunks import ExtractedText
+from armarium.retrieval.chunks import ExtractedText, ExtractLimits
 from armarium.retrieval.encodings import clean
 from armarium.retrieval.errors import ExtractFailed
-from armarium.retrieval.extractors.limits import ExtractLimits
 from armarium.retrieval.extractors.package import Package
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from xml.etree.ElementTree import Element
 
-from armarium.retrieval.chunks import ExtractedText, join_pages
+from armarium.retrieval.chunks import ExtractedText, ExtractLimits, join_pages
 from armarium.retrieval.encodings import clean
 from armarium.retrieval.errors import ExtractFailed
-from armarium.retrieval.extractors.limits import ExtractLimits
 from armarium.retrieval.extractors.package import Package
 
 _A = "{http://schemas.openxmlformats.org/drawingml/2006/main}"

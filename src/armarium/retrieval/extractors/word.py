@@ -6,10 +6,9 @@ import re
 from collections.abc import Iterator
 from xml.etree.ElementTree import Element
 
-from armarium.retrieval.chunks import ExtractedText
+from armarium.retrieval.chunks import ExtractedText, ExtractLimits
 from armarium.retrieval.encodings import clean
 from armarium.retrieval.errors import ExtractFailed
-from armarium.retrieval.extractors.limits import ExtractLimits
 from armarium.retrieval.extractors.package import Package
 
 _W = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
