@@ -24,7 +24,7 @@ _LEAD_BYTES = re.compile(rb"[\x81\x83\x84\x88-\x90\x98-\x9f]")
 _ISO_2022_JP = re.compile(rb"\x1b\$[@B]")
 
 _LATIN = ("cp1252", "cp1250", "iso8859_2")
-"""Similar encodings that detectors confuse. The one with the fewest misread characters is used."""
+"""Similar encodings that detectors confuse."""
 _LATIN_LIKE = re.compile(
     r"cp125[0247]|iso8859_(1|2|3|4|9|1\d)$|latin|mac_(?!cyrillic|greek)|cp(037|437|85\d|86\d|775)|hp_|ascii"
 )
@@ -108,7 +108,8 @@ def _guess(data: bytes) -> str:
 
 
 def _latin(sample: bytes) -> str:
-    return min(_LATIN, key=lambda encoding: _misread(sample.decode(encoding, errors="replace")))
+    """The encoding with the fewest symbols inside words."""
+    return min(_LATIN, key=lambda encoding: len(_SYMBOL_IN_WORD.findall(sample.decode(encoding, errors="replace"))))
 
 
 def _is_latin(sample: bytes) -> bool:
@@ -138,8 +139,3 @@ def _nearly_utf8(sample: bytes) -> bool:
     broken = text.count("\ufffd")
     sequences = sum(1 for char in text if char > "\x7f") - broken
     return sequences > 0 and broken <= max(2, sequences // 10) and sequences >= broken
-
-
-def _misread(text: str) -> int:
-    """The number of symbols inside words, which indicate a wrong encoding."""
-    return len(_SYMBOL_IN_WORD.findall(text))

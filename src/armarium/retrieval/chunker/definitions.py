@@ -7,6 +7,7 @@ import time
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from operator import methodcaller, sub
 from typing import TYPE_CHECKING
 
@@ -71,61 +72,51 @@ def definitions(text: str, line_starts: Sequence[int], language: str | None, fit
     """The segments of a source file, in order and without gaps. None: there is no grammar, or the text is generated or
     not code, so that its structure is meaningless."""
     grammar = GRAMMARS.get(language or "")
-    if grammar is None or language is None or len(text) > _MAX_PARSED_CHARS or _has_long_line(text, line_starts):
+    starts = [*line_starts, len(text)]
+    if grammar is None or language is None or len(text) > _MAX_PARSED_CHARS or _has_long_line(starts):
         return None
     parser = parser_for(language)
     segments: list[Segment] = []
-    for first_row, past_row in _parts(text, line_starts):
-        start, end = line_starts[first_row], _start_of(line_starts, past_row, len(text))
+    for first_row, past_row in _parts(text, starts):
+        start, end = starts[first_row], starts[past_row]
         if not parses_fast(parser, text, start, end):
             return None
         began = time.thread_time()
         source = text[start:end].encode(errors="replace")
         root = parser.parse(source).root_node
-        cuts = _cuts(root, grammar, _Rows(source, first_row), line_starts, len(text), fits)
-        edges = [line_starts[row] for row, _, _ in cuts] + [end]
-        edges[0] = start
-        segments.extend(
-            Segment(edges[index], edges[index + 1], path, is_definition)
-            for index, (_, path, is_definition) in enumerate(cuts)
-        )
+        cuts = _cuts(root, grammar, _Rows(source, first_row), starts, fits)
+        edges = [start, *(starts[row] for row, _, _ in cuts[1:]), end]
+        segments += [
+            Segment(*edge, path, is_definition)
+            for edge, (_, path, is_definition) in zip(pairwise(edges), cuts, strict=True)
+        ]
         if time.thread_time() - began > _MAX_PART_S:
             return None
     return segments
 
 
-def _has_long_line(text: str, line_starts: Sequence[int]) -> bool:
-    if len(text) <= _MAX_LINE_CHARS:
-        return False
-    return max(map(sub, [*line_starts[1:], len(text)], line_starts)) > _MAX_LINE_CHARS
+def _has_long_line(starts: Sequence[int]) -> bool:
+    return starts[-1] > _MAX_LINE_CHARS and max(map(sub, starts[1:], starts)) > _MAX_LINE_CHARS
 
 
-def _parts(text: str, line_starts: Sequence[int]) -> Iterator[tuple[int, int]]:
+def _parts(text: str, starts: Sequence[int]) -> Iterator[tuple[int, int]]:
     """The line ranges to parse separately. Parts of a very long file end before an unindented line."""
     first = 0
-    while _start_of(line_starts, first, len(text)) + _PART_CHARS < len(text):
-        past, size = first, 0
-        boundary = 0
-        while size < _PART_CHARS:
+    while starts[first] + _PART_CHARS < len(text):
+        past, boundary = first, 0
+        while starts[past] - starts[first] < _PART_CHARS:
             past += 1
-            size = _start_of(line_starts, past, len(text)) - line_starts[first]
-            at = _start_of(line_starts, past, len(text))
+            at = starts[past]
             if text[at - 2 : at] == "\n\n" and not text[at : at + 1].isspace():
                 boundary = past
         past = boundary or past
         yield first, past
         first = past
-    if first < len(line_starts):
-        yield first, len(line_starts)
+    if first < len(starts) - 1:
+        yield first, len(starts) - 1
 
 
-def _start_of(line_starts: Sequence[int], row: int, size: int) -> int:
-    return line_starts[row] if row < len(line_starts) else size
-
-
-def _cuts(
-    root: Node, grammar: Grammar, rows: _Rows, line_starts: Sequence[int], size: int, fits: Fits
-) -> list[tuple[int, Path, bool]]:
+def _cuts(root: Node, grammar: Grammar, rows: _Rows, starts: Sequence[int], fits: Fits) -> list[tuple[int, Path, bool]]:
     cuts = _Cuts()
     cuts.found.append((rows.first, (), False))
     levels = [_Level(iter(root.named_children), ())]
@@ -154,7 +145,7 @@ def _cuts(
                 path = (*path, name)
         # A node that starts on a line of the previous segment becomes a part of it.
         begin = row if row > cuts.covered else cuts.found[-1][0]
-        if row == last_row or fits(line_starts[begin], _start_of(line_starts, last_row + 1, size)):
+        if row == last_row or fits(starts[begin], starts[last_row + 1]):
             cuts.add(row, path, name is not None)
             cuts.cover(last_row)
             continue

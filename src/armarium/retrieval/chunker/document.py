@@ -10,13 +10,7 @@ from operator import methodcaller
 from armarium.retrieval.chunker.definitions import definitions
 from armarium.retrieval.chunker.markdown import Outline, sections
 from armarium.retrieval.chunker.segments import merge_segments
-from armarium.retrieval.chunker.windows import (
-    after_blank_lines,
-    line_windows,
-    prose_boundary,
-    row_boundary,
-    windows,
-)
+from armarium.retrieval.chunker.windows import after_blank_lines, line_windows, prose_boundary, row_boundary, windows
 from armarium.retrieval.chunks import Chunk, ChunkLimits, ExtractedText, IndexKind
 from armarium.retrieval.spans import LineSpan, PageSpan, Span
 
@@ -38,7 +32,8 @@ def chunk_document(extracted: ExtractedText, limits: ChunkLimits) -> list[Chunk]
     lines = _LineCounter(extracted)
     outline: Outline = []
     chunks: list[Chunk] = []
-    for number, (page_start, page_end) in enumerate(_pages(extracted), start=1):
+    page_edges = [*(extracted.page_starts or (0,)), len(extracted.text)]
+    for number, (page_start, page_end) in enumerate(pairwise(page_edges), start=1):
         for start, end, context in _ranges(extracted, page_start, page_end, limits, outline):
             start = after_blank_lines(extracted.text, start, end)
             text = extracted.text[start:end].rstrip()
@@ -66,11 +61,6 @@ class _LineCounter:
             return LineSpan(first + 1, last + 1)
         came_from = self._source_lines[first : last + 1]
         return LineSpan(min(line for line, _ in came_from), max(line for _, line in came_from))
-
-
-def _pages(extracted: ExtractedText) -> Iterator[tuple[int, int]]:
-    edges = [*(extracted.page_starts or (0,)), len(extracted.text)]
-    return pairwise(edges)
 
 
 def _ranges(extracted: ExtractedText, start: int, end: int, limits: ChunkLimits, outline: Outline) -> Iterator[_Range]:

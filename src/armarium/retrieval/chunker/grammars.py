@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -75,14 +75,7 @@ GRAMMARS: Mapping[str, Grammar] = {
         attached=frozenset({"decorator"}),
     ),
     "typescript": _TYPESCRIPT,
-    "tsx": Grammar(
-        _TYPESCRIPT.module,
-        _TYPESCRIPT.definitions,
-        _TYPESCRIPT.constants,
-        _TYPESCRIPT.wrappers,
-        _TYPESCRIPT.attached,
-        function="language_tsx",
-    ),
+    "tsx": replace(_TYPESCRIPT, function="language_tsx"),
     "go": Grammar(
         "tree_sitter_go",
         {"function_declaration": "func", "method_declaration": "func", "type_declaration": "type"},
