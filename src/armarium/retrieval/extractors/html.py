@@ -138,7 +138,9 @@ class _Renderer:
             self._row_cells = -1 if token.closing else 0
             self._keeps_breaks = token.closing
         elif tag in _CELLS:
-            self._cell(token.closing)
+            if not token.closing and self._row_cells >= 0:
+                self._words += [" | "] if self._row_cells else []
+                self._row_cells += 1
         elif tag in _BLOCKS and self._row_cells < 0:
             self._block(tag, token.closing)
         elif tag in _BLOCKS:
@@ -166,12 +168,6 @@ class _Renderer:
         depth = min(max(len(self._lists), 1), _MAX_LIST_DEPTH)
         self._prefix = "" if closing else "  " * (depth - 1) + "- "
         self._keeps_breaks = closing
-
-    def _cell(self, closing: bool) -> None:
-        if not closing and self._row_cells >= 0:
-            if self._row_cells:
-                self._words.append(" | ")
-            self._row_cells += 1
 
     def _pre(self, closing: bool, line: int) -> None:
         if closing != self._preformatted:

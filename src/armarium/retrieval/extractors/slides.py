@@ -38,14 +38,9 @@ def _slide(package: Package, part: str) -> str:
             titles.append("# " + " ".join(" ".join(lines).split()))
         else:
             body.append("\n".join(lines))
-    notes_part = package.related_part(part, "notesSlide")
-    notes = (
-        [line for kind, lines in _shapes(package.xml(notes_part)) if kind == "body" for line in lines]
-        if notes_part
-        else []
-    )
-    if notes:
-        body.append("Notes:\n" + "\n".join(notes))
+    if notes_part := package.related_part(part, "notesSlide"):
+        notes = [line for kind, lines in _shapes(package.xml(notes_part)) if kind == "body" for line in lines]
+        body += ["Notes:\n" + "\n".join(notes)] if notes else []
     return "\n\n".join([*titles, *body])
 
 

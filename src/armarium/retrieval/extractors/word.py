@@ -91,10 +91,8 @@ def _blocks(parent: Element, headings: dict[str, int], depth: int = 0) -> Iterat
 
 def _paragraph(paragraph: Element, headings: dict[str, int]) -> str:
     text = "".join(_characters(paragraph)).strip()
-    if not text:
-        return ""
     properties = paragraph.find(f"{_W}pPr")
-    if properties is None:
+    if not text or properties is None:
         return text
     style = _value(properties.find(f"{_W}pStyle"))
     if level := headings.get(style):
