@@ -60,12 +60,10 @@ class _Cuts:
         self.covered = -1
         """The last line of an earlier segment: no segment starts at or before it."""
 
-    def add(self, row: int, path: Path, is_definition: bool) -> None:
+    def add(self, row: int, last_row: int, path: Path, *, is_definition: bool = False) -> None:
         if row > self.covered:
             self.found.append((row, path, is_definition))
-
-    def cover(self, row: int) -> None:
-        self.covered = max(self.covered, row)
+        self.covered = max(self.covered, last_row)
 
 
 def definitions(text: str, line_starts: Sequence[int], language: str | None, fits: Fits) -> list[Segment] | None:
@@ -73,7 +71,9 @@ def definitions(text: str, line_starts: Sequence[int], language: str | None, fit
     not code, so that its structure is meaningless."""
     grammar = GRAMMARS.get(language or "")
     starts = [*line_starts, len(text)]
-    if grammar is None or language is None or len(text) > _MAX_PARSED_CHARS or _has_long_line(starts):
+    if grammar is None or language is None or len(text) > _MAX_PARSED_CHARS:
+        return None
+    if len(text) > _MAX_LINE_CHARS and max(map(sub, starts[1:], starts)) > _MAX_LINE_CHARS:
         return None
     parser = parser_for(language)
     segments: list[Segment] = []
@@ -93,10 +93,6 @@ def definitions(text: str, line_starts: Sequence[int], language: str | None, fit
         if time.thread_time() - began > _MAX_PART_S:
             return None
     return segments
-
-
-def _has_long_line(starts: Sequence[int]) -> bool:
-    return starts[-1] > _MAX_LINE_CHARS and max(map(sub, starts[1:], starts)) > _MAX_LINE_CHARS
 
 
 def _parts(text: str, starts: Sequence[int]) -> Iterator[tuple[int, int]]:
@@ -122,8 +118,7 @@ def _cuts(root: Node, grammar: Grammar, rows: _Rows, starts: Sequence[int], fits
     levels = [_Level(iter(root.named_children), ())]
     while levels:
         level = levels[-1]
-        node = next(level.children, None)
-        if node is None:
+        if (node := next(level.children, None)) is None:
             _release(level, cuts)
             levels.pop()
             continue
@@ -146,8 +141,7 @@ def _cuts(root: Node, grammar: Grammar, rows: _Rows, starts: Sequence[int], fits
         # A node that starts on a line of the previous segment becomes a part of it.
         begin = row if row > cuts.covered else cuts.found[-1][0]
         if row == last_row or fits(starts[begin], starts[last_row + 1]):
-            cuts.add(row, path, name is not None)
-            cuts.cover(last_row)
+            cuts.add(row, last_row, path, is_definition=name is not None)
             continue
         parts = inner.named_children
         below = _Level(iter(parts), path)
@@ -156,8 +150,7 @@ def _cuts(root: Node, grammar: Grammar, rows: _Rows, starts: Sequence[int], fits
             # The first part starts the segment, so the comments above belong to it.
             below.comments = (row, inner_row - 1) if row < inner_row else None
         else:
-            cuts.add(row, path, is_definition=False)
-            cuts.cover(inner_row)
+            cuts.add(row, inner_row, path)
         levels.append(below)
     if len(cuts.found) > 1 and cuts.found[1][0] == rows.first:
         del cuts.found[0]
@@ -167,7 +160,7 @@ def _cuts(root: Node, grammar: Grammar, rows: _Rows, starts: Sequence[int], fits
 def _hold(level: _Level, cuts: _Cuts, row: int, last_row: int) -> None:
     """Hold a comment until the next node is known. A comment behind code on the same line belongs to that code."""
     if row <= cuts.covered:
-        cuts.cover(last_row)
+        cuts.covered = max(cuts.covered, last_row)
     elif level.comments and row <= level.comments[1] + 1:
         level.comments = (level.comments[0], last_row)
     else:
@@ -178,6 +171,5 @@ def _hold(level: _Level, cuts: _Cuts, row: int, last_row: int) -> None:
 def _release(level: _Level, cuts: _Cuts) -> None:
     """Add pending comments as a segment of their own."""
     if level.comments:
-        cuts.add(level.comments[0], level.path, is_definition=False)
-        cuts.cover(level.comments[1])
+        cuts.add(*level.comments, level.path)
         level.comments = None

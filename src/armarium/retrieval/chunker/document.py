@@ -36,8 +36,7 @@ def chunk_document(extracted: ExtractedText, limits: ChunkLimits) -> list[Chunk]
     for number, (page_start, page_end) in enumerate(pairwise(page_edges), start=1):
         for start, end, context in _ranges(extracted, page_start, page_end, limits, outline):
             start = after_blank_lines(extracted.text, start, end)
-            text = extracted.text[start:end].rstrip()
-            if text:
+            if text := extracted.text[start:end].rstrip():
                 end = start + len(text)
                 span = PageSpan(number) if extracted.page_starts is not None else lines.span(start, end)
                 chunks.append(Chunk(text, start, end, span, context, kind))
@@ -89,14 +88,11 @@ def _section_ranges(text: str, start: int, end: int, limits: ChunkLimits, outlin
 def _row_ranges(text: str, start: int, end: int, limits: ChunkLimits) -> Iterator[_Range]:
     start = after_blank_lines(text, start, end)
     header = _HEADER.match(text, start, min(end, start + _MAX_HEADER_CHARS + 1))
-    named = header is not None and len(header[0]) <= _MAX_HEADER_CHARS and _is_header(header[0])
+    line = header[0] if header and len(header[0]) <= _MAX_HEADER_CHARS else ""
+    named = line.lstrip()[:1] not in ("{", "[", "<") and not _NUMBER_FIELD.search(line)
     for window in windows(text, start, end, limits, row_boundary):
         # The first chunk contains the header itself.
-        yield (*window, header[0].strip() if header and named and window[0] > start else "")
-
-
-def _is_header(line: str) -> bool:
-    return line.lstrip()[:1] not in ("{", "[", "<") and not _NUMBER_FIELD.search(line)
+        yield (*window, line.strip() if named and window[0] > start else "")
 
 
 def _code_ranges(text: str, start: int, end: int, limits: ChunkLimits, language: str | None) -> Iterator[_Range]:
