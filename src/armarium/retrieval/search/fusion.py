@@ -109,12 +109,14 @@ def fuse(indexes: Sequence[Candidates], *, chunk_count: int, same_model: bool = 
         fused = [_scaled(index, chunk_count, all_lexical, all_vectors) for index in found]
     else:
         fused = [_fused(index, all_lexical, _scale([index.vectors.scores])) for index in found]
-        weights = _index_weights(found)
+        # Lexical scores of different indexes are comparable.
+        best = [float(index.lexical.scores.max(initial=0)) for index in found]
+        weights = [(each / max(best)) ** _INDEX_WEIGHT_EXPONENT if max(best) else 1.0 for each in best]
         fused = [Ranking(each.ids, each.scores * weight) for each, weight in zip(fused, weights, strict=True)]
     ids = numpy.concatenate([ranking.ids for ranking in fused])
     scores = numpy.concatenate([ranking.scores for ranking in fused])
     order = numpy.argsort(-scores, kind="stable")
-    return Ranking(ids[order], numpy.clip(scores[order], 0, 1) * numpy.float32(_evidence(found)))
+    return Ranking(ids[order], numpy.clip(scores[order], 0, 1) * numpy.float32(max(map(_evidence, found))))
 
 
 def _scaled(index: Candidates, chunk_count: int, all_lexical: _Scale, all_vectors: _Scale) -> Ranking:
@@ -138,25 +140,15 @@ def _vector_share(index: Candidates) -> float:
     return float(len(index.vectors) > 0)
 
 
-def _evidence(found: Sequence[Candidates]) -> float:
+def _evidence(index: Candidates) -> float:
     """The absolute relevance of the best hit, 0 to 1: by the cosine of the nearest vector and any lexical match.
 
     Fused scores are relative. Without this factor, the best hit for a meaningless query would have the score 1.
     """
-    return max(map(_evidence_in, found))
-
-
-def _evidence_in(index: Candidates) -> float:
     if not len(index.vectors) or (index.embedded is not None and not index.embedded.all()):
         return 1.0  # the lexical ranking decides alone
     nearest = min(1.0, max(0.0, float(index.vectors.scores.max())))
     return index.vector_weight * nearest + (1 - index.vector_weight) * (len(index.lexical) > 0)
-
-
-def _index_weights(found: Sequence[Candidates]) -> list[float]:
-    """The best lexical score of each index relative to the best of all; lexical scores are comparable."""
-    best = [float(index.lexical.scores.max(initial=0)) for index in found]
-    return [(each / max(best)) ** _INDEX_WEIGHT_EXPONENT if max(best) else 1.0 for each in best]
 
 
 def _fused(index: Candidates, by_terms: _Scale, by_vectors: _Scale) -> Ranking:

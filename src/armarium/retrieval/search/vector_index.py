@@ -94,7 +94,7 @@ class VectorIndex:
         import numpy
 
         with self._lock.shared():
-            found: Any = self._index.contains(_keys(ids))
+            found: Any = self._index.contains(ids.astype("uint64"))
         return numpy.asarray(found, numpy.bool_)
 
     def add(self, ids: Ids, vectors: Vectors) -> None:
@@ -102,7 +102,7 @@ class VectorIndex:
         if vectors.ndim != 2 or vectors.shape != (len(ids), self.dimensions):
             raise ValueError(f"{len(ids)} vectors of {self.dimensions} numbers expected, not {vectors.shape}")
         new = ~self.contains(ids)
-        keys, rows = _keys(ids[new]), vectors[new]
+        keys, rows = ids[new].astype("uint64"), vectors[new]
         for start in range(0, len(keys), _ADD_BATCH):
             with self._lock.exclusive():
                 self._become_writable()
@@ -166,7 +166,7 @@ class VectorIndex:
     def _nearest_of(self, vector: Vectors, k: int, among: Ids) -> Ranking:
         import numpy
 
-        found: Any = self._index.get(_keys(among))  # A row per key, or None.
+        found: Any = self._index.get(among.astype("uint64"))  # A row per key, or None.
         present = [place for place, row in enumerate(found) if row is not None]
         if not present:
             return empty_ranking()
@@ -235,12 +235,6 @@ def _restored(saved: mmap.mmap, dimensions: int, *, view: bool) -> Index:
         raise DamagedIndex("a vector index has other dimensions than the embedder")
     index.expansion_add, index.expansion_search = _EXPANSION_ADD, _EXPANSION_SEARCH  # Not stored in the file.
     return index
-
-
-def _keys(ids: Ids) -> NDArray[numpy.uint64]:
-    import numpy
-
-    return ids.astype(numpy.uint64)
 
 
 def _found_in(members: Ids, ids: Ids) -> NDArray[numpy.bool_]:
