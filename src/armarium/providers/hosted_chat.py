@@ -47,7 +47,6 @@ class HostedChat:
                     yield text
 
     async def aclose(self) -> None:
-        """Close the connections."""
         await self._client.aclose()
 
 

@@ -75,7 +75,6 @@ class HostedEmbedder:
         return (await self._request([query], urgent=True))[0]
 
     async def aclose(self) -> None:
-        """Close the connections."""
         await self._client.aclose()
 
     async def _embed_batch(self, inputs: Sequence[str]) -> Vectors:

@@ -67,9 +67,7 @@ class Chat(Protocol):
     """A chat model that streams its response."""
 
     @property
-    def model(self) -> str:
-        """The name of the model."""
-        ...
+    def model(self) -> str: ...
 
     def stream(
         self, messages: Sequence[Message], *, max_tokens: int | None = None, temperature: float | None = None
@@ -80,9 +78,7 @@ class Chat(Protocol):
         """
         ...
 
-    async def aclose(self) -> None:
-        """Close the connections."""
-        ...
+    async def aclose(self) -> None: ...
 
 
 class Reranker(Protocol):
@@ -92,6 +88,4 @@ class Reranker(Protocol):
         """The `top_n` best as (position in `texts`, relevance), best first."""
         ...
 
-    async def aclose(self) -> None:
-        """Close the connections."""
-        ...
+    async def aclose(self) -> None: ...

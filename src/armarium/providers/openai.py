@@ -9,9 +9,7 @@ from armarium.providers.hosted_embedder import HostedEmbedder
 from armarium.providers.retry import RetryPolicy
 from armarium.providers.vendors import OPENAI
 
-_TOKENS_PER_TEXT = 8_000
-_TEXTS = 64
-_TOKENS = 32_000
+_LIMITS = BatchLimits(texts=64, tokens=32_000, tokens_per_text=8_000)
 """Far below OpenAI's limit, so that a model on the operator's own machine finishes a batch before the deadline."""
 
 
@@ -31,14 +29,13 @@ class OpenAIEmbedder(HostedEmbedder):
         model: str,
         *,
         output_dimension: int | None = None,
-        tokens_per_text: int = _TOKENS_PER_TEXT,
         chunk_prefix: str = "",
         query_prefix: str = "",
     ) -> None:
         super().__init__(
             client,
             model,
-            BatchLimits(texts=_TEXTS, tokens=_TOKENS, tokens_per_text=tokens_per_text),
+            _LIMITS,
             dimensions=output_dimension,
             extra={"dimensions": output_dimension} if output_dimension else None,
             chunk_prefix=chunk_prefix,
