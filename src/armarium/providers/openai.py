@@ -9,9 +9,6 @@ from armarium.providers.hosted_embedder import HostedEmbedder
 from armarium.providers.retry import RetryPolicy
 from armarium.providers.vendors import OPENAI
 
-_LIMITS = BatchLimits(texts=64, tokens=32_000, tokens_per_text=8_000)
-"""Far below OpenAI's limit, so that a model on the operator's own machine finishes a batch before the deadline."""
-
 
 def openai_client(
     base_url: str | None = None, key: str | None = None, *, retry_policy: RetryPolicy | None = None
@@ -23,24 +20,9 @@ def openai_client(
 class OpenAIEmbedder(HostedEmbedder):
     """An embedding model. Several open models need a prefix before chunks, queries or both."""
 
-    def __init__(
-        self,
-        client: ProviderClient,
-        model: str,
-        *,
-        output_dimension: int | None = None,
-        chunk_prefix: str = "",
-        query_prefix: str = "",
-    ) -> None:
-        super().__init__(
-            client,
-            model,
-            _LIMITS,
-            dimensions=output_dimension,
-            extra={"dimensions": output_dimension} if output_dimension else None,
-            chunk_prefix=chunk_prefix,
-            query_prefix=query_prefix,
-        )
+    # Far below OpenAI's limit, so that a model on the operator's own machine finishes a batch before the deadline.
+    limits = BatchLimits(texts=64, tokens=32_000, tokens_per_text=8_000)
+    dimensions_field = "dimensions"
 
 
 class OpenAIChat(HostedChat):
