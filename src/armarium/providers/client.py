@@ -35,9 +35,7 @@ _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 class ProviderClient:
     """Sends requests to one provider. All models of an account share a client, and with it the account's rate limit.
-
-    The API key appears in no representation, error message or log record.
-    """
+    The API key appears in no representation, error message or log record."""
 
     def __init__(
         self,
@@ -85,10 +83,8 @@ class ProviderClient:
     async def events(
         self, path: str, body: Json, *, is_last: Callable[[Json], bool], deadline_s: float | None = None
     ) -> AsyncGenerator[Json]:
-        """Send a request and yield the events of the response. It is retried only before the first event.
-
-        Raises when the stream ends early: without `[DONE]` and without an event that `is_last`.
-        """
+        """Send a request and yield the events of the response. It is retried only before the first event. Raises when
+        the stream ends early: without `[DONE]` and without an event that `is_last`."""
         attempts = Attempts(self._retry_policy, self._clock, deadline_s, urgent=True)
         started = False
         while True:
@@ -114,8 +110,7 @@ class ProviderClient:
     async def _start(self, attempts: Attempts) -> httpx2.AsyncClient:
         # The deadline of a batch starts here, not while it queues for a slot.
         attempts.start()
-        delay_s = self._rate_limiter.delay_s()
-        if delay_s > attempts.remaining_s:
+        if (delay_s := self._rate_limiter.delay_s()) > attempts.remaining_s:
             raise self.vendor.rate_limited(
                 f"the rate limit of {self.vendor.name} delays the request beyond its deadline",
                 hint="retry in a moment",
@@ -125,8 +120,7 @@ class ProviderClient:
         return await self._http_client()
 
     async def _wait_or_raise(self, attempts: Attempts, error: ProviderError) -> None:
-        delay_s = attempts.delay_after(error)
-        if delay_s is None:
+        if (delay_s := attempts.delay_after(error)) is None:
             raise error
         if isinstance(error, ProviderRateLimited):
             self._rate_limiter.pause(delay_s)

@@ -29,8 +29,7 @@ class CohereReranker:
         self._client = client
 
     async def rerank(self, query: str, texts: Sequence[str], top_n: int) -> list[tuple[int, float]]:
-        wanted = min(top_n, len(texts))
-        if wanted <= 0:
+        if (wanted := min(top_n, len(texts))) <= 0:
             return []
         body: Json = {
             "model": self.model,

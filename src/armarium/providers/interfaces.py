@@ -72,10 +72,8 @@ class Chat(Protocol):
     def stream(
         self, messages: Sequence[Message], *, max_tokens: int | None = None, temperature: float | None = None
     ) -> AsyncGenerator[str]:
-        """The response, piece by piece. Close the iterator (`contextlib.aclosing`) when leaving it early.
-
-        Raises a retryable `ProviderFailed` when the response ends early: the pieces so far are incomplete.
-        """
+        """The response, piece by piece. Close the iterator (`contextlib.aclosing`) when leaving it early. Raises a
+        retryable `ProviderFailed` when the response ends early: the pieces so far are incomplete."""
         ...
 
     async def aclose(self) -> None: ...

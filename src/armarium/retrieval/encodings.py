@@ -105,10 +105,8 @@ def _latin(sample: bytes) -> str:
 
 
 def _is_latin(sample: bytes) -> bool:
-    """Whether bytes above ASCII are single letters inside words, as in Latin scripts.
-
-    Detectors need longer texts: they take a few umlauts for Arabic.
-    """
+    """Whether bytes above ASCII are single letters inside words, as in Latin scripts. Detectors need longer texts: they
+    take a few umlauts for Arabic."""
     runs = _HIGH_RUN.findall(sample)
     high = sum(map(len, runs))
     lines = sum(len(line) for line in sample.split(b"\n") if _HIGH_RUN.search(line))

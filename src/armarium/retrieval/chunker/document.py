@@ -24,10 +24,8 @@ _MAX_HEADER_CHARS = 500
 
 
 def chunk_document(extracted: ExtractedText, limits: ChunkLimits) -> list[Chunk]:
-    """The chunks of a document, in the order of its text.
-
-    All text except whitespace is in at least one chunk. No chunk is longer than `max_chars` or crosses a page break.
-    """
+    """The chunks of a document, in the order of its text. All text except whitespace is in at least one chunk. No chunk
+    is longer than `max_chars` or crosses a page break."""
     kind: IndexKind = "code" if extracted.structure == "code" else "text"
     lines = _LineCounter(extracted)
     outline: Outline = []

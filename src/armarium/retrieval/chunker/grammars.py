@@ -168,8 +168,7 @@ def unwrapped(grammar: Grammar, node: Node) -> Node:
     for _ in range(_MAX_WRAPPERS):
         if inner.type not in grammar.wrappers:
             return inner
-        within = next((child for child in inner.named_children if child.type in grammar.named), None)
-        if within is None:
+        if (within := next((child for child in inner.named_children if child.type in grammar.named), None)) is None:
             return node
         inner = within
     return node
@@ -185,8 +184,7 @@ def title(grammar: Grammar, node: Node, *, constants_too: bool) -> str | None:
     if word == "class" and any(child.type == "interface" for child in node.children[:4]):
         # Kotlin's grammar has one node type for classes and interfaces.
         word = "interface"
-    name = _name(node)
-    if not name:
+    if not (name := _name(node)):
         return word or None
     if word.endswith("."):
         return word + name

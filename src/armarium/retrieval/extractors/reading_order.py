@@ -183,10 +183,8 @@ class _Run:
 
 
 def _top_down(fragments: Sequence[Fragment]) -> list[Fragment]:
-    """The order of the file, run by run, but no run before one that is above it.
-
-    Within a run, the order of the file is correct even for lines side by side. It is ignored if it jumps up too often.
-    """
+    """The order of the file, run by run, but no run before one that is above it. Within a run, the order of the file is
+    correct even for lines side by side. It is ignored if it jumps up too often."""
     lines = _lines(fragments)
     runs = [_Run(run) for run in _grouped(lines, lambda above, line: line[0].middle <= above[0].middle + 1)]
     jumps = len(runs) - 1

@@ -167,8 +167,7 @@ class VectorIndex:
         import numpy
 
         found: Any = self._index.get(among.astype("uint64"))  # A row per key, or None.
-        present = [place for place, row in enumerate(found) if row is not None]
-        if not present:
+        if not (present := [place for place, row in enumerate(found) if row is not None]):
             return empty_ranking()
         rows = numpy.stack([found[place] for place in present]).astype(numpy.float32)
         scores = rows @ vector.astype(numpy.float32)
