@@ -35,7 +35,8 @@ def mistral() -> Generator[MistralEmulator]:
 
 @pytest.fixture
 async def chat(mistral: MistralEmulator) -> AsyncGenerator[Chat]:
-    chat = MistralChat(ProviderClient(MISTRAL, mistral.key or "", base_url=mistral.url, clock=ManualClock().clock))
+    client = ProviderClient(MISTRAL, mistral.key or "", base_url=mistral.url, clock=ManualClock().clock)
+    chat = MistralChat(client, "mistral-small-2506")
     yield chat
     await chat.aclose()
 

@@ -148,7 +148,7 @@ async def test_the_first_batch_that_cannot_be_embedded_ends_the_rest(
 
 
 async def test_a_wrong_key_is_told_as_such(mistral: MistralEmulator) -> None:
-    embedder = MistralEmbedder(ProviderClient(MISTRAL, "wrong", base_url=mistral.url))
+    embedder = MistralEmbedder(ProviderClient(MISTRAL, "wrong", base_url=mistral.url), "mistral-embed")
     with pytest.raises(ProviderAuth) as raised:
         await embedder.embed(["text"])
     await embedder.aclose()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, cast
 from urllib.parse import urlsplit
@@ -25,19 +25,17 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-
 _MAX_RESPONSE_BYTES = 64 * 1024 * 1024
 _MAX_ERROR_BYTES = 16 * 1024
 _CONNECT_TIMEOUT_S = 10.0
 _CLOSE_TIMEOUT_S = 2.0
+_HEADERS = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 class ProviderClient:
     """Sends requests to one provider. All models of an account share a client, and with it the account's rate limit.
-
-    The API key appears in no representation, error message or log record.
-    """
+    The API key appears in no representation, error message or log record."""
 
     def __init__(
         self,
@@ -54,6 +52,7 @@ class ProviderClient:
         self.vendor = vendor
         self.concurrency = concurrency
         self._base_url = vendor.base_url(base_url)
+        self.host = urlsplit(self._base_url).hostname
         self._key = vendor.key(key)
         self._retry_policy = retry_policy or RetryPolicy()
         self._clock = clock or Clock()
@@ -65,11 +64,6 @@ class ProviderClient:
         self._client_lock = anyio.Lock()
         self._client: httpx2.AsyncClient | None = None
 
-    @property
-    def host(self) -> str | None:
-        """The host of the base URL."""
-        return urlsplit(self._base_url).hostname
-
     def __repr__(self) -> str:
         return f"ProviderClient({self.vendor.name!r}, key={'given' if self._key else 'none'})"
 
@@ -79,26 +73,24 @@ class ProviderClient:
         while True:
             try:
                 async with self._urgent_slots if urgent else self._slots:
-                    await self._start(attempts)
-                    client = await self._http_client()
-                    return await self._request(client, path, body, attempts.timeout_s)
+                    client = await self._start(attempts)
+                    with self._translated(), anyio.fail_after(attempts.timeout_s):
+                        async with self._response(client, path, body) as response:
+                            return self._parsed(await self._read(response, self._max_response_bytes))
             except ProviderError as error:
                 await self._wait_or_raise(attempts, error)
 
     async def events(
         self, path: str, body: Json, *, is_last: Callable[[Json], bool], deadline_s: float | None = None
     ) -> AsyncGenerator[Json]:
-        """Send a request and yield the events of the response. It is retried only before the first event.
-
-        Raises when the stream ends early: without `[DONE]` and without an event that `is_last`.
-        """
+        """Send a request and yield the events of the response. It is retried only before the first event. Raises when
+        the stream ends early: without `[DONE]` and without an event that `is_last`."""
         attempts = Attempts(self._retry_policy, self._clock, deadline_s, urgent=True)
         started = False
         while True:
             try:
                 async with self._urgent_slots:
-                    await self._start(attempts)
-                    client = await self._http_client()
+                    client = await self._start(attempts)
                     async with aclosing(self._stream(client, path, body, attempts, is_last)) as events:
                         async for event in events:
                             started = True
@@ -115,21 +107,20 @@ class ProviderClient:
         if client is not None:
             await client.aclose()
 
-    async def _start(self, attempts: Attempts) -> None:
+    async def _start(self, attempts: Attempts) -> httpx2.AsyncClient:
         # The deadline of a batch starts here, not while it queues for a slot.
         attempts.start()
-        delay_s = self._rate_limiter.delay_s()
-        if delay_s > attempts.remaining_s:
+        if (delay_s := self._rate_limiter.delay_s()) > attempts.remaining_s:
             raise self.vendor.rate_limited(
                 f"the rate limit of {self.vendor.name} delays the request beyond its deadline",
                 hint="retry in a moment",
                 retry_after_s=delay_s,
             )
         await self._rate_limiter.acquire()
+        return await self._http_client()
 
     async def _wait_or_raise(self, attempts: Attempts, error: ProviderError) -> None:
-        delay_s = attempts.delay_after(error)
-        if delay_s is None:
+        if (delay_s := attempts.delay_after(error)) is None:
             raise error
         if isinstance(error, ProviderRateLimited):
             self._rate_limiter.pause(delay_s)
@@ -137,11 +128,6 @@ class ProviderClient:
             "retrying a provider request", extra={"code": error.code, "wait_s": round(delay_s, 3)} | error.private
         )
         await self._clock.sleep(delay_s)
-
-    async def _request(self, client: httpx2.AsyncClient, path: str, body: Json, timeout_s: float) -> Json:
-        with self._translated(), anyio.fail_after(timeout_s):
-            async with self._response(client, path, body) as response:
-                return self._parsed(await self._read(response, self._max_response_bytes))
 
     async def _stream(
         self, client: httpx2.AsyncClient, path: str, body: Json, attempts: Attempts, is_last: Callable[[Json], bool]
@@ -239,8 +225,9 @@ class ProviderClient:
         timeout_s = self._retry_policy.attempt_timeout_s
         async with self._client_lock:
             if self._client is None:
+                authorization = {"authorization": f"Bearer {self._key}"} if self._key else {}
                 self._client = httpx2.AsyncClient(
-                    headers=_headers(self._key),
+                    headers=_HEADERS | authorization,
                     timeout=httpx2.Timeout(timeout_s, connect=min(_CONNECT_TIMEOUT_S, timeout_s)),
                     limits=httpx2.Limits(max_connections=2 * self.concurrency),
                     follow_redirects=False,
@@ -262,8 +249,3 @@ class ProviderClient:
             raise self.vendor.failed(
                 "the TLS certificates of this machine cannot be read", hint="check SSL_CERT_FILE and SSL_CERT_DIR"
             ) from failure
-
-
-def _headers(key: str | None) -> Mapping[str, str]:
-    headers = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
-    return headers | {"authorization": f"Bearer {key}"} if key else headers

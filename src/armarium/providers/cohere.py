@@ -29,9 +29,7 @@ class CohereReranker:
         self._client = client
 
     async def rerank(self, query: str, texts: Sequence[str], top_n: int) -> list[tuple[int, float]]:
-        """The `top_n` best as (position in `texts`, relevance), best first."""
-        wanted = min(top_n, len(texts))
-        if wanted <= 0:
+        if (wanted := min(top_n, len(texts))) <= 0:
             return []
         body: Json = {
             "model": self.model,
@@ -44,7 +42,6 @@ class CohereReranker:
         return sorted(ranked.items(), key=lambda item: (-item[1], item[0]))[:wanted]
 
     async def aclose(self) -> None:
-        """Close the connections."""
         await self._client.aclose()
 
     def _validated(self, results: object, sent: int) -> dict[int, float]:

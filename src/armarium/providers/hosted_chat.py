@@ -13,12 +13,13 @@ from armarium.providers.interfaces import Message
 
 
 class HostedChat:
-    """A chat model behind HTTP. Subclasses define what differs between providers."""
+    """A chat model behind HTTP."""
 
-    def __init__(self, client: ProviderClient, model: str, *, max_tokens_field: str = "max_tokens") -> None:
+    def __init__(self, client: ProviderClient, model: str) -> None:
         self.model = model
         self._client = client
-        self._max_tokens_field = max_tokens_field
+        # OpenAI's newer models reject the field name that all other servers accept.
+        self._max_tokens_field = "max_completion_tokens" if client.host == "api.openai.com" else "max_tokens"
 
     async def stream(
         self, messages: Sequence[Message], *, max_tokens: int | None = None, temperature: float | None = None
@@ -46,7 +47,6 @@ class HostedChat:
                     yield text
 
     async def aclose(self) -> None:
-        """Close the connections."""
         await self._client.aclose()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, ClassVar, cast
 
 import anyio
 
@@ -22,22 +22,24 @@ _PERHAPS_TOO_LARGE = (400, 413, 422)
 class HostedEmbedder:
     """An embedding model behind HTTP. Subclasses define what differs between providers."""
 
+    limits: ClassVar[BatchLimits]
+    dimensions_field: ClassVar[str]
+    """The field of a request that asks for shorter vectors."""
+    known_dimensions: ClassVar[Mapping[str, int]] = {}
+
     def __init__(
         self,
         client: ProviderClient,
         model: str,
-        limits: BatchLimits,
         *,
-        dimensions: int | None = None,
-        extra: Mapping[str, Any] | None = None,
+        output_dimension: int | None = None,
         chunk_prefix: str = "",
         query_prefix: str = "",
     ) -> None:
         self.model = model
-        self.dimensions = dimensions
+        self.dimensions = output_dimension or self.known_dimensions.get(model)
         self._client = client
-        self._limits = limits
-        self._extra = extra or {}
+        self._extra = {self.dimensions_field: output_dimension} if output_dimension else {}
         self._chunk_prefix = chunk_prefix
         self._query_prefix = query_prefix
 
@@ -47,8 +49,8 @@ class HostedEmbedder:
 
         if not texts:
             return numpy.zeros((0, self.dimensions or 0), numpy.float32)
-        inputs = [prepare_input(self._chunk_prefix + text, self._limits.tokens_per_text) for text in texts]
-        batches = split_batches(inputs, self._limits)
+        inputs = [prepare_input(self._chunk_prefix + text, self.limits.tokens_per_text) for text in texts]
+        batches = split_batches(inputs, self.limits)
         embedded: dict[int, Vectors] = {}
         failure: ProviderError | None = None
 
@@ -71,11 +73,10 @@ class HostedEmbedder:
 
     async def embed_query(self, text: str) -> Vectors:
         """The vector of a query, requested ahead of chunks."""
-        query = prepare_input(self._query_prefix + text, self._limits.tokens_per_text)
+        query = prepare_input(self._query_prefix + text, self.limits.tokens_per_text)
         return (await self._request([query], urgent=True))[0]
 
     async def aclose(self) -> None:
-        """Close the connections."""
         await self._client.aclose()
 
     async def _embed_batch(self, inputs: Sequence[str]) -> Vectors:

@@ -67,22 +67,16 @@ class Chat(Protocol):
     """A chat model that streams its response."""
 
     @property
-    def model(self) -> str:
-        """The name of the model."""
-        ...
+    def model(self) -> str: ...
 
     def stream(
         self, messages: Sequence[Message], *, max_tokens: int | None = None, temperature: float | None = None
     ) -> AsyncGenerator[str]:
-        """The response, piece by piece. Close the iterator (`contextlib.aclosing`) when leaving it early.
-
-        Raises a retryable `ProviderFailed` when the response ends early: the pieces so far are incomplete.
-        """
+        """The response, piece by piece. Close the iterator (`contextlib.aclosing`) when leaving it early. Raises a
+        retryable `ProviderFailed` when the response ends early: the pieces so far are incomplete."""
         ...
 
-    async def aclose(self) -> None:
-        """Close the connections."""
-        ...
+    async def aclose(self) -> None: ...
 
 
 class Reranker(Protocol):
@@ -92,6 +86,4 @@ class Reranker(Protocol):
         """The `top_n` best as (position in `texts`, relevance), best first."""
         ...
 
-    async def aclose(self) -> None:
-        """Close the connections."""
-        ...
+    async def aclose(self) -> None: ...

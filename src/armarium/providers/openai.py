@@ -9,11 +9,6 @@ from armarium.providers.hosted_embedder import HostedEmbedder
 from armarium.providers.retry import RetryPolicy
 from armarium.providers.vendors import OPENAI
 
-_TOKENS_PER_TEXT = 8_000
-_TEXTS = 64
-_TOKENS = 32_000
-"""Far below OpenAI's limit, so that a model on the operator's own machine finishes a batch before the deadline."""
-
 
 def openai_client(
     base_url: str | None = None, key: str | None = None, *, retry_policy: RetryPolicy | None = None
@@ -25,31 +20,10 @@ def openai_client(
 class OpenAIEmbedder(HostedEmbedder):
     """An embedding model. Several open models need a prefix before chunks, queries or both."""
 
-    def __init__(
-        self,
-        client: ProviderClient,
-        model: str,
-        *,
-        output_dimension: int | None = None,
-        tokens_per_text: int = _TOKENS_PER_TEXT,
-        chunk_prefix: str = "",
-        query_prefix: str = "",
-    ) -> None:
-        super().__init__(
-            client,
-            model,
-            BatchLimits(texts=_TEXTS, tokens=_TOKENS, tokens_per_text=tokens_per_text),
-            dimensions=output_dimension,
-            extra={"dimensions": output_dimension} if output_dimension else None,
-            chunk_prefix=chunk_prefix,
-            query_prefix=query_prefix,
-        )
+    # Far below OpenAI's limit, so that a model on the operator's own machine finishes a batch before the deadline.
+    limits = BatchLimits(texts=64, tokens=32_000, tokens_per_text=8_000)
+    dimensions_field = "dimensions"
 
 
 class OpenAIChat(HostedChat):
     """A chat model."""
-
-    def __init__(self, client: ProviderClient, model: str) -> None:
-        # OpenAI's newer models reject the field name that all other servers accept.
-        hosted_by_openai = client.host == "api.openai.com"
-        super().__init__(client, model, max_tokens_field="max_completion_tokens" if hosted_by_openai else "max_tokens")

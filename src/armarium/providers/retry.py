@@ -101,8 +101,7 @@ class Attempts:
         unlimited = isinstance(error, ProviderRateLimited) and not self._urgent
         if not error.retryable or (self._failed >= self._policy.max_attempts and not unlimited):
             return None
-        delay_s = error.retry_after_s
-        if delay_s is None:
+        if (delay_s := error.retry_after_s) is None:
             longest = min(self._policy.max_delay_s, self._policy.first_delay_s * 2.0 ** min(self._failed - 1, 30))
             # With jitter, so that requests that failed together are not repeated together.
             delay_s = longest * (0.5 + 0.5 * self._clock.random())
@@ -120,10 +119,7 @@ def parse_retry_after(header: str | None, wall: float) -> float | None:
     except ValueError:
         try:
             date = parsedate_to_datetime(header)
-        except (ValueError, OverflowError):
-            return None
-        try:
             seconds = (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp() - wall
-        except OverflowError:
+        except (ValueError, OverflowError):
             return None
     return max(0.0, seconds) if math.isfinite(seconds) else None

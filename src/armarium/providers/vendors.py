@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar, cast
 from urllib.parse import urlsplit
 
 from armarium.foundation.errors import ConfigError
 from armarium.providers import errors
+
+_Error = TypeVar("_Error", bound=errors.ProviderError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,27 +57,32 @@ class Vendor:
         return key or None
 
 
-MISTRAL = Vendor(
-    "Mistral",
-    "https://api.mistral.ai/v1",
-    errors.MistralAuth,
-    errors.MistralRateLimited,
-    errors.MistralFailed,
-    errors.MistralUnavailable,
-)
-OPENAI = Vendor(
+def _vendor(word: str, name: str, url: str, *, rate_limit: str) -> Vendor:
+    """A vendor with errors of its own, such as `OpenAIAuth` with the code `OPENAI_AUTH`."""
+    subject = name[0].upper() + name[1:]
+
+    def define(base: type[_Error], code: str, about: str) -> type[_Error]:
+        body = {"__doc__": about, "__module__": __name__, "code": f"{word.upper()}_{code}"}
+        return cast("type[_Error]", type(base.__name__.replace("Provider", word), (base,), body))
+
+    auth = define(errors.ProviderAuth, "AUTH", f"{subject} rejected the API key.")
+    limited = define(errors.ProviderRateLimited, "RATE_LIMIT", f"{rate_limit} did not clear before the deadline.")
+    reasons = "rejected the request, failed, or sent an invalid response; see `retryable`"
+    failed = define(errors.ProviderFailed, "FAILED", f"{subject} {reasons}.")
+    unavailable = type(f"{word}Unavailable", (errors.ProviderUnavailable, failed), {"__module__": __name__})
+    return Vendor(name, url, auth, limited, failed, unavailable)
+
+
+MISTRAL = _vendor("Mistral", "Mistral", "https://api.mistral.ai/v1", rate_limit="Mistral's rate limit")
+OPENAI = _vendor(
+    "OpenAI",
     "the OpenAI-compatible endpoint",
     "https://api.openai.com/v1",
-    errors.OpenAIAuth,
-    errors.OpenAIRateLimited,
-    errors.OpenAIFailed,
-    errors.OpenAIUnavailable,
+    rate_limit="The rate limit of the OpenAI-compatible endpoint",
 )
-COHERE = Vendor(
+COHERE = _vendor(
+    "Cohere",
     "the Cohere-compatible endpoint",
     "https://api.cohere.com/v2",
-    errors.CohereAuth,
-    errors.CohereRateLimited,
-    errors.CohereFailed,
-    errors.CohereUnavailable,
+    rate_limit="The rate limit of the Cohere-compatible endpoint",
 )

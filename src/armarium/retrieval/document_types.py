@@ -115,13 +115,9 @@ _INTERPRETERS = {
 }  # fmt: skip
 
 
-def _code(name: str) -> DocumentFormat:
-    return DocumentFormat("code", name, name if name in _GRAMMARS else None)
-
-
 def _by_key(tables: dict[DocType, dict[str, str]]) -> dict[str, DocumentFormat]:
     return {
-        key: _code(name) if doc_type == "code" else DocumentFormat(doc_type, name)
+        key: DocumentFormat(doc_type, name, name if doc_type == "code" and name in _GRAMMARS else None)
         for doc_type, table in tables.items()
         for name, keys in table.items()
         for key in keys.split()
@@ -137,37 +133,32 @@ _TEXT = DocumentFormat("text", "text")
 _HTML = DocumentFormat("html", "html")
 _UNREADABLE = DocumentFormat("binary_ignored", "binary")
 
-_ZIP = rb"PK(?:\x03\x04|\x05\x06|\x07\x08)"
-# Signatures that plain text could start with include bytes that text cannot contain.
-_SIGNATURES: dict[str, tuple[bytes, DocumentFormat]] = {
-    "pdf": (rb"%PDF-", DocumentFormat("pdf", "pdf")),
-    "zip": (_ZIP, DocumentFormat("archive", "zip")),
-    "gzip": (rb"\x1f\x8b\x08", DocumentFormat("binary_ignored", "gzip")),
-    "bzip2": (rb"BZh[1-9](?:1AY&SY|\x17rE8P\x90)", DocumentFormat("binary_ignored", "bzip2")),
-    "xz": (rb"\xfd7zXZ\0", DocumentFormat("binary_ignored", "xz")),
-    "png": (rb"\x89PNG\r\n", DocumentFormat("image", "png")),
-    "jpeg": (rb"\xff\xd8\xff", DocumentFormat("image", "jpeg")),
-    "gif": (rb"GIF8[79]a.{4}[\x80-\xff\0]", DocumentFormat("image", "gif")),
-    "webp": (rb"RIFF.{4}WEBPVP8", DocumentFormat("image", "webp")),
-    "tiff": (rb"II[*+]\0|MM\0[*+]", DocumentFormat("image", "tiff")),
-    "bmp": (rb"BM.{4}\0\0\0\0", DocumentFormat("image", "bmp")),
-    "avif": (rb"\0\0\0.ftypavi[fs]", DocumentFormat("image", "avif")),
-    "heic": (rb"\0\0\0.ftyp(?:heic|heix|mif1|msf1)", DocumentFormat("image", "heic")),
-    "mp3": (rb"ID3[\x02-\x04][\0-\x0f]|\xff[\xfa\xfb\xf2\xf3][\x10-\xef]", DocumentFormat("audio", "mp3")),
-    "aac": (rb"\xff[\xf0\xf1\xf8\xf9][\x40-\x7f\x80-\xbf]", DocumentFormat("audio", "aac")),
-    "wav": (rb"RIFF.{4}WAVEfmt ", DocumentFormat("audio", "wav")),
-    "ogg": (rb"OggS\0", DocumentFormat("audio", "ogg")),
-    "flac": (rb"fLaC[\0\x80]", DocumentFormat("audio", "flac")),
-    "m4a": (rb"\0\0\0.ftyp(?:M4A |M4B )", DocumentFormat("audio", "m4a")),
-    "other": (
+# Signatures that plain text could start with include bytes that text cannot contain. The first match decides.
+_SIGNATURES: dict[DocType, dict[str, bytes]] = {
+    "pdf": {"pdf": rb"%PDF-"},
+    "archive": {"zip": rb"PK(?:\x03\x04|\x05\x06|\x07\x08)"},
+    "image": {
+        "png": rb"\x89PNG\r\n", "jpeg": rb"\xff\xd8\xff", "gif": rb"GIF8[79]a.{4}[\x80-\xff\0]",
+        "webp": rb"RIFF.{4}WEBPVP8", "tiff": rb"II[*+]\0|MM\0[*+]", "bmp": rb"BM.{4}\0\0\0\0",
+        "avif": rb"\0\0\0.ftypavi[fs]", "heic": rb"\0\0\0.ftyp(?:heic|heix|mif1|msf1)",
+    },
+    "audio": {
+        "mp3": rb"ID3[\x02-\x04][\0-\x0f]|\xff[\xfa\xfb\xf2\xf3][\x10-\xef]",
+        "aac": rb"\xff[\xf0\xf1\xf8\xf9][\x40-\x7f\x80-\xbf]", "wav": rb"RIFF.{4}WAVEfmt ", "ogg": rb"OggS\0",
+        "flac": rb"fLaC[\0\x80]", "m4a": rb"\0\0\0.ftyp(?:M4A |M4B )",
+    },
+    "binary_ignored": {
+        "gzip": rb"\x1f\x8b\x08", "bzip2": rb"BZh[1-9](?:1AY&SY|\x17rE8P\x90)", "xz": rb"\xfd7zXZ\0",
+        "binary":
         rb"\x7fELF|MZ.{0,60}\0|\xca\xfe\xba\xbe|\xcf\xfa\xed\xfe|\xfe\xed\xfa[\xce\xcf]|\0asm|\0\0\0.ftyp|\x1aE\xdf\xa3"
         rb"|7z\xbc\xaf\x27\x1c|Rar!\x1a\x07|\x28\xb5\x2f\xfd|SQLite format 3\0|\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
         rb"|!<arch>\n|wOF[F2]|\0\x01\0\0\0|OTTO\0|PAR1.*\0|\x93NUMPY|\x80[\x02-\x05][\x80-\xff}(\]c]",
-        _UNREADABLE,
-    ),
-}
+    },
+}  # fmt: skip
+_BY_SIGNATURE = {name: DocumentFormat(doc_type, name) for doc_type, names in _SIGNATURES.items() for name in names}
 _MAGIC = re.compile(
-    b"|".join(b"(?P<%s>%s)" % (name.encode(), sign) for name, (sign, _) in _SIGNATURES.items()), re.DOTALL
+    b"|".join(b"(?P<%s>%s)" % (name.encode(), sign) for names in _SIGNATURES.values() for name, sign in names.items()),
+    re.DOTALL,
 )
 _OLE = b"\xd0\xcf\x11\xe0"
 _ZIP_CONTENTS = (
@@ -225,7 +216,7 @@ def _by_signature(signature: str, named: DocumentFormat | None, head: bytes) -> 
             return DocumentFormat("archive", "tar.gz")
     if head.startswith(_OLE) and named and named.doc_type in _ZIP_TYPES:
         return named  # an encrypted office document: extraction reports it
-    return _SIGNATURES[signature][1]
+    return _BY_SIGNATURE[signature]
 
 
 def _zip_contents(named: DocumentFormat | None, head: bytes) -> DocumentFormat:
@@ -233,9 +224,7 @@ def _zip_contents(named: DocumentFormat | None, head: bytes) -> DocumentFormat:
     if named and (named.doc_type in _ZIP_TYPES or named.name == "zip"):
         # The content of a document overrides its extension, but a plain archive may contain a folder word/.
         return seen if seen and named.doc_type in _ZIP_TYPES else named
-    return (
-        seen if seen and (b"[Content_Types].xml" in head or seen.name == "epub") else DocumentFormat("archive", "zip")
-    )
+    return seen if seen and (b"[Content_Types].xml" in head or seen.name == "epub") else _BY_SIGNATURE["zip"]
 
 
 def _unpacked_head(head: bytes) -> bytes:

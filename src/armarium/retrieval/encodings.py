@@ -15,6 +15,8 @@ _BOMS = (
     (codecs.BOM_UTF16_LE, "utf-16-le"),
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
+_ZERO_AT = {"utf-32-le": (1, 2, 3), "utf-32-be": (0, 1, 2), "utf-16-le": (1, 3), "utf-16-be": (0, 2)}
+"""The bytes of every four that are mostly zero."""
 _HIGH_RUN = re.compile(rb"[\x80-\xff]+")
 _HIGH_IN_WORD = re.compile(
     rb"(?<=[A-Za-z])[\x80-\xff]{1,3}(?![\x80-\xff])|(?<![\x80-\xff])[\x80-\xff]{1,3}(?=[A-Za-z])"
@@ -24,7 +26,7 @@ _LEAD_BYTES = re.compile(rb"[\x81\x83\x84\x88-\x90\x98-\x9f]")
 _ISO_2022_JP = re.compile(rb"\x1b\$[@B]")
 
 _LATIN = ("cp1252", "cp1250", "iso8859_2")
-"""Similar encodings that detectors confuse. The one with the fewest misread characters is used."""
+"""Similar encodings that detectors confuse."""
 _LATIN_LIKE = re.compile(
     r"cp125[0247]|iso8859_(1|2|3|4|9|1\d)$|latin|mac_(?!cyrillic|greek)|cp(037|437|85\d|86\d|775)|hp_|ascii"
 )
@@ -74,22 +76,12 @@ def wide_encoding(head: bytes) -> str | None:
     sample = head[: _SAMPLE_BYTES // 16]
     if b"\0" not in sample:
         return None
-    zeros = [_share_of_zeros(sample[offset::4]) for offset in range(4)]
-    match [share > 0.4 for share in zeros]:
-        case [False, True, True, True]:
-            return "utf-32-le" if zeros[0] < 0.05 else None
-        case [True, True, True, False]:
-            return "utf-32-be" if zeros[3] < 0.05 else None
-        case [False, True, False, True]:
-            return "utf-16-le" if max(zeros[0], zeros[2]) < 0.05 else None
-        case [True, False, True, False]:
-            return "utf-16-be" if max(zeros[1], zeros[3]) < 0.05 else None
-        case _:
-            return None
-
-
-def _share_of_zeros(data: bytes) -> float:
-    return data.count(0) / len(data) if len(data) > 1 else 0.0
+    quarters = [sample[offset::4] for offset in range(4)]
+    zeros = [each.count(0) / len(each) if len(each) > 1 else 0.0 for each in quarters]
+    for encoding, zero_at in _ZERO_AT.items():
+        if all(share > 0.4 if place in zero_at else share < 0.05 for place, share in enumerate(zeros)):
+            return encoding
+    return None
 
 
 def _guess(data: bytes) -> str:
@@ -108,14 +100,13 @@ def _guess(data: bytes) -> str:
 
 
 def _latin(sample: bytes) -> str:
-    return min(_LATIN, key=lambda encoding: _misread(sample.decode(encoding, errors="replace")))
+    """The encoding with the fewest symbols inside words."""
+    return min(_LATIN, key=lambda encoding: len(_SYMBOL_IN_WORD.findall(sample.decode(encoding, errors="replace"))))
 
 
 def _is_latin(sample: bytes) -> bool:
-    """Whether bytes above ASCII are single letters inside words, as in Latin scripts.
-
-    Detectors need longer texts: they take a few umlauts for Arabic.
-    """
+    """Whether bytes above ASCII are single letters inside words, as in Latin scripts. Detectors need longer texts: they
+    take a few umlauts for Arabic."""
     runs = _HIGH_RUN.findall(sample)
     high = sum(map(len, runs))
     lines = sum(len(line) for line in sample.split(b"\n") if _HIGH_RUN.search(line))
@@ -138,8 +129,3 @@ def _nearly_utf8(sample: bytes) -> bool:
     broken = text.count("\ufffd")
     sequences = sum(1 for char in text if char > "\x7f") - broken
     return sequences > 0 and broken <= max(2, sequences // 10) and sequences >= broken
-
-
-def _misread(text: str) -> int:
-    """The number of symbols inside words, which indicate a wrong encoding."""
-    return len(_SYMBOL_IN_WORD.findall(text))

@@ -9,9 +9,10 @@ import json
 import math
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 import anyio.to_thread
 
@@ -22,11 +23,8 @@ from armarium.retrieval.search.fusion import CANDIDATES
 from armarium.retrieval.search.hybrid import embed_query, hybrid_search
 from armarium.retrieval.search.index_choice import looks_like_code
 from armarium.retrieval.search.lexical_index import LexicalChunk, LexicalIndex
+from armarium.retrieval.search.ranking import Ranking
 from armarium.retrieval.search.vector_index import VectorIndex
-
-if TYPE_CHECKING:
-    import numpy
-    from numpy.typing import NDArray
 
 _EMBED_BATCH: Final = 64
 _SAMPLED_DOCUMENTS: Final = 100
@@ -122,12 +120,22 @@ async def evaluate(
     """Index the set and run every query as lexical, vector and hybrid search."""
     kind = kind or judged.kind
     vectors = await _vectors(judged, kind, embedder, progress)
-    with tempfile.TemporaryDirectory(prefix="armarium-eval-") as directory:
-        lexical = await anyio.to_thread.run_sync(_lexical_index, judged, kind, Path(directory) / "words")
-        try:
-            rankings = await _rankings(judged, kind, lexical, vectors, embedder, progress)
-        finally:
-            lexical.close()
+    rankings: dict[Means, list[list[str]]] = {"words": [], "vectors": [], "hybrid": []}
+
+    def add(means: Means, found: Ranking) -> None:
+        rankings[means].append([judged.documents[int(place)].id for place in found.ids[:100]])
+
+    with (
+        tempfile.TemporaryDirectory(prefix="armarium-eval-") as directory,
+        closing(await anyio.to_thread.run_sync(_lexical_index, judged, kind, Path(directory))) as lexical,
+    ):
+        for number, (_, text) in enumerate(judged.queries, 1):
+            query = await embed_query(text, (kind,), {kind: embedder})
+            add("words", lexical.search(text, CANDIDATES, kind=kind))
+            add("vectors", vectors.search(query.vectors[kind], CANDIDATES))
+            add("hybrid", hybrid_search(lexical, {kind: vectors}, query))
+            if progress:
+                progress("questions", number, len(judged.queries))
     grades = [judged.grades[name] for name, _ in judged.queries]
     measures: dict[Means, Measures] = {means: measured(ranked, grades) for means, ranked in rankings.items()}
     return Evaluation(judged.name, kind, len(judged.documents), len(judged.queries), measures)
@@ -180,29 +188,6 @@ def _lexical_index(judged: JudgedSet, kind: IndexKind, directory: Path) -> Lexic
     )
     index.commit()
     return index
-
-
-async def _rankings(
-    judged: JudgedSet,
-    kind: IndexKind,
-    lexical: LexicalIndex,
-    vectors: VectorIndex,
-    embedder: Embedder,
-    progress: Progress | None,
-) -> dict[Means, list[list[str]]]:
-    rankings: dict[Means, list[list[str]]] = {"words": [], "vectors": [], "hybrid": []}
-
-    def named(places: NDArray[numpy.int64]) -> list[str]:
-        return [judged.documents[int(place)].id for place in places[:100]]
-
-    for number, (_, text) in enumerate(judged.queries, 1):
-        query = await embed_query(text, (kind,), {kind: embedder})
-        rankings["words"].append(named(lexical.search(text, CANDIDATES, kind=kind).ids))
-        rankings["vectors"].append(named(vectors.search(query.vectors[kind], CANDIDATES).ids))
-        rankings["hybrid"].append(named(hybrid_search(lexical, {kind: vectors}, query).ids))
-        if progress:
-            progress("questions", number, len(judged.queries))
-    return rankings
 
 
 def _json_lines(path: Path) -> list[dict[str, Any]]:

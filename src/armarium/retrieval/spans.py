@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 SpanKind = Literal["lines", "page", "time"]
+_JSON_FIELDS = {"lines": ("start_line", "end_line"), "page": ("page",), "time": ("start_ms", "end_ms")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,22 +53,14 @@ def _clock(milliseconds: int) -> str:
 
 def span_as_json(span: Span) -> dict[str, Any]:
     """The span in tool results."""
-    match span:
-        case LineSpan(start, end):
-            return {"kind": "lines", "start_line": start, "end_line": end}
-        case PageSpan(number):
-            return {"kind": "page", "page": number}
-        case TimeSpan(start_ms, end_ms):
-            return {"kind": "time", "start_ms": start_ms, "end_ms": end_ms}
+    kind, *numbers = span_as_columns(span)
+    return {"kind": kind, **dict(zip(_JSON_FIELDS[kind], numbers, strict=False))}
 
 
 def span_from_json(span: dict[str, Any]) -> Span:
     """The inverse of `span_as_json`."""
-    if span["kind"] == "page":
-        return PageSpan(span["page"])
-    if span["kind"] == "time":
-        return TimeSpan(span["start_ms"], span["end_ms"])
-    return LineSpan(span["start_line"], span["end_line"])
+    numbers = [span[field] for field in _JSON_FIELDS[span["kind"]]]
+    return span_from_columns(span["kind"], numbers[0], numbers[-1])
 
 
 def span_as_columns(span: Span) -> tuple[SpanKind, int, int]:

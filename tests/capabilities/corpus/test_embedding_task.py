@@ -20,13 +20,8 @@ from armarium.capabilities.corpus.ingest.embedding_task import EmbeddingTask
 from armarium.capabilities.corpus.ingest.progress import Progress
 from armarium.capabilities.corpus.prepared import Prepared, PreparedChunk, Representation
 from armarium.capabilities.corpus.storage.storage import Storage
-from armarium.providers.errors import (
-    MistralAuth,
-    MistralFailed,
-    MistralRateLimited,
-    MistralUnavailable,
-    ProviderError,
-)
+from armarium.providers.errors import ProviderError
+from armarium.providers.vendors import MISTRAL
 from armarium.retrieval.chunks import IndexKind
 from support.corpus_calls import rows
 from support.waiting import eventually
@@ -145,7 +140,7 @@ async def test_every_chunk_gets_the_vector_of_its_kind(tmp_path: Path) -> None:
 
 async def test_a_text_nobody_can_embed_is_found_and_set_aside_alone(tmp_path: Path) -> None:
     def refuses(texts: Sequence[str]) -> ProviderError | None:
-        return MistralFailed("refused", private={"status": 400}) if any("poison" in each for each in texts) else None
+        return MISTRAL.failed("refused", private={"status": 400}) if any("poison" in each for each in texts) else None
 
     embedder = FakeEmbedder(fails=refuses)
     bench = Bench(tmp_path, embedder)
@@ -177,7 +172,7 @@ async def test_the_same_text_is_embedded_once_wherever_it_stands(tmp_path: Path)
         assert bench.progress.now.embedded_ok == len(ids)
 
 
-@pytest.mark.parametrize("error", [MistralRateLimited, MistralUnavailable])
+@pytest.mark.parametrize("error", [MISTRAL.rate_limited, MISTRAL.unavailable])
 async def test_what_may_work_later_is_waited_for_and_then_goes_on(tmp_path: Path, error: type[ProviderError]) -> None:
     troubles: list[ProviderError] = [error("later"), error("later still", retry_after_s=0.02)]
     embedder = FakeEmbedder(fails=lambda texts: troubles.pop(0) if troubles else None)
@@ -192,9 +187,9 @@ async def test_what_may_work_later_is_waited_for_and_then_goes_on(tmp_path: Path
 @pytest.mark.parametrize(
     "error",
     [
-        MistralAuth("no"),
-        MistralFailed("the account has no quota left", private={"status": 429}),
-        MistralFailed("no such place", private={"status": 404}),
+        MISTRAL.auth("no"),
+        MISTRAL.failed("the account has no quota left", private={"status": 429}),
+        MISTRAL.failed("no such place", private={"status": 404}),
     ],
     ids=["key", "quota", "address"],
 )

@@ -12,8 +12,8 @@ import pytest
 from armarium.capabilities.gateway.contract import RAW_RESULTS, SYNTHESIZED
 from armarium.capabilities.gateway.query.synthesis import AnswerWriter
 from armarium.foundation.audit import AuditFilter, read_records
-from armarium.providers.errors import OpenAIUnavailable
 from armarium.providers.interfaces import Message
+from armarium.providers.vendors import OPENAI
 from support.rag_fakes import ANNA, FakeSource, FakeUpstream, hit, own_hit, resource, rig
 
 Json = dict[str, Any]
@@ -148,9 +148,9 @@ async def test_a_model_answers_from_numbered_excerpts_and_numbers_that_do_not_ex
 
 
 async def test_when_the_model_fails_the_hits_speak_for_themselves() -> None:
-    answer = await synthesized(rig({"one": lighthouse()}, writer=writer(OpenAIUnavailable("away"))), "guide")
+    answer = await synthesized(rig({"one": lighthouse()}, writer=writer(OPENAI.unavailable("away"))), "guide")
     assert answer["meta_data"]["model"] == "extractive"
-    assert answer["meta_data"]["writer_error"] == OpenAIUnavailable.code
+    assert answer["meta_data"]["writer_error"] == OPENAI.unavailable.code
     assert answer["meta_data"]["tokens"] == {"prompt": 0, "completion": 0}
     assert "lit at dusk" in answer["results"]["answer"]
 

@@ -26,7 +26,8 @@ from armarium.capabilities.store.tools import TOOLS
 from armarium.foundation.identity import Principal
 from armarium.foundation.telemetry import Metrics
 from armarium.foundation.tools import bind_tools
-from armarium.providers.errors import OpenAIAuth, ProviderError, ProviderUnavailable
+from armarium.providers.errors import ProviderError, ProviderUnavailable
+from armarium.providers.vendors import OPENAI
 from armarium.surfaces.dispatch import Caller, Dispatcher
 from support.store_calls import Files
 from support.stored_files import StoredFiles, WordVectors
@@ -189,7 +190,7 @@ async def test_an_embedder_that_keeps_failing_is_left_alone_and_then_tried_by_on
     assert searched.words.asked == 7
 
 
-@pytest.mark.parametrize("refusal", [OpenAIAuth("wrong key")])
+@pytest.mark.parametrize("refusal", [OPENAI.auth("wrong key")])
 async def test_a_refusal_that_costs_no_time_is_no_reason_to_stop_asking(
     database: StoreDatabase, refusal: ProviderError
 ) -> None:

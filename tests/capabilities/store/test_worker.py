@@ -27,7 +27,7 @@ from armarium.capabilities.store.index.wake_up import SharedWakeUp
 from armarium.capabilities.store.index.worker import Observers, work
 from armarium.capabilities.store.model import Scope
 from armarium.foundation.errors import ArmariumError
-from armarium.providers.errors import OpenAIAuth, OpenAIRateLimited, OpenAIUnavailable
+from armarium.providers.vendors import OPENAI
 from support.outbox import clear_jobs, enqueue, enqueue_many, job_row, last_job, set_job, stages, statuses
 from support.redis import everything_in, running_redis
 from support.waiting import eventually
@@ -352,7 +352,7 @@ async def _all_at(database: StoreDatabase, tenant: str, stage: str) -> bool:
 async def test_a_retry_does_not_count_as_seen_again(pool: Crew, database: StoreDatabase, tenant: str) -> None:
     lags: list[float] = []
     await enqueue(database, tenant, "/a")
-    index = Indexed(raising(OpenAIUnavailable("1"), OpenAIUnavailable("2")))
+    index = Indexed(raising(OPENAI.unavailable("1"), OPENAI.unavailable("2")))
     async with pool.working(index, backoff_s=0.01, observers=Observers(visibility_lag_s=lags.append)):
         await pool.settled(tenant, "done")
     assert index.paths == ["/a"] * 3
@@ -474,10 +474,10 @@ async def test_a_retry_of_the_words_leaves_all_tries_to_the_vectors(
         async def write_terms(self, scope: Scope, path: str) -> TermsWritten:
             words = await super().write_terms(scope, path)
             if len(self.written) <= 2:
-                raise OpenAIUnavailable("not yet")
+                raise OPENAI.unavailable("not yet")
             return words
 
-    index = FailsFirst(raising(*[OpenAIUnavailable("nor yet")] * 2))
+    index = FailsFirst(raising(*[OPENAI.unavailable("nor yet")] * 2))
     await enqueue(database, tenant, "/a")
     async with pool.working(index, backoff_s=0.01, retry_max=2):
         await pool.settled(tenant, "done")
@@ -501,7 +501,7 @@ async def test_two_crews_do_each_job_once(pool: Crew, database: StoreDatabase, s
 @pytest.mark.parametrize(
     ("error", "code"),
     [
-        (OpenAIUnavailable("not there"), "OPENAI_FAILED"),
+        (OPENAI.unavailable("not there"), "OPENAI_FAILED"),
         (ArmariumError("a fault"), "INTERNAL"),
         (ZeroDivisionError("a bug"), "INTERNAL"),
         (TimeoutError(), "DEADLINE_EXCEEDED"),
@@ -526,7 +526,7 @@ async def test_a_retry_comes_at_its_time_without_a_wake_up_or_a_poll(
     pool: Crew, database: StoreDatabase, tenant: str
 ) -> None:
     await enqueue(database, tenant, "/a")
-    index = Indexed(raising(OpenAIUnavailable("1"), OpenAIUnavailable("2")))
+    index = Indexed(raising(OPENAI.unavailable("1"), OPENAI.unavailable("2")))
     async with pool.working(index, backoff_s=0.1):
         await pool.settled(tenant, "done")
     assert index.paths == ["/a"] * 3
@@ -534,14 +534,14 @@ async def test_a_retry_comes_at_its_time_without_a_wake_up_or_a_poll(
 
 async def test_a_vendor_that_asks_for_patience_gets_it(pool: Crew, database: StoreDatabase, tenant: str) -> None:
     job_id = await enqueue(database, tenant, "/a")
-    async with pool.working(Indexed(raising(OpenAIRateLimited("slower", retry_after_s=5000.0)))):
+    async with pool.working(Indexed(raising(OPENAI.rate_limited("slower", retry_after_s=5000.0)))):
         await eventually(lambda: _retried(database, job_id))
     assert (await job_row(database, job_id))["due_s"] > 4900
 
 
 async def test_after_the_last_retry_the_job_has_failed(pool: Crew, database: StoreDatabase, tenant: str) -> None:
     await enqueue(database, tenant, "/a")
-    index = Indexed(raising(*[OpenAIUnavailable("never there")] * 9))
+    index = Indexed(raising(*[OPENAI.unavailable("never there")] * 9))
     async with pool.working(index, backoff_s=0.01, retry_max=2):
         await pool.settled(tenant, "failed")
     assert index.paths == ["/a"] * 3
@@ -551,7 +551,7 @@ async def test_a_permanent_refusal_fails_at_once_and_the_next_write_is_a_new_cha
     pool: Crew, database: StoreDatabase, tenant: str
 ) -> None:
     await enqueue(database, tenant, "/a")
-    async with pool.working(Indexed(raising(OpenAIAuth("no")))):
+    async with pool.working(Indexed(raising(OPENAI.auth("no")))):
         await pool.settled(tenant, "failed")
         await enqueue(database, tenant, "/a")
         pool.wake_up.wake_all()
@@ -589,7 +589,7 @@ async def test_a_key_stays_for_the_retry_and_goes_with_the_final_failure(
 ) -> None:
     reference = await kept(credentials, tenant)
     job_id = await enqueue(database, tenant, "/a", reference=reference)
-    index = Indexed(raising(OpenAIUnavailable("wait"), OpenAIAuth("no")))
+    index = Indexed(raising(OPENAI.unavailable("wait"), OPENAI.auth("no")))
     async with pool.working(index, credentials, poll_s=0.05):
         await eventually(lambda: _retried(database, job_id))
         assert not await _gone(credentials, reference, tenant)
@@ -690,7 +690,7 @@ async def test_the_raw_key_is_in_no_cache_no_table_and_no_log(
         begun.set()
         await may_end.wait()
         if path == "/refused":
-            raise OpenAIAuth("no", private={"error": "status 401"})
+            raise OPENAI.auth("no", private={"error": "status 401"})
         if path == "/broken":
             raise ValueError(CANARY)
 

@@ -7,10 +7,10 @@ from email.message import EmailMessage
 
 import pytest
 
+from armarium.retrieval.chunks import ExtractLimits
 from armarium.retrieval.document_types import DocumentFormat, classify
 from armarium.retrieval.errors import ExtractFailed
 from armarium.retrieval.extractors.document import extract_document
-from armarium.retrieval.extractors.limits import ExtractLimits
 from support.office_documents import book, with_entity_bomb, with_parts
 
 EPUB, EML, MBOX = DocumentFormat("epub", "epub"), DocumentFormat("email", "eml"), DocumentFormat("email", "mbox")

@@ -11,10 +11,10 @@ from collections.abc import Callable
 
 import pytest
 
+from armarium.retrieval.chunks import ExtractLimits
 from armarium.retrieval.document_types import DocumentFormat, classify
 from armarium.retrieval.errors import ExtractFailed
 from armarium.retrieval.extractors.document import extract_document
-from armarium.retrieval.extractors.limits import ExtractLimits
 from support.office_documents import presentation, with_entity_bomb, with_parts, word_document, workbook
 
 DOCX, PPTX, XLSX = DocumentFormat("word", "docx"), DocumentFormat("slides", "pptx"), DocumentFormat("sheet", "xlsx")

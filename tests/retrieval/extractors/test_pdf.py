@@ -16,10 +16,10 @@ from reportlab.lib.utils import ImageReader
 from reportlab.pdfbase.pdfmetrics import stringWidth
 from reportlab.pdfgen.canvas import Canvas
 
+from armarium.retrieval.chunks import ExtractLimits
 from armarium.retrieval.document_types import DocumentFormat
 from armarium.retrieval.errors import ExtractFailed
 from armarium.retrieval.extractors.document import extract_document
-from armarium.retrieval.extractors.limits import ExtractLimits
 from armarium.retrieval.extractors.pdf import PdfText
 from armarium.retrieval.extractors.reading_order import Fragment, in_reading_order
 

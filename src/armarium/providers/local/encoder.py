@@ -84,8 +84,7 @@ class Encoder:
         English prose and queries have 0.02, code 0.04; Spanish, French and German between 0.12 and 0.3; other scripts
         above 1, because every letter becomes several byte tokens. Zero for a text without words.
         """
-        words = _WORD.findall(_encodable(text))
-        if not words:
+        if not (words := _WORD.findall(_encodable(text))):
             return 0.0
         tokens = len(self._tokenizer.encode(" " + " ".join(words), add_special_tokens=False))
         letters = "".join(words)

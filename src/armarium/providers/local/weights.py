@@ -2,9 +2,8 @@
 
 A matrix product in int8 rounds its input to 256 steps. A few channels of this model are a hundred times larger than the
 others, which would all round to zero. Smoothing divides each input channel by a factor and multiplies its row of the
-matrix by the same factor: the product stays the same, and the input channels have similar ranges. The factors were
-calibrated on texts of many kinds (scripts/build-embedder-graph) and are shipped with the graph. The graph computes
-products without factors in float32.
+matrix by the same factor. The factors were calibrated on texts of many kinds (scripts/build-embedder-graph) and are
+shipped with the graph, which computes products without factors in float32.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ import time
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from operator import methodcaller, sub
 from typing import TYPE_CHECKING
 
@@ -59,80 +60,65 @@ class _Cuts:
         self.covered = -1
         """The last line of an earlier segment: no segment starts at or before it."""
 
-    def add(self, row: int, path: Path, is_definition: bool) -> None:
+    def add(self, row: int, last_row: int, path: Path, *, is_definition: bool = False) -> None:
         if row > self.covered:
             self.found.append((row, path, is_definition))
-
-    def cover(self, row: int) -> None:
-        self.covered = max(self.covered, row)
+        self.covered = max(self.covered, last_row)
 
 
 def definitions(text: str, line_starts: Sequence[int], language: str | None, fits: Fits) -> list[Segment] | None:
     """The segments of a source file, in order and without gaps. None: there is no grammar, or the text is generated or
     not code, so that its structure is meaningless."""
     grammar = GRAMMARS.get(language or "")
-    if grammar is None or language is None or len(text) > _MAX_PARSED_CHARS or _has_long_line(text, line_starts):
+    starts = [*line_starts, len(text)]
+    if grammar is None or language is None or len(text) > _MAX_PARSED_CHARS:
+        return None
+    if len(text) > _MAX_LINE_CHARS and max(map(sub, starts[1:], starts)) > _MAX_LINE_CHARS:
         return None
     parser = parser_for(language)
     segments: list[Segment] = []
-    for first_row, past_row in _parts(text, line_starts):
-        start, end = line_starts[first_row], _start_of(line_starts, past_row, len(text))
+    for first_row, past_row in _parts(text, starts):
+        start, end = starts[first_row], starts[past_row]
         if not parses_fast(parser, text, start, end):
             return None
         began = time.thread_time()
         source = text[start:end].encode(errors="replace")
         root = parser.parse(source).root_node
-        cuts = _cuts(root, grammar, _Rows(source, first_row), line_starts, len(text), fits)
-        edges = [line_starts[row] for row, _, _ in cuts] + [end]
-        edges[0] = start
-        segments.extend(
-            Segment(edges[index], edges[index + 1], path, is_definition)
-            for index, (_, path, is_definition) in enumerate(cuts)
-        )
+        cuts = _cuts(root, grammar, _Rows(source, first_row), starts, fits)
+        edges = [start, *(starts[row] for row, _, _ in cuts[1:]), end]
+        segments += [
+            Segment(*edge, path, is_definition)
+            for edge, (_, path, is_definition) in zip(pairwise(edges), cuts, strict=True)
+        ]
         if time.thread_time() - began > _MAX_PART_S:
             return None
     return segments
 
 
-def _has_long_line(text: str, line_starts: Sequence[int]) -> bool:
-    if len(text) <= _MAX_LINE_CHARS:
-        return False
-    return max(map(sub, [*line_starts[1:], len(text)], line_starts)) > _MAX_LINE_CHARS
-
-
-def _parts(text: str, line_starts: Sequence[int]) -> Iterator[tuple[int, int]]:
+def _parts(text: str, starts: Sequence[int]) -> Iterator[tuple[int, int]]:
     """The line ranges to parse separately. Parts of a very long file end before an unindented line."""
     first = 0
-    while _start_of(line_starts, first, len(text)) + _PART_CHARS < len(text):
-        past, size = first, 0
-        boundary = 0
-        while size < _PART_CHARS:
+    while starts[first] + _PART_CHARS < len(text):
+        past, boundary = first, 0
+        while starts[past] - starts[first] < _PART_CHARS:
             past += 1
-            size = _start_of(line_starts, past, len(text)) - line_starts[first]
-            at = _start_of(line_starts, past, len(text))
+            at = starts[past]
             if text[at - 2 : at] == "\n\n" and not text[at : at + 1].isspace():
                 boundary = past
         past = boundary or past
         yield first, past
         first = past
-    if first < len(line_starts):
-        yield first, len(line_starts)
+    if first < len(starts) - 1:
+        yield first, len(starts) - 1
 
 
-def _start_of(line_starts: Sequence[int], row: int, size: int) -> int:
-    return line_starts[row] if row < len(line_starts) else size
-
-
-def _cuts(
-    root: Node, grammar: Grammar, rows: _Rows, line_starts: Sequence[int], size: int, fits: Fits
-) -> list[tuple[int, Path, bool]]:
+def _cuts(root: Node, grammar: Grammar, rows: _Rows, starts: Sequence[int], fits: Fits) -> list[tuple[int, Path, bool]]:
     cuts = _Cuts()
     cuts.found.append((rows.first, (), False))
     levels = [_Level(iter(root.named_children), ())]
     while levels:
         level = levels[-1]
-        node = next(level.children, None)
-        if node is None:
+        if (node := next(level.children, None)) is None:
             _release(level, cuts)
             levels.pop()
             continue
@@ -154,9 +140,8 @@ def _cuts(
                 path = (*path, name)
         # A node that starts on a line of the previous segment becomes a part of it.
         begin = row if row > cuts.covered else cuts.found[-1][0]
-        if row == last_row or fits(line_starts[begin], _start_of(line_starts, last_row + 1, size)):
-            cuts.add(row, path, name is not None)
-            cuts.cover(last_row)
+        if row == last_row or fits(starts[begin], starts[last_row + 1]):
+            cuts.add(row, last_row, path, is_definition=name is not None)
             continue
         parts = inner.named_children
         below = _Level(iter(parts), path)
@@ -165,8 +150,7 @@ def _cuts(
             # The first part starts the segment, so the comments above belong to it.
             below.comments = (row, inner_row - 1) if row < inner_row else None
         else:
-            cuts.add(row, path, is_definition=False)
-            cuts.cover(inner_row)
+            cuts.add(row, inner_row, path)
         levels.append(below)
     if len(cuts.found) > 1 and cuts.found[1][0] == rows.first:
         del cuts.found[0]
@@ -176,7 +160,7 @@ def _cuts(
 def _hold(level: _Level, cuts: _Cuts, row: int, last_row: int) -> None:
     """Hold a comment until the next node is known. A comment behind code on the same line belongs to that code."""
     if row <= cuts.covered:
-        cuts.cover(last_row)
+        cuts.covered = max(cuts.covered, last_row)
     elif level.comments and row <= level.comments[1] + 1:
         level.comments = (level.comments[0], last_row)
     else:
@@ -187,6 +171,5 @@ def _hold(level: _Level, cuts: _Cuts, row: int, last_row: int) -> None:
 def _release(level: _Level, cuts: _Cuts) -> None:
     """Add pending comments as a segment of their own."""
     if level.comments:
-        cuts.add(level.comments[0], level.path, is_definition=False)
-        cuts.cover(level.comments[1])
+        cuts.add(*level.comments, level.path)
         level.comments = None

@@ -10,13 +10,7 @@ from operator import methodcaller
 from armarium.retrieval.chunker.definitions import definitions
 from armarium.retrieval.chunker.markdown import Outline, sections
 from armarium.retrieval.chunker.segments import merge_segments
-from armarium.retrieval.chunker.windows import (
-    after_blank_lines,
-    line_windows,
-    prose_boundary,
-    row_boundary,
-    windows,
-)
+from armarium.retrieval.chunker.windows import after_blank_lines, line_windows, prose_boundary, row_boundary, windows
 from armarium.retrieval.chunks import Chunk, ChunkLimits, ExtractedText, IndexKind
 from armarium.retrieval.spans import LineSpan, PageSpan, Span
 
@@ -30,19 +24,17 @@ _MAX_HEADER_CHARS = 500
 
 
 def chunk_document(extracted: ExtractedText, limits: ChunkLimits) -> list[Chunk]:
-    """The chunks of a document, in the order of its text.
-
-    All text except whitespace is in at least one chunk. No chunk is longer than `max_chars` or crosses a page break.
-    """
+    """The chunks of a document, in the order of its text. All text except whitespace is in at least one chunk. No chunk
+    is longer than `max_chars` or crosses a page break."""
     kind: IndexKind = "code" if extracted.structure == "code" else "text"
     lines = _LineCounter(extracted)
     outline: Outline = []
     chunks: list[Chunk] = []
-    for number, (page_start, page_end) in enumerate(_pages(extracted), start=1):
+    page_edges = [*(extracted.page_starts or (0,)), len(extracted.text)]
+    for number, (page_start, page_end) in enumerate(pairwise(page_edges), start=1):
         for start, end, context in _ranges(extracted, page_start, page_end, limits, outline):
             start = after_blank_lines(extracted.text, start, end)
-            text = extracted.text[start:end].rstrip()
-            if text:
+            if text := extracted.text[start:end].rstrip():
                 end = start + len(text)
                 span = PageSpan(number) if extracted.page_starts is not None else lines.span(start, end)
                 chunks.append(Chunk(text, start, end, span, context, kind))
@@ -66,11 +58,6 @@ class _LineCounter:
             return LineSpan(first + 1, last + 1)
         came_from = self._source_lines[first : last + 1]
         return LineSpan(min(line for line, _ in came_from), max(line for _, line in came_from))
-
-
-def _pages(extracted: ExtractedText) -> Iterator[tuple[int, int]]:
-    edges = [*(extracted.page_starts or (0,)), len(extracted.text)]
-    return pairwise(edges)
 
 
 def _ranges(extracted: ExtractedText, start: int, end: int, limits: ChunkLimits, outline: Outline) -> Iterator[_Range]:
@@ -99,14 +86,11 @@ def _section_ranges(text: str, start: int, end: int, limits: ChunkLimits, outlin
 def _row_ranges(text: str, start: int, end: int, limits: ChunkLimits) -> Iterator[_Range]:
     start = after_blank_lines(text, start, end)
     header = _HEADER.match(text, start, min(end, start + _MAX_HEADER_CHARS + 1))
-    named = header is not None and len(header[0]) <= _MAX_HEADER_CHARS and _is_header(header[0])
+    line = header[0] if header and len(header[0]) <= _MAX_HEADER_CHARS else ""
+    named = line.lstrip()[:1] not in ("{", "[", "<") and not _NUMBER_FIELD.search(line)
     for window in windows(text, start, end, limits, row_boundary):
         # The first chunk contains the header itself.
-        yield (*window, header[0].strip() if header and named and window[0] > start else "")
-
-
-def _is_header(line: str) -> bool:
-    return line.lstrip()[:1] not in ("{", "[", "<") and not _NUMBER_FIELD.search(line)
+        yield (*window, line.strip() if named and window[0] > start else "")
 
 
 def _code_ranges(text: str, start: int, end: int, limits: ChunkLimits, language: str | None) -> Iterator[_Range]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -20,7 +20,6 @@ _MAX_WRAPPERS = 4
 class Grammar:
     """The node types of a language that the chunker uses."""
 
-    module: str
     definitions: Mapping[str, str]
     """Node types of definitions, with the keyword of the language for each."""
     constants: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -29,6 +28,8 @@ class Grammar:
     """Node types that wrap a definition, such as decorators or exports."""
     attached: frozenset[str] = frozenset()
     """Node types, besides comments, that belong to the following definition."""
+    module: str | None = None
+    """The Python module, without `tree_sitter_`, when it is not named like the language."""
     function: str = "language"
     named: frozenset[str] = field(init=False)
     """All node types that may have a name."""
@@ -48,7 +49,6 @@ _JAVASCRIPT_DEFINITIONS = {
 }  # fmt: skip
 _JAVASCRIPT_CONSTANTS = {"lexical_declaration": "const", "variable_declaration": "var"}
 _TYPESCRIPT = Grammar(
-    "tree_sitter_typescript",
     {
         **_JAVASCRIPT_DEFINITIONS, "abstract_class_declaration": "class", "interface_declaration": "interface",
         "enum_declaration": "enum", "type_alias_declaration": "type", "internal_module": "namespace",
@@ -62,34 +62,20 @@ _TYPESCRIPT = Grammar(
 
 GRAMMARS: Mapping[str, Grammar] = {
     "python": Grammar(
-        "tree_sitter_python",
-        {"function_definition": "def", "class_definition": "class"},
-        {"assignment": ""},
+        {"function_definition": "def", "class_definition": "class"}, {"assignment": ""},
         wrappers=frozenset({"decorated_definition", "expression_statement"}),
     ),
     "javascript": Grammar(
-        "tree_sitter_javascript",
-        _JAVASCRIPT_DEFINITIONS,
-        _JAVASCRIPT_CONSTANTS,
-        wrappers=frozenset({"export_statement"}),
-        attached=frozenset({"decorator"}),
+        _JAVASCRIPT_DEFINITIONS, _JAVASCRIPT_CONSTANTS,
+        wrappers=frozenset({"export_statement"}), attached=frozenset({"decorator"}),
     ),
     "typescript": _TYPESCRIPT,
-    "tsx": Grammar(
-        _TYPESCRIPT.module,
-        _TYPESCRIPT.definitions,
-        _TYPESCRIPT.constants,
-        _TYPESCRIPT.wrappers,
-        _TYPESCRIPT.attached,
-        function="language_tsx",
-    ),
+    "tsx": replace(_TYPESCRIPT, module="typescript", function="language_tsx"),
     "go": Grammar(
-        "tree_sitter_go",
         {"function_declaration": "func", "method_declaration": "func", "type_declaration": "type"},
         {"const_declaration": "const", "var_declaration": "var"},
     ),
     "rust": Grammar(
-        "tree_sitter_rust",
         {
             "function_item": "fn", "function_signature_item": "fn", "struct_item": "struct", "enum_item": "enum",
             "union_item": "union", "trait_item": "trait", "impl_item": "impl", "mod_item": "mod",
@@ -98,44 +84,34 @@ GRAMMARS: Mapping[str, Grammar] = {
         {"const_item": "const", "static_item": "static"},
         attached=frozenset({"attribute_item"}),
     ),
-    "java": Grammar(
-        "tree_sitter_java",
-        {
-            "class_declaration": "class", "interface_declaration": "interface", "enum_declaration": "enum",
-            "record_declaration": "record", "annotation_type_declaration": "@interface",
-            "method_declaration": "method", "constructor_declaration": "constructor",
-            "compact_constructor_declaration": "constructor",
-        },
-    ),
-    "c": Grammar("tree_sitter_c", _C_DEFINITIONS, _C_CONSTANTS),
+    "java": Grammar({
+        "class_declaration": "class", "interface_declaration": "interface", "enum_declaration": "enum",
+        "record_declaration": "record", "annotation_type_declaration": "@interface",
+        "method_declaration": "method", "constructor_declaration": "constructor",
+        "compact_constructor_declaration": "constructor",
+    }),
+    "c": Grammar(_C_DEFINITIONS, _C_CONSTANTS),
     "cpp": Grammar(
-        "tree_sitter_cpp",
         {
             **_C_DEFINITIONS, "class_specifier": "class", "namespace_definition": "namespace",
             "concept_definition": "concept", "alias_declaration": "using",
         },
         _C_CONSTANTS,
-        wrappers=frozenset({"template_declaration"}),
-        attached=frozenset({"access_specifier"}),
+        wrappers=frozenset({"template_declaration"}), attached=frozenset({"access_specifier"}),
     ),
-    "c_sharp": Grammar(
-        "tree_sitter_c_sharp",
-        {
-            "namespace_declaration": "namespace", "class_declaration": "class", "struct_declaration": "struct",
-            "interface_declaration": "interface", "enum_declaration": "enum", "record_declaration": "record",
-            "delegate_declaration": "delegate", "method_declaration": "method",
-            "constructor_declaration": "constructor", "destructor_declaration": "destructor",
-            "property_declaration": "property", "event_declaration": "event",
-            "local_function_statement": "function",
-        },
-    ),
+    "c_sharp": Grammar({
+        "namespace_declaration": "namespace", "class_declaration": "class", "struct_declaration": "struct",
+        "interface_declaration": "interface", "enum_declaration": "enum", "record_declaration": "record",
+        "delegate_declaration": "delegate", "method_declaration": "method",
+        "constructor_declaration": "constructor", "destructor_declaration": "destructor",
+        "property_declaration": "property", "event_declaration": "event",
+        "local_function_statement": "function",
+    }),
     "ruby": Grammar(
-        "tree_sitter_ruby",
         {"class": "class", "module": "module", "method": "def", "singleton_method": "def self."},
         {"assignment": ""},
     ),
     "php": Grammar(
-        "tree_sitter_php",
         {
             "function_definition": "function", "class_declaration": "class", "interface_declaration": "interface",
             "trait_declaration": "trait", "enum_declaration": "enum", "method_declaration": "function",
@@ -143,9 +119,8 @@ GRAMMARS: Mapping[str, Grammar] = {
         {"const_declaration": "const", "namespace_definition": "namespace"},
         function="language_php",
     ),
-    "bash": Grammar("tree_sitter_bash", {"function_definition": "function"}),
+    "bash": Grammar({"function_definition": "function"}),
     "kotlin": Grammar(
-        "tree_sitter_kotlin",
         {
             "class_declaration": "class", "object_declaration": "object", "companion_object": "companion object",
             "function_declaration": "fun", "secondary_constructor": "constructor", "type_alias": "typealias",
@@ -153,7 +128,6 @@ GRAMMARS: Mapping[str, Grammar] = {
         {"property_declaration": "val"},
     ),
     "scala": Grammar(
-        "tree_sitter_scala",
         {
             "class_definition": "class", "object_definition": "object", "trait_definition": "trait",
             "enum_definition": "enum", "function_definition": "def", "function_declaration": "def",
@@ -183,7 +157,8 @@ def _language(name: str) -> Language:
     from tree_sitter import Language
 
     grammar = GRAMMARS[name]
-    pointer: object = getattr(importlib.import_module(grammar.module), grammar.function)()
+    module = importlib.import_module(f"tree_sitter_{grammar.module or name}")
+    pointer: object = getattr(module, grammar.function)()
     return Language(pointer)
 
 
@@ -193,8 +168,7 @@ def unwrapped(grammar: Grammar, node: Node) -> Node:
     for _ in range(_MAX_WRAPPERS):
         if inner.type not in grammar.wrappers:
             return inner
-        within = next((child for child in inner.named_children if child.type in grammar.named), None)
-        if within is None:
+        if (within := next((child for child in inner.named_children if child.type in grammar.named), None)) is None:
             return node
         inner = within
     return node
@@ -202,17 +176,15 @@ def unwrapped(grammar: Grammar, node: Node) -> Node:
 
 def title(grammar: Grammar, node: Node, *, constants_too: bool) -> str | None:
     """The title of a definition, such as `class UserStore`; None for other nodes."""
-    kind = node.type
-    word = grammar.definitions.get(kind)
+    word = grammar.definitions.get(node.type)
+    if word is None and constants_too:
+        word = grammar.constants.get(node.type)
     if word is None:
-        word = grammar.constants.get(kind) if constants_too else None
-        if word is None:
-            return None
+        return None
     if word == "class" and any(child.type == "interface" for child in node.children[:4]):
         # Kotlin's grammar has one node type for classes and interfaces.
         word = "interface"
-    name = _name(node)
-    if not name:
+    if not (name := _name(node)):
         return word or None
     if word.endswith("."):
         return word + name
@@ -241,8 +213,7 @@ def _name(node: Node) -> str:
 def _declared(node: Node) -> Node:
     """The innermost declarator: in `char *name(int)`, the name."""
     for _ in range(16):
-        inner = node.child_by_field_name("declarator")
-        if inner is None:
+        if (inner := node.child_by_field_name("declarator")) is None:
             break
         node = inner
     return node

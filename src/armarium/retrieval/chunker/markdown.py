@@ -46,8 +46,7 @@ def sections(text: str, start: int, end: int, outline: Outline) -> list[Segment]
         if ticks:
             fence = "" if ticks[0] == "`" and "`" in mark["info"] else ticks
             continue
-        heading = _heading(text, mark, body)
-        if heading is None:
+        if (heading := _heading(text, mark, body)) is None:
             continue
         at, level, title = heading
         if at > opened:
@@ -63,15 +62,13 @@ def sections(text: str, start: int, end: int, outline: Outline) -> list[Segment]
 
 
 def _marks(text: str, start: int, end: int) -> Iterator[re.Match[str]]:
-    first = _FIRST_MARK.match(text, start, end)
-    if first:
+    if first := _FIRST_MARK.match(text, start, end):
         yield first
     yield from _LATER_MARK.finditer(text, start, end)
 
 
 def _heading(text: str, mark: re.Match[str], body: int) -> tuple[int, int, str] | None:
-    hashes = mark["hashes"]
-    if hashes:
+    if hashes := mark["hashes"]:
         return mark.start() + (mark[0][0] == "\n"), len(hashes), _readable(_CLOSING_HASHES.sub("", mark["title"] or ""))
     title_start = max(text.rfind("\n", body, mark.start()) + 1, body)
     title = text[title_start : mark.start()]

@@ -1,10 +1,9 @@
 """Detects text that a parser would be too slow on, by parsing samples of it.
 
-On text that is not code, error recovery takes the parser quadratic time, and it cannot be interrupted. Therefore long
-files are first parsed in samples. A slow small sample selects the place for a large one. The time of a sample is
-compared with the time that simple code of the same length takes on this machine: real code takes up to 15 times as
-long, and files that would take minutes take 200 times as long or longer. The limit is so far from both that every
-machine splits a file in the same way.
+On text that is not code, error recovery takes the parser quadratic time, and it cannot be interrupted. A slow small
+sample selects the place for a large one. Its time is compared with that of simple code of the same length on this
+machine: real code takes up to 15 times as long, files that would take minutes 200 times or more. The limit is so far
+from both that every machine splits a file in the same way.
 """
 
 from __future__ import annotations

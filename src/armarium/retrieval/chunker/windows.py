@@ -54,18 +54,14 @@ def windows(text: str, start: int, end: int, limits: ChunkLimits, boundary: Boun
 def prose_boundary(text: str, start: int, latest: int, limits: ChunkLimits) -> tuple[int, bool]:
     """Between paragraphs; inside a paragraph at a list item, table row, line or sentence, else between words."""
     earliest = start + limits.min_size
-    cut = text.rfind("\n\n", earliest, latest)
-    if cut >= 0:
+    if (cut := text.rfind("\n\n", earliest, latest)) >= 0:
         return cut + 1, False
-    spaced = _LAST_SPACED_BLANK_LINE.match(text, earliest, latest)
-    if spaced:
+    if spaced := _LAST_SPACED_BLANK_LINE.match(text, earliest, latest):
         return spaced.end(), False
     half = (start + latest) // 2
-    own_line = _LAST_LINE_OF_ITS_OWN.match(text, half, latest)
-    if own_line:
+    if own_line := _LAST_LINE_OF_ITS_OWN.match(text, half, latest):
         return own_line.end(), True
-    line = text.rfind("\n", half, latest)
-    if line >= 0:
+    if (line := text.rfind("\n", half, latest)) >= 0:
         return line + 1, True
     sentence = _LAST_SENTENCE.match(text, half, latest)
     return (sentence.end() if sentence else _between_words(text, half, latest)), True
@@ -75,8 +71,7 @@ def row_boundary(text: str, start: int, latest: int, limits: ChunkLimits) -> tup
     """After the last complete line. A line that is too long is split between words."""
     if text[latest : latest + 1] == "\n":
         return latest, False
-    line = text.rfind("\n", start, latest)
-    if line >= 0:
+    if (line := text.rfind("\n", start, latest)) >= 0:
         return line + 1, False
     return _between_words(text, (start + latest) // 2, latest), True
 
@@ -112,8 +107,7 @@ def line_windows(
 
 
 def _between_words(text: str, earliest: int, latest: int) -> int:
-    space = _LAST_SPACE.match(text, earliest, latest)
-    if space:
+    if space := _LAST_SPACE.match(text, earliest, latest):
         return space.end()
     cut = latest
     for _ in range(_MAX_JOINED):
@@ -131,14 +125,11 @@ def _resumed(text: str, start: int, cut: int, overlap: int) -> int:
     if earliest >= cut - 1:
         return cut
     # Includes the character after the line break, which identifies list items.
-    own_line = _LINE_OF_ITS_OWN.search(text, earliest, cut)
-    if own_line and own_line.end() < cut:
+    if (own_line := _LINE_OF_ITS_OWN.search(text, earliest, cut)) and own_line.end() < cut:
         return own_line.end()
-    line = text.find("\n", earliest, cut - 1)
-    if line >= 0:
+    if (line := text.find("\n", earliest, cut - 1)) >= 0:
         return line + 1
-    found = _SENTENCE.search(text, earliest, cut - 1) or _SPACE.search(text, earliest, cut - 1)
-    if found:
+    if found := _SENTENCE.search(text, earliest, cut - 1) or _SPACE.search(text, earliest, cut - 1):
         return found.end()
     while earliest < cut and _JOINED.match(text, earliest):
         earliest += 1

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from armarium.retrieval.chunks import ExtractedText, Structure
+from armarium.retrieval.chunks import DEFAULT_LIMITS, ExtractedText, ExtractLimits, Structure
 from armarium.retrieval.document_types import DocumentFormat
 from armarium.retrieval.encodings import decode
 from armarium.retrieval.errors import ExtractFailed
-from armarium.retrieval.extractors.limits import DEFAULT_LIMITS, ExtractLimits
 
 _ROW_FORMATS = frozenset({"csv", "tsv", "jsonl"})
 
@@ -39,30 +38,18 @@ def _extract(form: DocumentFormat, data: bytes, limits: ExtractLimits) -> Extrac
             from armarium.retrieval.extractors.pdf import extract_pdf
 
             return extract_pdf(data, limits)
-        case "word", _:
+        case (("word" | "slides" | "sheet" | "epub") as zipped, _):
+            from armarium.retrieval.extractors.epub import extract_epub
+            from armarium.retrieval.extractors.sheet import extract_sheet
+            from armarium.retrieval.extractors.slides import extract_slides
             from armarium.retrieval.extractors.word import extract_word
 
-            return extract_word(data, limits)
-        case "slides", _:
-            from armarium.retrieval.extractors.slides import extract_slides
+            extractors = {"word": extract_word, "slides": extract_slides, "sheet": extract_sheet, "epub": extract_epub}
+            return extractors[zipped](data, limits)
+        case "email", name:
+            from armarium.retrieval.extractors.mail import extract_mailbox, extract_message
 
-            return extract_slides(data, limits)
-        case "sheet", _:
-            from armarium.retrieval.extractors.sheet import extract_sheet
-
-            return extract_sheet(data, limits)
-        case "epub", _:
-            from armarium.retrieval.extractors.epub import extract_epub
-
-            return extract_epub(data, limits)
-        case "email", "mbox":
-            from armarium.retrieval.extractors.mail import extract_mailbox
-
-            return extract_mailbox(data, limits)
-        case "email", _:
-            from armarium.retrieval.extractors.mail import extract_message
-
-            return extract_message(data)
+            return extract_mailbox(data, limits) if name == "mbox" else extract_message(data)
         case _:
             raise ExtractFailed(f"a file of type {form.doc_type} contains no text")
 

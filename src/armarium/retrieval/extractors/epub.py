@@ -6,11 +6,10 @@ import posixpath
 from urllib.parse import unquote
 from xml.etree.ElementTree import Element
 
-from armarium.retrieval.chunks import ExtractedText
+from armarium.retrieval.chunks import ExtractedText, ExtractLimits
 from armarium.retrieval.encodings import clean, decode
 from armarium.retrieval.errors import ExtractFailed
 from armarium.retrieval.extractors.html import render
-from armarium.retrieval.extractors.limits import ExtractLimits
 from armarium.retrieval.extractors.package import Package
 
 _CONTAINER = "META-INF/container.xml"
@@ -30,9 +29,9 @@ def extract_epub(data: bytes, limits: ExtractLimits) -> ExtractedText:
             raise ExtractFailed("the book is encrypted")
         if name in package and (lines := render(decode(package.read(name))).lines):
             chapters.append("\n".join(lines))
-    return ExtractedText(
-        clean("\n\n".join(chapters) + "\n" if chapters else ""), structure="markdown", title=_first_text(book, "title")
-    )
+    titles = (" ".join((element.text or "").split()) for element in book.iter() if _local(element) == "title")
+    text = clean("\n\n".join(chapters) + "\n" if chapters else "")
+    return ExtractedText(text, structure="markdown", title=next(filter(None, titles), None))
 
 
 def _rootfile(package: Package) -> str:
@@ -52,11 +51,6 @@ def _encrypted(package: Package) -> set[str]:
 
 def _local(element: Element) -> str:
     return element.tag.rpartition("}")[2]
-
-
-def _first_text(book: Element, name: str) -> str | None:
-    texts = (" ".join((element.text or "").split()) for element in book.iter() if _local(element) == name)
-    return next(filter(None, texts), None)
 
 
 def _reading_order(book: Element, folder: str) -> list[str]:

@@ -11,7 +11,6 @@ from armarium.retrieval.extractors.html_tokens import Token, attribute, resolved
 
 _DROPPED = frozenset({"script", "style", "template", "svg", "noscript", "iframe", "object", "noembed", "noframes"})
 _RAW = frozenset({"script", "style"})
-_NAVIGATION = frozenset({"nav"})
 _BLOCKS = frozenset(
     {
         "address", "article", "aside", "blockquote", "body", "caption", "center", "dd", "details", "dialog", "dir",
@@ -49,7 +48,7 @@ def extract_html(data: bytes) -> ExtractedText:
 
 def render(page: str) -> RenderedPage:
     """The Markdown of a page. Navigation is dropped, unless the page contains nothing else."""
-    rendered = _Renderer(page, _DROPPED | _NAVIGATION).render()
+    rendered = _Renderer(page, _DROPPED | {"nav"}).render()
     return rendered if rendered.lines else _Renderer(page, _DROPPED).render()
 
 
@@ -139,7 +138,9 @@ class _Renderer:
             self._row_cells = -1 if token.closing else 0
             self._keeps_breaks = token.closing
         elif tag in _CELLS:
-            self._cell(token.closing)
+            if not token.closing and self._row_cells >= 0:
+                self._words += [" | "] if self._row_cells else []
+                self._row_cells += 1
         elif tag in _BLOCKS and self._row_cells < 0:
             self._block(tag, token.closing)
         elif tag in _BLOCKS:
@@ -167,12 +168,6 @@ class _Renderer:
         depth = min(max(len(self._lists), 1), _MAX_LIST_DEPTH)
         self._prefix = "" if closing else "  " * (depth - 1) + "- "
         self._keeps_breaks = closing
-
-    def _cell(self, closing: bool) -> None:
-        if not closing and self._row_cells >= 0:
-            if self._row_cells:
-                self._words.append(" | ")
-            self._row_cells += 1
 
     def _pre(self, closing: bool, line: int) -> None:
         if closing != self._preformatted:
@@ -207,10 +202,8 @@ class _Renderer:
             if not self._has_text:
                 self._first = self._last = self._last + 1
             self._write_preformatted()
-        elif self._keeps_breaks and self._row_cells < 0:
-            self._end_line()
         else:
-            self._words.append(" ")
+            self._line_break()
 
     def _end_block(self) -> None:
         self._end_line()

@@ -13,11 +13,10 @@ from email.header import decode_header, make_header
 from email.message import Message
 from itertools import islice
 
-from armarium.retrieval.chunks import ExtractedText
+from armarium.retrieval.chunks import ExtractedText, ExtractLimits
 from armarium.retrieval.encodings import clean, decode
 from armarium.retrieval.errors import ExtractFailed
 from armarium.retrieval.extractors.html import render
-from armarium.retrieval.extractors.limits import ExtractLimits
 
 _MAX_HEADER_CHARS = 4_096
 _HEADERS = ("From", "To", "Cc", "Date")
@@ -32,9 +31,8 @@ def extract_message(data: bytes) -> ExtractedText:
     message = message_from_bytes(data)
     if not message.keys():
         raise ExtractFailed("the file is not an e-mail message")
-    return ExtractedText(
-        _as_text([_rendered(message)]), structure="markdown", title=_header(message, "Subject") or None
-    )
+    text = clean(_rendered(message) + "\n")
+    return ExtractedText(text, structure="markdown", title=_header(message, "Subject") or None)
 
 
 def extract_mailbox(data: bytes, limits: ExtractLimits) -> ExtractedText:
@@ -42,11 +40,7 @@ def extract_mailbox(data: bytes, limits: ExtractLimits) -> ExtractedText:
     messages = [_rendered(message_from_bytes(raw)) for raw in _messages(data, limits.max_messages)]
     if not messages:
         raise ExtractFailed("the file is not a mailbox")
-    return ExtractedText(_as_text(messages), structure="markdown")
-
-
-def _as_text(messages: list[str]) -> str:
-    return clean("\n\n".join(messages) + "\n")
+    return ExtractedText(clean("\n\n".join(messages) + "\n"), structure="markdown")
 
 
 def _messages(data: bytes, most: int) -> Iterator[bytes]:
@@ -117,8 +111,6 @@ def _text(part: Message) -> str:
 
 def _decoded(payload: bytes, charset: str | None) -> str:
     if charset and charset not in {"us-ascii", "utf-8"}:
-        try:
+        with suppress(LookupError, ValueError):  # declared charsets are often wrong
             return clean(payload.decode(charset))
-        except (LookupError, ValueError):
-            pass  # declared charsets are often wrong
     return decode(payload)

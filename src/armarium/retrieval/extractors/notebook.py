@@ -63,7 +63,8 @@ def _blocks(cell: dict[str, Any], language: str) -> Iterator[str]:
     if source.strip():
         yield _fenced(source, language)
     if printed := "\n".join(filter(None, map(_printed, _mappings(cell.get("outputs"))))):
-        yield _fenced(_beginning(printed), "")
+        lines = printed[:_MAX_OUTPUT_CHARS].split("\n")
+        yield _fenced("\n".join(lines[:_MAX_OUTPUT_LINES]), "")
 
 
 def _printed(output: dict[str, Any]) -> str:
@@ -71,11 +72,6 @@ def _printed(output: dict[str, Any]) -> str:
         return f"{_text(output.get('ename'))}: {_text(output.get('evalue'))}"
     plain = _mapping(output.get("data")).get("text/plain")
     return (_text(output.get("text")) or _text(plain)).strip("\n")
-
-
-def _beginning(text: str) -> str:
-    lines = text[:_MAX_OUTPUT_CHARS].split("\n")
-    return "\n".join(lines[:_MAX_OUTPUT_LINES])
 
 
 def _fenced(code: str, language: str) -> str:

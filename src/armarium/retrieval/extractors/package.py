@@ -8,8 +8,8 @@ from xml.etree import ElementTree
 
 from armarium.foundation.archives.entries import ENCRYPTED, ArchiveError, Budget
 from armarium.foundation.archives.zip import zip_entries
+from armarium.retrieval.chunks import ExtractLimits
 from armarium.retrieval.errors import ExtractFailed
-from armarium.retrieval.extractors.limits import ExtractLimits
 
 _OLE = b"\xd0\xcf\x11\xe0"
 _RATIO_APPLIES_FROM_BYTES = 16 * 1024 * 1024
@@ -31,16 +31,13 @@ class Package:
         except ArchiveError as error:
             raise ExtractFailed(f"the document is not a readable zip file: {error}") from error
         self._limits = limits
-        self._check_declared(len(data))
-
-    def _check_declared(self, packed_bytes: int) -> None:
-        if len(self._parts) > self._limits.max_parts:
+        if len(self._parts) > limits.max_parts:
             raise ExtractFailed("the document has too many parts", parts=len(self._parts))
         if any(part.problem == ENCRYPTED for part in self._parts.values()):
             raise ExtractFailed("the document is under a password")
         unpacked = sum(part.size_bytes for part in self._parts.values())
-        if unpacked > self._limits.max_unpacked_bytes or (
-            unpacked > _RATIO_APPLIES_FROM_BYTES and unpacked > packed_bytes * self._limits.max_ratio
+        if unpacked > limits.max_unpacked_bytes or (
+            unpacked > _RATIO_APPLIES_FROM_BYTES and unpacked > len(data) * limits.max_ratio
         ):
             raise ExtractFailed("the document unpacks to far more than it should", unpacked_bytes=unpacked)
 
@@ -49,8 +46,7 @@ class Package:
 
     def read(self, name: str) -> bytes:
         """One part. A part that is larger or smaller than declared is refused."""
-        part = self._parts.get(name)
-        if part is None:
+        if (part := self._parts.get(name)) is None:
             raise ExtractFailed("a part of the document is missing")
         if part.problem is not None:
             raise ExtractFailed(f"a part of the document cannot be read: {part.problem}")
@@ -94,15 +90,13 @@ class Package:
 
     def main_part(self) -> str:
         """The part an office document begins with."""
-        main = self.related_part("", "officeDocument")
-        if main is None:
+        if (main := self.related_part("", "officeDocument")) is None:
             raise ExtractFailed("the document has no main part")
         return main
 
     def title(self) -> str | None:
         """The title in an office document's properties."""
-        properties = self.related_part("", "core-properties")
-        if properties is None:
+        if (properties := self.related_part("", "core-properties")) is None:
             return None
         return (self.xml(properties).findtext(_TITLE) or "").strip() or None
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from ctypes import byref, c_double
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from armarium.retrieval.chunks import ExtractedText, join_pages
+from armarium.retrieval.chunks import ExtractedText, ExtractLimits, join_pages
 from armarium.retrieval.encodings import clean
 from armarium.retrieval.errors import ExtractFailed
-from armarium.retrieval.extractors.limits import ExtractLimits
 from armarium.retrieval.extractors.reading_order import Fragment, page_text
 
 _WORD = re.compile(r"\S+")
@@ -54,7 +54,7 @@ def extract_pdf(data: bytes, limits: ExtractLimits) -> PdfText:
         if "password" in str(error).lower():
             raise ExtractFailed("the PDF is protected by a password") from error
         raise ExtractFailed("the PDF is damaged") from error
-    try:
+    with closing(document):
         count = len(document)
         pages: list[str] = []
         needs_ocr: list[int] = []
@@ -69,8 +69,6 @@ def extract_pdf(data: bytes, limits: ExtractLimits) -> PdfText:
         if damaged == len(pages):
             raise ExtractFailed("the PDF has no readable page")
         title = str(document.get_metadata_value("Title")).strip()
-    finally:
-        document.close()
     joined, page_starts = join_pages(pages)
     return PdfText(
         joined,
@@ -82,24 +80,18 @@ def extract_pdf(data: bytes, limits: ExtractLimits) -> PdfText:
 
 
 def _page(document: Any, index: int) -> tuple[str, bool]:
-    page = document[index]
-    try:
-        text_page = page.get_textpage()
-        try:
+    with closing(document[index]) as page:
+        with closing(page.get_textpage()) as text_page:
             text = _normalised(page_text(list(_fragments(text_page))))
-        finally:
-            text_page.close()
         return text, _is_picture(page, text)
-    finally:
-        page.close()
 
 
 def _fragments(text_page: Any) -> Iterator[Fragment]:
     """The lines that PDFium finds, split at wide gaps, because a line may cross two columns."""
-    box = _BoxReader(text_page)
+    box = _box_reader(text_page)
     for number, (start, line) in enumerate(_numbered_lines(_characters(text_page))):
         words = [(start + word.start(), start + word.end() - 1, word[0]) for word in _WORD.finditer(line)]
-        boxes = [(box.read(first), box.read(last)) for first, last, _ in words]
+        boxes = [(box(first), box(last)) for first, last, _ in words]
         if not words:
             continue
         wide = _WIDE_GAP * median(top - bottom for begin, _ in boxes for _, bottom, _, top in [begin])
@@ -118,19 +110,17 @@ def _fragments(text_page: Any) -> Iterator[Fragment]:
                 begin = index
 
 
-class _BoxReader:
-    """Reads the bounding boxes of characters, reusing the same buffers."""
+def _box_reader(text_page: Any) -> Callable[[int], tuple[float, float, float, float]]:
+    """Reads the bounding boxes of characters (left, bottom, right, top), always into the same buffers."""
+    ask, page = _pdfium().raw.FPDFText_GetCharBox, text_page.raw
+    left, right, bottom, top = c_double(), c_double(), c_double(), c_double()
+    references = byref(left), byref(right), byref(bottom), byref(top)
 
-    def __init__(self, text_page: Any) -> None:
-        self._ask = _pdfium().raw.FPDFText_GetCharBox
-        self._text_page = text_page.raw
-        self._numbers = left, right, bottom, top = c_double(), c_double(), c_double(), c_double()
-        self._references = byref(left), byref(right), byref(bottom), byref(top)
-
-    def read(self, index: int) -> tuple[float, float, float, float]:
-        self._ask(self._text_page, index, *self._references)
-        left, right, bottom, top = self._numbers
+    def read(index: int) -> tuple[float, float, float, float]:
+        ask(page, index, *references)
         return left.value, bottom.value, right.value, top.value
+
+    return read
 
 
 def _characters(text_page: Any) -> str:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
+from typing import TypeVar
+
+_Item = TypeVar("_Item")
 
 _MIN_COLUMN_FRAGMENTS = 5
 _MAX_SPANNING_SHARE = 0.5
@@ -53,13 +56,18 @@ def page_text(fragments: Sequence[Fragment]) -> str:
 
 
 def _lines(fragments: Sequence[Fragment]) -> list[list[Fragment]]:
-    lines: list[list[Fragment]] = []
-    for fragment in fragments:
-        if lines and lines[-1][-1].line == fragment.line:
-            lines[-1].append(fragment)
+    return _grouped(fragments, lambda before, fragment: before.line == fragment.line)
+
+
+def _grouped(items: Iterable[_Item], together: Callable[[_Item, _Item], bool]) -> list[list[_Item]]:
+    """Consecutive items; a group ends where its last item and the next one are not `together`."""
+    groups: list[list[_Item]] = []
+    for item in items:
+        if groups and together(groups[-1][-1], item):
+            groups[-1].append(item)
         else:
-            lines.append([fragment])
-    return lines
+            groups.append([item])
+    return groups
 
 
 def in_reading_order(fragments: Sequence[Fragment], splits_left: int = _MAX_COLUMN_SPLITS) -> list[Fragment]:
@@ -175,12 +183,10 @@ class _Run:
 
 
 def _top_down(fragments: Sequence[Fragment]) -> list[Fragment]:
-    """The order of the file, run by run, but no run before one that is above it.
-
-    Within a run, the order of the file is correct even for lines side by side. It is ignored if it jumps up too often.
-    """
+    """The order of the file, run by run, but no run before one that is above it. Within a run, the order of the file is
+    correct even for lines side by side. It is ignored if it jumps up too often."""
     lines = _lines(fragments)
-    runs = _runs(lines)
+    runs = [_Run(run) for run in _grouped(lines, lambda above, line: line[0].middle <= above[0].middle + 1)]
     jumps = len(runs) - 1
     if jumps > max(2, len(lines) * _MAX_UPWARD_SHARE):
         return sorted(fragments, key=lambda fragment: (-round(fragment.middle / 3), fragment.left))
@@ -197,22 +203,12 @@ def _top_down(fragments: Sequence[Fragment]) -> list[Fragment]:
     return ordered
 
 
-def _runs(lines: Sequence[list[Fragment]]) -> list[_Run]:
-    runs: list[list[list[Fragment]]] = []
-    for line in lines:
-        if runs and line[0].middle <= runs[-1][-1][0].middle + 1:
-            runs[-1].append(line)
-        else:
-            runs.append([line])
-    return [_Run(run) for run in runs]
-
-
 def _cut_around(run: _Run, runs: Sequence[_Run]) -> list[_Run]:
     """The run, split where another run belongs in between: header and footer are often one run before the text."""
-    parts = [[run.lines[0]]]
-    for above, below in pairwise(_Run([line]) for line in run.lines):
-        if any(above.is_above(other) and other.is_above(below) for other in runs if other is not run):
-            parts.append(below.lines)
-        else:
-            parts[-1] += below.lines
-    return [_Run(part) for part in parts]
+    others = [other for other in runs if other is not run]
+
+    def adjoin(above: _Run, below: _Run) -> bool:
+        return not any(above.is_above(other) and other.is_above(below) for other in others)
+
+    parts = _grouped((_Run([line]) for line in run.lines), adjoin)
+    return [_Run([line for single in part for line in single.lines]) for part in parts]

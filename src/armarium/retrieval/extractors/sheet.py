@@ -5,13 +5,13 @@ from __future__ import annotations
 import io
 import warnings
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from datetime import datetime, time
 from typing import Any
 
-from armarium.retrieval.chunks import ExtractedText
+from armarium.retrieval.chunks import ExtractedText, ExtractLimits
 from armarium.retrieval.encodings import clean
 from armarium.retrieval.errors import ExtractFailed
-from armarium.retrieval.extractors.limits import ExtractLimits
 from armarium.retrieval.extractors.package import Package
 
 
@@ -27,11 +27,8 @@ def extract_sheet(data: bytes, limits: ExtractLimits) -> ExtractedText:
     package.check_every_part()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # warnings about features lost when saving
-        workbook: Any = load_workbook(io.BytesIO(data), read_only=True, data_only=True)
-        try:
+        with closing(load_workbook(io.BytesIO(data), read_only=True, data_only=True)) as workbook:
             text = "\n".join(_lines(workbook.worksheets, limits.max_cells))
-        finally:
-            workbook.close()
     return ExtractedText(clean(text), structure="markdown", title=package.title())
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from xml.etree.ElementTree import Element
 
-from armarium.retrieval.chunks import ExtractedText, join_pages
+from armarium.retrieval.chunks import ExtractedText, ExtractLimits, join_pages
 from armarium.retrieval.encodings import clean
 from armarium.retrieval.errors import ExtractFailed
-from armarium.retrieval.extractors.limits import ExtractLimits
 from armarium.retrieval.extractors.package import Package
 
 _A = "{http://schemas.openxmlformats.org/drawingml/2006/main}"
@@ -39,14 +38,9 @@ def _slide(package: Package, part: str) -> str:
             titles.append("# " + " ".join(" ".join(lines).split()))
         else:
             body.append("\n".join(lines))
-    notes_part = package.related_part(part, "notesSlide")
-    notes = (
-        [line for kind, lines in _shapes(package.xml(notes_part)) if kind == "body" for line in lines]
-        if notes_part
-        else []
-    )
-    if notes:
-        body.append("Notes:\n" + "\n".join(notes))
+    if notes_part := package.related_part(part, "notesSlide"):
+        notes = [line for kind, lines in _shapes(package.xml(notes_part)) if kind == "body" for line in lines]
+        body += ["Notes:\n" + "\n".join(notes)] if notes else []
     return "\n\n".join([*titles, *body])
 
 

@@ -6,10 +6,9 @@ import re
 from collections.abc import Iterator
 from xml.etree.ElementTree import Element
 
-from armarium.retrieval.chunks import ExtractedText
+from armarium.retrieval.chunks import ExtractedText, ExtractLimits
 from armarium.retrieval.encodings import clean
 from armarium.retrieval.errors import ExtractFailed
-from armarium.retrieval.extractors.limits import ExtractLimits
 from armarium.retrieval.extractors.package import Package
 
 _W = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
@@ -92,10 +91,8 @@ def _blocks(parent: Element, headings: dict[str, int], depth: int = 0) -> Iterat
 
 def _paragraph(paragraph: Element, headings: dict[str, int]) -> str:
     text = "".join(_characters(paragraph)).strip()
-    if not text:
-        return ""
     properties = paragraph.find(f"{_W}pPr")
-    if properties is None:
+    if not text or properties is None:
         return text
     style = _value(properties.find(f"{_W}pStyle"))
     if level := headings.get(style):

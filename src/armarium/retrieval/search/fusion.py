@@ -1,11 +1,8 @@
 """Rank fusion of lexical and vector results, weighted by how reliable each is for the query.
 
-Armarium merges rankings in three places, with three formulas:
-
-- Here, for a corpus: both indexes are ours, so their scores can be standardised and weighted per query. Ranks alone
-  would lose by how much a hit stands out (decision 0017).
-- In the store: the contract prescribes min-max normalisation and a weighted mean with configurable weights.
-- In the gateway: results come from servers whose scores are not comparable. Reciprocal rank fusion uses ranks only.
+Both indexes of a corpus are ours, so their scores are standardised: ranks alone would lose by how much a hit stands out
+(decision 0017). The store's contract prescribes min-max normalisation and a weighted mean. The gateway gets scores that
+are not comparable and uses ranks only (reciprocal rank fusion).
 """
 
 from __future__ import annotations
@@ -90,16 +87,13 @@ def vector_weight(kind: IndexKind, *, confidence: float = 1.0, has_identifier: b
 def fuse(indexes: Sequence[Candidates], *, chunk_count: int, same_model: bool = True) -> Ranking:
     """One ranking of the results of all indexes, with scores between 0 and 1. `chunk_count` is their total size.
 
-    Scores are standardised: a ranking in which one hit stands out has more influence than one in which all hits are
-    similar, and the length of a ranking does not matter. Each index is normalised separately, and then scaled to the
-    range between its best and its worst hit among those of all indexes, so that an index without relevant chunks ranks
-    low. When the vectors come from different models (not `same_model`), their scores are not comparable: an index is
-    weighted by its best lexical score relative to the best of all.
+    Scores are standardised, so that a hit that stands out counts more. Each index is normalised separately, and then
+    scaled to its range among the hits of all indexes: one without relevant chunks ranks low. Vectors of different
+    models (not `same_model`) are not comparable: an index is weighted by its best lexical score.
     """
     import numpy
 
-    found = [index for index in indexes if len(index.lexical) or len(index.vectors)]
-    if not found:
+    if not (found := [index for index in indexes if len(index.lexical) or len(index.vectors)]):
         return empty_ranking()
     all_lexical = _scale([index.lexical.scores for index in found], implied_zeros_up_to=chunk_count)
     if len(found) == 1:
@@ -109,12 +103,13 @@ def fuse(indexes: Sequence[Candidates], *, chunk_count: int, same_model: bool = 
         fused = [_scaled(index, chunk_count, all_lexical, all_vectors) for index in found]
     else:
         fused = [_fused(index, all_lexical, _scale([index.vectors.scores])) for index in found]
-        weights = _index_weights(found)
+        best = [float(index.lexical.scores.max(initial=0)) for index in found]
+        weights = [(each / max(best)) ** _INDEX_WEIGHT_EXPONENT if max(best) else 1.0 for each in best]
         fused = [Ranking(each.ids, each.scores * weight) for each, weight in zip(fused, weights, strict=True)]
     ids = numpy.concatenate([ranking.ids for ranking in fused])
     scores = numpy.concatenate([ranking.scores for ranking in fused])
     order = numpy.argsort(-scores, kind="stable")
-    return Ranking(ids[order], numpy.clip(scores[order], 0, 1) * numpy.float32(_evidence(found)))
+    return Ranking(ids[order], numpy.clip(scores[order], 0, 1) * numpy.float32(max(map(_evidence, found))))
 
 
 def _scaled(index: Candidates, chunk_count: int, all_lexical: _Scale, all_vectors: _Scale) -> Ranking:
@@ -138,25 +133,13 @@ def _vector_share(index: Candidates) -> float:
     return float(len(index.vectors) > 0)
 
 
-def _evidence(found: Sequence[Candidates]) -> float:
-    """The absolute relevance of the best hit, 0 to 1: by the cosine of the nearest vector and any lexical match.
-
-    Fused scores are relative. Without this factor, the best hit for a meaningless query would have the score 1.
-    """
-    return max(map(_evidence_in, found))
-
-
-def _evidence_in(index: Candidates) -> float:
+def _evidence(index: Candidates) -> float:
+    """The absolute relevance of the best hit, 0 to 1: by the cosine of the nearest vector and any lexical match. Fused
+    scores are relative. Without this factor, the best hit for a meaningless query would have the score 1."""
     if not len(index.vectors) or (index.embedded is not None and not index.embedded.all()):
         return 1.0  # the lexical ranking decides alone
     nearest = min(1.0, max(0.0, float(index.vectors.scores.max())))
     return index.vector_weight * nearest + (1 - index.vector_weight) * (len(index.lexical) > 0)
-
-
-def _index_weights(found: Sequence[Candidates]) -> list[float]:
-    """The best lexical score of each index relative to the best of all; lexical scores are comparable."""
-    best = [float(index.lexical.scores.max(initial=0)) for index in found]
-    return [(each / max(best)) ** _INDEX_WEIGHT_EXPONENT if max(best) else 1.0 for each in best]
 
 
 def _fused(index: Candidates, by_terms: _Scale, by_vectors: _Scale) -> Ranking:

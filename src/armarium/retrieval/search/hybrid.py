@@ -16,9 +16,7 @@ from armarium.retrieval.search.ranking import Ranking, empty_ranking
 from armarium.retrieval.search.vector_index import VectorIndex
 
 if TYPE_CHECKING:
-    import numpy
-    from numpy.typing import NDArray
-
+    from armarium.providers.interfaces import Vectors
     from armarium.retrieval.search.vector_index import Alive, Ids
 
 
@@ -28,7 +26,7 @@ class EmbeddedQuery:
 
     text: str
     kinds: tuple[IndexKind, ...]
-    vectors: Mapping[IndexKind, NDArray[numpy.float32]]
+    vectors: Mapping[IndexKind, Vectors]
     """The vector of the query for each index. An index without one is searched lexically only."""
     confidence: float = 1.0
     """How reliable the vectors are, 0 to 1; see `ReportsConfidence`."""
@@ -50,7 +48,7 @@ async def embed_query(
 ) -> EmbeddedQuery:
     """Embed the query with the model of each index. Different models run concurrently."""
     by_model = {embedders[kind].model: embedders[kind] for kind in kinds if kind in embedders}
-    vectors: dict[str, NDArray[numpy.float32]] = {}
+    vectors: dict[str, Vectors] = {}
     confidence = 1.0
 
     async def embed(embedder: Embedder) -> None:
@@ -68,9 +66,7 @@ async def embed_query(
                     tasks.start_soon(embed, embedder)
         except ExceptionGroup as failures:  # several models failed at the same moment
             raise failures.exceptions[0] from None
-    by_kind: dict[IndexKind, NDArray[numpy.float32]] = {
-        kind: vectors[embedders[kind].model] for kind in kinds if kind in embedders
-    }
+    by_kind: dict[IndexKind, Vectors] = {kind: vectors[embedders[kind].model] for kind in kinds if kind in embedders}
     return EmbeddedQuery(text, kinds, by_kind, confidence, same_model=len(vectors) < 2)
 
 
@@ -111,10 +107,8 @@ def hybrid_search(
     oversampling: int = 5,
     lexical: Mapping[IndexKind, Ranking] | None = None,
 ) -> Ranking:
-    """The best chunks, at least `candidates` if there are so many, limited to `only` and to `alive` chunks.
-
-    `lexical`: results of `lexical_search` that are known already. Blocks for milliseconds: call it in a worker thread.
-    """
+    """The best chunks, at least `candidates` if there are so many, limited to `only` and to `alive` chunks. `lexical`:
+    results of `lexical_search` that are known already. Blocks for milliseconds: call it in a worker thread."""
     results: list[Candidates] = []
     for kind in query.kinds:
         if lexical is not None and kind in lexical:

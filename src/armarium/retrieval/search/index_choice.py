@@ -45,10 +45,8 @@ def contains_identifier(query: str) -> bool:
 
 
 def indexes_for(choice: IndexChoice, available: Collection[IndexKind]) -> tuple[IndexKind, ...]:
-    """The indexes to search. `auto` selects every index with chunks that pass the filters.
-
-    The wording of a query never excludes an index: plain questions are asked about code as often as about documents.
-    """
+    """The indexes to search. `auto` selects every index with chunks that pass the filters. The wording of a query never
+    excludes an index: plain questions are asked about code as often as about documents."""
     if choice == "both":
         return _KINDS
     if choice != "auto":

@@ -61,9 +61,7 @@ class LexicalIndex:
         self._writer: tantivy.IndexWriter | None = None
         with _damaged_if_unreadable():
             self._index = _opened(directory)
-            self._analyzers = {"english": term_analyzer("english")}
-            self._tokenizer = term_analyzer(None)
-            self._index.register_tokenizer("words", self._analyzers["english"])
+            self._index.register_tokenizer("words", term_analyzer("english"))
             self._renew_searcher()
 
     @classmethod
@@ -95,8 +93,8 @@ class LexicalIndex:
                         document=chunk.doc_id,
                         kind=chunk.kind,
                         language=language,
-                        title=self._stemmed(title, language),
-                        body=self._stemmed(body, language),
+                        title=_stemmed(title, language),
+                        body=_stemmed(body, language),
                     )
                 )
 
@@ -128,19 +126,17 @@ class LexicalIndex:
             terms = self._query(searcher, query)
             if terms is None or not searcher.num_docs or (documents is not None and not documents):
                 return empty_ranking()
-            picked = None
+            hits = None
             if documents is not None and len(documents) > _MAX_FILTERED_DOCUMENTS:
-                picked = self._picked(searcher, self._restricted(terms, kind, None), k, documents)
-            if picked is None:
+                hits = self._picked(searcher, self._restricted(terms, kind, None), k, documents)
+            if hits is None:
                 hits = searcher.search(self._restricted(terms, kind, documents), k, count=False).hits
-                picked = [score for score, _ in hits], [address for _, address in hits]
-            scores, addresses = picked
-            ids = searcher.fast_field_values("chunk", addresses)
-        return Ranking(numpy.array(ids, numpy.int64), numpy.array(scores, numpy.float32))
+            ids = searcher.fast_field_values("chunk", [address for _, address in hits])
+        return Ranking(numpy.array(ids, numpy.int64), numpy.array([score for score, _ in hits], numpy.float32))
 
     def _picked(
         self, searcher: tantivy.Searcher, terms: tantivy.Query, k: int, documents: Collection[int]
-    ) -> tuple[list[float], list[tantivy.DocAddress]] | None:
+    ) -> list[tuple[float, tantivy.DocAddress]] | None:
         """The `k` best hits in `documents`, from ever longer result lists. None when the lists become too long."""
         allowed = documents if isinstance(documents, set | frozenset) else frozenset(documents)
         length = k * _OVERSAMPLING
@@ -149,7 +145,7 @@ class LexicalIndex:
             owners = searcher.fast_field_values("document", [address for _, address in hits])
             kept = [hit for hit, owner in zip(hits, owners, strict=True) if owner in allowed][:k]
             if len(kept) == k or len(hits) < length:
-                return [score for score, _ in kept], [address for _, address in kept]
+                return kept
             length *= 4
         return None
 
@@ -165,31 +161,18 @@ class LexicalIndex:
 
     def _terms(self, searcher: tantivy.Searcher, query: str) -> Counter[str]:
         """The stems of the query, with their frequency in it."""
-        tokens = self._tokenizer.analyze(index_text(replace_unpaired_surrogates(query)))[:_MAX_QUERY_TERMS]
+        tokens = term_analyzer(None).analyze(index_text(replace_unpaired_surrogates(query)))[:_MAX_QUERY_TERMS]
         terms: Counter[str] = Counter()
         for language in self._languages:
             dropped = stop_words_for(query, language)
             kept = [token for token in tokens if token not in dropped] or tokens
             # The maximum over languages, not the sum: most words have the same stem in all of them.
-            terms |= Counter(self._analyzers["english"].analyze(self._stemmed(" ".join(kept), language)))
+            terms |= Counter(term_analyzer("english").analyze(_stemmed(" ".join(kept), language)))
         for character in [term for term in terms if is_lone_character(term)]:
             bigrams = searcher.terms_with_prefix("body", character)
             for bigram, _ in sorted(bigrams, key=lambda bigram: -bigram[1])[:_BIGRAMS_PER_CHARACTER]:
                 terms[bigram] = 1
         return terms
-
-    def _stemmed(self, text: str, language: str) -> str:
-        """The text with the words of its language stemmed. English is stemmed by the field's own analyzer.
-
-        All languages share one field, although the English stemmer then runs over other stems: with one field per
-        language, BM25's mean length would include chunks that are not in the field.
-        """
-        if language == "english":
-            return text
-        analyzer = self._analyzers.get(language)
-        if analyzer is None:
-            analyzer = self._analyzers[language] = term_analyzer(language)
-        return " ".join(analyzer.analyze(text))
 
     def _restricted(
         self, terms: tantivy.Query, kind: IndexKind | None, documents: Collection[int] | None
@@ -220,6 +203,15 @@ class LexicalIndex:
             if self._writer is None:
                 self._writer = _writer(self._index)
             yield self._writer
+
+
+def _stemmed(text: str, language: str) -> str:
+    """The text with the words of its language stemmed. English is stemmed by the field's own analyzer.
+
+    All languages share one field, although the English stemmer then runs over other stems: with one field per
+    language, BM25's mean length would include chunks that are not in the field.
+    """
+    return text if language == "english" else " ".join(term_analyzer(language).analyze(text))
 
 
 def _writer(index: tantivy.Index) -> tantivy.IndexWriter:

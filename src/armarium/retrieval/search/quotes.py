@@ -41,9 +41,8 @@ def best_sentences(
     question are never selected, so the result may be empty.
     """
     ignored = stop_words_for(question, language_of(question))
-    asked = _stems(" ".join(word for word in _WORD.findall(question.lower()) if word not in ignored)) or _stems(
-        question
-    )
+    words = [word for word in _WORD.findall(question.lower()) if word not in ignored]
+    asked = _stems(" ".join(words)) or _stems(question)
     sentences = [
         (place, sentence, _stems(sentence))
         for place, chunk in enumerate(chunks)

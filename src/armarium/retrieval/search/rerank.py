@@ -25,8 +25,7 @@ async def reorder(
 ) -> RerankedOrder:
     """Sort the first `most` texts by the reranker's score. Texts that it omits, and the rest, follow in their order."""
     unchanged = RerankedOrder(list(range(len(texts))), {})
-    candidates = min(most, len(texts))
-    if candidates < 2:
+    if (candidates := min(most, len(texts))) < 2:
         return unchanged
     try:
         with anyio.fail_after(timeout_s):

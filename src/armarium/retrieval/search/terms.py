@@ -43,7 +43,10 @@ def index_text(text: str) -> str:
     term and splits the second; both must be found by "user name" and by each other.
     """
     if not text.isascii():
-        text = _normalised_script(text)
+        # NFKC resolves ligatures from PDFs and full-width letters. Combining marks are removed, because the tokenizer
+        # ends a term at them and would split Hindi words; vowel signs count as letters and stay.
+        text = _combining_marks().sub("", unicodedata.normalize("NFKC", text))
+        text = _UNSPACED_RUN.sub(_bigrams, text)
     encoded = text.encode("utf-8", "replace")
     if _ANY_COMPOUND.search(encoded) is None:
         return text
@@ -95,18 +98,8 @@ def stop_words_for(query: str, language: str) -> frozenset[str]:
     return STOP_WORDS[language] | STOP_WORDS[language_of(query)]
 
 
-def _normalised_script(text: str) -> str:
-    # NFKC resolves ligatures from PDFs and full-width letters. Combining marks are removed, because the tokenizer ends
-    # a term at them and would split Hindi words; vowel signs count as letters and stay.
-    text = _combining_marks().sub("", unicodedata.normalize("NFKC", text))
-    return _UNSPACED_RUN.sub(_bigrams, text)
-
-
 def _bigrams(run: re.Match[str]) -> str:
-    characters = run[0]
-    if len(characters) == 1:
-        return f" {characters} "
-    return f" {' '.join(map(''.join, pairwise(characters)))} "
+    return f" {' '.join(map(''.join, pairwise(run[0]))) or run[0]} "
 
 
 @cache

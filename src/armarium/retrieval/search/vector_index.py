@@ -51,7 +51,7 @@ class VectorIndex:
     """Unit vectors by chunk id, stored as float16. Vectors are never removed: callers filter deleted chunks."""
 
     def __init__(self, dimensions: int, *, scan_below: int = SCAN_BELOW) -> None:
-        self._dimensions = dimensions
+        self.dimensions = dimensions
         self._scan_below = scan_below
         self._lock = _SharedLock()
         self._index = _empty(dimensions)
@@ -89,25 +89,20 @@ class VectorIndex:
     def __len__(self) -> int:
         return len(self._index)
 
-    @property
-    def dimensions(self) -> int:
-        """The length of a vector."""
-        return self._dimensions
-
     def contains(self, ids: Ids) -> NDArray[numpy.bool_]:
         """For each id, whether it has a vector."""
         import numpy
 
         with self._lock.shared():
-            found: Any = self._index.contains(_keys(ids))
+            found: Any = self._index.contains(ids.astype("uint64"))
         return numpy.asarray(found, numpy.bool_)
 
     def add(self, ids: Ids, vectors: Vectors) -> None:
         """Add unit vectors. Ids that have a vector already keep it."""
-        if vectors.ndim != 2 or vectors.shape != (len(ids), self._dimensions):
-            raise ValueError(f"{len(ids)} vectors of {self._dimensions} numbers expected, not {vectors.shape}")
+        if vectors.ndim != 2 or vectors.shape != (len(ids), self.dimensions):
+            raise ValueError(f"{len(ids)} vectors of {self.dimensions} numbers expected, not {vectors.shape}")
         new = ~self.contains(ids)
-        keys, rows = _keys(ids[new]), vectors[new]
+        keys, rows = ids[new].astype("uint64"), vectors[new]
         for start in range(0, len(keys), _ADD_BATCH):
             with self._lock.exclusive():
                 self._become_writable()
@@ -171,9 +166,8 @@ class VectorIndex:
     def _nearest_of(self, vector: Vectors, k: int, among: Ids) -> Ranking:
         import numpy
 
-        found: Any = self._index.get(_keys(among))  # A row per key, or None.
-        present = [place for place, row in enumerate(found) if row is not None]
-        if not present:
+        found: Any = self._index.get(among.astype("uint64"))  # A row per key, or None.
+        if not (present := [place for place, row in enumerate(found) if row is not None]):
             return empty_ranking()
         rows = numpy.stack([found[place] for place in present]).astype(numpy.float32)
         scores = rows @ vector.astype(numpy.float32)
@@ -184,7 +178,7 @@ class VectorIndex:
         """Read a mapped index, which cannot grow, into memory before the first addition."""
         if self._mapped is not None:
             # The library holds no reference to the mapping: copy first, then release it.
-            self._index = _restored(self._mapped, self._dimensions, view=False)
+            self._index = _restored(self._mapped, self.dimensions, view=False)
             self._mapped = self._mapped_from = None
 
 
@@ -198,18 +192,15 @@ class _SharedLock:
 
     @contextmanager
     def shared(self) -> Generator[None]:
-        with self._turn:  # A writer holds this while it waits for readers, so that new readers cannot starve it.
-            self._enter()
+        # A writer holds the turn while it waits for readers, so that new readers cannot starve it.
+        with self._turn, self._changed:
+            self._readers += 1
         try:
             yield
         finally:
             with self._changed:
                 self._readers -= 1
                 self._changed.notify_all()
-
-    def _enter(self) -> None:
-        with self._changed:
-            self._readers += 1
 
     @contextmanager
     def exclusive(self) -> Generator[None]:
@@ -243,12 +234,6 @@ def _restored(saved: mmap.mmap, dimensions: int, *, view: bool) -> Index:
         raise DamagedIndex("a vector index has other dimensions than the embedder")
     index.expansion_add, index.expansion_search = _EXPANSION_ADD, _EXPANSION_SEARCH  # Not stored in the file.
     return index
-
-
-def _keys(ids: Ids) -> NDArray[numpy.uint64]:
-    import numpy
-
-    return ids.astype(numpy.uint64)
 
 
 def _found_in(members: Ids, ids: Ids) -> NDArray[numpy.bool_]:
