@@ -46,10 +46,14 @@ def checked_path(root: Root, path: str, *, what: str = "file") -> Generator[str]
 
 
 @contextmanager
-def errors_at(root: Root, path: str, *, what: str = "file") -> Generator[None]:
+def errors_at(
+    root: Root, path: str, *, what: str = "file", passing: type[Exception] | tuple[()] = ()
+) -> Generator[None]:
     """Let every error in the block name the root, the path and the reason, unless it already names a location."""
     try:
         yield
+    except passing:
+        raise
     except _CAUGHT as error:
         _raise_with_location(error, root, path, what)
 

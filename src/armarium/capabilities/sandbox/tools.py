@@ -11,8 +11,9 @@ import orjson
 from armarium.capabilities.sandbox import arguments, results
 from armarium.capabilities.sandbox.argument_coercion import coerced
 from armarium.capabilities.sandbox.reads.file_content import Window
+from armarium.capabilities.sandbox.search.glob import NameQuery
 from armarium.capabilities.sandbox.search.grep import Query
-from armarium.capabilities.sandbox.search.root_search import NameQuery, Scope
+from armarium.capabilities.sandbox.search.root_search import Scope
 from armarium.capabilities.sandbox.service import Sandbox
 from armarium.foundation.schema import Json
 from armarium.foundation.tools import Call, DeclaredTool, NoArgs, ToolSpec, declare_tool

@@ -7,10 +7,13 @@ import grp
 import os
 import pwd
 import stat
+import struct
+from collections.abc import Callable
 from datetime import date
 from functools import lru_cache
 from urllib.parse import quote, unquote_to_bytes
 
+from armarium.capabilities.sandbox.error_context import checked_path
 from armarium.capabilities.sandbox.results import (
     Entry,
     EntryType,
@@ -21,12 +24,16 @@ from armarium.capabilities.sandbox.results import (
     TargetType,
 )
 from armarium.capabilities.sandbox.roots import Root
+from armarium.foundation.files.confine import READ_DIRECTORY
 from armarium.foundation.files.errors import PathEscapesRoot
 from armarium.foundation.files.names import escape_name
 from armarium.foundation.files.staged_names import is_staged
 
 _AT_EMPTY_PATH = 0x1000
 _STATX_BTIME = 0x800
+_STATX_MASK_AND_BIRTH = struct.Struct("=I76xqI")
+"""The mask, and the seconds and nanoseconds of the birth time, of the kernel's `struct statx`."""
+_STATX_BYTES = 256
 _EPOCH = date(1970, 1, 1).toordinal()
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -58,9 +65,8 @@ def entry_type(mode: int) -> EntryType:
 
 def list_folder(root: Root, path: str, limit: int | None, cursor: str | None) -> Folder:
     """The children of a directory in alphabetical order, at most `limit` of them, after `cursor`."""
-    fd = root.confined.open_directory(path)
-    try:
-        here = root.confined.locate(fd) if root.ignore else path
+    with checked_path(root, path, what="directory") as normal, root.confined.opened(normal, READ_DIRECTORY) as fd:
+        here = root.confined.locate(fd) if root.ignore else normal
         root.require_visible(here, is_directory=True)
         with os.scandir(fd) as children:
             found = [child for child in children if not _hidden(root, here, child)]
@@ -69,10 +75,8 @@ def list_folder(root: Root, path: str, limit: int | None, cursor: str | None) ->
         page = [child for child in found if child.name > behind]
         more = limit is not None and len(page) > limit
         page = page[:limit]
-        entries = [entry for child in page if (entry := _entry(root, fd, path, child)) is not None]
-    finally:
-        os.close(fd)
-    folder = Folder(root=root.name, path=escape_name(path), entries=entries, count=len(entries), total=len(found))
+        entries = [entry for child in page if (entry := _entry(root, fd, normal, child)) is not None]
+    folder = Folder(root=root.name, path=escape_name(normal), entries=entries, count=len(entries), total=len(found))
     if more:
         folder["next_cursor"] = quote(os.fsencode(page[-1].name))
     return folder
@@ -142,69 +146,47 @@ def metadata(root: Root, path: str) -> Metadata:
 def _target(root: Root, path: str) -> LinkTarget:
     with root.confined.opened_parent(path) as (parent_fd, name):
         kind = root.confined.link_target(parent_fd, name, path)
-    target = LinkTarget(type=kind)
-    if kind in ("external", "missing"):
-        return target
-    if _leads_to_hidden(root, path, kind):
+    if kind == "external":
+        return LinkTarget(type=kind)
+    if kind == "missing" or _leads_to_hidden(root, path, kind):
         return LinkTarget(type="missing")
     try:
         with root.confined.opened(path, os.O_PATH) as fd:
             status = os.fstat(fd)
-            target["path"] = escape_name(root.confined.locate(fd, last_known=True))
+            real = root.confined.locate(fd, last_known=True)
     except (OSError, PathEscapesRoot):
         return LinkTarget(type="missing")
-    target["size"] = status.st_size
-    target["is_directory"] = stat.S_ISDIR(status.st_mode)
-    target["modified_at"] = iso_time(status.st_mtime_ns)
-    return target
+    return LinkTarget(
+        type=kind,
+        path=escape_name(real),
+        size=status.st_size,
+        is_directory=stat.S_ISDIR(status.st_mode),
+        modified_at=iso_time(status.st_mtime_ns),
+    )
 
 
 def permissions(root: Root, path: str) -> Permissions:
     """Owner, group and mode of the entry itself."""
-    with root.confined.opened(path, os.O_PATH | os.O_NOFOLLOW) as fd:
+    with checked_path(root, path) as normal, root.confined.opened(normal, os.O_PATH | os.O_NOFOLLOW) as fd:
         status = os.fstat(fd)
         if root.ignore:
             root.require_visible(root.confined.locate(fd, last_known=True), is_directory=stat.S_ISDIR(status.st_mode))
     return Permissions(
         root=root.name,
-        path=escape_name(path),
-        owner=_user_name(status.st_uid),
-        group=_group_name(status.st_gid),
+        path=escape_name(normal),
+        owner=_account_name(pwd.getpwuid, status.st_uid),
+        group=_account_name(grp.getgrgid, status.st_gid),
         mode=f"{stat.S_IMODE(status.st_mode):04o}",
         mode_string=stat.filemode(status.st_mode),
     )
 
 
-@lru_cache(maxsize=256)
-def _user_name(uid: int) -> str:
+@lru_cache(maxsize=512)
+def _account_name(look_up: Callable[[int], pwd.struct_passwd | grp.struct_group], number: int) -> str:
     try:
-        return pwd.getpwuid(uid).pw_name
+        return look_up(number)[0]
     except (KeyError, OSError):
-        return str(uid)
-
-
-@lru_cache(maxsize=256)
-def _group_name(gid: int) -> str:
-    try:
-        return grp.getgrgid(gid).gr_name
-    except (KeyError, OSError):
-        return str(gid)
-
-
-class _Timestamp(ctypes.Structure):
-    _fields_ = (("seconds", ctypes.c_int64), ("nanoseconds", ctypes.c_uint32), ("_reserved", ctypes.c_int32))
-
-
-class _Statx(ctypes.Structure):
-    """The kernel's `struct statx` up to the birth time; the rest is reserved space."""
-
-    _fields_ = (
-        ("mask", ctypes.c_uint32),
-        ("_before_times", ctypes.c_uint8 * 60),
-        ("accessed", _Timestamp),
-        ("born", _Timestamp),
-        ("_rest", ctypes.c_uint8 * 160),
-    )
+        return str(number)
 
 
 def _birth_time_ns(fd: int) -> int | None:
@@ -213,9 +195,8 @@ def _birth_time_ns(fd: int) -> int | None:
         statx = _libc.statx
     except AttributeError:
         return None
-    result = _Statx()
-    if statx(fd, b"", _AT_EMPTY_PATH, _STATX_BTIME, ctypes.byref(result)) != 0:
+    result = ctypes.create_string_buffer(_STATX_BYTES)
+    if statx(fd, b"", _AT_EMPTY_PATH, _STATX_BTIME, result) != 0:
         return None
-    if not result.mask & _STATX_BTIME:
-        return None
-    return result.born.seconds * 1_000_000_000 + result.born.nanoseconds
+    mask, seconds, nanoseconds = _STATX_MASK_AND_BIRTH.unpack_from(result)
+    return seconds * 1_000_000_000 + nanoseconds if mask & _STATX_BTIME else None

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from armarium.capabilities.sandbox.search import byte_scan
+from armarium.capabilities.sandbox.reads.byte_scan import Find, lower_copy
 from armarium.capabilities.sandbox.search.literals import Requirements
 from armarium.capabilities.sandbox.search.needles import CANDIDATE_NS, Needle, Needles, Sample, needles_for
 from armarium.capabilities.sandbox.search.patterns import line_pattern, path_pattern
-from armarium.capabilities.sandbox.search.regex import Find, bytes_finder, quoted
+from armarium.capabilities.sandbox.search.regex import bytes_finder, quoted
 
 _SAMPLE_BYTES = 32 * 1024
 _REGEX_NS_PER_BYTE = 1.6
@@ -136,7 +136,7 @@ class LineSearch:
         if self._folded_part != (begin, end):
             if len(self._folded) < end:
                 self._folded = bytearray(len(buffer))
-            byte_scan.lower_copy(buffer, begin, end, self._folded)
+            lower_copy(buffer, begin, end, self._folded)
             self._folded_part = (begin, end)
         return self._folded
 

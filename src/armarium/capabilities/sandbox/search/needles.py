@@ -11,9 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from armarium.capabilities.sandbox.search import byte_scan
+from armarium.capabilities.sandbox.reads.byte_scan import Find, text_finder
 from armarium.capabilities.sandbox.search.literals import Clause, Literal
-from armarium.capabilities.sandbox.search.regex import Find, bytes_finder, quoted
+from armarium.capabilities.sandbox.search.regex import bytes_finder, quoted
 
 CANDIDATE_NS = 1500.0
 """Cost of checking one candidate line."""
@@ -85,17 +85,15 @@ def _together(every: list[Needles]) -> Needles:
 def _plain(literal: Literal, sample: Sample) -> Needles:
     text = literal.text.encode()
     if len(text) == 1:
-        return Needles([Needle(byte_scan.byte_finder(text))], _SKIP_PER_BYTE, certain=True)
+        return Needles([Needle(text_finder(text))], _SKIP_PER_BYTE, certain=True)
     offset, price = _rarest_tail(text, sample, fold=False)
     if price >= _VECTORS_PER_BYTE:
-        return Needles([Needle(byte_scan.text_finder(text))], _VECTORS_PER_BYTE, certain=True)
+        return Needles([Needle(text_finder(text))], _VECTORS_PER_BYTE, certain=True)
     return Needles([Needle(bytes_finder(quoted(text[offset:])))], price, certain=offset == 0)
 
 
 def _in_copy(literal: Literal) -> Needles:
-    text = literal.text.encode()
-    find = byte_scan.byte_finder(text) if len(text) == 1 else byte_scan.text_finder(text)
-    return Needles([Needle(find, in_folded=True)], _VECTORS_PER_BYTE, certain=True)
+    return Needles([Needle(text_finder(literal.text.encode()), in_folded=True)], _VECTORS_PER_BYTE, certain=True)
 
 
 def _folded(literal: Literal, sample: Sample) -> Needles:

@@ -1,7 +1,9 @@
-"""Compiles patterns and caches them.
+"""Compiles patterns that are not too expensive, and caches them.
 
 RE2 expressions are thread-safe, so concurrent searches for one pattern share one automaton. Only one pattern is
-compiled at a time: threads that wait here do not compete for the GIL.
+compiled at a time: threads that wait here do not compete for the GIL, which RE2 holds while it compiles. The cost of
+compiling is estimated before. A class of characters is many instructions, because RE2 matches bytes: `\\pL` is 1,200,
+and `\\pL{700}` is 700 times that.
 """
 
 from __future__ import annotations
@@ -9,14 +11,35 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
+from functools import lru_cache, partial
 
-from armarium.capabilities.sandbox.search import cost
+from armarium.capabilities.sandbox.reads.byte_scan import Find
 from armarium.capabilities.sandbox.search.literals import Requirements, requirements
-from armarium.capabilities.sandbox.search.regex import Find, line_finder, whole_finder
-from armarium.capabilities.sandbox.search.syntax import Node, buffer_pattern, parse
+from armarium.capabilities.sandbox.search.regex import finder, program_size, too_expensive
+from armarium.capabilities.sandbox.search.syntax import (
+    Anchor,
+    Char,
+    Choice,
+    Node,
+    Repeat,
+    Sequence,
+    Unknown,
+    buffer_pattern,
+    parse,
+)
 from armarium.foundation.files.errors import InvalidPattern
 
 CACHE_BYTES = 32 * 1024 * 1024
+_MAX_LENGTH = 10_000
+_MAX_INSTRUCTIONS = 30_000
+"""About 15 ms of compilation."""
+_UNREAD_INSTRUCTIONS = 2_500
+"""A guess for a pattern that could not be read: RE2 gets no more memory than for so many."""
+_FIXED_INSTRUCTIONS = 4
+"""Instructions of every program in addition to those of its pattern."""
+_MEMORY = 2 * 1024 * 1024
+_MEMORY_PER_INSTRUCTION = 800
+"""With half of it, RE2 runs out of memory for its automaton on ordinary text and becomes thirty times slower."""
 
 
 class Pattern:
@@ -45,7 +68,7 @@ def line_pattern(pattern: str, *, fold: bool) -> Pattern:
 
     def make(node: Node | None, max_bytes: int) -> Pattern:
         in_buffer = buffer_pattern(pattern, node, strip_cr=True)
-        return _pattern(pattern, in_buffer, lambda text: line_finder(text, fold=fold, max_bytes=max_bytes), node)
+        return _pattern(pattern, in_buffer, lambda text: finder(text, fold=fold, max_bytes=max_bytes), node)
 
     return _cache.find(("line", pattern, fold), make)
 
@@ -55,8 +78,9 @@ def path_pattern(pattern: str) -> Pattern:
 
     def make(node: Node | None, max_bytes: int) -> Pattern:
         in_buffer = buffer_pattern(pattern, None, strip_cr=False)
-        found = _pattern(pattern, in_buffer, lambda text: line_finder(text, max_bytes=max_bytes), node)
-        return Pattern(found.required, found.in_buffer, lambda: whole_finder(pattern, max_bytes=max_bytes))
+        found = _pattern(pattern, in_buffer, lambda text: finder(text, max_bytes=max_bytes), node)
+        alone = partial(finder, pattern, max_bytes=max_bytes, across_lines=True)
+        return Pattern(found.required, found.in_buffer, alone)
 
     return _cache.find(("path", pattern, False), make)
 
@@ -75,42 +99,78 @@ def _pattern(pattern: str, in_buffer: str | None, compiled: Callable[[str], Find
     return Pattern(requirements(node), find, (lambda: find) if in_buffer == pattern else (lambda: compiled(pattern)))
 
 
-class PatternCache:
-    """A least-recently-used cache of patterns, bounded by memory."""
+class PatternCache(OrderedDict[tuple[str, str, bool], tuple[Pattern, int]]):
+    """The patterns that were used last and their memory, which is limited in total."""
 
     def __init__(self, max_bytes: int) -> None:
+        super().__init__()
         self.max_bytes = max_bytes
         self.bytes = 0
-        """Memory of the cached patterns."""
-        self._patterns: OrderedDict[tuple[str, str, bool], tuple[Pattern, int]] = OrderedDict()
         self._lock = threading.Lock()
 
-    def __len__(self) -> int:
-        return len(self._patterns)
-
-    def __contains__(self, key: tuple[str, str, bool]) -> bool:
-        return key in self._patterns
-
     def find(self, key: tuple[str, str, bool], make: Callable[[Node | None, int], Pattern]) -> Pattern:
-        cost.require_length(key[1])
-        with self._lock:
-            known = self._patterns.get(key)
-            if known is None:
-                known = self._made(key, make)
-            else:
-                self._patterns.move_to_end(key)
-            return known[0]
-
-    def _made(self, key: tuple[str, str, bool], make: Callable[[Node | None, int], Pattern]) -> tuple[Pattern, int]:
         _, pattern, fold = key
-        node = parse(pattern, fold=fold)
-        max_bytes = cost.memory_for(cost.affordable(node))
-        made = self._patterns[key] = make(node, max_bytes), 2 * max_bytes
-        self.bytes += made[1]
-        while self.bytes > self.max_bytes:
-            _, (_, evicted) = self._patterns.popitem(last=False)
-            self.bytes -= evicted
-        return made
+        if len(pattern) > _MAX_LENGTH:
+            raise InvalidPattern(
+                f"invalid pattern: invalid regex: longer than {_MAX_LENGTH} characters",
+                hint="search for fewer alternatives at once",
+                limit=_MAX_LENGTH,
+            )
+        with self._lock:
+            if (known := self.get(key)) is not None:
+                self.move_to_end(key)
+                return known[0]
+            node = parse(pattern, fold=fold)
+            max_bytes = memory_for(estimated_cost(node))
+            made = make(node, max_bytes)
+            self[key] = made, 2 * max_bytes
+            self.bytes += 2 * max_bytes
+            while self.bytes > self.max_bytes:
+                _, (_, evicted) = self.popitem(last=False)
+                self.bytes -= evicted
+            return made
 
 
 _cache = PatternCache(CACHE_BYTES)
+
+
+def memory_for(instructions: int) -> int:
+    """Memory limit of RE2 for a pattern, including the automata that it builds during the search."""
+    return _MEMORY + _MEMORY_PER_INSTRUCTION * instructions
+
+
+def estimated_cost(node: Node | None) -> int:
+    """Estimate the number of instructions of a pattern, or raise `InvalidPattern` if there are too many."""
+    instructions = _UNREAD_INSTRUCTIONS if node is None else _cost(node, _MAX_INSTRUCTIONS)
+    if instructions > _MAX_INSTRUCTIONS:
+        raise too_expensive()
+    return instructions
+
+
+def _cost(node: Node, room: int) -> int:
+    """Number of instructions of a node. Counting stops above `room`, so that counting is always cheap."""
+    match node:
+        case Char(text, fold):
+            # Two ASCII letters have a third form outside ASCII.
+            return 4 if fold and text in "ks" else len(text.encode())
+        case Unknown(source, fold):
+            return _class_cost(source, fold)
+        case Anchor():
+            return 1
+        case Sequence(parts) | Choice(parts):
+            total = 0
+            for part in parts:
+                total += 1 + _cost(part, room - total)
+                if total > room:
+                    break
+            return total
+        case Repeat(part, least, most):
+            times = least + 1 if most is None else max(least, most)
+            return 1 if times == 0 else times * (1 + _cost(part, room // times))
+
+
+@lru_cache(maxsize=512)
+def _class_cost(source: str, fold: bool) -> int:
+    """Number of instructions of a character class, from RE2, which has the tables. Compiling one class is cheap."""
+    size = program_size(source, fold=fold)
+    return 1 if size is None else max(1, size - _FIXED_INSTRUCTIONS)
