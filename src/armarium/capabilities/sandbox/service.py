@@ -15,7 +15,7 @@ from armarium.capabilities.sandbox.changes import copies, edits, moves, removal
 from armarium.capabilities.sandbox.changes.targets import ChangeContext
 from armarium.capabilities.sandbox.errors import ResourceBusy
 from armarium.capabilities.sandbox.lock_wait import LockQueues
-from armarium.capabilities.sandbox.reads import metadata, root_files
+from armarium.capabilities.sandbox.reads import root_files
 from armarium.capabilities.sandbox.reads.file_content import ReadLimits, Window
 from armarium.capabilities.sandbox.roots import Root, RootReplaced, Roots
 from armarium.capabilities.sandbox.search.glob import NameQuery
@@ -107,7 +107,7 @@ class Sandbox:
         self, call: Call, root_name: str, path: str, limit: int | None, cursor: str | None
     ) -> results.Folder:
         root = self._roots.enter(root_name, "list_folder", path)
-        return await self._workers.run(call.caller, metadata.list_folder, root, path, limit, cursor)
+        return await self._workers.run(call.caller, root_files.list_folder, root, path, limit, cursor)
 
     @retried
     async def read_file(
@@ -185,16 +185,16 @@ class Sandbox:
     @retried
     async def permissions_file(self, call: Call, root_name: str, path: str) -> results.Permissions:
         root = self._roots.enter(root_name, "permissions_file", path)
-        return await self._workers.run(call.caller, metadata.permissions, root, path)
+        return await self._workers.run(call.caller, root_files.permissions, root, path)
 
     @retried
     async def copy(
-        self, call: Call, source: tuple[str, str], target: tuple[str, str], if_match: str | None
+        self, call: Call, source_root: str, source_path: str, dest_root: str, dest_path: str, if_match: str | None
     ) -> results.Copied:
-        from_root = self._roots.enter(source[0], "copy", source[1])
-        into_root = self._roots.enter(target[0], "copy", target[1], writing=True)
+        from_root = self._roots.enter(source_root, "copy", source_path)
+        into_root = self._roots.enter(dest_root, "copy", dest_path, writing=True)
         path, done = await self._workers.transfer(
-            call.caller, copies.copy, from_root, source[1], into_root, target[1], self._context(call, if_match)
+            call.caller, copies.copy, from_root, source_path, into_root, dest_path, self._context(call, if_match)
         )
         await self._events.copied(call.principal, into_root, done)
         return results.Copied(
@@ -208,12 +208,12 @@ class Sandbox:
 
     @retried
     async def move(
-        self, call: Call, source: tuple[str, str], target: tuple[str, str], if_match: str | None
+        self, call: Call, source_root: str, source_path: str, dest_root: str, dest_path: str, if_match: str | None
     ) -> results.Moved:
-        from_root = self._roots.enter(source[0], "move", source[1], writing=True)
-        into_root = self._roots.enter(target[0], "move", target[1], writing=True)
+        from_root = self._roots.enter(source_root, "move", source_path, writing=True)
+        into_root = self._roots.enter(dest_root, "move", dest_path, writing=True)
         path, done = await self._workers.transfer(
-            call.caller, moves.move, from_root, source[1], into_root, target[1], self._context(call, if_match)
+            call.caller, moves.move, from_root, source_path, into_root, dest_path, self._context(call, if_match)
         )
         await self._events.moved(call.principal, from_root, path, into_root, done)
         result = results.Moved(source=str(from_root.ref(path)), destination=str(into_root.ref(done.destination)))

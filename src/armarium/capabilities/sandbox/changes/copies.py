@@ -7,18 +7,8 @@ import stat
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 
-from armarium.capabilities.sandbox.changes import trees
+from armarium.capabilities.sandbox.changes import targets, trees
 from armarium.capabilities.sandbox.changes.edits import require_directory_if_slash
-from armarium.capabilities.sandbox.changes.targets import (
-    ChangeContext,
-    Target,
-    Version,
-    closed_after,
-    in_directory,
-    require_match,
-    same_state,
-    with_target,
-)
 from armarium.capabilities.sandbox.changes.writes import Fill, replace_file
 from armarium.capabilities.sandbox.error_context import checked_path, errors_at
 from armarium.capabilities.sandbox.errors import AlreadyExists
@@ -26,7 +16,6 @@ from armarium.capabilities.sandbox.results import Remaining
 from armarium.capabilities.sandbox.roots import Root
 from armarium.capabilities.sandbox.threads.pool import expect_bytes, expect_much
 from armarium.foundation.errors import InvalidArgument
-from armarium.foundation.files.confine import open_child_directory
 from armarium.foundation.files.errors import NotADirectory
 from armarium.foundation.files.names import escape_name
 from armarium.foundation.files.staged_entries import staged_directory
@@ -46,100 +35,87 @@ class Transferred:
     """What a move left at its source."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Source:
-    """The entry to copy, with links resolved."""
-
-    root: Root
-    path: str
-    name: str
-    is_directory: bool
-    size: int
-
-
 def copy(
-    source: Root, source_path: str, target: Root, dest_path: str, context: ChangeContext
+    source: Root, source_path: str, target: Root, dest_path: str, context: targets.ChangeContext
 ) -> tuple[str, Transferred]:
     """Copy a file, or a directory with everything in it. Returns the normalised path of the source as well."""
     with checked_path(source, source_path, what="source file") as path:
-        found = _source_at(source, path)
+        with source.confined.opened(path, os.O_PATH) as fd:
+            status = os.fstat(fd)
+            real = source.confined.locate(fd, last_known=True)
+        is_directory = stat.S_ISDIR(status.st_mode)
+        source.require_visible(real, is_directory=is_directory)
     with checked_path(target, dest_path) as wanted:
-        if not found.is_directory:
+        if not is_directory:
             require_directory_if_slash(target, dest_path, wanted)
-        destination = destination_in(target, wanted, found.name, is_directory=found.is_directory)
-        if not found.is_directory:
-            expect_bytes(found.size)
-            return path, _copy_file(found, target, destination, context)
+        name = path.rpartition("/")[2] or source.name
+        destination = destination_in(target, wanted, name, is_directory=is_directory)
+        if not is_directory:
+            expect_bytes(status.st_size)
+            return path, _copy_file(source, real, target, destination, context)
         if context.if_match is not None:
             raise InvalidArgument("`if_match` is the hash of a file; the source is a directory")
         expect_much()
-        return path, _copy_directory(found, target, destination, context)
+        return path, _copy_directory(source, real, target, destination, context)
 
 
-def _source_at(root: Root, path: str) -> _Source:
-    with root.confined.opened(path, os.O_PATH) as fd:
-        status = os.fstat(fd)
-        is_directory = stat.S_ISDIR(status.st_mode)
-        real = root.confined.locate(fd, last_known=True)
-    root.require_visible(real, is_directory=is_directory)
-    return _Source(root, real, path.rpartition("/")[2] or root.name, is_directory, status.st_size)
-
-
-def _copy_file(found: _Source, target: Root, destination: str, context: ChangeContext) -> Transferred:
-    source, shown = found.root, escape_name(found.path)
+def _copy_file(source: Root, path: str, target: Root, destination: str, context: targets.ChangeContext) -> Transferred:
+    shown = escape_name(path)
     size = 0
     with ExitStack() as opened:
         with errors_at(source, shown, what="source file"):
-            fd, status = opened.enter_context(source.confined.opened_regular(found.path))
-        version = Version(fd, status)
+            fd, status = opened.enter_context(source.confined.opened_regular(path))
+        version = targets.Version(fd, status)
         with errors_at(source, shown):
             if source.ignore:
                 source.require_visible(source.confined.locate(fd, last_known=True))
-            require_match(version, shown, context)
+            targets.require_match(version, shown, context)
 
-        def fill_for(before: Version) -> Fill:
+        def fill_for(before: targets.Version) -> Fill:
             if before.status is not None and os.path.samestat(before.status, status):
                 raise InvalidArgument("source and destination are the same file")
 
             def fill(new: int) -> None:
                 nonlocal size
-                size = trees.fill_from(source, found.path, fd, new, context.cancellation)
-                if context.if_match is not None and not same_state(os.fstat(fd), status):
+                size = trees.fill_from(source, path, fd, new, context.cancellation)
+                if context.if_match is not None and not targets.same_state(os.fstat(fd), status):
                     with errors_at(source, shown):
-                        require_match(version, shown, context)
+                        targets.require_match(version, shown, context)
 
             return fill
 
-        def put(at: Target) -> bool:
+        def put(at: targets.Target) -> bool:
             mode = stat.S_IMODE(status.st_mode) & 0o777
             return replace_file(at, fill_for, context.locks, depends=False, new_mode=mode, wait_long=True)
 
         with errors_at(target, escape_name(destination)):
-            created = with_target(target, destination, escape_name(destination), put, make_parents=True)
+            created = targets.with_target(target, destination, escape_name(destination), put, make_parents=True)
     return Transferred(destination, False, size, replaced=not created)
 
 
-def _copy_directory(found: _Source, target: Root, destination: str, context: ChangeContext) -> Transferred:
+def _copy_directory(
+    source: Root, path: str, target: Root, destination: str, context: targets.ChangeContext
+) -> Transferred:
     landing = target.resolved(destination)
-    refuse_into_itself(found.root, found.path, target, landing)
+    refuse_into_itself(source, path, target, landing)
     target.require_visible(landing, is_directory=True)
     if not landing:
         raise AlreadyExists("the destination is the root itself")
     parent, _, name = landing.rpartition("/")
-    with errors_at(found.root, escape_name(found.path)):
-        top_fd = found.root.confined.open_directory(found.path)
-    with closed_after(top_fd), errors_at(target, escape_name(destination)):
-        job = trees.CopyJob(found.root, top_fd, found.path, target, landing, whole=False)
-        done = in_directory(target, parent, lambda fd: _stage_and_put(job, fd, name, context), make=True)
+    with errors_at(source, escape_name(path)):
+        top_fd = source.confined.open_directory(path)
+    with targets.closed_after(top_fd), errors_at(target, escape_name(destination)):
+        job = trees.CopyJob(source, top_fd, path, target, landing, whole=False)
+        done = targets.in_directory(target, parent, lambda fd: _stage_and_put(job, fd, name, context), make=True)
     return Transferred(destination, True, done.bytes, done.files, done.skipped)
 
 
-def _stage_and_put(job: trees.CopyJob, dir_fd: int, name: str, context: ChangeContext) -> trees.TreeCopy:
+def _stage_and_put(job: trees.CopyJob, dir_fd: int, name: str, context: targets.ChangeContext) -> trees.TreeCopy:
     """Copy to a staged directory, then rename it to its final name or merge it into the existing directory."""
     existing = None
     with ExitStack() as opened:
         with suppress(FileNotFoundError):
-            existing = opened.enter_context(closed_after(open_child_directory(dir_fd, name)))
+            existing = opened.enter_context(targets.opened_directory(dir_fd, name))
         staged = opened.enter_context(staged_directory(dir_fd, stat.S_IMODE(os.fstat(job.top_fd).st_mode) & 0o777))
         with errors_at(job.source, escape_name(job.top_path)):
             done = trees.copy_tree(job, staged.fd, context.cancellation)

@@ -8,27 +8,15 @@ import stat
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 
-from armarium.capabilities.sandbox.changes import trees
+from armarium.capabilities.sandbox.changes import targets, trees
 from armarium.capabilities.sandbox.changes.content import keep_attributes
 from armarium.capabilities.sandbox.changes.copies import Transferred
 from armarium.capabilities.sandbox.changes.removal import Entry
-from armarium.capabilities.sandbox.changes.targets import (
-    READ,
-    ChangeContext,
-    State,
-    Version,
-    closed_after,
-    is_unchanged,
-    require_match,
-    same_state,
-    status_at,
-)
 from armarium.capabilities.sandbox.error_context import errors_at
 from armarium.capabilities.sandbox.errors import AlreadyExists, Conflict, destination_errors, os_error_reason
 from armarium.capabilities.sandbox.results import Remaining
 from armarium.capabilities.sandbox.roots import Root
 from armarium.foundation.cancellation import Cancellation
-from armarium.foundation.files.confine import open_child_directory
 from armarium.foundation.files.directory_locks import DirectoryBusy, DirectoryLocks
 from armarium.foundation.files.names import escape_name
 from armarium.foundation.files.staged_entries import remove_if_stale, staged_directory, staged_file
@@ -50,7 +38,7 @@ class Move:
     destination: str
     landing: str
     """The destination with links resolved."""
-    context: ChangeContext
+    context: targets.ChangeContext
 
     @property
     def from_shown(self) -> str:
@@ -79,7 +67,7 @@ def _require_removable(move: Move) -> None:
     if not entry.is_directory:
         return
     trees.require_writable(entry.dir_fd, entry.name)
-    with closed_after(open_child_directory(entry.dir_fd, entry.name)) as fd:
+    with targets.opened_directory(entry.dir_fd, entry.name) as fd:
         for visit in visits(fd, move.path, move.context.cancellation, only_directories=True):
             if visit.kind == "enter":
                 with errors_at(move.source, escape_name(visit.path)), suppress(FileNotFoundError):
@@ -95,9 +83,9 @@ def _move_file(move: Move, target_fd: int, new_name: str) -> Transferred:
             if locked:
                 held.enter_context(lock)
             with errors_at(source, move.from_shown, what="source file"):
-                fd = held.enter_context(closed_after(os.open(entry.name, READ, dir_fd=entry.dir_fd)))
+                fd = held.enter_context(targets.closed_after(os.open(entry.name, targets.READ, dir_fd=entry.dir_fd)))
                 status = os.fstat(fd)
-                require_match(Version(fd, status), move.from_shown, move.context)
+                targets.require_match(targets.Version(fd, status), move.from_shown, move.context)
             new = held.enter_context(staged_file(target_fd, 0o600))
             trees.fill_from(source, move.path, fd, new.fd, move.context.cancellation)
             keep_attributes(fd, status, new.fd)
@@ -105,9 +93,9 @@ def _move_file(move: Move, target_fd: int, new_name: str) -> Transferred:
                 os.fsync(new.fd)
             if not locked:
                 held.enter_context(lock)
-            if not same_state(status_at(entry.dir_fd, entry.name), status):
+            if not targets.same_state(targets.status_at(entry.dir_fd, entry.name), status):
                 continue
-            replaced = status_at(target_fd, new_name) is not None
+            replaced = targets.status_at(target_fd, new_name) is not None
             new.put(new_name)
             os.fsync(target_fd)
             remaining = _unlinked(entry, move.path)
@@ -122,10 +110,10 @@ def _move_link(move: Move, target_fd: int, new_name: str) -> Transferred:
         trees.staged_link(entry.dir_fd, entry.name, target_fd, entry.status) as staged,
         move.context.locks.holding(entry.dir_fd, target_fd, wait_long=True),
     ):
-        if not same_state(status_at(entry.dir_fd, entry.name), entry.status):
+        if not targets.same_state(targets.status_at(entry.dir_fd, entry.name), entry.status):
             with errors_at(move.source, move.from_shown):
                 raise Conflict("the link has changed; it was not moved", hint="try again")
-        replaced = status_at(target_fd, new_name) is not None
+        replaced = targets.status_at(target_fd, new_name) is not None
         os.rename(staged, new_name, src_dir_fd=target_fd, dst_dir_fd=target_fd)
         os.fsync(target_fd)
         remaining = _unlinked(entry, move.path)
@@ -147,7 +135,7 @@ def _left(path: str, reason: str) -> Remaining:
 def _move_directory(move: Move, target_fd: int, new_name: str) -> Transferred:
     entry = move.entry
     replaced = _replaces_empty_directory(target_fd, new_name)
-    with closed_after(open_child_directory(entry.dir_fd, entry.name)) as top_fd:
+    with targets.opened_directory(entry.dir_fd, entry.name) as top_fd:
         job = trees.CopyJob(move.source, top_fd, move.path, move.target, move.landing, whole=True)
         with staged_directory(target_fd, 0o700) as staged:
             with errors_at(move.source, move.from_shown):
@@ -165,7 +153,7 @@ def _move_directory(move: Move, target_fd: int, new_name: str) -> Transferred:
 def _replaces_empty_directory(dir_fd: int, name: str) -> bool:
     """Whether an empty directory is at the name. Raise if it is not empty, as a rename would."""
     try:
-        with closed_after(open_child_directory(dir_fd, name)) as fd:
+        with targets.opened_directory(dir_fd, name) as fd:
             if os.listdir(fd):
                 raise AlreadyExists("a directory that is not empty exists there")
     except FileNotFoundError:
@@ -173,7 +161,7 @@ def _replaces_empty_directory(dir_fd: int, name: str) -> bool:
     return True
 
 
-def _remove_copied(move: Move, top_fd: int, states: dict[str, State]) -> list[Remaining]:
+def _remove_copied(move: Move, top_fd: int, states: dict[str, targets.State]) -> list[Remaining]:
     """Remove entries that have not changed since they were copied. The copy is complete, so failures are only
     reported."""
     remaining: list[Remaining] = []
@@ -192,7 +180,7 @@ def _remove_copied(move: Move, top_fd: int, states: dict[str, State]) -> list[Re
     except EntryFailed as failed:
         remaining.append(_left(failed.path, os_error_reason(failed.error)))
     entry = move.entry
-    now = status_at(entry.dir_fd, entry.name)
+    now = targets.status_at(entry.dir_fd, entry.name)
     if now is not None and os.path.samestat(now, os.fstat(top_fd)):
         reason = _rmdir(entry.dir_fd, entry.name)
         if reason and not remaining:
@@ -200,16 +188,16 @@ def _remove_copied(move: Move, top_fd: int, states: dict[str, State]) -> list[Re
     return remaining
 
 
-def _remove_entry(locks: DirectoryLocks, visit: Visit, copied: State | None) -> str | None:
+def _remove_entry(locks: DirectoryLocks, visit: Visit, copied: targets.State | None) -> str | None:
     """Remove an entry if it has not changed since it was copied. Otherwise return the reason."""
     if copied is None:
         return _APPEARED
     try:
         with locks.holding(visit.dir_fd, wait_long=True):
-            now = status_at(visit.dir_fd, visit.name)
+            now = targets.status_at(visit.dir_fd, visit.name)
             if now is None:
                 return None
-            if not is_unchanged(now, copied):
+            if not targets.is_unchanged(now, copied):
                 return "changed while it was moved"
             os.unlink(visit.name, dir_fd=visit.dir_fd)
     except DirectoryBusy:
@@ -228,15 +216,11 @@ def _rmdir(dir_fd: int, name: str) -> str | None:
             except OSError as error:
                 if error.errno not in _NOT_EMPTY:
                     raise
-                if left := _left_in(dir_fd, name):
+                with targets.opened_directory(dir_fd, name) as fd:
+                    left = [each for each in os.listdir(fd) if not (is_staged(each) and remove_if_stale(fd, each))]
+                if left:
                     return "a change in it is not finished" if all(map(is_staged, left)) else _APPEARED
                 os.rmdir(name, dir_fd=dir_fd)
     except OSError as error:
         return _APPEARED if error.errno in _NOT_EMPTY else os_error_reason(error)
     return None
-
-
-def _left_in(dir_fd: int, name: str) -> list[str]:
-    """Names in the directory, after removing stale staged entries."""
-    with closed_after(open_child_directory(dir_fd, name)) as fd:
-        return [each for each in os.listdir(fd) if not (is_staged(each) and remove_if_stale(fd, each))]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from functools import partial
 
 from armarium.capabilities.sandbox.changes.targets import ChangeContext, has_parent, with_target
 from armarium.capabilities.sandbox.changes.writes import patch, sha256, write
@@ -22,13 +23,8 @@ def write_file(root: Root, path: str, content: str, mode: str, context: ChangeCo
     with checked_path(root, path) as normal:
         _require_file_path(path)
         encoded = _encoded(content, "content")
-        created, digest = with_target(
-            root,
-            normal,
-            path,
-            lambda target: write(target, encoded, mode, context),
-            make_parents=context.if_match is None,
-        )
+        work = partial(write, content=encoded, mode=mode, context=context)
+        created, digest = with_target(root, normal, path, work, make_parents=context.if_match is None)
     result = Written(root=root.name, path=escape_name(normal), size=len(encoded), mode=mode, created=created)
     if digest is not None:
         result["sha256"] = digest
@@ -46,13 +42,9 @@ def patch_file(root: Root, path: str, diff: str, context: ChangeContext, dry_run
         if dry_run and context.if_match is None and not has_parent(root, normal):
             patched = apply_patch(None, encoded)
         else:
-            before, patched = with_target(
-                root,
-                normal,
-                path,
-                lambda target: patch(target, encoded, context, reveal=may_read, dry_run=dry_run),
-                make_parents=not dry_run and context.if_match is None,
-            )
+            work = partial(patch, diff=encoded, context=context, reveal=may_read, dry_run=dry_run)
+            make_parents = not dry_run and context.if_match is None
+            before, patched = with_target(root, normal, path, work, make_parents=make_parents)
     result = Patched(
         root=root.name,
         path=escape_name(normal),

@@ -11,13 +11,18 @@ from armarium.capabilities.sandbox.changes.copies import Transferred, destinatio
 from armarium.capabilities.sandbox.changes.cross_device_copy import Move, copy_and_remove
 from armarium.capabilities.sandbox.changes.edits import require_directory_if_slash
 from armarium.capabilities.sandbox.changes.removal import Entry, entry_at
-from armarium.capabilities.sandbox.changes.targets import ChangeContext, closed_after, in_directory, matching, status_at
+from armarium.capabilities.sandbox.changes.targets import (
+    ChangeContext,
+    in_directory,
+    matching,
+    opened_directory,
+    status_at,
+)
 from armarium.capabilities.sandbox.error_context import checked_path, errors_at
 from armarium.capabilities.sandbox.errors import CannotRemoveRoot, Conflict
 from armarium.capabilities.sandbox.roots import Root
 from armarium.capabilities.sandbox.threads.pool import expect_bytes, expect_much
 from armarium.foundation.errors import InvalidArgument
-from armarium.foundation.files.confine import open_child_directory
 from armarium.foundation.files.errors import NotARegularFile, PathEscapesRoot
 from armarium.foundation.files.names import escape_name
 from armarium.foundation.files.traversal import visits
@@ -71,7 +76,7 @@ def _check(planned: Move) -> None:
             raise InvalidArgument("`if_match` is the hash of a file; the source is a directory")
         if source.ignore is not None or source is not planned.target:
             expect_much()  # every entry of the directory is checked
-        with closed_after(open_child_directory(entry.dir_fd, entry.name)) as fd:
+        with opened_directory(entry.dir_fd, entry.name) as fd:
             refuse_into_itself(source, source.confined.locate(fd), planned.target, planned.landing)
             trees.require_nothing_hidden(source, fd, planned.path, planned.context.cancellation)
     if source is not planned.target:
@@ -84,10 +89,7 @@ def _require_copyable(planned: Move) -> None:
     if not entry.is_directory:
         _require_movable(planned.source, entry.dir_fd, entry.name, planned.path, entry.status.st_mode)
         return
-    with (
-        errors_at(planned.source, planned.from_shown),
-        closed_after(open_child_directory(entry.dir_fd, entry.name)) as fd,
-    ):
+    with errors_at(planned.source, planned.from_shown), opened_directory(entry.dir_fd, entry.name) as fd:
         for visit in visits(fd, planned.path, planned.context.cancellation):
             landing = visit.landing(planned.path, planned.landing)
             with errors_at(planned.target, escape_name(landing)):

@@ -10,12 +10,11 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 
 from armarium.capabilities.sandbox.changes import trees
-from armarium.capabilities.sandbox.changes.targets import ChangeContext, closed_after, matching
+from armarium.capabilities.sandbox.changes.targets import ChangeContext, matching, opened_directory
 from armarium.capabilities.sandbox.error_context import checked_path, errors_at
 from armarium.capabilities.sandbox.errors import CannotRemoveRoot, Conflict
 from armarium.capabilities.sandbox.roots import Root
 from armarium.foundation.cancellation import Cancellation
-from armarium.foundation.files.confine import open_child_directory
 from armarium.foundation.files.errors import IsADirectory, NotADirectory
 from armarium.foundation.files.names import escape_name
 from armarium.foundation.files.staged_entries import Staged, set_aside
@@ -55,10 +54,7 @@ def remove_file(root: Root, path: str, context: ChangeContext) -> str:
         shown = escape_name(normal)
         if entry.is_directory:
             raise IsADirectory(f"is a directory: {shown}", hint="use remove_folder")
-        with (
-            matching(entry.dir_fd, entry.name, shown, context) as confirm,
-            context.locks.holding(entry.dir_fd),
-        ):
+        with matching(entry.dir_fd, entry.name, shown, context) as confirm, context.locks.holding(entry.dir_fd):
             confirm()
             os.unlink(entry.name, dir_fd=entry.dir_fd)
         os.fsync(entry.dir_fd)
@@ -74,9 +70,12 @@ def remove_folder(root: Root, path: str, context: ChangeContext) -> tuple[str, i
             if not entry.is_directory:
                 what = "a link" if stat.S_ISLNK(entry.status.st_mode) else "a file"
                 raise NotADirectory(f"is {what}, not a directory: {escape_name(normal)}", hint="use remove_file")
-            with closed_after(open_child_directory(entry.dir_fd, entry.name)) as fd:
+            with opened_directory(entry.dir_fd, entry.name) as fd:
                 trees.require_nothing_hidden(root, fd, normal, context.cancellation)
-                _require_removable(root, fd, normal, context.cancellation)
+                _require_emptiable(root, fd, ".", normal)
+                for visit in visits(fd, normal, context.cancellation, with_staged=True, only_directories=True):
+                    if visit.kind == "enter":
+                        _require_emptiable(root, visit.dir_fd, visit.name, visit.path)
             return normal, _remove_directory(entry, normal, context)
 
 
@@ -95,20 +94,13 @@ def _remove_directory(entry: Entry, path: str, context: ChangeContext) -> int:
     return removed
 
 
-def _require_removable(root: Root, top_fd: int, path: str, cancellation: Cancellation) -> None:
-    """Raise if a directory of the tree cannot be emptied, before anything is removed."""
-    _require_emptiable(root, top_fd, ".", path)
-    for visit in visits(top_fd, path, cancellation, with_staged=True, only_directories=True):
-        if visit.kind == "enter":
-            _require_emptiable(root, visit.dir_fd, visit.name, visit.path)
-
-
 def _require_emptiable(root: Root, dir_fd: int, name: str, path: str) -> None:
+    """Raise if this user may not empty the directory, before anything is removed."""
     with errors_at(root, escape_name(path)), suppress(FileNotFoundError):
         try:
             trees.require_writable(dir_fd, name)
         except PermissionError:
-            with closed_after(open_child_directory(dir_fd, name)) as fd:
+            with opened_directory(dir_fd, name) as fd:
                 if os.listdir(fd):
                     raise
 

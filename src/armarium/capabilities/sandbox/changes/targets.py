@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -14,6 +14,7 @@ from armarium.capabilities.sandbox.reads.file_content import digest
 from armarium.capabilities.sandbox.roots import Root
 from armarium.capabilities.sandbox.threads.pool import expect_bytes
 from armarium.foundation.cancellation import Cancellation
+from armarium.foundation.files.confine import open_child_directory
 from armarium.foundation.files.directory_locks import DirectoryLocks
 from armarium.foundation.files.errors import IsADirectory, NotARegularFile
 
@@ -42,6 +43,11 @@ def closed_after(fd: int) -> Generator[int]:
         yield fd
     finally:
         os.close(fd)
+
+
+def opened_directory(dir_fd: int, name: str) -> AbstractContextManager[int]:
+    """A child directory, open for listing. A link is not followed."""
+    return closed_after(open_child_directory(dir_fd, name))
 
 
 def status_at(dir_fd: int, name: str) -> os.stat_result | None:

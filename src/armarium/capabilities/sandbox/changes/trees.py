@@ -104,10 +104,7 @@ def _copy_directory(visit: Visit, staged: Descent, *, whole: bool) -> None:
         staged.enter(visit.name)
         return
     if whole:
-        with (
-            suppress(OSError),
-            closed_after(os.open(visit.name, READ | os.O_DIRECTORY, dir_fd=visit.dir_fd)) as fd,
-        ):
+        with suppress(OSError), closed_after(os.open(visit.name, READ | os.O_DIRECTORY, dir_fd=visit.dir_fd)) as fd:
             keep_attributes(fd, visit.status, staged.fd)
     os.fsync(staged.fd)
     staged.leave()

@@ -11,17 +11,9 @@ import sys
 from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 
+from armarium.capabilities.sandbox.changes import targets
 from armarium.capabilities.sandbox.changes.content import copy_owner_and_mode
-from armarium.capabilities.sandbox.changes.targets import (
-    READ,
-    ChangeContext,
-    Target,
-    Version,
-    closed_after,
-    require_match,
-    same_state,
-    version_at,
-)
+from armarium.capabilities.sandbox.changes.targets import ChangeContext, Target, Version, require_match, same_state
 from armarium.capabilities.sandbox.errors import AlreadyExists, FileTooLarge, PermissionDenied, destination_errors
 from armarium.capabilities.sandbox.patch.patcher import PatchedContent, apply_patch
 from armarium.capabilities.sandbox.reads.file_content import human_size, pread_all
@@ -72,7 +64,7 @@ def patch(
 
     if dry_run:
         target.status()
-        with version_at(target.dir_fd, target.name) as before:
+        with targets.version_at(target.dir_fd, target.name) as before:
             fill_for(before)
     else:
         replace_file(target, fill_for, context.locks, depends=True)
@@ -141,7 +133,7 @@ def _staged_replacement(
 ) -> Generator[tuple[Version, Staged]]:
     like = target.status()
     _require_writable(target, like)
-    with version_at(target.dir_fd, target.name) if readable else nullcontext(Version(-1, like)) as before:
+    with targets.version_at(target.dir_fd, target.name) if readable else nullcontext(Version(-1, like)) as before:
         fill = fill_for(before)
         with staged_file(target.dir_fd, new_mode if before.status is None else 0o600) as new:
             fill(new.fd)
@@ -179,21 +171,29 @@ def _append(target: Target, content: bytes, context: ChangeContext) -> tuple[boo
 def _append_to_existing(target: Target, content: bytes, context: ChangeContext) -> str | None:
     with ExitStack() as opened:
         conditional = context.if_match is not None
-        before = opened.enter_context(version_at(target.dir_fd, target.name, readable=conditional))
+        before = opened.enter_context(targets.version_at(target.dir_fd, target.name, readable=conditional))
         require_match(before, target.shown, context)
         with context.locks.holding(target.dir_fd):
             if not same_state(target.status(), before.status) and conditional:
-                with version_at(target.dir_fd, target.name) as now:
+                with targets.version_at(target.dir_fd, target.name) as now:
                     require_match(now, target.shown, context)
-            with closed_after(os.open(target.name, _APPEND, dir_fd=target.dir_fd)) as fd:
+            with targets.closed_after(os.open(target.name, _APPEND, dir_fd=target.dir_fd)) as fd:
                 size = _extend(fd, content)
             if size > _MAX_HASHED_APPEND_BYTES:
                 return None
             try:
-                reading = opened.enter_context(closed_after(os.open(target.name, READ, dir_fd=target.dir_fd)))
+                reading = opened.enter_context(
+                    targets.closed_after(os.open(target.name, targets.READ, dir_fd=target.dir_fd))
+                )
             except OSError:
                 return None
-        return _hash_of_first(reading, size)
+        # Another append may follow before these bytes are hashed.
+        hasher = hashlib.sha256(usedforsecurity=False)
+        offset = 0
+        while offset < size and (block := os.pread(reading, min(1 << 20, size - offset), offset)):
+            hasher.update(block)
+            offset += len(block)
+        return hasher.hexdigest() if offset == size else None
 
 
 def _write_all(fd: int, content: bytes) -> None:
@@ -219,16 +219,6 @@ def _extend(fd: int, content: bytes) -> int:
             os.ftruncate(fd, before)
         raise
     return before + written
-
-
-def _hash_of_first(fd: int, size: int) -> str | None:
-    """Hash of the first `size` bytes: another append may follow before it is computed."""
-    hasher = hashlib.sha256(usedforsecurity=False)
-    offset = 0
-    while offset < size and (block := os.pread(fd, min(1 << 20, size - offset), offset)):
-        hasher.update(block)
-        offset += len(block)
-    return hasher.hexdigest() if offset == size else None
 
 
 def _already_exists(path: str) -> AlreadyExists:

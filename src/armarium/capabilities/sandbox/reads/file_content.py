@@ -44,11 +44,6 @@ class Window:
         if by_lines and self.tail_lines is not None:
             raise InvalidArgument("`tail_lines` cannot be combined with `offset_lines` or `limit_lines`")
 
-    @property
-    def is_whole(self) -> bool:
-        """Whether this is a full read."""
-        return self == Window()
-
 
 @dataclass(frozen=True, slots=True)
 class ReadLimits:
@@ -62,7 +57,7 @@ def read(
     fd: int, size: int, window: Window, limits: ReadLimits, cancellation: Cancellation, *, number_lines: bool
 ) -> FileContent:
     """Read a part of an open regular file. The caller adds `root` and `path`."""
-    if window.is_whole:
+    if window == Window():
         return _read_whole(fd, size, limits, number_lines)
     if window.offset_bytes is not None or window.limit_bytes is not None:
         return _read_bytes(fd, size, window, limits)

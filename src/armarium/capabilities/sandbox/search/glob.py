@@ -8,14 +8,13 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from armarium.capabilities.sandbox.reads.root_files import ENTRY_TYPES
 from armarium.capabilities.sandbox.results import EntryType
 from armarium.capabilities.sandbox.search.lines import PathSearch
 from armarium.foundation.cancellation import Cancellation
 from armarium.foundation.errors import InvalidArgument
 from armarium.foundation.files.glob_patterns import glob_selection
-from armarium.foundation.files.walk import Bounds, Entries, EntryKind, Selection, Walk, Watch
-
-_TYPES: dict[int, EntryType] = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "symlink"}
+from armarium.foundation.files.walk import Bounds, EntryKind, Selection, Walk, Watch
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,22 +77,8 @@ def _selection(pattern: str | None, regex: str | None) -> Selection:
     if pattern is not None and regex is None:
         return glob_selection(pattern)
     if regex is not None and pattern is None:
-        return _RegexSelection(PathSearch(regex))
+        return PathSearch(regex)
     raise InvalidArgument("exactly one of pattern or regex must be provided")
-
-
-class _RegexSelection:
-    """Selects paths that contain a match, at any depth."""
-
-    def __init__(self, search: PathSearch) -> None:
-        self._search = search
-
-    def choose(self, entries: Entries, directory: str, /) -> Entries:
-        matching = self._search.matching([directory + entry.name for entry in entries])
-        return [entries[index] for index in matching]
-
-    def enter(self, name: str, /) -> Selection | None:
-        return self
 
 
 def _found(directory_fd: int, directory: str, name: str) -> FoundEntry | None:
@@ -101,5 +86,5 @@ def _found(directory_fd: int, directory: str, name: str) -> FoundEntry | None:
         status = os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
     except OSError:
         return None
-    kind = _TYPES.get(stat.S_IFMT(status.st_mode), "other")
+    kind = ENTRY_TYPES.get(stat.S_IFMT(status.st_mode), "other")
     return FoundEntry(directory + name, kind, status.st_size, status.st_mtime_ns)

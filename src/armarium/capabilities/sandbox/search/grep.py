@@ -61,22 +61,14 @@ class LineMatch(NamedTuple):
     """`line_content` is only a part of the line."""
 
 
-class FileMatches(NamedTuple):
-    """A file and the number of its matching lines."""
-
-    file: str
-    lines: int
-
-
 @dataclass(frozen=True, slots=True)
 class GrepResult:
     """The first results, in the order of paths and lines."""
 
     matches: list[LineMatch]
-    files: list[FileMatches]
-    """The results, instead of `matches`, if one result is a file."""
+    files: dict[str, int]
+    """The results, instead of `matches`, if one result is a file: the number of its matching lines."""
     truncated: bool
-    """Whether there are more results."""
     timed_out: bool
     files_searched: int
     """Number of text files that were read; the last one partially if the search ended early."""
@@ -131,7 +123,7 @@ class _Results:
 
     def __init__(self, query: Query) -> None:
         self.lines: list[LineMatch] = []
-        self.files: list[FileMatches] = []
+        self.files: dict[str, int] = {}
         self._to_skip = query.offset
         self._max_results = query.max_results
         self._room = query.max_answer_chars
@@ -155,9 +147,9 @@ class _Results:
             elif len(self.files) == self._max_results:
                 return False
             else:
-                self.files.append(FileMatches(line.file, 0))
-        if self.files and self.files[-1].file == line.file:
-            self.files[-1] = FileMatches(line.file, self.files[-1].lines + 1)
+                self.files[line.file] = 0
+        if line.file in self.files:
+            self.files[line.file] += 1
         return True
 
 

@@ -10,6 +10,7 @@ import os
 import stat
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 
 from armarium.foundation.files.walk import OPEN_FILE, Run
 
@@ -133,7 +134,7 @@ class Haystack:
                 continue
             end = self._end_of_piece(buffer, begin, filled)
             if end is not None:
-                yield TextBlock(buffer, begin, end, filled, [0], [path], counter.at(offset + begin))
+                yield TextBlock(buffer, begin, end, filled, [0], [path], partial(counter.line_at, offset + begin))
                 kept = self._start_of_context(buffer, end)
                 view[: filled - kept] = view[kept:filled]
                 offset, begin, filled = offset + kept, end - kept, filled - kept
@@ -144,7 +145,7 @@ class Haystack:
             if buffer[filled - 1] != _NEWLINE:
                 buffer[filled] = _NEWLINE
                 filled += 1
-            yield TextBlock(buffer, begin, filled, filled, [0], [path], counter.at(offset + begin))
+            yield TextBlock(buffer, begin, filled, filled, [0], [path], partial(counter.line_at, offset + begin))
 
     def _end_of_piece(self, buffer: bytearray, begin: int, filled: int) -> int | None:
         """Where the part ends, so that the context after a match is in the buffer. None if the buffer is too small."""
@@ -184,11 +185,7 @@ class _LineCounter:
         self._offset = 0
         self._line = 1
 
-    def at(self, offset: int) -> Callable[[], int]:
-        """A function that returns the number of the line at `offset`."""
-        return lambda: self._count_to(offset)
-
-    def _count_to(self, offset: int) -> int:
+    def line_at(self, offset: int) -> int:
         while self._offset < offset:
             try:
                 block = os.pread(self._fd, min(_COUNT_BYTES, offset - self._offset), self._offset)

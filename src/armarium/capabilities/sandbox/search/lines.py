@@ -6,12 +6,13 @@ A line ends at a line feed; a carriage return before it is not part of the line.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Self
 
 from armarium.capabilities.sandbox.reads.byte_scan import Find, lower_copy
-from armarium.capabilities.sandbox.search.literals import Requirements
 from armarium.capabilities.sandbox.search.needles import CANDIDATE_NS, Needle, Needles, Sample, needles_for
 from armarium.capabilities.sandbox.search.patterns import line_pattern, path_pattern
 from armarium.capabilities.sandbox.search.regex import bytes_finder, quoted
+from armarium.foundation.files.walk import Entries
 
 _SAMPLE_BYTES = 32 * 1024
 _REGEX_NS_PER_BYTE = 1.6
@@ -19,10 +20,7 @@ _CARRIAGE_RETURN = 13
 
 
 Line = tuple[int, int, int]
-"""A line that matches: a place in it where the match is, its start, and its line feed or the end of what was searched.
-
-A plain tuple, because there may be millions.
-"""
+"""A line that matches: a place of the match in it, its start, and its line feed or the end of what was searched."""
 
 
 class LineSearch:
@@ -34,7 +32,10 @@ class LineSearch:
         self._required = self._pattern.required
         literals = [literal.text for clause in self._required.clauses for literal in clause]
         self._has_return = any("\r" in text for text in literals)
-        self._odd_cases = _odd_case_finders(self._required)
+        # Non-ASCII forms of ASCII letters (long s, Kelvin sign), which the needles do not find.
+        folded = "".join(literal.text for clause in self._required.clauses for literal in clause if literal.fold)
+        odd = [form for letter, form in (("s", "\u017f"), ("k", "\u212a")) if letter in folded]
+        self._odd_cases = [bytes_finder(quoted(form.encode())) for form in odd]
         self._needles: Needles | None = None
         self._folded = bytearray()
         self._folded_part: tuple[int, int] | None = None
@@ -115,7 +116,10 @@ class LineSearch:
             if newline < 0:
                 newline = end
             if not sure:
-                at = self._confirmed(regex, buffer, start, newline)
+                at = regex(buffer, start, newline)
+                has_return = at >= 0 and buffer[newline - 1] == _CARRIAGE_RETURN
+                if has_return and not self._matches_alone(buffer, start, newline):
+                    at = -1
             if at >= 0:
                 yield at, start, newline
             else:
@@ -144,12 +148,6 @@ class LineSearch:
         """Whether every line that contains a needle matches."""
         return needles.certain and self._required.exact and not self._has_return
 
-    def _confirmed(self, regex: Find, buffer: bytearray, start: int, newline: int) -> int:
-        at = regex(buffer, start, newline)
-        if at >= 0 and buffer[newline - 1] == _CARRIAGE_RETURN and not self._matches_alone(buffer, start, newline):
-            return -1
-        return at
-
     def _matches_alone(self, buffer: bytearray, start: int, newline: int) -> bool:
         line = bytes(buffer[start:newline])
         if line.endswith(b"\r"):
@@ -161,18 +159,18 @@ def _or_end(place: int, end: int) -> int:
     return end if place < 0 else place
 
 
-def _odd_case_finders(required: Requirements) -> list[Find]:
-    """Whether the text has a non-ASCII form of an ASCII letter (long s, Kelvin sign), which the needles do not find."""
-    folded = "".join(literal.text for clause in required.clauses for literal in clause if literal.fold)
-    odd = {"s": "\u017f", "k": "\u212a"}
-    return [bytes_finder(quoted(form.encode())) for letter, form in odd.items() if letter in folded]
-
-
 class PathSearch:
-    """A search in paths. Many paths are joined in one buffer, because a call for each costs more than the search."""
+    """Selects paths that contain a match, at any depth. Many paths are joined in one buffer, because a call for each
+    costs more than the search."""
 
     def __init__(self, pattern: str) -> None:
         self._pattern = path_pattern(pattern)
+
+    def choose(self, entries: Entries, directory: str, /) -> Entries:
+        return [entries[index] for index in self.matching([directory + entry.name for entry in entries])]
+
+    def enter(self, name: str, /) -> Self:
+        return self
 
     def matching(self, paths: list[str]) -> list[int]:
         """Indices of the paths that contain a match."""

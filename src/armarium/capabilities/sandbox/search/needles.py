@@ -1,9 +1,8 @@
 """Selects the fastest way to find literal text in a large buffer.
 
-No single method is fastest. StringZilla compares many bytes at a time, where it is installed; libc's `memmem` comes
-next. RE2 jumps with `memchr` to the first byte of a pattern, which is faster than both if that byte is rare in the
-text, and it has a special automaton for text whose case is ignored. Each way has a cost, derived from measurements on
-one core and from the frequency of the bytes in a sample. The cheapest one is used.
+StringZilla compares many bytes at a time. RE2 jumps with `memchr` to the first byte of a pattern, which is faster if
+that byte is rare, and has a special automaton for text whose case is ignored. Each way has a cost, derived from
+measurements on one core and from the frequency of the bytes in a sample.
 """
 
 from __future__ import annotations

@@ -11,22 +11,14 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import suppress
 from functools import lru_cache, partial
+from typing import Literal
 
 from armarium.capabilities.sandbox.reads.byte_scan import Find
+from armarium.capabilities.sandbox.search import syntax
 from armarium.capabilities.sandbox.search.literals import Requirements, requirements
 from armarium.capabilities.sandbox.search.regex import finder, program_size, too_expensive
-from armarium.capabilities.sandbox.search.syntax import (
-    Anchor,
-    Char,
-    Choice,
-    Node,
-    Repeat,
-    Sequence,
-    Unknown,
-    buffer_pattern,
-    parse,
-)
 from armarium.foundation.files.errors import InvalidPattern
 
 CACHE_BYTES = 32 * 1024 * 1024
@@ -42,16 +34,21 @@ _MEMORY_PER_INSTRUCTION = 800
 """With half of it, RE2 runs out of memory for its automaton on ordinary text and becomes thirty times slower."""
 
 
+_Key = tuple[Literal["line", "path"], str, bool]
+
+
 class Pattern:
     """A compiled pattern."""
 
-    def __init__(self, required: Requirements, in_buffer: Find | None, alone: Callable[[], Find]) -> None:
+    def __init__(
+        self, required: Requirements, in_buffer: Find | None, alone: Find | None, compile_alone: Callable[[], Find]
+    ) -> None:
         self.required = required
         """The literals that every match contains."""
         self.in_buffer = in_buffer
         """Finds the pattern in a buffer of many lines; None if lines must be searched one by one."""
-        self._compile_alone = alone
-        self._alone: Find | None = None
+        self._alone = alone
+        self._compile_alone = compile_alone
         self._compiling = threading.Lock()
 
     @property
@@ -65,41 +62,33 @@ class Pattern:
 
 def line_pattern(pattern: str, *, fold: bool) -> Pattern:
     """Compile a pattern for lines without their line ending, or raise `InvalidPattern`."""
-
-    def make(node: Node | None, max_bytes: int) -> Pattern:
-        in_buffer = buffer_pattern(pattern, node, strip_cr=True)
-        return _pattern(pattern, in_buffer, lambda text: finder(text, fold=fold, max_bytes=max_bytes), node)
-
-    return _cache.find(("line", pattern, fold), make)
+    return _cache.find(("line", pattern, fold))
 
 
 def path_pattern(pattern: str) -> Pattern:
     """Compile a pattern for paths, in which a line feed is an ordinary character, or raise `InvalidPattern`."""
-
-    def make(node: Node | None, max_bytes: int) -> Pattern:
-        in_buffer = buffer_pattern(pattern, None, strip_cr=False)
-        found = _pattern(pattern, in_buffer, lambda text: finder(text, max_bytes=max_bytes), node)
-        alone = partial(finder, pattern, max_bytes=max_bytes, across_lines=True)
-        return Pattern(found.required, found.in_buffer, alone)
-
-    return _cache.find(("path", pattern, False), make)
+    return _cache.find(("path", pattern, False))
 
 
-def _pattern(pattern: str, in_buffer: str | None, compiled: Callable[[str], Find], node: Node | None) -> Pattern:
-    find = None
-    if in_buffer is not None:
-        try:
-            find = compiled(in_buffer)
-        except InvalidPattern:
-            find = None  # compiling the original pattern raises the error that the caller understands
-    if find is None:
+def _compiled(key: _Key, node: syntax.Node | None, max_bytes: int) -> Pattern:
+    kind, pattern, fold = key
+    is_path = kind == "path"
+    compiled = partial(finder, fold=fold, max_bytes=max_bytes)
+    for_buffer = syntax.buffer_pattern(pattern, None if is_path else node, strip_cr=not is_path)
+    in_buffer = None
+    if for_buffer is not None:
+        with suppress(InvalidPattern):  # compiling the original pattern raises the error that the caller understands
+            in_buffer = compiled(for_buffer)
+    alone = None
+    if in_buffer is None:
         alone = compiled(pattern)
-        return Pattern(requirements(node), None, lambda: alone)
-    # Without anchors one expression serves for both.
-    return Pattern(requirements(node), find, (lambda: find) if in_buffer == pattern else (lambda: compiled(pattern)))
+    elif for_buffer == pattern:
+        alone = in_buffer  # without anchors one expression serves for both
+    compile_alone = partial(compiled, pattern, across_lines=is_path)
+    return Pattern(requirements(node), in_buffer, None if is_path else alone, compile_alone)
 
 
-class PatternCache(OrderedDict[tuple[str, str, bool], tuple[Pattern, int]]):
+class PatternCache(OrderedDict[_Key, tuple[Pattern, int]]):
     """The patterns that were used last and their memory, which is limited in total."""
 
     def __init__(self, max_bytes: int) -> None:
@@ -108,7 +97,7 @@ class PatternCache(OrderedDict[tuple[str, str, bool], tuple[Pattern, int]]):
         self.bytes = 0
         self._lock = threading.Lock()
 
-    def find(self, key: tuple[str, str, bool], make: Callable[[Node | None, int], Pattern]) -> Pattern:
+    def find(self, key: _Key) -> Pattern:
         _, pattern, fold = key
         if len(pattern) > _MAX_LENGTH:
             raise InvalidPattern(
@@ -120,9 +109,9 @@ class PatternCache(OrderedDict[tuple[str, str, bool], tuple[Pattern, int]]):
             if (known := self.get(key)) is not None:
                 self.move_to_end(key)
                 return known[0]
-            node = parse(pattern, fold=fold)
+            node = syntax.parse(pattern, fold=fold)
             max_bytes = memory_for(estimated_cost(node))
-            made = make(node, max_bytes)
+            made = _compiled(key, node, max_bytes)
             self[key] = made, 2 * max_bytes
             self.bytes += 2 * max_bytes
             while self.bytes > self.max_bytes:
@@ -139,7 +128,7 @@ def memory_for(instructions: int) -> int:
     return _MEMORY + _MEMORY_PER_INSTRUCTION * instructions
 
 
-def estimated_cost(node: Node | None) -> int:
+def estimated_cost(node: syntax.Node | None) -> int:
     """Estimate the number of instructions of a pattern, or raise `InvalidPattern` if there are too many."""
     instructions = _UNREAD_INSTRUCTIONS if node is None else _cost(node, _MAX_INSTRUCTIONS)
     if instructions > _MAX_INSTRUCTIONS:
@@ -147,24 +136,24 @@ def estimated_cost(node: Node | None) -> int:
     return instructions
 
 
-def _cost(node: Node, room: int) -> int:
+def _cost(node: syntax.Node, room: int) -> int:
     """Number of instructions of a node. Counting stops above `room`, so that counting is always cheap."""
     match node:
-        case Char(text, fold):
+        case syntax.Char(text, fold):
             # Two ASCII letters have a third form outside ASCII.
             return 4 if fold and text in "ks" else len(text.encode())
-        case Unknown(source, fold):
+        case syntax.Unknown(source, fold):
             return _class_cost(source, fold)
-        case Anchor():
+        case syntax.Anchor():
             return 1
-        case Sequence(parts) | Choice(parts):
+        case syntax.Sequence(parts) | syntax.Choice(parts):
             total = 0
             for part in parts:
                 total += 1 + _cost(part, room - total)
                 if total > room:
                     break
             return total
-        case Repeat(part, least, most):
+        case syntax.Repeat(part, least, most):
             times = least + 1 if most is None else max(least, most)
             return 1 if times == 0 else times * (1 + _cost(part, room // times))
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from armarium.capabilities.sandbox.error_context import checked_path
-from armarium.capabilities.sandbox.reads.metadata import iso_time
+from armarium.capabilities.sandbox.reads.root_files import iso_time
 from armarium.capabilities.sandbox.results import FileCount, FoundFile, FoundFiles, Match, Matches
 from armarium.capabilities.sandbox.roots import Root
 from armarium.capabilities.sandbox.search.glob import NameQuery, glob
@@ -54,11 +54,11 @@ def grep_root(
         files_searched=result.files_searched,
     )
     if query.output != "content":
-        found["total_matches"] = sum(file.lines for file in result.files)
+        found["total_matches"] = sum(result.files.values())
     if query.output == "files":
-        found["files"] = [escape_name(file.file) for file in result.files]
+        found["files"] = [escape_name(file) for file in result.files]
     elif query.output == "count":
-        found["counts"] = [FileCount(file=escape_name(file.file), count=file.lines) for file in result.files]
+        found["counts"] = [FileCount(file=escape_name(file), count=lines) for file, lines in result.files.items()]
     if result.truncated:
         _add_next_offset(found, query.offset + len(result.matches or result.files), query.max_results)
     return found
