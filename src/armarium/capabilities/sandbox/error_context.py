@@ -59,19 +59,18 @@ def errors_at(
         _raise_with_location(error, root, path, what)
 
 
-def _raise_with_location(error: Exception, root: Root, path: str, what: str) -> NoReturn:
-    match error:
-        case FileError() | InvalidArgument():
-            located = error if "root" in error.details else _located(error, root, path)
-            raise located from error.__cause__
-        case EntryFailed():
-            raise _translated(error.error, root, escape_name(error.path), what) from error.error
-        case errors.DestinationFailed():
-            raise _translated(error.error, root, path, what) from error.error
-        case OSError():
-            raise _translated(error, root, path, what) from error
-        case _:
-            raise error
+def _raise_with_location(
+    error: FileError | InvalidArgument | EntryFailed | errors.DestinationFailed | OSError,
+    root: Root,
+    path: str,
+    what: str,
+) -> NoReturn:
+    if isinstance(error, (FileError, InvalidArgument)):
+        raise (error if "root" in error.details else _located(error, root, path)) from error.__cause__
+    if isinstance(error, EntryFailed):
+        path = escape_name(error.path)
+    cause = error if isinstance(error, OSError) else error.error
+    raise _translated(cause, root, path, what) from cause
 
 
 def _located(error: FileError | InvalidArgument, root: Root, path: str) -> FileError | InvalidArgument:

@@ -84,14 +84,12 @@ class Root:
             _log.warning("the directory of a root is available again", extra={"root": self.name})
 
     def _unavailable(self, error: OSError) -> errors.RootUnavailable:
+        reason = errors.os_error_reason(error)
         if not self._missing:
             self._missing = True
-            _log.warning(
-                "the directory of a root is missing", extra={"root": self.name, "reason": errors.os_error_reason(error)}
-            )
+            _log.warning("the directory of a root is missing", extra={"root": self.name, "reason": reason})
         return errors.RootUnavailable(
-            f"the directory of root {self.name} is missing ({errors.os_error_reason(error)})",
-            hint="it is served again as soon as it exists",
+            f"the directory of root {self.name} is missing ({reason})", hint="it is served again as soon as it exists"
         )
 
     def _not_granted(self) -> errors.RootUnavailable:
@@ -163,8 +161,6 @@ class Root:
 
 
 class Roots:
-    """All roots of the server."""
-
     def __init__(self, roots: Iterable[Root]) -> None:
         self._by_name = {root.name: root for root in roots}
 
@@ -190,6 +186,5 @@ class Roots:
         )
 
     def close(self) -> None:
-        """Close the directories."""
         for root in self._by_name.values():
             root.confined.close()

@@ -16,7 +16,7 @@ from armarium.capabilities.sandbox.search.grep import Query
 from armarium.capabilities.sandbox.search.root_search import Scope
 from armarium.capabilities.sandbox.service import Sandbox
 from armarium.foundation.schema import Json, JsonSchema
-from armarium.foundation.tools import Call, DeclaredTool, NoArgs, ToolSpec, declare_tool
+from armarium.foundation.tools import Call, DeclaredTool, NoArgs, declare_tool
 
 _SEARCH_GRACE_S = 30.0
 _INTEGER = re.compile(r"-?[0-9]{1,16}")
@@ -141,8 +141,12 @@ def _declared(
     name: str, function: Callable[[Sandbox, Call, Any], Awaitable[Any]], **traits: Any
 ) -> DeclaredTool[Sandbox]:
     tool = declare_tool(name, function, **traits)
-    description = f"{tool.spec.description} {_about_roots(tool.spec)}".strip()
-    return replace(tool, spec=replace(tool.spec, description=description, completed=_coerced(tool.spec.input_schema)))
+    description, schema = tool.spec.description, tool.spec.input_schema
+    # Every description says that the root is required, for models that read only one of them.
+    if names := [f"`{name}`" for name in schema.get("properties", {}) if name.endswith("root")]:
+        verb = "is the name" if len(names) == 1 else "are names"
+        description += f" Required: {' and '.join(names)} {verb} of a root from list_roots."
+    return replace(tool, spec=replace(tool.spec, description=description, completed=_coerced(schema)))
 
 
 def _coerced(schema: JsonSchema) -> Callable[[Call, Mapping[str, Any]], Mapping[str, Any]]:
@@ -164,15 +168,6 @@ def _value(text: str, kind: str) -> int | str:
     if kind == "boolean":
         return _BOOLEANS.get(text.strip().lower(), text)
     return int(text) if _INTEGER.fullmatch(text.strip()) else text
-
-
-def _about_roots(tool: ToolSpec) -> str:
-    """The sentence about the required root, repeated in every description for models that read only one of them."""
-    names = [f"`{name}`" for name in tool.input_schema.get("properties", {}) if name.endswith("root")]
-    if not names:
-        return ""
-    verb = "is the name" if len(names) == 1 else "are names"
-    return f"Required: {' and '.join(names)} {verb} of a root from list_roots."
 
 
 def _roots_as_array(result: Json) -> list[str]:

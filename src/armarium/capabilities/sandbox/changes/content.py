@@ -96,7 +96,6 @@ def keep_attributes(source_fd: int, like: os.stat_result, fd: int) -> None:
 
 
 def keep_link_attributes(like: os.stat_result, dir_fd: int, name: str) -> None:
-    """Set the owner and times of a link itself."""
     with suppress(OSError):
         os.chown(name, like.st_uid, like.st_gid, dir_fd=dir_fd, follow_symlinks=False)
     with suppress(OSError):

@@ -23,8 +23,6 @@ from armarium.foundation.files.staged_entries import staged_directory
 
 @dataclass(slots=True)
 class Transferred:
-    """Outcome of a copy or move."""
-
     destination: str
     is_directory: bool
     size: int = 0
@@ -144,7 +142,6 @@ def destination_in(root: Root, wanted: str, name: str, *, is_directory: bool) ->
 
 
 def refuse_into_itself(source: Root, path: str, target: Root, destination: str) -> None:
-    """Raise if a directory would be copied or moved into itself."""
     # By host path, because roots may be nested.
     old = os.path.join(source.confined.real_path, path).rstrip("/")
     new = os.path.join(target.confined.real_path, destination)

@@ -29,8 +29,6 @@ _NOT_EMPTY = frozenset({errno.ENOTEMPTY, errno.EEXIST})
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A move: its source, its destination, and how to perform it."""
-
     source: Root
     path: str
     entry: Entry
@@ -42,7 +40,6 @@ class Move:
 
     @property
     def from_shown(self) -> str:
-        """The source path, for messages."""
         return escape_name(self.path)
 
 
@@ -59,7 +56,6 @@ def copy_and_remove(move: Move, target_fd: int, new_name: str) -> Transferred:
 
 
 def _require_removable(move: Move) -> None:
-    """Raise if the source could not be removed after copying."""
     entry = move.entry
     if os.fstatvfs(entry.dir_fd).f_flag & os.ST_RDONLY:
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))
@@ -152,13 +148,11 @@ def _move_directory(move: Move, target_fd: int, new_name: str) -> Transferred:
 
 def _replaces_empty_directory(dir_fd: int, name: str) -> bool:
     """Whether an empty directory is at the name. Raise if it is not empty, as a rename would."""
-    try:
-        with targets.opened_directory(dir_fd, name) as fd:
-            if os.listdir(fd):
-                raise AlreadyExists("a directory that is not empty exists there")
-    except FileNotFoundError:
-        return False
-    return True
+    with suppress(FileNotFoundError), targets.opened_directory(dir_fd, name) as fd:
+        if os.listdir(fd):
+            raise AlreadyExists("a directory that is not empty exists there")
+        return True
+    return False
 
 
 def _remove_copied(move: Move, top_fd: int, states: dict[str, targets.State]) -> list[Remaining]:

@@ -123,7 +123,10 @@ def _move_into(planned: Move, target_fd: int, new_name: str) -> Transferred:
             done.replaced = there is not None
             os.rename(entry.name, new_name, src_dir_fd=entry.dir_fd, dst_dir_fd=target_fd)
             if there is not None and there.st_nlink > 1:
-                _drop_second_name(entry, there)
+                # A rename onto another hard link of the same file leaves both names.
+                left = status_at(entry.dir_fd, entry.name)
+                if left is not None and os.path.samestat(left, there):
+                    os.unlink(entry.name, dir_fd=entry.dir_fd)
     except OSError as error:
         if error.errno != errno.EXDEV:
             if error.errno == errno.EINVAL and entry.is_directory:
@@ -141,13 +144,6 @@ def _move_into(planned: Move, target_fd: int, new_name: str) -> Transferred:
         done = copy_and_remove(planned, target_fd, new_name)
     os.fsync(target_fd)
     return done
-
-
-def _drop_second_name(entry: Entry, replaced: os.stat_result) -> None:
-    """Remove the source after a rename onto another hard link of the same file, which leaves both names."""
-    left = status_at(entry.dir_fd, entry.name)
-    if left is not None and os.path.samestat(left, replaced):
-        os.unlink(entry.name, dir_fd=entry.dir_fd)
 
 
 def _is_about_target(error: OSError, entry: Entry, target_fd: int, new_name: str) -> bool:

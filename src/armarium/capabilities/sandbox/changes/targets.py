@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Generator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -117,22 +117,16 @@ def in_directory(root: Root, path: str, work: Callable[[int], ResultT], *, make:
 
 
 def _real_path(root: Root, path: str) -> str:
-    """The path with links resolved; the path itself if nothing exists there."""
-    try:
-        with root.confined.opened(path, os.O_PATH) as fd:
-            # Another writer may replace the file at this moment; the name stays the same.
-            return root.confined.locate(fd, last_known=True)
-    except FileNotFoundError:
-        return path
+    with suppress(FileNotFoundError), root.confined.opened(path, os.O_PATH) as fd:
+        # Another writer may replace the file at this moment; the name stays the same.
+        return root.confined.locate(fd, last_known=True)
+    return path
 
 
 def has_parent(root: Root, path: str) -> bool:
-    """Whether the parent directory of the path exists."""
-    try:
-        with root.confined.opened(path.rpartition("/")[0], os.O_PATH | os.O_DIRECTORY):
-            return True
-    except FileNotFoundError:
-        return False
+    with suppress(FileNotFoundError), root.confined.opened(path.rpartition("/")[0], os.O_PATH | os.O_DIRECTORY):
+        return True
+    return False
 
 
 def same_state(now: os.stat_result | None, before: os.stat_result | None) -> bool:
@@ -150,7 +144,6 @@ def state_of(status: os.stat_result) -> State:
 
 
 def is_unchanged(now: os.stat_result, before: State) -> bool:
-    """Whether a file is still in the state `before`."""
     return (now.st_dev, now.st_ino, now.st_size, now.st_mtime_ns) == before[:4] and before[4] in (0, now.st_ctime_ns)
 
 

@@ -49,8 +49,6 @@ def require_writable(dir_fd: int, name: str) -> None:
 
 @dataclass(slots=True)
 class TreeCopy:
-    """Outcome of copying a directory."""
-
     files: int = 0
     bytes: int = 0
     skipped: list[str] = field(default_factory=list[str])
@@ -61,8 +59,6 @@ class TreeCopy:
 
 @dataclass(frozen=True, slots=True)
 class CopyJob:
-    """A tree to copy, and its destination."""
-
     source: Root
     top_fd: int
     top_path: str

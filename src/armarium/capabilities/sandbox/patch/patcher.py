@@ -60,8 +60,6 @@ def apply_patch(original: bytes | None, patch: bytes, *, reveal: bool = True) ->
 
 
 class _Output:
-    """Builds the patched file."""
-
     def __init__(self) -> None:
         self._lines: list[bytes] = []
         self._last_ended = True

@@ -28,7 +28,6 @@ def count_newlines(buffer: bytes | bytearray, start: int, stop: int) -> int:
 
 
 def text_finder(text: bytes) -> Find:
-    """A function that finds a text."""
     vectors_find = _vectors.find
 
     def find_byte(buffer: bytes | bytearray, start: int, stop: int) -> int:

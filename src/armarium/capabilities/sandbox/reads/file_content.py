@@ -47,8 +47,6 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class ReadLimits:
-    """How much one read may return."""
-
     full_bytes: int
     partial_bytes: int
 

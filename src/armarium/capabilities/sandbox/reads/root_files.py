@@ -46,7 +46,6 @@ _statx = getattr(ctypes.CDLL(None), "statx", None)
 def read_file(
     root: Root, path: str, window: Window, limits: ReadLimits, cancellation: Cancellation, number_lines: bool = False
 ) -> results.FileContent:
-    """Read a file or a part of it."""
     with checked_path(root, path) as normal:
         window.check()
         with _opened(root, normal) as (fd, status):
@@ -80,7 +79,6 @@ def read_files(
 
 
 def hash_file(root: Root, path: str, algorithm: str, cancellation: Cancellation) -> results.Hash:
-    """The hash of a file."""
     with checked_path(root, path) as normal, _opened(root, normal) as (fd, status):
         expect_bytes(status.st_size)
         hexadecimal = digest(fd, algorithm, cancellation)
@@ -155,7 +153,6 @@ def _entry(root: Root, fd: int, directory: str, child: os.DirEntry[str]) -> resu
 
 
 def _leads_to_hidden(root: Root, path: str, kind: results.TargetType) -> bool:
-    """Whether a link leads to an entry that the ignore list hides."""
     if root.ignore is None or kind in ("external", "missing"):
         return False
     try:
@@ -217,7 +214,6 @@ def _target(root: Root, path: str) -> results.LinkTarget:
 
 
 def permissions(root: Root, path: str) -> results.Permissions:
-    """Owner, group and mode of the entry itself."""
     with checked_path(root, path) as normal, root.confined.opened(normal, os.O_PATH | os.O_NOFOLLOW) as fd:
         status = os.fstat(fd)
         if root.ignore:

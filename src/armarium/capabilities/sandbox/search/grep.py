@@ -154,7 +154,6 @@ class _Results:
 
 
 def _line_matches(search: LineSearch, block: TextBlock, context_lines: int) -> Iterator[LineMatch]:
-    """The matching lines of a block, in order."""
     buffer, starts = block.buffer, block.starts
     path = ""
     file_start = file_end = number = counted = 0

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Generator, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -68,7 +69,6 @@ class Haystack:
         yield from self._flush()
 
     def file_blocks(self, fd: int, path: str) -> Generator[TextBlock]:
-        """The content of one open file."""
         if self._append(fd, "", path):
             yield from self._flush()
         else:
@@ -121,7 +121,10 @@ class Haystack:
         offset = begin = filled = 0
         while True:
             limit = len(buffer) - 1
-            got = _read(fd, view[filled:limit]) if filled < limit else 0
+            got = 0
+            if filled < limit:
+                with suppress(OSError):
+                    got = os.readv(fd, [view[filled:limit]])
             if offset == filled == 0:
                 if buffer.find(b"\0", 0, min(got, _BINARY_PROBE_BYTES)) >= 0:
                     return
@@ -186,20 +189,8 @@ class _LineCounter:
         self._line = 1
 
     def line_at(self, offset: int) -> int:
-        while self._offset < offset:
-            try:
-                block = os.pread(self._fd, min(_COUNT_BYTES, offset - self._offset), self._offset)
-            except OSError:
-                block = b""
-            if not block:
-                break
-            self._line += block.count(b"\n")
-            self._offset += len(block)
+        with suppress(OSError):
+            while block := os.pread(self._fd, min(_COUNT_BYTES, offset - self._offset), self._offset):
+                self._line += block.count(b"\n")
+                self._offset += len(block)
         return self._line
-
-
-def _read(fd: int, target: memoryview) -> int:
-    try:
-        return os.readv(fd, [target])
-    except OSError:
-        return 0

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Self
 
 from armarium.capabilities.sandbox.reads.byte_scan import Find, lower_copy
-from armarium.capabilities.sandbox.search.needles import CANDIDATE_NS, Needle, Needles, Sample, needles_for
+from armarium.capabilities.sandbox.search.needles import CANDIDATE_NS, Needle, Needles, needles_for, rate
 from armarium.capabilities.sandbox.search.patterns import line_pattern, path_pattern
 from armarium.capabilities.sandbox.search.regex import bytes_finder, quoted
 from armarium.foundation.files.walk import Entries
@@ -57,16 +57,15 @@ class LineSearch:
             return self._by_needle(needle.find, self._text_for(needle, buffer, begin, end), begin, end)
         return self._by_needles(self._needles, self._in_buffer, buffer, begin, end)
 
-    def _plan(self, content: bytes) -> None:
-        sample = Sample(content)
-        self._sampled = len(content)
+    def _plan(self, sample: bytes) -> None:
+        self._sampled = len(sample)
         self._needles = None
         cheapest = _REGEX_NS_PER_BYTE
         for clause in self._required.clauses:
             needles = needles_for(clause, sample)
             price = needles.price
             if not (self._required.exact and needles.certain):
-                price += CANDIDATE_NS * sum(sample.rate(literal) for literal in clause)
+                price += CANDIDATE_NS * sum(rate(literal, sample) for literal in clause)
             if price < cheapest:
                 cheapest, self._needles = price, needles
 
@@ -173,7 +172,6 @@ class PathSearch:
         return self
 
     def matching(self, paths: list[str]) -> list[int]:
-        """Indices of the paths that contain a match."""
         if not paths:
             return []
         buffer = "\n".join(paths).encode("utf-8", "surrogateescape")

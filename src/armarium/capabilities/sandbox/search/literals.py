@@ -17,8 +17,6 @@ _MAX_LENGTH = 64
 
 
 class Literal(NamedTuple):
-    """A text to search for."""
-
     text: str
     fold: bool = False
     """Ignore the case of ASCII letters; `text` is in lower case."""
@@ -48,7 +46,6 @@ class Requirements:
 
 
 def requirements(node: syntax.Node | None) -> Requirements:
-    """The clauses of a pattern."""
     if node is None:
         return Requirements((), exact=False)
     clauses = tuple(dict.fromkeys(_clauses(node)))

@@ -38,8 +38,6 @@ _Key = tuple[Literal["line", "path"], str, bool]
 
 
 class Pattern:
-    """A compiled pattern."""
-
     def __init__(
         self, required: Requirements, in_buffer: Find | None, alone: Find | None, compile_alone: Callable[[], Find]
     ) -> None:

@@ -66,15 +66,11 @@ class Anchor:
 
 @dataclass(frozen=True, slots=True)
 class Sequence:
-    """A sequence."""
-
     parts: tuple[Node, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """An alternation."""
-
     branches: tuple[Node, ...]
 
 
@@ -245,7 +241,6 @@ def has_anchor(node: Node, *kinds: AnchorKind) -> bool:
 
 
 def unbalanced_parenthesis(pattern: str) -> int:
-    """Position of an unmatched parenthesis."""
     opened: list[int] = []
     for token in _TOKEN.finditer(pattern):
         if token.lastgroup in _BROKEN:

@@ -112,13 +112,11 @@ class Pool:
 
     @property
     def thread_count(self) -> int:
-        """Number of threads, working and idle."""
         with self._lock:
             return len(self._threads)
 
     @property
     def is_idle(self) -> bool:
-        """Whether no work runs or waits."""
         with self._lock:
             return not (self._running or self._running_of or self._waiting)
 
