@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from armarium.capabilities.sandbox.search.glob import GlobResult, glob
+from armarium.capabilities.sandbox.search.glob import GlobResult, NameQuery, glob
 from armarium.foundation.cancellation import Cancellation
 from armarium.foundation.files.walk import Bounds
 from measure import best_of_each, compared, report
@@ -73,14 +73,8 @@ def measured(case: Case, top: Path, output: Path) -> dict[str, Any]:
 def ours(case: Case, top: Path) -> GlobResult:
     top_fd = os.open(top, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        return glob(
-            top_fd,
-            "",
-            pattern=case.pattern,
-            max_results=case.max_results,
-            bounds=Bounds(time.monotonic() + 600),
-            cancellation=Cancellation(),
-        )
+        query = NameQuery(case.pattern, max_results=case.max_results)
+        return glob(top_fd, "", query, bounds=Bounds(time.monotonic() + 600), cancellation=Cancellation())
     finally:
         os.close(top_fd)
 

@@ -112,11 +112,9 @@ def _served_tools() -> list[tuple[str, ToolSpec]]:
 
     async def ask() -> list[tuple[str, ToolSpec]]:
         with tempfile.TemporaryDirectory() as directory:
-            roots = [{"name": "workspace", "path": directory, "allowed_tools": ["*"]}]
             wanted = {
                 "state_dir": f"{directory}/state",
                 "audit": {"enabled": False},
-                "sandbox": {"roots": roots},
                 "corpus": {"root": directory, "ingest": {"watch": False}},
             }
             async with open_server(Settings.model_validate(wanted)) as armarium:

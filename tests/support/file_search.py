@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from armarium.capabilities.sandbox.search.glob import GlobResult, glob
+from armarium.capabilities.sandbox.search.glob import GlobResult, NameQuery, glob
 from armarium.capabilities.sandbox.search.grep import GrepResult, Query, grep
 from armarium.foundation.cancellation import Cancellation
 from armarium.foundation.files.ignore import GitIgnores, IgnoreRules
@@ -63,16 +63,8 @@ def globbed(
     cancellation: Cancellation | None = None,
 ) -> GlobResult:
     with opened(directory) as fd:
-        return glob(
-            fd,
-            prefix,
-            pattern=pattern,
-            regex=regex,
-            type_filter=type_filter,
-            max_results=max_results,
-            bounds=limits or bounds(),
-            cancellation=cancellation or Cancellation(),
-        )
+        query = NameQuery(pattern, regex, type_filter, max_results)
+        return glob(fd, prefix, query, bounds=limits or bounds(), cancellation=cancellation or Cancellation())
 
 
 def paths(result: GlobResult) -> list[str]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from armarium.capabilities.sandbox.lifespan import open_sandbox
+from armarium.capabilities.sandbox.manifest import open_capability
 from armarium.capabilities.sandbox.settings import SandboxSettings
 from armarium.capability import Facilities
 from armarium.foundation.events import Events
@@ -58,7 +58,7 @@ async def sandbox(roots: Mapping[str, Path], state: Path, **settings: Any) -> As
     """A sandbox with these roots, which allow all tools."""
     listed = [{"name": name, "path": str(path), "allowed_tools": ["*"]} for name, path in roots.items()]
     made = SandboxSettings.model_validate({"roots": listed, **settings})
-    async with open_sandbox(made, Facilities(Events(), state)) as capability:
+    async with open_capability(made, Facilities(Events(), state)) as capability:
         yield Tools({tool.name: tool for tool in capability.tools})
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from armarium.capabilities.sandbox.lifespan import open_sandbox
+from armarium.capabilities.sandbox.manifest import open_capability
 from armarium.capabilities.sandbox.settings import SandboxSettings
 from armarium.capability import Facilities
 from armarium.foundation.events import Events, FileChanged, FileMoved
@@ -32,7 +32,7 @@ class Listener:
         events.subscribe(FileChanged, self._hear)
         roots = [{"name": name, "path": str(self.base / name), "allowed_tools": ["*"]} for name in ("one", "two")]
         settings = SandboxSettings.model_validate({"roots": roots, "landlock": "off"})
-        async with open_sandbox(settings, Facilities(events, self.base / "state")) as capability:
+        async with open_capability(settings, Facilities(events, self.base / "state")) as capability:
             tools = {tool.name: tool for tool in capability.tools}
 
             async def call(tool: str, **arguments: Any) -> Any:

@@ -18,12 +18,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from armarium.capabilities.sandbox.reads import newlines
-from armarium.capabilities.sandbox.search import byte_scan
+from armarium.capabilities.sandbox.reads import byte_scan
 from armarium.capabilities.sandbox.search import lines as lines_module
 from armarium.capabilities.sandbox.search import needles as needles_module
-from armarium.capabilities.sandbox.search.grep import Query, grep_file
-from armarium.capabilities.sandbox.search.line_matches import MAX_SHOWN_BYTES
+from armarium.capabilities.sandbox.search.grep import MAX_SHOWN_BYTES, Query, grep_file
 from armarium.capabilities.sandbox.search.literals import requirements
 from armarium.capabilities.sandbox.search.syntax import parse
 from armarium.foundation.cancellation import Cancellation
@@ -170,7 +168,7 @@ def priced(way: str) -> Iterator[None]:
             patch.setattr(lines_module, "_REGEX_NS_PER_BYTE", -1.0)
         elif way != "as measured":
             patch.setattr(lines_module, "_REGEX_NS_PER_BYTE", DEAR * 1000)
-            patch.setattr(newlines, "_SMALL_BYTES", 4)
+            patch.setattr(byte_scan, "_SMALL_BYTES", 4)
             stop = CHEAP if way == "rare bytes" else DEAR
             patch.setattr(needles_module, "_STOP_AT_BYTE", stop)
             patch.setattr(needles_module, "_STOP_AT_BYTE_FOLDED", stop)
@@ -457,8 +455,8 @@ def test_newlines_are_counted_and_letters_folded_right_in_any_stretch(content: b
     buffer = bytearray(content.replace(b"\xff", b"\n") * 3)
     start, stop = sorted((min(start, len(buffer)), min(stop, len(buffer))))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(newlines, "_FAST_COUNT", False)
-        assert newlines.count_newlines(buffer, start, stop) == bytes(buffer[start:stop]).count(b"\n")
+        patch.setattr(byte_scan, "_FAST_COUNT", False)
+        assert byte_scan.count_newlines(buffer, start, stop) == bytes(buffer[start:stop]).count(b"\n")
     copy = bytearray(b"?" * len(buffer))
     byte_scan.lower_copy(buffer, start, stop, copy)
     assert copy == b"?" * start + bytes(buffer[start:stop]).lower() + b"?" * (len(buffer) - stop)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from armarium.capabilities.sandbox.reads.metadata import iso_time
+from armarium.capabilities.sandbox.reads.root_files import iso_time
 from support.client import ToolClient
 from support.trees import make_tree
 

@@ -15,7 +15,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from armarium.capabilities.sandbox.errors import PatchFailed
-from armarium.capabilities.sandbox.patch.patcher import apply_patch, diff_bytes, unified_diff
+from armarium.capabilities.sandbox.patch.diffs import diff_bytes, unified_diff
+from armarium.capabilities.sandbox.patch.patcher import apply_patch
 
 FILE = b"--- a/f\n+++ b/f\n"
 NEW_FILE = b"--- /dev/null\n+++ b/f\n"

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from armarium.capabilities.sandbox.search import cost, patterns, regex
+from armarium.capabilities.sandbox.reads import byte_scan
+from armarium.capabilities.sandbox.search import patterns, regex
 from armarium.capabilities.sandbox.search.syntax import buffer_pattern, parse
 from armarium.foundation.files.errors import InvalidPattern
 from support.file_search import globbed, grepped, lines, paths, plant
@@ -60,8 +61,9 @@ def test_a_pattern_within_the_limit_is_compiled_and_is_about_as_large_as_estimat
 ) -> None:
     plant(tmp_path, {"a": b"nothing\n"})
     grepped(tmp_path, pattern)
-    estimated = cost.affordable(parse(pattern, fold=False))
-    real = regex._engine(pattern.encode(), regex._options(fold=False, latin1=False, max_bytes=1 << 26)).ProgramSize()
+    estimated = patterns.estimated_cost(parse(pattern, fold=False))
+    real = regex.program_size(pattern, fold=False, max_bytes=1 << 26)
+    assert real is not None
     assert real <= 1.2 * estimated + 20
 
 
@@ -110,7 +112,7 @@ def test_an_expression_for_lines_with_carriage_returns_is_compiled_only_when_one
 
 
 def test_cached_patterns_are_bounded_by_their_memory_and_the_last_used_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    cache = patterns.PatternCache(max_bytes=5 * 2 * cost.memory_for(100))
+    cache = patterns.PatternCache(max_bytes=5 * 2 * patterns.memory_for(100))
     monkeypatch.setattr(patterns, "_cache", cache)
     for number in range(50):
         patterns.line_pattern("first", fold=False)
@@ -141,13 +143,12 @@ def test_compiling_the_most_expensive_pattern_is_short() -> None:
 def _count_compilations(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Patterns as they are compiled to be searched with; classes that are only measured do not count."""
     compiled: list[str] = []
-    checked = regex._checked
 
-    def counted(pattern: str, fold: bool, options: Any) -> regex.Find:
+    def counted(pattern: str, **options: Any) -> byte_scan.Find:
         compiled.append(pattern)
-        return checked(pattern, fold, options)
+        return regex.finder(pattern, **options)
 
-    monkeypatch.setattr(regex, "_checked", counted)
+    monkeypatch.setattr(patterns, "finder", counted)
     monkeypatch.setattr(patterns, "_cache", patterns.PatternCache(patterns.CACHE_BYTES))
     return compiled
 

@@ -28,7 +28,6 @@ class ChangeEvents:
         *,
         is_directory: bool = False,
     ) -> None:
-        """An entry was created, modified or removed."""
         with anyio.CancelScope(shield=True):
             ref = root.ref(path)
             await self._events.publish(FileChanged(ref, change, is_directory, by, _host_path(root, ref)))

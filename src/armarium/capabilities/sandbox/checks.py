@@ -64,14 +64,10 @@ def _root(root: RootSettings) -> CheckResult:
         return CheckResult(subject, "fail", f"{path} {problem}", hint="create it, or correct the root's `path`")
     if not os.access(path, os.R_OK | os.X_OK):
         return CheckResult(subject, "fail", f"{path} cannot be read", hint=f"let this user read and enter it: {path}")
-    if root.read_only or not _may_write(root):
+    if root.read_only or set(root.allowed_tools).isdisjoint(("*", *WRITING_TOOLS)):
         return CheckResult(subject, "ok", f"{path} (read-only)")
     if not os.access(path, os.W_OK):
         return CheckResult(
             subject, "warn", f"{path} cannot be written", hint="set `read_only: true`, or let this user write there"
         )
     return CheckResult(subject, "ok", path)
-
-
-def _may_write(root: RootSettings) -> bool:
-    return "*" in root.allowed_tools or not set(root.allowed_tools).isdisjoint(WRITING_TOOLS)

@@ -122,14 +122,12 @@ def _confine_process(flat: FilesystemSettings, settings: CoreSettings) -> None:
 
 def _as_core(settings_type: type[CoreSettings], flat: FilesystemSettings) -> CoreSettings:
     sandbox = {name: getattr(flat, name) for name in SandboxSettings.model_fields}
+    sections = {name: getattr(flat, name) for name in ("audit", "telemetry", "sessions", "limits")}
     return settings_type.model_validate(
         {
             "server": {"host": flat.host, "port": flat.port, "allowed_origins": flat.allowed_origins},
             "security": flat.security or SecuritySettings(),
-            "audit": flat.audit,
-            "telemetry": flat.telemetry,
-            "sessions": flat.sessions,
-            "limits": flat.limits,
+            **sections,
             **({"state_dir": flat.state_dir} if flat.state_dir else {}),
             "sandbox": SandboxSettings.model_construct(**sandbox),
         }

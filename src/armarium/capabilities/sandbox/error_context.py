@@ -8,16 +8,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import NoReturn
 
-from armarium.capabilities.sandbox.errors import (
-    AlreadyExists,
-    DestinationFailed,
-    NotFound,
-    PathIgnored,
-    PermissionDenied,
-    RootUnavailable,
-    StorageFailure,
-    os_error_reason,
-)
+from armarium.capabilities.sandbox import errors
 from armarium.capabilities.sandbox.roots import Root
 from armarium.foundation.errors import InvalidArgument
 from armarium.foundation.files.confine import normalise
@@ -28,7 +19,17 @@ from armarium.foundation.files.traversal import EntryFailed
 
 _MAX_SHOWN_PATH = 4096
 _DENIED_BY_SYSTEM = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ETXTBSY}
-_CAUGHT = (FileError, InvalidArgument, EntryFailed, DestinationFailed, OSError)
+_MEANINGS: dict[int, tuple[type[FileError], str]] = {
+    errno.ENOTDIR: (NotADirectory, "not a directory"),
+    **dict.fromkeys((errno.ENXIO, errno.ENODEV), (NotARegularFile, "not a regular file")),
+    errno.EISDIR: (IsADirectory, "is a directory"),
+    **dict.fromkeys((errno.EEXIST, errno.ENOTEMPTY), (errors.AlreadyExists, "already exists")),
+    **dict.fromkeys(
+        (errno.ENAMETOOLONG, errno.EILSEQ, errno.EINVAL), (InvalidPath, "the file system does not take this path")
+    ),
+    errno.ELOOP: (errors.NotFound, "links lead in a circle"),
+}
+_CAUGHT = (FileError, InvalidArgument, EntryFailed, errors.DestinationFailed, OSError)
 
 
 @contextmanager
@@ -38,7 +39,7 @@ def checked_path(root: Root, path: str, *, what: str = "file") -> Generator[str]
         root.require_current()
         normal = normalise(path)
         if leads_through_staged(normal):
-            raise PathIgnored("path is reserved for changes in progress")
+            raise errors.PathIgnored("path is reserved for changes in progress")
         root.require_visible(normal)
         yield normal
     except _CAUGHT as error:
@@ -46,34 +47,37 @@ def checked_path(root: Root, path: str, *, what: str = "file") -> Generator[str]
 
 
 @contextmanager
-def errors_at(root: Root, path: str, *, what: str = "file") -> Generator[None]:
+def errors_at(
+    root: Root, path: str, *, what: str = "file", passing: type[Exception] | tuple[()] = ()
+) -> Generator[None]:
     """Let every error in the block name the root, the path and the reason, unless it already names a location."""
     try:
         yield
+    except passing:
+        raise
     except _CAUGHT as error:
         _raise_with_location(error, root, path, what)
 
 
-def _raise_with_location(error: Exception, root: Root, path: str, what: str) -> NoReturn:
-    match error:
-        case FileError() | InvalidArgument():
-            located = error if "root" in error.details else _located(error, root, path)
-            raise located from error.__cause__
-        case EntryFailed():
-            raise _translated(error.error, root, escape_name(error.path), what) from error.error
-        case DestinationFailed():
-            raise _translated(error.error, root, path, what) from error.error
-        case OSError():
-            raise _translated(error, root, path, what) from error
-        case _:
-            raise error
+def _raise_with_location(
+    error: FileError | InvalidArgument | EntryFailed | errors.DestinationFailed | OSError,
+    root: Root,
+    path: str,
+    what: str,
+) -> NoReturn:
+    if isinstance(error, (FileError, InvalidArgument)):
+        raise (error if "root" in error.details else _located(error, root, path)) from error.__cause__
+    if isinstance(error, EntryFailed):
+        path = escape_name(error.path)
+    cause = error if isinstance(error, OSError) else error.error
+    raise _translated(cause, root, path, what) from cause
 
 
 def _located(error: FileError | InvalidArgument, root: Root, path: str) -> FileError | InvalidArgument:
     message, shown = error.message, path[:_MAX_SHOWN_PATH]
-    if path not in message and not isinstance(error, (InvalidPath, RootUnavailable)):
+    if path not in message and not isinstance(error, (InvalidPath, errors.RootUnavailable)):
         message += f": {shown}"
-    if not isinstance(error, RootUnavailable):
+    if not isinstance(error, errors.RootUnavailable):
         message += f" (root: {root.name})"
     private: dict[str, str] = {}
     if (resolved := error.private.get("resolved")) is not None:
@@ -83,27 +87,12 @@ def _located(error: FileError | InvalidArgument, root: Root, path: str) -> FileE
 
 def _translated(error: OSError, root: Root, path: str, what: str) -> FileError:
     """The error with a code of the contract. The text of the `OSError` is not used: it may contain host paths."""
-    kind, message, hint = _meaning(error, what)
+    hint = None
+    if error.errno == errno.ENOENT:
+        kind, message, hint = errors.NotFound, f"{what} not found", "list_folder or glob shows what is there"
+    elif error.errno in _MEANINGS:
+        kind, message = _MEANINGS[error.errno]
+    else:
+        kind = errors.PermissionDenied if error.errno in _DENIED_BY_SYSTEM else errors.StorageFailure
+        message = errors.os_error_reason(error)
     return kind(f"{message}: {path} (root: {root.name})", hint=hint, root=root.name, path=path)
-
-
-def _meaning(error: OSError, what: str) -> tuple[type[FileError], str, str | None]:
-    match error.errno:
-        case errno.ENOENT:
-            return NotFound, f"{what} not found", "list_folder or glob shows what is there"
-        case errno.ENOTDIR:
-            return NotADirectory, "not a directory", None
-        case errno.ENXIO | errno.ENODEV:
-            return NotARegularFile, "not a regular file", None
-        case errno.EISDIR:
-            return IsADirectory, "is a directory", None
-        case errno.EEXIST | errno.ENOTEMPTY:
-            return AlreadyExists, "already exists", None
-        case errno.ENAMETOOLONG | errno.EILSEQ | errno.EINVAL:
-            return InvalidPath, "the file system does not take this path", None
-        case errno.ELOOP:
-            return NotFound, "links lead in a circle", None
-        case code if code in _DENIED_BY_SYSTEM:
-            return PermissionDenied, os_error_reason(error), None
-        case _:
-            return StorageFailure, os_error_reason(error), None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Generator
+from contextlib import contextmanager
 
 from armarium.foundation.files.errors import FileError
 
@@ -97,6 +99,15 @@ class DestinationFailed(Exception):
     def __init__(self, error: OSError) -> None:
         super().__init__(str(error))
         self.error = error
+
+
+@contextmanager
+def destination_errors() -> Generator[None]:
+    """Raise an `OSError` of the block as `DestinationFailed`."""
+    try:
+        yield
+    except OSError as error:
+        raise DestinationFailed(error) from error
 
 
 def os_error_reason(error: OSError) -> str:

@@ -1,4 +1,4 @@
-"""Opens the sandbox: roots, worker threads, service and tools."""
+"""Opens the sandbox: roots, worker threads and service."""
 
 from __future__ import annotations
 
@@ -11,26 +11,18 @@ from armarium.capabilities.sandbox.roots import Root, Roots
 from armarium.capabilities.sandbox.service import Sandbox
 from armarium.capabilities.sandbox.settings import SandboxSettings
 from armarium.capabilities.sandbox.threads.workers import Workers
-from armarium.capabilities.sandbox.tools import TOOLS
-from armarium.capability import Capability, Facilities
+from armarium.capability import Facilities
 from armarium.foundation.cancellation import Cancellation, Stopped
 from armarium.foundation.files.confine import READ_DIRECTORY
 from armarium.foundation.files.ignore import lines_hiding
 from armarium.foundation.files.staged_entries import sweep
 from armarium.foundation.tasks import background
-from armarium.foundation.tools import bind_tools
 
 _log = logging.getLogger(__name__)
 
-_INSTRUCTIONS = (
-    "The sandbox lets you work on real files in named roots. Call list_roots first; every tool takes a `root` and a "
-    "path relative to it. Find with glob and grep, read with read_file, change with patch_file (small edits) or "
-    "write_file. Errors carry a stable `code` and a `hint`."
-)
-
 
 @asynccontextmanager
-async def open_sandbox(settings: SandboxSettings, facilities: Facilities) -> AsyncGenerator[Capability]:
+async def open_sandbox(settings: SandboxSettings, facilities: Facilities) -> AsyncGenerator[Sandbox]:
     """Open the roots and start the worker threads for the duration of the block."""
     roots = Roots(
         Root(
@@ -49,7 +41,7 @@ async def open_sandbox(settings: SandboxSettings, facilities: Facilities) -> Asy
     try:
         async with background(lambda: _sweep(roots, workers, cancellation)):
             try:
-                yield Capability("sandbox", bind_tools(TOOLS, sandbox), _INSTRUCTIONS)
+                yield sandbox
             finally:
                 cancellation.cancel()
     finally:

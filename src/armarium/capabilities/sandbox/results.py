@@ -12,6 +12,11 @@ EntryType = Literal["file", "directory", "symlink", "other"]
 TargetType = Literal["file", "directory", "other", "external", "missing"]
 
 
+class _AtPath(TypedDict):
+    root: str
+    path: str
+
+
 class RootInfo(TypedDict):
     name: str
     allowed_tools: list[str]
@@ -31,9 +36,7 @@ class Entry(TypedDict):
     target_type: NotRequired[TargetType]
 
 
-class Folder(TypedDict):
-    root: str
-    path: str
+class Folder(_AtPath):
     entries: list[Entry]
     count: int
     total: int
@@ -67,18 +70,14 @@ class FileContents(TypedDict):
     count: int
 
 
-class Written(TypedDict):
-    root: str
-    path: str
+class Written(_AtPath):
     size: int
     mode: str
     created: bool
     sha256: NotRequired[str]
 
 
-class Patched(TypedDict):
-    root: str
-    path: str
+class Patched(_AtPath):
     hunks_applied: int
     created: bool
     size: int
@@ -87,16 +86,12 @@ class Patched(TypedDict):
     diff: NotRequired[str]
 
 
-class Removed(TypedDict):
-    root: str
-    path: str
+class Removed(_AtPath):
     removed: bool
     entries_removed: NotRequired[int]
 
 
-class FolderCreated(TypedDict):
-    root: str
-    path: str
+class FolderCreated(_AtPath):
     created: bool
     existed: bool
 
@@ -109,9 +104,7 @@ class LinkTarget(TypedDict):
     modified_at: NotRequired[str]
 
 
-class Metadata(TypedDict):
-    root: str
-    path: str
+class Metadata(_AtPath):
     name: str
     type: EntryType
     size: int
@@ -123,17 +116,13 @@ class Metadata(TypedDict):
     target: NotRequired[LinkTarget]
 
 
-class Hash(TypedDict):
-    root: str
-    path: str
+class Hash(_AtPath):
     algorithm: str
     hash: str
     size: int
 
 
-class Permissions(TypedDict):
-    root: str
-    path: str
+class Permissions(_AtPath):
     owner: str
     group: str
     mode: str

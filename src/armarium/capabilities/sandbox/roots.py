@@ -6,19 +6,10 @@ import logging
 import os
 from collections.abc import Generator, Iterable, Sequence
 
-from armarium.capabilities.sandbox.errors import (
-    PathIgnored,
-    ReadOnlyRoot,
-    RootUnavailable,
-    ToolNotAllowed,
-    UnknownRoot,
-    os_error_reason,
-)
+from armarium.capabilities.sandbox import errors
 from armarium.foundation.errors import ConfigError
 from armarium.foundation.files.confine import ConfinedRoot
-from armarium.foundation.files.errors import (
-    InvalidPattern,
-)
+from armarium.foundation.files.errors import InvalidPattern
 from armarium.foundation.files.ignore import IgnoreRules
 from armarium.foundation.files.names import escape_name
 from armarium.foundation.refs import FileRef
@@ -69,8 +60,7 @@ class Root:
             self.confined = confined or ConfinedRoot(os.path.expanduser(path))
         except OSError as error:
             raise ConfigError(
-                f"root {name!r}: cannot open {path}: {error.strerror}",
-                hint="every root must be an existing directory",
+                f"root {name!r}: cannot open {path}: {error.strerror}", hint="every root must be an existing directory"
             ) from error
         # Links on the path are followed once, at the start. Where roots are nested, an agent could create others later.
         self._path = self.confined.real_path
@@ -93,19 +83,17 @@ class Root:
             self._missing = False
             _log.warning("the directory of a root is available again", extra={"root": self.name})
 
-    def _unavailable(self, error: OSError) -> RootUnavailable:
+    def _unavailable(self, error: OSError) -> errors.RootUnavailable:
+        reason = errors.os_error_reason(error)
         if not self._missing:
             self._missing = True
-            _log.warning(
-                "the directory of a root is missing", extra={"root": self.name, "reason": os_error_reason(error)}
-            )
-        return RootUnavailable(
-            f"the directory of root {self.name} is missing ({os_error_reason(error)})",
-            hint="it is served again as soon as it exists",
+            _log.warning("the directory of a root is missing", extra={"root": self.name, "reason": reason})
+        return errors.RootUnavailable(
+            f"the directory of root {self.name} is missing ({reason})", hint="it is served again as soon as it exists"
         )
 
-    def _not_granted(self) -> RootUnavailable:
-        return RootUnavailable(
+    def _not_granted(self) -> errors.RootUnavailable:
+        return errors.RootUnavailable(
             f"the directory of root {self.name} was replaced, and this process may not open the new one",
             hint="restart the server",
         )
@@ -142,9 +130,9 @@ class Root:
     def allow(self, tool: str, path: str, *, writing: bool) -> None:
         """Raise unless the allow-list and `read_only` permit the tool."""
         if tool not in self.allowed_tools:
-            error = ToolNotAllowed(f"tool {tool} not allowed on root {self.name}")
+            error = errors.ToolNotAllowed(f"tool {tool} not allowed on root {self.name}")
         elif writing and self.read_only:
-            error = ReadOnlyRoot(f"root {self.name} is read-only; tool {tool} would change it")
+            error = errors.ReadOnlyRoot(f"root {self.name} is read-only; tool {tool} would change it")
         else:
             return
         raise error.with_context(root=self.name, path=path[:4096], tool=tool)
@@ -153,7 +141,7 @@ class Root:
         """Raise if the ignore list hides the path. Check both the path as given and the resolved one."""
         if self.ignore is not None and path and self.ignore.hides(path, is_directory):
             # The message must not reveal the path that a link leads to.
-            raise PathIgnored("path is hidden by the ignore list", private={"resolved": escape_name(path)})
+            raise errors.PathIgnored("path is hidden by the ignore list", private={"resolved": escape_name(path)})
 
     def resolved(self, path: str) -> str:
         """The path with links resolved, as far as it exists."""
@@ -173,8 +161,6 @@ class Root:
 
 
 class Roots:
-    """All roots of the server."""
-
     def __init__(self, roots: Iterable[Root]) -> None:
         self._by_name = {root.name: root for root in roots}
 
@@ -186,7 +172,9 @@ class Roots:
         root = self._by_name.get(name)
         if root is None:
             known = ", ".join(self._by_name)
-            raise UnknownRoot(f"unknown root: {name[:100]}", hint=f"known roots: {known}; call list_roots for more")
+            raise errors.UnknownRoot(
+                f"unknown root: {name[:100]}", hint=f"known roots: {known}; call list_roots for more"
+            )
         root.allow(tool, path, writing=writing)
         return root
 
@@ -198,6 +186,5 @@ class Roots:
         )
 
     def close(self) -> None:
-        """Close the directories."""
         for root in self._by_name.values():
             root.confined.close()

@@ -2,29 +2,64 @@
 
 from __future__ import annotations
 
+import functools
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Concatenate, ParamSpec, TypeVar
 
 import anyio
 
 from armarium.capabilities.sandbox import results
 from armarium.capabilities.sandbox.change_events import ChangeEvents
 from armarium.capabilities.sandbox.changes import copies, edits, moves, removal
-from armarium.capabilities.sandbox.error_context import checked_path
-from armarium.capabilities.sandbox.lock_wait import LockQueues, retried
-from armarium.capabilities.sandbox.reads import metadata, root_files
+from armarium.capabilities.sandbox.changes.targets import ChangeContext
+from armarium.capabilities.sandbox.errors import ResourceBusy
+from armarium.capabilities.sandbox.lock_wait import LockQueues
+from armarium.capabilities.sandbox.reads import root_files
 from armarium.capabilities.sandbox.reads.file_content import ReadLimits, Window
-from armarium.capabilities.sandbox.roots import Root, Roots
+from armarium.capabilities.sandbox.roots import Root, RootReplaced, Roots
+from armarium.capabilities.sandbox.search.glob import NameQuery
 from armarium.capabilities.sandbox.search.grep import Query
-from armarium.capabilities.sandbox.search.root_search import NameQuery, Scope, glob_root, grep_root
+from armarium.capabilities.sandbox.search.root_search import Scope, glob_root, grep_root
 from armarium.capabilities.sandbox.threads.workers import Workers
 from armarium.foundation.errors import InvalidArgument
 from armarium.foundation.events import Events
-from armarium.foundation.files.directory_locks import DirectoryLocks
+from armarium.foundation.files.directory_locks import DirectoryBusy, DirectoryLocks
 from armarium.foundation.files.names import escape_name
 from armarium.foundation.tools import Call
 
 _MAX_REMAINING = 100
+_MAX_REPLACEMENTS = 3
+
+P = ParamSpec("P")
+ResultT = TypeVar("ResultT")
+
+
+def retried(
+    method: Callable[Concatenate[Sandbox, P], Awaitable[ResultT]],
+) -> Callable[Concatenate[Sandbox, P], Awaitable[ResultT]]:
+    """Retry a method that changed nothing because a directory was locked or a root was replaced."""
+
+    async def reopening(self: Sandbox, *args: P.args, **kwargs: P.kwargs) -> ResultT:
+        for _ in range(_MAX_REPLACEMENTS):
+            try:
+                return await method(self, *args, **kwargs)
+            except RootReplaced as replaced:
+                await self.reopen(replaced.root)
+        raise ResourceBusy("the directory of the root is replaced again and again", hint="try again")
+
+    @functools.wraps(method)
+    async def retrying(self: Sandbox, *args: P.args, **kwargs: P.kwargs) -> ResultT:
+        attempt = method
+        while True:
+            try:
+                return await attempt(self, *args, **kwargs)
+            except RootReplaced:
+                attempt = reopening
+            except DirectoryBusy as busy:
+                return await self.lock_queues.run(busy, lambda: reopening(self, *args, **kwargs))
+
+    return retrying
 
 
 class Sandbox:
@@ -56,6 +91,9 @@ class Sandbox:
                 self._workers.renew(*self._roots.granted())
                 await self._workers.run("", root.confirm_replaced)
 
+    def _context(self, call: Call, if_match: str | None = None) -> ChangeContext:
+        return ChangeContext(if_match, self._locks, call.cancellation)
+
     def list_roots(self) -> results.RootList:
         """Names and allowed tools; never a host path."""
         roots = [
@@ -69,12 +107,7 @@ class Sandbox:
         self, call: Call, root_name: str, path: str, limit: int | None, cursor: str | None
     ) -> results.Folder:
         root = self._roots.enter(root_name, "list_folder", path)
-
-        def work() -> results.Folder:
-            with checked_path(root, path, what="directory") as normal:
-                return metadata.list_folder(root, normal, limit, cursor)
-
-        return await self._workers.run(call.caller, work)
+        return await self._workers.run(call.caller, root_files.list_folder, root, path, limit, cursor)
 
     @retried
     async def read_file(
@@ -99,11 +132,8 @@ class Sandbox:
         self, call: Call, root_name: str, path: str, content: str, mode: str, if_match: str | None
     ) -> results.Written:
         root = self._roots.enter(root_name, "write_file", path, writing=True)
-
-        def work() -> tuple[str, results.Written]:
-            return edits.write_file(root, path, content, mode, if_match, self._locks, call.cancellation)
-
-        normal, result = await self._workers.change(call.caller, work)
+        context = self._context(call, if_match)
+        normal, result = await self._workers.change(call.caller, edits.write_file, root, path, content, mode, context)
         await self._events.changed(call.principal, root, normal, "created" if result["created"] else "modified")
         return result
 
@@ -112,11 +142,8 @@ class Sandbox:
         self, call: Call, root_name: str, path: str, patch: str, if_match: str | None, *, dry_run: bool
     ) -> results.Patched:
         root = self._roots.enter(root_name, "patch_file", path, writing=True)
-
-        def work() -> tuple[str, results.Patched]:
-            return edits.patch_file(root, path, patch, if_match, self._locks, call.cancellation, dry_run=dry_run)
-
-        normal, result = await self._workers.change(call.caller, work)
+        context = self._context(call, if_match)
+        normal, result = await self._workers.change(call.caller, edits.patch_file, root, path, patch, context, dry_run)
         if not dry_run:
             await self._events.changed(call.principal, root, normal, "created" if result["created"] else "modified")
         return result
@@ -124,20 +151,15 @@ class Sandbox:
     @retried
     async def remove_file(self, call: Call, root_name: str, path: str, if_match: str | None) -> results.Removed:
         root = self._roots.enter(root_name, "remove_file", path, writing=True)
-
-        def work() -> str:
-            with checked_path(root, path) as normal:
-                removal.remove_file(root, normal, if_match, self._locks, call.cancellation)
-                return normal
-
-        normal = await self._workers.change(call.caller, work)
+        context = self._context(call, if_match)
+        normal = await self._workers.change(call.caller, removal.remove_file, root, path, context)
         await self._events.changed(call.principal, root, normal, "removed")
         return results.Removed(root=root.name, path=escape_name(normal), removed=True)
 
     @retried
     async def create_folder(self, call: Call, root_name: str, path: str) -> results.FolderCreated:
         root = self._roots.enter(root_name, "create_folder", path, writing=True)
-        normal, existed = await self._workers.change(call.caller, lambda: edits.create_folder(root, path))
+        normal, existed = await self._workers.change(call.caller, edits.create_folder, root, path)
         if not existed:
             await self._events.changed(call.principal, root, normal, "created", is_directory=True)
         return results.FolderCreated(root=root.name, path=escape_name(normal), created=True, existed=existed)
@@ -145,12 +167,8 @@ class Sandbox:
     @retried
     async def remove_folder(self, call: Call, root_name: str, path: str) -> results.Removed:
         root = self._roots.enter(root_name, "remove_folder", path, writing=True)
-
-        def work() -> tuple[str, int]:
-            with checked_path(root, path, what="directory") as normal:
-                return normal, removal.remove_folder(root, normal, self._locks, call.cancellation)
-
-        normal, removed = await self._workers.long(call.caller, work)
+        context = self._context(call)
+        normal, removed = await self._workers.long(call.caller, removal.remove_folder, root, path, context)
         await self._events.changed(call.principal, root, normal, "removed", is_directory=True)
         return results.Removed(root=root.name, path=escape_name(normal), removed=True, entries_removed=removed)
 
@@ -167,29 +185,17 @@ class Sandbox:
     @retried
     async def permissions_file(self, call: Call, root_name: str, path: str) -> results.Permissions:
         root = self._roots.enter(root_name, "permissions_file", path)
-
-        def work() -> results.Permissions:
-            with checked_path(root, path) as normal:
-                return metadata.permissions(root, normal)
-
-        return await self._workers.run(call.caller, work)
+        return await self._workers.run(call.caller, root_files.permissions, root, path)
 
     @retried
     async def copy(
-        self, call: Call, source: tuple[str, str], target: tuple[str, str], if_match: str | None
+        self, call: Call, source_root: str, source_path: str, dest_root: str, dest_path: str, if_match: str | None
     ) -> results.Copied:
-        from_root = self._roots.enter(source[0], "copy", source[1])
-        into_root = self._roots.enter(target[0], "copy", target[1], writing=True)
-
-        def work() -> tuple[str, copies.Transferred]:
-            with checked_path(from_root, source[1], what="source file") as path:
-                found = copies.copy_source(from_root, path)
-            with checked_path(into_root, target[1]) as wanted:
-                if not found.is_directory:
-                    edits.require_directory_if_slash(into_root, target[1], wanted)
-                return path, copies.copy(found, into_root, wanted, if_match, self._locks, call.cancellation)
-
-        path, done = await self._workers.transfer(call.caller, work)
+        from_root = self._roots.enter(source_root, "copy", source_path)
+        into_root = self._roots.enter(dest_root, "copy", dest_path, writing=True)
+        path, done = await self._workers.transfer(
+            call.caller, copies.copy, from_root, source_path, into_root, dest_path, self._context(call, if_match)
+        )
         await self._events.copied(call.principal, into_root, done)
         return results.Copied(
             source=str(from_root.ref(path)),
@@ -202,29 +208,19 @@ class Sandbox:
 
     @retried
     async def move(
-        self, call: Call, source: tuple[str, str], target: tuple[str, str], if_match: str | None
+        self, call: Call, source_root: str, source_path: str, dest_root: str, dest_path: str, if_match: str | None
     ) -> results.Moved:
-        from_root = self._roots.enter(source[0], "move", source[1], writing=True)
-        into_root = self._roots.enter(target[0], "move", target[1], writing=True)
-
-        def work() -> tuple[str, copies.Transferred]:
-            with checked_path(from_root, source[1], what="source file") as path:
-                is_directory = moves.require_movable_source(from_root, path)
-            with checked_path(into_root, target[1]) as wanted:
-                if not is_directory:
-                    edits.require_directory_if_slash(into_root, target[1], wanted)
-                return path, moves.move(from_root, path, into_root, wanted, if_match, self._locks, call.cancellation)
-
-        path, done = await self._workers.transfer(call.caller, work)
+        from_root = self._roots.enter(source_root, "move", source_path, writing=True)
+        into_root = self._roots.enter(dest_root, "move", dest_path, writing=True)
+        path, done = await self._workers.transfer(
+            call.caller, moves.move, from_root, source_path, into_root, dest_path, self._context(call, if_match)
+        )
         await self._events.moved(call.principal, from_root, path, into_root, done)
         result = results.Moved(source=str(from_root.ref(path)), destination=str(into_root.ref(done.destination)))
         if done.remaining:
             result["complete"] = False
             result["remaining_count"] = len(done.remaining)
-            result["remaining"] = [
-                results.Remaining(path=escape_name(left.path), reason=left.reason)
-                for left in done.remaining[:_MAX_REMAINING]
-            ]
+            result["remaining"] = done.remaining[:_MAX_REMAINING]
         return result
 
     @retried

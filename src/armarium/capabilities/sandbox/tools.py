@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -9,15 +10,17 @@ from typing import Any
 import orjson
 
 from armarium.capabilities.sandbox import arguments, results
-from armarium.capabilities.sandbox.argument_coercion import coerced
 from armarium.capabilities.sandbox.reads.file_content import Window
+from armarium.capabilities.sandbox.search.glob import NameQuery
 from armarium.capabilities.sandbox.search.grep import Query
-from armarium.capabilities.sandbox.search.root_search import NameQuery, Scope
+from armarium.capabilities.sandbox.search.root_search import Scope
 from armarium.capabilities.sandbox.service import Sandbox
-from armarium.foundation.schema import Json
-from armarium.foundation.tools import Call, DeclaredTool, NoArgs, ToolSpec, declare_tool
+from armarium.foundation.schema import Json, JsonSchema
+from armarium.foundation.tools import Call, DeclaredTool, NoArgs, declare_tool
 
 _SEARCH_GRACE_S = 30.0
+_INTEGER = re.compile(r"-?[0-9]{1,16}")
+_BOOLEANS = {"true": True, "false": False}
 
 
 async def list_roots(sandbox: Sandbox, call: Call, args: NoArgs) -> results.RootList:
@@ -99,18 +102,14 @@ async def copy(sandbox: Sandbox, call: Call, args: arguments.TransferArgs) -> re
     """Copy a file, or a directory with everything in it, within a root or to another one. An existing file is
     overwritten; an existing directory gets the copy inside. Links that stay inside the root stay links; what
     could not be copied is listed in `skipped`."""
-    return await sandbox.copy(
-        call, (args.source_root, args.source_path), (args.dest_root, args.dest_path), args.if_match
-    )
+    return await sandbox.copy(call, args.source_root, args.source_path, args.dest_root, args.dest_path, args.if_match)
 
 
 async def move(sandbox: Sandbox, call: Call, args: arguments.TransferArgs) -> results.Moved:
     """Move or rename a file or directory, within a root or to another one. An existing file is overwritten; an
     existing directory gets the source inside. A symlink is moved itself. If the result has `complete: false`,
     `remaining` lists what stayed at the source, and why."""
-    return await sandbox.move(
-        call, (args.source_root, args.source_path), (args.dest_root, args.dest_path), args.if_match
-    )
+    return await sandbox.move(call, args.source_root, args.source_path, args.dest_root, args.dest_path, args.if_match)
 
 
 async def grep(sandbox: Sandbox, call: Call, args: arguments.GrepArgs) -> results.Matches:
@@ -142,17 +141,33 @@ def _declared(
     name: str, function: Callable[[Sandbox, Call, Any], Awaitable[Any]], **traits: Any
 ) -> DeclaredTool[Sandbox]:
     tool = declare_tool(name, function, **traits)
-    description = f"{tool.spec.description} {_about_roots(tool.spec)}".strip()
-    return replace(tool, spec=replace(tool.spec, description=description, completed=coerced(tool.spec.input_schema)))
+    description, schema = tool.spec.description, tool.spec.input_schema
+    # Every description says that the root is required, for models that read only one of them.
+    if names := [f"`{name}`" for name in schema.get("properties", {}) if name.endswith("root")]:
+        verb = "is the name" if len(names) == 1 else "are names"
+        description += f" Required: {' and '.join(names)} {verb} of a root from list_roots."
+    return replace(tool, spec=replace(tool.spec, description=description, completed=_coerced(schema)))
 
 
-def _about_roots(tool: ToolSpec) -> str:
-    """The sentence about the required root, repeated in every description for models that read only one of them."""
-    names = [f"`{name}`" for name in tool.input_schema.get("properties", {}) if name.endswith("root")]
-    if not names:
-        return ""
-    verb = "is the name" if len(names) == 1 else "are names"
-    return f"Required: {' and '.join(names)} {verb} of a root from list_roots."
+def _coerced(schema: JsonSchema) -> Callable[[Call, Mapping[str, Any]], Mapping[str, Any]]:
+    """A function that converts strings to the integers and booleans that the schema asks for: models write "2" for 2.
+
+    Strings that cannot be converted stay, and fail validation.
+    """
+    types = {name: described.get("type") for name, described in schema.get("properties", {}).items()}
+    converted = {name: kind for name, kind in types.items() if kind in ("integer", "boolean")}
+
+    def convert(call: Call, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        texts = {name: kind for name, kind in converted.items() if isinstance(given.get(name), str)}
+        return {**given, **{name: _value(given[name], kind) for name, kind in texts.items()}} if texts else given
+
+    return convert
+
+
+def _value(text: str, kind: str) -> int | str:
+    if kind == "boolean":
+        return _BOOLEANS.get(text.strip().lower(), text)
+    return int(text) if _INTEGER.fullmatch(text.strip()) else text
 
 
 def _roots_as_array(result: Json) -> list[str]:

@@ -1,18 +1,21 @@
-"""Copies file content between descriptors, preserving holes, and reports which side failed."""
+"""Copies the content and the attributes of files, preserving holes, and reports which side failed."""
 
 from __future__ import annotations
 
 import errno
 import os
+import stat
 from collections.abc import Generator
+from contextlib import suppress
 
-from armarium.capabilities.sandbox.errors import DestinationFailed
+from armarium.capabilities.sandbox.errors import DestinationFailed, destination_errors
 from armarium.foundation.cancellation import Cancellation
 
 _BLOCK = 8 * 1024 * 1024
 # The kernel cannot copy here. After EIO, separate reads and writes show which side failed.
 _COPY_BY_HAND = frozenset({errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EIO, errno.EBADF})
 _TARGET_IS_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_SET_ID = stat.S_ISUID | stat.S_ISGID
 
 
 def copy_content(source: int, target: int, cancellation: Cancellation) -> int:
@@ -22,10 +25,8 @@ def copy_content(source: int, target: int, cancellation: Cancellation) -> int:
         _copy_range(source, target, start, end, cancellation)
     # This also copies what was appended meanwhile, and files whose reported size is 0.
     size = _copy_by_hand(source, target, size, None, cancellation)
-    try:
+    with destination_errors():
         os.ftruncate(target, size)
-    except OSError as error:
-        raise DestinationFailed(error) from error
     return size
 
 
@@ -46,10 +47,7 @@ def _extents(fd: int, size: int) -> Generator[tuple[int, int]]:
 
 def _copy_range(source: int, target: int, start: int, end: int, cancellation: Cancellation) -> None:
     try:
-        while start < end:
-            count = os.copy_file_range(source, target, min(_BLOCK, end - start), start, start)
-            if count == 0:
-                break
+        while start < end and (count := os.copy_file_range(source, target, min(_BLOCK, end - start), start, start)):
             start += count
             cancellation.checkpoint(start)
     except OSError as error:
@@ -62,32 +60,54 @@ def _copy_range(source: int, target: int, start: int, end: int, cancellation: Ca
 
 def _copy_by_hand(source: int, target: int, start: int, end: int | None, cancellation: Cancellation) -> int:
     """Copy up to `end`, or to the end of the file. Returns the offset reached."""
-    while end is None or start < end:
-        block = os.pread(source, _BLOCK if end is None else min(_BLOCK, end - start), start)
-        if not block:
-            break
+    while block := os.pread(source, _BLOCK if end is None else min(_BLOCK, end - start), start):
         rest = memoryview(block)
-        try:
+        with destination_errors():
             while rest:
                 count = os.pwrite(target, rest, start)
                 rest = rest[count:]
                 start += count
-        except OSError as error:
-            raise DestinationFailed(error) from error
         cancellation.checkpoint(start)
     return start
 
 
-def read_all(fd: int) -> bytes:
-    """The content from the descriptor's position on."""
-    parts: list[bytes] = []
-    while part := os.read(fd, _BLOCK):
-        parts.append(part)
-    return b"".join(parts)
+def copy_owner_and_mode(fd: int, like: os.stat_result) -> None:
+    """Set the owner and mode of the file that is going to be replaced."""
+    own = os.fstat(fd)
+    if (own.st_uid, own.st_gid) != (like.st_uid, like.st_gid):
+        _chown(fd, like)
+    os.fchmod(fd, stat.S_IMODE(like.st_mode))
 
 
-def write_all(fd: int, content: bytes) -> None:
-    """Write all of the content."""
-    rest = memoryview(content)
-    while rest:
-        rest = rest[os.write(fd, rest) :]
+def keep_attributes(source_fd: int, like: os.stat_result, fd: int) -> None:
+    """Set everything that a moved file or directory keeps. Skip what this user may not set or the file system lacks."""
+    mode = stat.S_IMODE(like.st_mode)
+    if not _chown(fd, like):
+        mode &= ~_SET_ID  # Under another owner these bits would grant that owner's rights.
+    with suppress(OSError):
+        os.fchmod(fd, mode)
+    with suppress(OSError):
+        for name in os.listxattr(source_fd):
+            with suppress(OSError):
+                os.setxattr(fd, name, os.getxattr(source_fd, name))
+    # Last, because everything above may change them.
+    with suppress(OSError):
+        os.utime(fd, ns=(like.st_atime_ns, like.st_mtime_ns))
+
+
+def keep_link_attributes(like: os.stat_result, dir_fd: int, name: str) -> None:
+    with suppress(OSError):
+        os.chown(name, like.st_uid, like.st_gid, dir_fd=dir_fd, follow_symlinks=False)
+    with suppress(OSError):
+        os.utime(name, ns=(like.st_atime_ns, like.st_mtime_ns), dir_fd=dir_fd, follow_symlinks=False)
+
+
+def _chown(fd: int, like: os.stat_result) -> bool:
+    """Set owner and group; without privileges only the group, if possible. Returns whether the owner was set."""
+    try:
+        os.fchown(fd, like.st_uid, like.st_gid)
+    except PermissionError:
+        with suppress(PermissionError):
+            os.fchown(fd, -1, like.st_gid)
+        return False
+    return True

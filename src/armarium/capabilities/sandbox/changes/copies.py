@@ -4,177 +4,126 @@ from __future__ import annotations
 
 import os
 import stat
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 
-from armarium.capabilities.sandbox.changes import trees
-from armarium.capabilities.sandbox.changes.targets import (
-    Target,
-    Version,
-    in_directory,
-    require_match,
-    same_state,
-    with_target,
-)
+from armarium.capabilities.sandbox.changes import targets, trees
+from armarium.capabilities.sandbox.changes.edits import require_directory_if_slash
 from armarium.capabilities.sandbox.changes.writes import Fill, replace_file
-from armarium.capabilities.sandbox.error_context import errors_at
+from armarium.capabilities.sandbox.error_context import checked_path, errors_at
 from armarium.capabilities.sandbox.errors import AlreadyExists
+from armarium.capabilities.sandbox.results import Remaining
 from armarium.capabilities.sandbox.roots import Root
 from armarium.capabilities.sandbox.threads.pool import expect_bytes, expect_much
-from armarium.foundation.cancellation import Cancellation
 from armarium.foundation.errors import InvalidArgument
-from armarium.foundation.files.confine import open_child_directory
-from armarium.foundation.files.directory_locks import DirectoryLocks
 from armarium.foundation.files.errors import NotADirectory
 from armarium.foundation.files.names import escape_name
 from armarium.foundation.files.staged_entries import staged_directory
 
 
-@dataclass(frozen=True, slots=True)
-class UnmovedEntry:
-    """An entry that a move left at its source."""
-
-    path: str
-    reason: str
-
-
 @dataclass(slots=True)
 class Transferred:
-    """Outcome of a copy or move."""
-
     destination: str
     is_directory: bool
     size: int = 0
     files: int = 1
     skipped: list[str] = field(default_factory=list[str])
     replaced: bool = False
-    remaining: list[UnmovedEntry] = field(default_factory=list[UnmovedEntry])
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """The entry to copy, with links resolved."""
-
-    root: Root
-    path: str
-    name: str
-    is_directory: bool
-    size: int
-
-
-def copy_source(root: Root, path: str) -> Source:
-    """Resolve the path of the entry to copy."""
-    with root.confined.opened(path, os.O_PATH) as fd:
-        status = os.fstat(fd)
-        is_directory = stat.S_ISDIR(status.st_mode)
-        real = root.confined.locate(fd, last_known=True)
-    root.require_visible(real, is_directory=is_directory)
-    return Source(root, real, path.rpartition("/")[2] or root.name, is_directory, status.st_size)
+    remaining: list[Remaining] = field(default_factory=list[Remaining])
+    """What a move left at its source."""
 
 
 def copy(
-    found: Source, target: Root, wanted: str, if_match: str | None, locks: DirectoryLocks, cancellation: Cancellation
-) -> Transferred:
-    """Copy a file, or a directory with everything in it."""
-    destination = destination_in(target, wanted, found.name, is_directory=found.is_directory)
-    if not found.is_directory:
-        expect_bytes(found.size)
-        return _copy_file(found, target, destination, if_match, locks, cancellation)
-    if if_match is not None:
-        raise InvalidArgument("`if_match` is the hash of a file; the source is a directory")
-    expect_much()
-    return _copy_directory(found, target, destination, locks, cancellation)
+    source: Root, source_path: str, target: Root, dest_path: str, context: targets.ChangeContext
+) -> tuple[str, Transferred]:
+    """Copy a file, or a directory with everything in it. Returns the normalised path of the source as well."""
+    with checked_path(source, source_path, what="source file") as path:
+        with source.confined.opened(path, os.O_PATH) as fd:
+            status = os.fstat(fd)
+            real = source.confined.locate(fd, last_known=True)
+        is_directory = stat.S_ISDIR(status.st_mode)
+        source.require_visible(real, is_directory=is_directory)
+    with checked_path(target, dest_path) as wanted:
+        if not is_directory:
+            require_directory_if_slash(target, dest_path, wanted)
+        name = path.rpartition("/")[2] or source.name
+        destination = destination_in(target, wanted, name, is_directory=is_directory)
+        if not is_directory:
+            expect_bytes(status.st_size)
+            return path, _copy_file(source, real, target, destination, context)
+        if context.if_match is not None:
+            raise InvalidArgument("`if_match` is the hash of a file; the source is a directory")
+        expect_much()
+        return path, _copy_directory(source, real, target, destination, context)
 
 
-def _copy_file(
-    found: Source,
-    target: Root,
-    destination: str,
-    if_match: str | None,
-    locks: DirectoryLocks,
-    cancellation: Cancellation,
-) -> Transferred:
-    source, shown = found.root, escape_name(found.path)
-    with errors_at(source, shown, what="source file"):
-        fd, status = source.confined.open_regular(found.path)
-    try:
+def _copy_file(source: Root, path: str, target: Root, destination: str, context: targets.ChangeContext) -> Transferred:
+    shown = escape_name(path)
+    size = 0
+    with ExitStack() as opened:
+        with errors_at(source, shown, what="source file"):
+            fd, status = opened.enter_context(source.confined.opened_regular(path))
+        version = targets.Version(fd, status)
         with errors_at(source, shown):
             if source.ignore:
                 source.require_visible(source.confined.locate(fd, last_known=True))
-            require_match(Version(fd, status), if_match, shown, cancellation)
-        size = 0
+            targets.require_match(version, shown, context)
 
-        def fill_for(before: Version) -> Fill:
+        def fill_for(before: targets.Version) -> Fill:
             if before.status is not None and os.path.samestat(before.status, status):
                 raise InvalidArgument("source and destination are the same file")
 
             def fill(new: int) -> None:
                 nonlocal size
-                size = trees.fill_from(source, found.path, fd, new, cancellation)
-                if if_match is not None and not same_state(os.fstat(fd), status):
+                size = trees.fill_from(source, path, fd, new, context.cancellation)
+                if context.if_match is not None and not targets.same_state(os.fstat(fd), status):
                     with errors_at(source, shown):
-                        require_match(Version(fd, status), if_match, shown, cancellation)
+                        targets.require_match(version, shown, context)
 
             return fill
 
-        def put(at: Target) -> bool:
+        def put(at: targets.Target) -> bool:
             mode = stat.S_IMODE(status.st_mode) & 0o777
-            return replace_file(at, fill_for, locks, depends=False, new_mode=mode, wait_long=True)
+            return replace_file(at, fill_for, context.locks, depends=False, new_mode=mode, wait_long=True)
 
         with errors_at(target, escape_name(destination)):
-            created = with_target(target, destination, escape_name(destination), put, make_parents=True)
-    finally:
-        os.close(fd)
+            created = targets.with_target(target, destination, escape_name(destination), put, make_parents=True)
     return Transferred(destination, False, size, replaced=not created)
 
 
 def _copy_directory(
-    found: Source, target: Root, destination: str, locks: DirectoryLocks, cancellation: Cancellation
+    source: Root, path: str, target: Root, destination: str, context: targets.ChangeContext
 ) -> Transferred:
     landing = target.resolved(destination)
-    refuse_into_itself(found.root, found.path, target, landing)
+    refuse_into_itself(source, path, target, landing)
     target.require_visible(landing, is_directory=True)
     if not landing:
         raise AlreadyExists("the destination is the root itself")
     parent, _, name = landing.rpartition("/")
-    with errors_at(found.root, escape_name(found.path)):
-        top_fd = found.root.confined.open_directory(found.path)
-    try:
-        job = trees.CopyJob(found.root, top_fd, found.path, target, landing, whole=False)
-        with errors_at(target, escape_name(destination)):
-            done = in_directory(
-                target, parent, lambda fd: _stage_and_put(job, fd, name, locks, cancellation), make=True
-            )
-    finally:
-        os.close(top_fd)
+    with errors_at(source, escape_name(path)):
+        top_fd = source.confined.open_directory(path)
+    with targets.closed_after(top_fd), errors_at(target, escape_name(destination)):
+        job = trees.CopyJob(source, top_fd, path, target, landing, whole=False)
+        done = targets.in_directory(target, parent, lambda fd: _stage_and_put(job, fd, name, context), make=True)
     return Transferred(destination, True, done.bytes, done.files, done.skipped)
 
 
-def _stage_and_put(
-    job: trees.CopyJob, dir_fd: int, name: str, locks: DirectoryLocks, cancellation: Cancellation
-) -> trees.TreeCopy:
+def _stage_and_put(job: trees.CopyJob, dir_fd: int, name: str, context: targets.ChangeContext) -> trees.TreeCopy:
     """Copy to a staged directory, then rename it to its final name or merge it into the existing directory."""
-    existing = _existing_directory(dir_fd, name)
-    try:
-        with staged_directory(dir_fd, stat.S_IMODE(os.fstat(job.top_fd).st_mode) & 0o777) as staged:
-            with errors_at(job.source, escape_name(job.top_path)):
-                done = trees.copy_tree(job, staged.fd, cancellation)
-            if existing is not None:
-                trees.merge(staged.fd, job.target, existing, job.target_path, locks, cancellation)
-            else:
-                with locks.holding(dir_fd, wait_long=True):
-                    staged.put(name, exclusive=True)
-        os.fsync(dir_fd)
-    finally:
+    existing = None
+    with ExitStack() as opened:
+        with suppress(FileNotFoundError):
+            existing = opened.enter_context(targets.opened_directory(dir_fd, name))
+        staged = opened.enter_context(staged_directory(dir_fd, stat.S_IMODE(os.fstat(job.top_fd).st_mode) & 0o777))
+        with errors_at(job.source, escape_name(job.top_path)):
+            done = trees.copy_tree(job, staged.fd, context.cancellation)
         if existing is not None:
-            os.close(existing)
+            trees.merge(staged.fd, job.target, existing, job.target_path, context)
+        else:
+            with context.locks.holding(dir_fd, wait_long=True):
+                staged.put(name, exclusive=True)
+    os.fsync(dir_fd)
     return done
-
-
-def _existing_directory(dir_fd: int, name: str) -> int | None:
-    try:
-        return open_child_directory(dir_fd, name)
-    except FileNotFoundError:
-        return None
 
 
 def destination_in(root: Root, wanted: str, name: str, *, is_directory: bool) -> str:
@@ -193,7 +142,6 @@ def destination_in(root: Root, wanted: str, name: str, *, is_directory: bool) ->
 
 
 def refuse_into_itself(source: Root, path: str, target: Root, destination: str) -> None:
-    """Raise if a directory would be copied or moved into itself."""
     # By host path, because roots may be nested.
     old = os.path.join(source.confined.real_path, path).rstrip("/")
     new = os.path.join(target.confined.real_path, destination)

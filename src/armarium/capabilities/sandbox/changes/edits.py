@@ -4,71 +4,47 @@ from __future__ import annotations
 
 import os
 import stat
+from functools import partial
 
-from armarium.capabilities.sandbox.changes.targets import Target, has_parent, with_target
-from armarium.capabilities.sandbox.changes.writes import Replaced, patch, sha256, write
+from armarium.capabilities.sandbox.changes.targets import ChangeContext, has_parent, with_target
+from armarium.capabilities.sandbox.changes.writes import patch, sha256, write
 from armarium.capabilities.sandbox.error_context import checked_path
 from armarium.capabilities.sandbox.patch.diffs import unified_diff
-from armarium.capabilities.sandbox.patch.patcher import PatchedContent, apply_patch
+from armarium.capabilities.sandbox.patch.patcher import apply_patch
 from armarium.capabilities.sandbox.results import Patched, Written
 from armarium.capabilities.sandbox.roots import Root
-from armarium.foundation.cancellation import Cancellation
 from armarium.foundation.errors import InvalidArgument
-from armarium.foundation.files.directory_locks import DirectoryLocks
 from armarium.foundation.files.errors import IsADirectory, NotADirectory
 from armarium.foundation.files.names import escape_name
 
 
-def write_file(
-    root: Root,
-    path: str,
-    content: str,
-    mode: str,
-    if_match: str | None,
-    locks: DirectoryLocks,
-    cancellation: Cancellation,
-) -> tuple[str, Written]:
+def write_file(root: Root, path: str, content: str, mode: str, context: ChangeContext) -> tuple[str, Written]:
     """Write text to a file, with missing parent directories. Returns the normalised path as well."""
     with checked_path(root, path) as normal:
         _require_file_path(path)
         encoded = _encoded(content, "content")
-
-        def write_at(target: Target) -> Replaced:
-            return write(target, encoded, mode, if_match, locks, cancellation)
-
-        done = with_target(root, normal, path, write_at, make_parents=if_match is None)
-    result = Written(root=root.name, path=escape_name(normal), size=done.size, mode=mode, created=done.created)
-    if done.sha256 is not None:
-        result["sha256"] = done.sha256
+        work = partial(write, content=encoded, mode=mode, context=context)
+        created, digest = with_target(root, normal, path, work, make_parents=context.if_match is None)
+    result = Written(root=root.name, path=escape_name(normal), size=len(encoded), mode=mode, created=created)
+    if digest is not None:
+        result["sha256"] = digest
     return normal, result
 
 
-def patch_file(
-    root: Root,
-    path: str,
-    diff: str,
-    if_match: str | None,
-    locks: DirectoryLocks,
-    cancellation: Cancellation,
-    *,
-    dry_run: bool,
-) -> tuple[str, Patched]:
+def patch_file(root: Root, path: str, diff: str, context: ChangeContext, dry_run: bool) -> tuple[str, Patched]:
     """Apply a unified diff to a file. Returns the normalised path as well."""
     encoded = _encoded(diff, "patch")
     # Where reading is not allowed, the error of a failing patch must not reveal the content of the file.
     may_read = "read_file" in root.allowed_tools
-
-    def patch_at(target: Target) -> tuple[bytes | None, PatchedContent]:
-        return patch(target, encoded, if_match, locks, cancellation, reveal=may_read, dry_run=dry_run)
-
     with checked_path(root, path) as normal:
         _require_file_path(path)
         before: bytes | None = None
-        if dry_run and if_match is None and not has_parent(root, normal):
+        if dry_run and context.if_match is None and not has_parent(root, normal):
             patched = apply_patch(None, encoded)
         else:
-            make_parents = not dry_run and if_match is None
-            before, patched = with_target(root, normal, path, patch_at, make_parents=make_parents)
+            work = partial(patch, diff=encoded, context=context, reveal=may_read, dry_run=dry_run)
+            make_parents = not dry_run and context.if_match is None
+            before, patched = with_target(root, normal, path, work, make_parents=make_parents)
     result = Patched(
         root=root.name,
         path=escape_name(normal),

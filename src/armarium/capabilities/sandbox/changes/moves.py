@@ -8,16 +8,21 @@ import stat
 
 from armarium.capabilities.sandbox.changes import trees
 from armarium.capabilities.sandbox.changes.copies import Transferred, destination_in, refuse_into_itself
-from armarium.capabilities.sandbox.changes.cross_device_copy import Move, copy_and_remove, status_at
+from armarium.capabilities.sandbox.changes.cross_device_copy import Move, copy_and_remove
+from armarium.capabilities.sandbox.changes.edits import require_directory_if_slash
 from armarium.capabilities.sandbox.changes.removal import Entry, entry_at
-from armarium.capabilities.sandbox.changes.targets import in_directory, matching
-from armarium.capabilities.sandbox.error_context import errors_at
+from armarium.capabilities.sandbox.changes.targets import (
+    ChangeContext,
+    in_directory,
+    matching,
+    opened_directory,
+    status_at,
+)
+from armarium.capabilities.sandbox.error_context import checked_path, errors_at
 from armarium.capabilities.sandbox.errors import CannotRemoveRoot, Conflict
 from armarium.capabilities.sandbox.roots import Root
 from armarium.capabilities.sandbox.threads.pool import expect_bytes, expect_much
-from armarium.foundation.cancellation import Cancellation
 from armarium.foundation.errors import InvalidArgument
-from armarium.foundation.files.directory_locks import DirectoryLocks
 from armarium.foundation.files.errors import NotARegularFile, PathEscapesRoot
 from armarium.foundation.files.names import escape_name
 from armarium.foundation.files.traversal import visits
@@ -29,24 +34,22 @@ _ABOUT_THE_TARGET = frozenset(
 _REFUSED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 
 
-def require_movable_source(root: Root, path: str) -> bool:
-    """Whether the source is a directory. Raise if it does not exist or is the root itself."""
-    if not path:
-        raise CannotRemoveRoot("cannot move root directory")
-    with entry_at(root, path) as entry:
-        return entry.is_directory
-
-
 def move(
-    source: Root,
-    path: str,
-    target: Root,
-    wanted: str,
-    if_match: str | None,
-    locks: DirectoryLocks,
-    cancellation: Cancellation,
-) -> Transferred:
-    """Move an entry, or a link itself. `remaining` lists what could not be removed from the source."""
+    source: Root, source_path: str, target: Root, dest_path: str, context: ChangeContext
+) -> tuple[str, Transferred]:
+    """Move an entry, or a link itself. Returns the normalised path of the source as well."""
+    with checked_path(source, source_path, what="source file") as path:
+        if not path:
+            raise CannotRemoveRoot("cannot move root directory")
+        with entry_at(source, path) as entry:
+            is_directory = entry.is_directory
+    with checked_path(target, dest_path) as wanted:
+        if not is_directory:
+            require_directory_if_slash(target, dest_path, wanted)
+        return path, _move(source, path, target, wanted, context)
+
+
+def _move(source: Root, path: str, target: Root, wanted: str, context: ChangeContext) -> Transferred:
     shown = escape_name(path)
     with errors_at(source, shown, what="source file"), entry_at(source, path) as entry:
         name = path.rpartition("/")[2]
@@ -55,10 +58,10 @@ def move(
             parent, _, new_name = destination.rpartition("/")
             landing = "/".join(filter(None, [target.resolved(parent), new_name]))
             target.require_visible(landing)
-        planned = Move(source, path, entry, target, destination, landing, if_match, locks, cancellation)
+        planned = Move(source, path, entry, target, destination, landing, context)
         # Check everything before a directory is created for the destination.
         _check(planned)
-        with matching(entry.dir_fd, entry.name, if_match, shown, cancellation):
+        with matching(entry.dir_fd, entry.name, shown, context):
             pass
         with errors_at(target, escape_name(destination)):
             done = in_directory(target, parent, lambda fd: _move_into(planned, fd, new_name), make=True)
@@ -67,30 +70,32 @@ def move(
 
 
 def _check(planned: Move) -> None:
-    entry, source, path = planned.entry, planned.source, planned.path
+    entry, source = planned.entry, planned.source
+    if entry.is_directory:
+        if planned.context.if_match is not None:
+            raise InvalidArgument("`if_match` is the hash of a file; the source is a directory")
+        if source.ignore is not None or source is not planned.target:
+            expect_much()  # every entry of the directory is checked
+        with opened_directory(entry.dir_fd, entry.name) as fd:
+            refuse_into_itself(source, source.confined.locate(fd), planned.target, planned.landing)
+            trees.require_nothing_hidden(source, fd, planned.path, planned.context.cancellation)
+    if source is not planned.target:
+        _require_copyable(planned)
+
+
+def _require_copyable(planned: Move) -> None:
+    """Raise if the entry, or one in it, cannot be in another root or on another file system."""
+    entry = planned.entry
     if not entry.is_directory:
-        if source is not planned.target:
-            _require_movable(source, entry.dir_fd, entry.name, path, entry.status.st_mode)
+        _require_movable(planned.source, entry.dir_fd, entry.name, planned.path, entry.status.st_mode)
         return
-    if planned.if_match is not None:
-        raise InvalidArgument("`if_match` is the hash of a file; the source is a directory")
-    if source.ignore is not None or source is not planned.target:
-        expect_much()  # every entry of the directory is checked
-    with entry.opened() as fd:
-        refuse_into_itself(source, source.confined.locate(fd), planned.target, planned.landing)
-        trees.require_nothing_hidden(source, fd, path, planned.cancellation)
-        if source is not planned.target:
-            _require_all_movable(planned, fd)
-
-
-def _require_all_movable(planned: Move, fd: int) -> None:
-    """Raise if an entry of the directory cannot be in the other root."""
-    for visit in visits(fd, planned.path, planned.cancellation):
-        landing = visit.landing(planned.path, planned.landing)
-        with errors_at(planned.target, escape_name(landing)):
-            planned.target.require_visible(landing, is_directory=visit.kind != "entry")
-        if visit.kind == "entry":
-            _require_movable(planned.source, visit.dir_fd, visit.name, visit.path, visit.status.st_mode)
+    with errors_at(planned.source, planned.from_shown), opened_directory(entry.dir_fd, entry.name) as fd:
+        for visit in visits(fd, planned.path, planned.context.cancellation):
+            landing = visit.landing(planned.path, planned.landing)
+            with errors_at(planned.target, escape_name(landing)):
+                planned.target.require_visible(landing, is_directory=visit.kind != "entry")
+            if visit.kind == "entry":
+                _require_movable(planned.source, visit.dir_fd, visit.name, visit.path, visit.status.st_mode)
 
 
 def _require_movable(root: Root, dir_fd: int, name: str, path: str, mode: int) -> None:
@@ -110,15 +115,18 @@ def _move_into(planned: Move, target_fd: int, new_name: str) -> Transferred:
     done = Transferred(planned.destination, entry.is_directory)
     try:
         with (
-            matching(entry.dir_fd, entry.name, planned.if_match, planned.from_shown, planned.cancellation) as confirm,
-            planned.locks.holding(entry.dir_fd, target_fd),
+            matching(entry.dir_fd, entry.name, planned.from_shown, planned.context) as confirm,
+            planned.context.locks.holding(entry.dir_fd, target_fd),
         ):
             confirm()
             there = status_at(target_fd, new_name)
             done.replaced = there is not None
             os.rename(entry.name, new_name, src_dir_fd=entry.dir_fd, dst_dir_fd=target_fd)
             if there is not None and there.st_nlink > 1:
-                _drop_second_name(entry, there)
+                # A rename onto another hard link of the same file leaves both names.
+                left = status_at(entry.dir_fd, entry.name)
+                if left is not None and os.path.samestat(left, there):
+                    os.unlink(entry.name, dir_fd=entry.dir_fd)
     except OSError as error:
         if error.errno != errno.EXDEV:
             if error.errno == errno.EINVAL and entry.is_directory:
@@ -136,23 +144,6 @@ def _move_into(planned: Move, target_fd: int, new_name: str) -> Transferred:
         done = copy_and_remove(planned, target_fd, new_name)
     os.fsync(target_fd)
     return done
-
-
-def _drop_second_name(entry: Entry, replaced: os.stat_result) -> None:
-    """Remove the source after a rename onto another hard link of the same file, which leaves both names."""
-    left = status_at(entry.dir_fd, entry.name)
-    if left is not None and os.path.samestat(left, replaced):
-        os.unlink(entry.name, dir_fd=entry.dir_fd)
-
-
-def _require_copyable(planned: Move) -> None:
-    """Raise if an entry cannot be copied to another file system."""
-    entry = planned.entry
-    if not entry.is_directory:
-        _require_movable(planned.source, entry.dir_fd, entry.name, planned.path, entry.status.st_mode)
-        return
-    with errors_at(planned.source, planned.from_shown), entry.opened() as fd:
-        _require_all_movable(planned, fd)
 
 
 def _is_about_target(error: OSError, entry: Entry, target_fd: int, new_name: str) -> bool:

@@ -10,13 +10,11 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 
 from armarium.capabilities.sandbox.changes import trees
-from armarium.capabilities.sandbox.changes.targets import matching
-from armarium.capabilities.sandbox.error_context import errors_at
+from armarium.capabilities.sandbox.changes.targets import ChangeContext, matching, opened_directory
+from armarium.capabilities.sandbox.error_context import checked_path, errors_at
 from armarium.capabilities.sandbox.errors import CannotRemoveRoot, Conflict
 from armarium.capabilities.sandbox.roots import Root
 from armarium.foundation.cancellation import Cancellation
-from armarium.foundation.files.confine import open_child_directory
-from armarium.foundation.files.directory_locks import DirectoryLocks
 from armarium.foundation.files.errors import IsADirectory, NotADirectory
 from armarium.foundation.files.names import escape_name
 from armarium.foundation.files.staged_entries import Staged, set_aside
@@ -38,15 +36,6 @@ class Entry:
     def is_directory(self) -> bool:
         return stat.S_ISDIR(self.status.st_mode)
 
-    @contextmanager
-    def opened(self) -> Generator[int]:
-        """The directory, opened for reading."""
-        fd = open_child_directory(self.dir_fd, self.name)
-        try:
-            yield fd
-        finally:
-            os.close(fd)
-
 
 @contextmanager
 def entry_at(root: Root, path: str) -> Generator[Entry]:
@@ -59,71 +48,61 @@ def entry_at(root: Root, path: str) -> Generator[Entry]:
         yield entry
 
 
-def remove_file(root: Root, path: str, if_match: str | None, locks: DirectoryLocks, cancellation: Cancellation) -> None:
-    """Remove a file, or a link itself."""
-    with entry_at(root, path) as entry:
+def remove_file(root: Root, path: str, context: ChangeContext) -> str:
+    """Remove a file, or a link itself. Returns the normalised path."""
+    with checked_path(root, path) as normal, entry_at(root, normal) as entry:
+        shown = escape_name(normal)
         if entry.is_directory:
-            raise IsADirectory(f"is a directory: {escape_name(path)}", hint="use remove_folder")
-        with (
-            matching(entry.dir_fd, entry.name, if_match, escape_name(path), cancellation) as confirm,
-            locks.holding(entry.dir_fd),
-        ):
+            raise IsADirectory(f"is a directory: {shown}", hint="use remove_folder")
+        with matching(entry.dir_fd, entry.name, shown, context) as confirm, context.locks.holding(entry.dir_fd):
             confirm()
             os.unlink(entry.name, dir_fd=entry.dir_fd)
         os.fsync(entry.dir_fd)
+    return normal
 
 
-def remove_folder(root: Root, path: str, locks: DirectoryLocks, cancellation: Cancellation) -> int:
-    """Remove a directory and everything in it. Returns the number of entries.
-
-    The directory gets a staged name first. So callers never see a part of it, and the next start completes a removal
-    that was killed.
-    """
-    if not path:
-        raise CannotRemoveRoot("cannot remove root directory")
-    with entry_at(root, path) as entry:
-        if not entry.is_directory:
-            what = "a link" if stat.S_ISLNK(entry.status.st_mode) else "a file"
-            raise NotADirectory(f"is {what}, not a directory: {escape_name(path)}", hint="use remove_file")
-        with entry.opened() as fd:
-            trees.require_nothing_hidden(root, fd, path, cancellation)
-            _require_removable(root, fd, path, cancellation)
-        with locks.holding(entry.dir_fd):
-            aside = set_aside(entry.dir_fd, entry.name)
-        with closing(aside):
-            try:
-                removed = _remove_tree(aside, path, cancellation)
-            except BaseException:
-                with suppress(OSError):
-                    aside.put(entry.name, exclusive=True)
-                raise
-        os.fsync(entry.dir_fd)
-        return removed
+def remove_folder(root: Root, path: str, context: ChangeContext) -> tuple[str, int]:
+    """Remove a directory and everything in it. Returns the normalised path and the number of entries."""
+    with checked_path(root, path, what="directory") as normal:
+        if not normal:
+            raise CannotRemoveRoot("cannot remove root directory")
+        with entry_at(root, normal) as entry:
+            if not entry.is_directory:
+                what = "a link" if stat.S_ISLNK(entry.status.st_mode) else "a file"
+                raise NotADirectory(f"is {what}, not a directory: {escape_name(normal)}", hint="use remove_file")
+            with opened_directory(entry.dir_fd, entry.name) as fd:
+                trees.require_nothing_hidden(root, fd, normal, context.cancellation)
+                _require_emptiable(root, fd, ".", normal)
+                for visit in visits(fd, normal, context.cancellation, with_staged=True, only_directories=True):
+                    if visit.kind == "enter":
+                        _require_emptiable(root, visit.dir_fd, visit.name, visit.path)
+            return normal, _remove_directory(entry, normal, context)
 
 
-def _require_removable(root: Root, top_fd: int, path: str, cancellation: Cancellation) -> None:
-    """Raise if a directory of the tree cannot be emptied, before anything is removed."""
-    _require_emptiable(root, top_fd, ".", path)
-    for visit in visits(top_fd, path, cancellation, with_staged=True, only_directories=True):
-        if visit.kind == "enter":
-            _require_emptiable(root, visit.dir_fd, visit.name, visit.path)
+def _remove_directory(entry: Entry, path: str, context: ChangeContext) -> int:
+    # It gets a staged name first: callers never see a part of it, and the next start completes a killed removal.
+    with context.locks.holding(entry.dir_fd):
+        aside = set_aside(entry.dir_fd, entry.name)
+    with closing(aside):
+        try:
+            removed = _remove_tree(aside, path, context.cancellation)
+        except BaseException:
+            with suppress(OSError):
+                aside.put(entry.name, exclusive=True)
+            raise
+    os.fsync(entry.dir_fd)
+    return removed
 
 
 def _require_emptiable(root: Root, dir_fd: int, name: str, path: str) -> None:
+    """Raise if this user may not empty the directory, before anything is removed."""
     with errors_at(root, escape_name(path)), suppress(FileNotFoundError):
         try:
             trees.require_writable(dir_fd, name)
         except PermissionError:
-            if not _is_empty(dir_fd, name):
-                raise
-
-
-def _is_empty(dir_fd: int, name: str) -> bool:
-    fd = open_child_directory(dir_fd, name)
-    try:
-        return not os.listdir(fd)
-    finally:
-        os.close(fd)
+            with opened_directory(dir_fd, name) as fd:
+                if os.listdir(fd):
+                    raise
 
 
 def _remove_tree(aside: Staged, path: str, cancellation: Cancellation) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -14,6 +14,8 @@ from armarium.capabilities.sandbox.reads.file_content import digest
 from armarium.capabilities.sandbox.roots import Root
 from armarium.capabilities.sandbox.threads.pool import expect_bytes
 from armarium.foundation.cancellation import Cancellation
+from armarium.foundation.files.confine import open_child_directory
+from armarium.foundation.files.directory_locks import DirectoryLocks
 from armarium.foundation.files.errors import IsADirectory, NotARegularFile
 
 READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -22,6 +24,38 @@ _TRIES = 20
 ResultT = TypeVar("ResultT")
 State = tuple[int, int, int, int, int]
 """Device, inode, size, mtime and ctime."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeContext:
+    """What every step of a change needs."""
+
+    if_match: str | None
+    """The hash that the file must have; None if any content will do."""
+    locks: DirectoryLocks
+    cancellation: Cancellation
+
+
+@contextmanager
+def closed_after(fd: int) -> Generator[int]:
+    """The descriptor, closed at the end of the block."""
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def opened_directory(dir_fd: int, name: str) -> AbstractContextManager[int]:
+    """A child directory, open for listing. A link is not followed."""
+    return closed_after(open_child_directory(dir_fd, name))
+
+
+def status_at(dir_fd: int, name: str) -> os.stat_result | None:
+    """Status of the entry at the name, without following a link; None if there is none."""
+    try:
+        return os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,18 +69,15 @@ class Target:
 
     def status(self) -> os.stat_result | None:
         """Status of the regular file that is there now, or None. Raise for anything else."""
-        try:
-            status = os.stat(self.name, dir_fd=self.dir_fd, follow_symlinks=False)
-        except FileNotFoundError:
-            return None
+        status = status_at(self.dir_fd, self.name)
+        if status is None or stat.S_ISREG(status.st_mode):
+            return status
         if stat.S_ISDIR(status.st_mode):
             raise IsADirectory(f"is a directory: {self.shown}")
         if stat.S_ISLNK(status.st_mode):
             hint = "remove the link first, or write to another path"
             raise NotFound(f"link leads to nothing: {self.shown}", hint=hint)
-        if not stat.S_ISREG(status.st_mode):
-            raise NotARegularFile(f"not a regular file: {self.shown}")
-        return status
+        raise NotARegularFile(f"not a regular file: {self.shown}")
 
 
 def with_target(root: Root, path: str, shown: str, work: Callable[[Target], ResultT], *, make_parents: bool) -> ResultT:
@@ -86,22 +117,16 @@ def in_directory(root: Root, path: str, work: Callable[[int], ResultT], *, make:
 
 
 def _real_path(root: Root, path: str) -> str:
-    """The path with links resolved; the path itself if nothing exists there."""
-    try:
-        with root.confined.opened(path, os.O_PATH) as fd:
-            # Another writer may replace the file at this moment; the name stays the same.
-            return root.confined.locate(fd, last_known=True)
-    except FileNotFoundError:
-        return path
+    with suppress(FileNotFoundError), root.confined.opened(path, os.O_PATH) as fd:
+        # Another writer may replace the file at this moment; the name stays the same.
+        return root.confined.locate(fd, last_known=True)
+    return path
 
 
 def has_parent(root: Root, path: str) -> bool:
-    """Whether the parent directory of the path exists."""
-    try:
-        with root.confined.opened(path.rpartition("/")[0], os.O_PATH | os.O_DIRECTORY):
-            return True
-    except FileNotFoundError:
-        return False
+    with suppress(FileNotFoundError), root.confined.opened(path.rpartition("/")[0], os.O_PATH | os.O_DIRECTORY):
+        return True
+    return False
 
 
 def same_state(now: os.stat_result | None, before: os.stat_result | None) -> bool:
@@ -119,7 +144,6 @@ def state_of(status: os.stat_result) -> State:
 
 
 def is_unchanged(now: os.stat_result, before: State) -> bool:
-    """Whether a file is still in the state `before`."""
     return (now.st_dev, now.st_ino, now.st_size, now.st_mtime_ns) == before[:4] and before[4] in (0, now.st_ctime_ns)
 
 
@@ -150,15 +174,15 @@ def version_at(dir_fd: int, name: str, *, readable: bool = True) -> Generator[Ve
             os.close(fd)
 
 
-def require_match(version: Version, if_match: str | None, shown: str, cancellation: Cancellation) -> None:
-    """Raise `Conflict` unless the file has the hash `if_match`."""
-    if if_match is None:
+def require_match(version: Version, shown: str, context: ChangeContext) -> None:
+    """Raise `Conflict` unless the file has the hash that the caller expects."""
+    if context.if_match is None:
         return
     current: str | None = None
     if version.status is not None and stat.S_ISREG(version.status.st_mode):
         expect_bytes(version.status.st_size)
-        current = digest(version.fd, "sha256", cancellation)
-    if current != if_match.lower():
+        current = digest(version.fd, "sha256", context.cancellation)
+    if current != context.if_match.lower():
         raise Conflict(
             f"file has changed since it was read: {shown}" if current else f"no such file to match: {shown}",
             hint="read the file again, then decide",
@@ -167,19 +191,17 @@ def require_match(version: Version, if_match: str | None, shown: str, cancellati
 
 
 @contextmanager
-def matching(
-    dir_fd: int, name: str, if_match: str | None, shown: str, cancellation: Cancellation
-) -> Generator[Callable[[], None]]:
+def matching(dir_fd: int, name: str, shown: str, context: ChangeContext) -> Generator[Callable[[], None]]:
     """Compare the file with the expected hash before locking. The yielded function checks it again under the lock."""
-    if if_match is None:
+    if context.if_match is None:
         yield lambda: None
         return
     with version_at(dir_fd, name) as seen:
-        require_match(seen, if_match, shown, cancellation)
+        require_match(seen, shown, context)
 
         def confirm() -> None:
             with version_at(dir_fd, name) as now:
                 if not same_state(now.status, seen.status):
-                    require_match(now, if_match, shown, cancellation)
+                    require_match(now, shown, context)
 
         yield confirm

@@ -10,14 +10,17 @@ from collections.abc import Generator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 
-from armarium.capabilities.sandbox.changes.attributes import copy_owner_and_mode, keep_attributes, keep_link_attributes
-from armarium.capabilities.sandbox.changes.content import copy_content
-from armarium.capabilities.sandbox.changes.targets import READ, State, state_of
+from armarium.capabilities.sandbox.changes.content import (
+    copy_content,
+    copy_owner_and_mode,
+    keep_attributes,
+    keep_link_attributes,
+)
+from armarium.capabilities.sandbox.changes.targets import READ, ChangeContext, State, closed_after, state_of, status_at
 from armarium.capabilities.sandbox.error_context import errors_at
 from armarium.capabilities.sandbox.errors import DestinationFailed, PathIgnored
 from armarium.capabilities.sandbox.roots import Root
 from armarium.foundation.cancellation import Cancellation
-from armarium.foundation.files.directory_locks import DirectoryLocks
 from armarium.foundation.files.errors import IsADirectory, NotADirectory
 from armarium.foundation.files.names import escape_name
 from armarium.foundation.files.staged_names import new_staged_name
@@ -46,20 +49,16 @@ def require_writable(dir_fd: int, name: str) -> None:
 
 @dataclass(slots=True)
 class TreeCopy:
-    """Outcome of copying a directory."""
-
     files: int = 0
     bytes: int = 0
     skipped: list[str] = field(default_factory=list[str])
     """Paths that were skipped: links that lead outside, FIFOs, sockets, devices, and names hidden at the target."""
-    states: dict[str, State] | None = None
-    """State of each entry when it was copied, by path; None unless requested."""
+    states: dict[str, State] = field(default_factory=dict[str, State])
+    """For a move: the state of each entry when it was copied, by path."""
 
 
 @dataclass(frozen=True, slots=True)
 class CopyJob:
-    """A tree to copy, and its destination."""
-
     source: Root
     top_fd: int
     top_path: str
@@ -72,7 +71,7 @@ class CopyJob:
 
 def copy_tree(job: CopyJob, staged_fd: int, cancellation: Cancellation) -> TreeCopy:
     """Copy everything below an open directory into an empty one. Links inside the root are copied as links."""
-    done = TreeCopy(states={} if job.whole else None)
+    done = TreeCopy()
     hidden_depth = 0
     source, target = job.source, job.target
     with closing(Descent(staged_fd)) as staged:
@@ -84,11 +83,12 @@ def copy_tree(job: CopyJob, staged_fd: int, cancellation: Cancellation) -> TreeC
             elif target.ignore and target.ignore.hides(landing, is_directory):
                 hidden_depth += visit.kind == "enter"
                 done.skipped.append(visit.path)
-            elif is_directory:
-                with errors_at(target, escape_name(landing)):
-                    _copy_directory(visit, staged, whole=job.whole)
             else:
-                _copy_entry(job, visit, landing, staged.fd, done, cancellation)
+                with errors_at(target, escape_name(landing)):
+                    if is_directory:
+                        _copy_directory(visit, staged, whole=job.whole)
+                    else:
+                        _copy_entry(job, visit, staged.fd, done, cancellation)
     with errors_at(target, escape_name(job.target_path)):
         _sync(staged_fd, done.files)
     return done
@@ -100,36 +100,29 @@ def _copy_directory(visit: Visit, staged: Descent, *, whole: bool) -> None:
         staged.enter(visit.name)
         return
     if whole:
-        with suppress(OSError):
-            fd = os.open(visit.name, READ | os.O_DIRECTORY, dir_fd=visit.dir_fd)
-            try:
-                keep_attributes(fd, visit.status, staged.fd)
-            finally:
-                os.close(fd)
+        with suppress(OSError), closed_after(os.open(visit.name, READ | os.O_DIRECTORY, dir_fd=visit.dir_fd)) as fd:
+            keep_attributes(fd, visit.status, staged.fd)
     os.fsync(staged.fd)
     staged.leave()
 
 
-def _copy_entry(
-    job: CopyJob, visit: Visit, landing: str, staged_fd: int, done: TreeCopy, cancellation: Cancellation
-) -> None:
-    root = job.source
-    with errors_at(job.target, escape_name(landing)):
-        if stat.S_ISREG(visit.status.st_mode):
-            with suppress(FileNotFoundError):
-                sync = done.files < _SYNCED_ONE_BY_ONE
-                size, state = copy_file(root, visit, staged_fd, cancellation, whole=job.whole, sync=sync)
-                done.bytes += size
-                done.files += 1
-                if done.states is not None:
-                    done.states[visit.path] = state
-        elif stat.S_ISLNK(visit.status.st_mode) and _stays_inside(root, visit):
-            copy_link(visit.dir_fd, visit.name, staged_fd, visit.name, visit.status if job.whole else None)
-            done.files += 1
-            if done.states is not None:
-                done.states[visit.path] = state_of(visit.status)
-        else:
-            done.skipped.append(visit.path)
+def _copy_entry(job: CopyJob, visit: Visit, staged_fd: int, done: TreeCopy, cancellation: Cancellation) -> None:
+    state = state_of(visit.status)
+    if stat.S_ISREG(visit.status.st_mode):
+        try:
+            sync = done.files < _SYNCED_ONE_BY_ONE
+            size, state = _copy_file(job, visit, staged_fd, cancellation, sync=sync)
+        except FileNotFoundError:
+            return
+        done.bytes += size
+    elif stat.S_ISLNK(visit.status.st_mode) and _stays_inside(job.source, visit):
+        copy_link(visit.dir_fd, visit.name, staged_fd, visit.name, visit.status if job.whole else None)
+    else:
+        done.skipped.append(visit.path)
+        return
+    done.files += 1
+    if job.whole:
+        done.states[visit.path] = state
 
 
 def _stays_inside(root: Root, visit: Visit) -> bool:
@@ -137,47 +130,29 @@ def _stays_inside(root: Root, visit: Visit) -> bool:
         return root.confined.link_target(visit.dir_fd, visit.name, visit.path) != "external"
 
 
-def copy_file(
-    root: Root, visit: Visit, staged_fd: int, cancellation: Cancellation, *, whole: bool, sync: bool
+def _copy_file(
+    job: CopyJob, visit: Visit, staged_fd: int, cancellation: Cancellation, *, sync: bool
 ) -> tuple[int, State]:
     """Copy a regular file into an open directory. Returns its size, and its state before it was read."""
-    fd = open_source(root, visit.dir_fd, visit.name, visit.path)
-    try:
+    # A plain FileNotFoundError is one of a file that was removed meanwhile.
+    with errors_at(job.source, escape_name(visit.path), passing=FileNotFoundError):
+        fd = os.open(visit.name, READ, dir_fd=visit.dir_fd)
+    with closed_after(fd):
         status = os.fstat(fd)
-        new = os.open(visit.name, _NEW_FILE, 0o600 if whole else stat.S_IMODE(status.st_mode) & 0o777, dir_fd=staged_fd)
-        try:
-            size = fill_from(root, visit.path, fd, new, cancellation)
-            if whole:
+        mode = 0o600 if job.whole else stat.S_IMODE(status.st_mode) & 0o777
+        with closed_after(os.open(visit.name, _NEW_FILE, mode, dir_fd=staged_fd)) as new:
+            size = fill_from(job.source, visit.path, fd, new, cancellation)
+            if job.whole:
                 keep_attributes(fd, status, new)
             if sync:
                 os.fsync(new)
-        finally:
-            os.close(new)
-    finally:
-        os.close(fd)
     return size, state_of(status)
-
-
-def open_source(root: Root, dir_fd: int, name: str, path: str) -> int:
-    """Open a file to copy. Errors name it, except a plain `FileNotFoundError` for one that was removed."""
-    try:
-        return os.open(name, READ, dir_fd=dir_fd)
-    except FileNotFoundError:
-        raise
-    except OSError:
-        with errors_at(root, escape_name(path)):
-            raise
 
 
 def fill_from(root: Root, path: str, source_fd: int, target_fd: int, cancellation: Cancellation) -> int:
     """Copy the content. An error of the source names it; one of the destination is `DestinationFailed`."""
-    try:
+    with errors_at(root, escape_name(path), passing=DestinationFailed):
         return copy_content(source_fd, target_fd, cancellation)
-    except DestinationFailed:
-        raise
-    except OSError:
-        with errors_at(root, escape_name(path)):
-            raise
 
 
 def copy_link(source_fd: int, source: str, target_fd: int, target: str, like: os.stat_result | None) -> None:
@@ -207,13 +182,11 @@ def _sync(staged_fd: int, files: int) -> None:
     os.fsync(staged_fd)
 
 
-def merge(
-    staged_fd: int, target: Root, target_fd: int, path: str, locks: DirectoryLocks, cancellation: Cancellation
-) -> None:
+def merge(staged_fd: int, target: Root, target_fd: int, path: str, context: ChangeContext) -> None:
     """Move everything in a staged tree into an existing directory. Each file is replaced atomically."""
-    _require_mergeable(staged_fd, target, target_fd, path, cancellation)
+    _require_mergeable(staged_fd, target, target_fd, path, context.cancellation)
     with closing(Descent(target_fd)) as there:
-        for visit in visits(staged_fd, path, cancellation):
+        for visit in visits(staged_fd, path, context.cancellation):
             with errors_at(target, escape_name(visit.path)):
                 if visit.kind == "enter":
                     with suppress(FileExistsError):
@@ -223,21 +196,17 @@ def merge(
                     os.fsync(there.fd)
                     there.leave()
                 else:
-                    _merge_entry(visit, there.fd, locks)
+                    with context.locks.holding(there.fd, wait_long=True):
+                        _merge_entry(visit, there.fd)
     os.fsync(target_fd)
 
 
-def _merge_entry(visit: Visit, target_fd: int, locks: DirectoryLocks) -> None:
-    with locks.holding(target_fd, wait_long=True):
-        with suppress(FileNotFoundError):
-            current = os.stat(visit.name, dir_fd=target_fd, follow_symlinks=False)
-            if stat.S_ISREG(current.st_mode) and stat.S_ISREG(visit.status.st_mode):
-                fd = os.open(visit.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=visit.dir_fd)
-                try:
-                    copy_owner_and_mode(fd, current)
-                finally:
-                    os.close(fd)
-        os.rename(visit.name, visit.name, src_dir_fd=visit.dir_fd, dst_dir_fd=target_fd)
+def _merge_entry(visit: Visit, target_fd: int) -> None:
+    current = status_at(target_fd, visit.name)
+    if current is not None and stat.S_ISREG(current.st_mode) and stat.S_ISREG(visit.status.st_mode):
+        with closed_after(os.open(visit.name, READ, dir_fd=visit.dir_fd)) as fd:
+            copy_owner_and_mode(fd, current)
+    os.rename(visit.name, visit.name, src_dir_fd=visit.dir_fd, dst_dir_fd=target_fd)
 
 
 def _require_mergeable(staged_fd: int, target: Root, target_fd: int, path: str, cancellation: Cancellation) -> None:
@@ -270,13 +239,10 @@ def _require_mergeable(staged_fd: int, target: Root, target_fd: int, path: str, 
 
 def _is_existing_directory(visit: Visit, dir_fd: int) -> bool:
     """Whether the target already has the directory. Raise if the entry cannot be merged."""
-    try:
-        current = os.stat(visit.name, dir_fd=dir_fd, follow_symlinks=False)
-    except FileNotFoundError:
-        return False
-    is_directory = stat.S_ISDIR(current.st_mode)
+    current = status_at(dir_fd, visit.name)
+    is_directory = current is not None and stat.S_ISDIR(current.st_mode)
     if is_directory and visit.kind == "entry":
         raise IsADirectory("a directory exists where a file would be copied")
-    if not is_directory and visit.kind == "enter":
+    if current is not None and not is_directory and visit.kind == "enter":
         raise NotADirectory("a file exists where a directory would be copied")
     return is_directory

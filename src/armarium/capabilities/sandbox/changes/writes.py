@@ -7,23 +7,22 @@ from __future__ import annotations
 
 import hashlib
 import os
+import sys
 from collections.abc import Callable, Generator
-from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 
-from armarium.capabilities.sandbox.changes.attributes import copy_owner_and_mode
-from armarium.capabilities.sandbox.changes.content import read_all, write_all
-from armarium.capabilities.sandbox.changes.targets import Target, Version, require_match, same_state, version_at
-from armarium.capabilities.sandbox.errors import AlreadyExists, DestinationFailed, FileTooLarge, PermissionDenied
-from armarium.capabilities.sandbox.patch import patcher
-from armarium.capabilities.sandbox.reads.file_content import human_size
+from armarium.capabilities.sandbox.changes import targets
+from armarium.capabilities.sandbox.changes.content import copy_owner_and_mode
+from armarium.capabilities.sandbox.changes.targets import ChangeContext, Target, Version, require_match, same_state
+from armarium.capabilities.sandbox.errors import AlreadyExists, FileTooLarge, PermissionDenied, destination_errors
+from armarium.capabilities.sandbox.patch.patcher import PatchedContent, apply_patch
+from armarium.capabilities.sandbox.reads.file_content import human_size, pread_all
 from armarium.capabilities.sandbox.threads.pool import expect_bytes
-from armarium.foundation.cancellation import Cancellation
 from armarium.foundation.files.directory_locks import DirectoryLocks
 from armarium.foundation.files.staged_entries import Staged, staged_file
 
-MAX_PATCHED_BYTES = 64 * 1024 * 1024
-MAX_HASHED_APPEND_BYTES = 8 * 1024 * 1024
+_MAX_PATCHED_BYTES = 64 * 1024 * 1024
+_MAX_HASHED_APPEND_BYTES = 8 * 1024 * 1024
 """Up to this size an append returns the hash of the whole file, which requires reading it."""
 _NEW_FILE_MODE = 0o666
 _APPEND = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -33,60 +32,42 @@ Fill = Callable[[int], None]
 """Writes a file's content into an open descriptor."""
 
 
-@dataclass(frozen=True, slots=True)
-class Replaced:
-    """Outcome of a write."""
-
-    size: int
-    created: bool
-    sha256: str | None
-
-
-def write(
-    target: Target, content: bytes, mode: str, if_match: str | None, locks: DirectoryLocks, cancellation: Cancellation
-) -> Replaced:
-    """Overwrite, append or create. The outcome has the size of `content` and the hash of the whole file."""
+def write(target: Target, content: bytes, mode: str, context: ChangeContext) -> tuple[bool, str | None]:
+    """Overwrite, append or create. Returns whether there was no file before, and the hash of the whole file."""
     if mode == "append":
-        return _append(target, content, if_match, locks, cancellation)
+        return _append(target, content, context)
     exclusive = mode == "create_only"
 
     def fill_for(before: Version) -> Fill:
-        require_match(before, if_match, target.shown, cancellation)
+        require_match(before, target.shown, context)
         if exclusive and before.status is not None:
             raise _already_exists(target.shown)
-        return lambda fd: write_all(fd, content)
+        return lambda fd: _write_all(fd, content)
 
-    created = replace_file(target, fill_for, locks, depends=if_match is not None, exclusive=exclusive)
-    return Replaced(len(content), created, sha256(content))
+    created = replace_file(target, fill_for, context.locks, depends=context.if_match is not None, exclusive=exclusive)
+    return created, sha256(content)
 
 
 def patch(
-    target: Target,
-    diff: bytes,
-    if_match: str | None,
-    locks: DirectoryLocks,
-    cancellation: Cancellation,
-    *,
-    reveal: bool,
-    dry_run: bool,
-) -> tuple[bytes | None, patcher.PatchedContent]:
+    target: Target, diff: bytes, context: ChangeContext, *, reveal: bool, dry_run: bool
+) -> tuple[bytes | None, PatchedContent]:
     """Apply a diff. Returns the content before and after. Errors quote the file only with `reveal`."""
-    outcome: tuple[bytes | None, patcher.PatchedContent] | None = None
+    outcome: tuple[bytes | None, PatchedContent] | None = None
 
     def fill_for(before: Version) -> Fill:
         nonlocal outcome
-        require_match(before, if_match, target.shown, cancellation)
+        require_match(before, target.shown, context)
         content = _patchable(before, target.shown)
-        result = patcher.apply_patch(content, diff, reveal=reveal)
+        result = apply_patch(content, diff, reveal=reveal)
         outcome = content, result
-        return lambda fd: write_all(fd, result.content)
+        return lambda fd: _write_all(fd, result.content)
 
     if dry_run:
         target.status()
-        with version_at(target.dir_fd, target.name) as before:
+        with targets.version_at(target.dir_fd, target.name) as before:
             fill_for(before)
     else:
-        replace_file(target, fill_for, locks, depends=True)
+        replace_file(target, fill_for, context.locks, depends=True)
     assert outcome is not None
     return outcome
 
@@ -94,14 +75,13 @@ def patch(
 def _patchable(before: Version, shown: str) -> bytes | None:
     if before.status is None:
         return None
-    if before.status.st_size > MAX_PATCHED_BYTES:
+    if before.status.st_size > _MAX_PATCHED_BYTES:
         raise FileTooLarge(
             f"file too large to patch (size: {human_size(before.status.st_size)}, "
-            f"limit: {human_size(MAX_PATCHED_BYTES)}): {shown}"
+            f"limit: {human_size(_MAX_PATCHED_BYTES)}): {shown}"
         )
     expect_bytes(before.status.st_size)
-    os.lseek(before.fd, 0, os.SEEK_SET)
-    return read_all(before.fd)
+    return pread_all(before.fd, 0, sys.maxsize)
 
 
 def sha256(content: bytes) -> str:
@@ -153,16 +133,14 @@ def _staged_replacement(
 ) -> Generator[tuple[Version, Staged]]:
     like = target.status()
     _require_writable(target, like)
-    with version_at(target.dir_fd, target.name) if readable else nullcontext(Version(-1, like)) as before:
+    with targets.version_at(target.dir_fd, target.name) if readable else nullcontext(Version(-1, like)) as before:
         fill = fill_for(before)
         with staged_file(target.dir_fd, new_mode if before.status is None else 0o600) as new:
             fill(new.fd)
             if before.status is not None:
                 copy_owner_and_mode(new.fd, before.status)
-            try:
+            with destination_errors():
                 os.fsync(new.fd)
-            except OSError as error:
-                raise DestinationFailed(error) from error
             yield before, new
 
 
@@ -173,44 +151,55 @@ def _put(new: Staged, target: Target, exclusive: bool) -> None:
         raise _already_exists(target.shown) from None
 
 
-def _append(
-    target: Target, content: bytes, if_match: str | None, locks: DirectoryLocks, cancellation: Cancellation
-) -> Replaced:
+def _append(target: Target, content: bytes, context: ChangeContext) -> tuple[bool, str | None]:
     """Append in place, so that programs that have the file open keep writing to the same file."""
     for _ in range(_MAX_TRIES):
         status = target.status()
         _require_writable(target, status)
-        if status is None and if_match is None:
+        if status is None and context.if_match is None:
             with suppress(AlreadyExists):
-                return write(target, content, "create_only", None, locks, cancellation)
+                return write(target, content, "create_only", context)
             continue
         try:
-            return _append_to_existing(target, content, if_match, locks, cancellation)
+            return False, _append_to_existing(target, content, context)
         except FileNotFoundError:
-            if if_match is not None:
+            if context.if_match is not None:
                 raise
     raise AlreadyExists(f"file is created and removed again and again: {target.shown}")
 
 
-def _append_to_existing(
-    target: Target, content: bytes, if_match: str | None, locks: DirectoryLocks, cancellation: Cancellation
-) -> Replaced:
-    reading = -1
-    with version_at(target.dir_fd, target.name, readable=if_match is not None) as before:
-        require_match(before, if_match, target.shown, cancellation)
-        with locks.holding(target.dir_fd):
-            if not same_state(target.status(), before.status) and if_match is not None:
-                with version_at(target.dir_fd, target.name) as now:
-                    require_match(now, if_match, target.shown, cancellation)
-            fd = os.open(target.name, _APPEND, dir_fd=target.dir_fd)
-            try:
+def _append_to_existing(target: Target, content: bytes, context: ChangeContext) -> str | None:
+    with ExitStack() as opened:
+        conditional = context.if_match is not None
+        before = opened.enter_context(targets.version_at(target.dir_fd, target.name, readable=conditional))
+        require_match(before, target.shown, context)
+        with context.locks.holding(target.dir_fd):
+            if not same_state(target.status(), before.status) and conditional:
+                with targets.version_at(target.dir_fd, target.name) as now:
+                    require_match(now, target.shown, context)
+            with targets.closed_after(os.open(target.name, _APPEND, dir_fd=target.dir_fd)) as fd:
                 size = _extend(fd, content)
-            finally:
-                os.close(fd)
-            if size <= MAX_HASHED_APPEND_BYTES:
-                with suppress(OSError):
-                    reading = os.open(target.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=target.dir_fd)
-    return Replaced(len(content), False, _hash_of_first(reading, size))
+            if size > _MAX_HASHED_APPEND_BYTES:
+                return None
+            try:
+                reading = opened.enter_context(
+                    targets.closed_after(os.open(target.name, targets.READ, dir_fd=target.dir_fd))
+                )
+            except OSError:
+                return None
+        # Another append may follow before these bytes are hashed.
+        hasher = hashlib.sha256(usedforsecurity=False)
+        offset = 0
+        while offset < size and (block := os.pread(reading, min(1 << 20, size - offset), offset)):
+            hasher.update(block)
+            offset += len(block)
+        return hasher.hexdigest() if offset == size else None
+
+
+def _write_all(fd: int, content: bytes) -> None:
+    rest = memoryview(content)
+    while rest:
+        rest = rest[os.write(fd, rest) :]
 
 
 def _extend(fd: int, content: bytes) -> int:
@@ -230,21 +219,6 @@ def _extend(fd: int, content: bytes) -> int:
             os.ftruncate(fd, before)
         raise
     return before + written
-
-
-def _hash_of_first(fd: int, size: int) -> str | None:
-    """Hash of the first `size` bytes: another append may follow before it is computed."""
-    if fd < 0:
-        return None
-    try:
-        hasher = hashlib.sha256(usedforsecurity=False)
-        offset = 0
-        while offset < size and (block := os.pread(fd, min(1 << 20, size - offset), offset)):
-            hasher.update(block)
-            offset += len(block)
-        return hasher.hexdigest() if offset == size else None
-    finally:
-        os.close(fd)
 
 
 def _already_exists(path: str) -> AlreadyExists:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 from array import array
 from bisect import bisect_left
@@ -33,7 +34,7 @@ def unified_diff(before: bytes | None, after: bytes, path: str) -> str:
 
 def diff_bytes(before: bytes | None, after: bytes, path: str) -> bytes:
     """The diff from `before` (None: no file) to `after`; empty if no line differs."""
-    old, new = _lines(before or b""), _lines(after)
+    old, new = io.BytesIO(before or b"").readlines(), io.BytesIO(after).readlines()
     changes = _Comparison(old, new).changes()
     if not changes:
         return b""
@@ -44,28 +45,13 @@ def diff_bytes(before: bytes | None, after: bytes, path: str) -> bytes:
     return b"".join(parts)
 
 
-def _lines(content: bytes) -> list[bytes]:
-    lines = content.split(b"\n")
-    last = lines.pop()
-    lines = [line + b"\n" for line in lines]
-    return [*lines, last] if last else lines
-
-
 def _header_name(name: str) -> bytes:
     raw = os.fsencode(name)
-    if any(byte < 0x20 or byte in b'"\\\x7f' for byte in raw) or not _is_utf8(raw):
+    if any(char < " " or char in '"\\\x7f' or "\udc80" <= char <= "\udcff" for char in name):
         shown = (chr(byte) if 0x20 <= byte < 0x7F and byte not in b'"\\' else f"\\{byte:03o}" for byte in raw)
         return b'"' + "".join(shown).encode() + b'"'
     # A tab ends the name, so that the name can contain spaces.
     return raw + b"\t" if b" " in raw else raw
-
-
-def _is_utf8(raw: bytes) -> bool:
-    try:
-        raw.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def _groups(changes: list[Change]) -> Iterator[list[Change]]:
@@ -117,7 +103,11 @@ class _Comparison:
         changes: list[Change] = []
         old_from, new_from = whole.old_from, whole.new_from
         for old_at, new_at in [*self._anchors(whole), (whole.old_to, whole.new_to)]:
-            changes += self._in_gap(self._trimmed(Change(old_from, old_at, new_from, new_at)))
+            gap = self._trimmed(Change(old_from, old_at, new_from, new_at))
+            if gap.old_from < gap.old_to and gap.new_from < gap.new_to:
+                changes += self._shortest_edit(gap) or [gap]
+            elif gap.old_from < gap.old_to or gap.new_from < gap.new_to:
+                changes.append(gap)
             old_from, new_from = old_at + 1, new_at + 1
         return changes
 
@@ -141,11 +131,6 @@ class _Comparison:
                 pairs.append((old_at, new_places[line]))
         return _longest_rising(pairs)
 
-    def _in_gap(self, gap: Change) -> list[Change]:
-        if gap.old_from == gap.old_to or gap.new_from == gap.new_to:
-            return [gap] if gap.old_from < gap.old_to or gap.new_from < gap.new_to else []
-        return self._shortest_edit(gap) or [gap]
-
     def _shortest_edit(self, gap: Change) -> list[Change] | None:
         """The shortest edit script (Myers' greedy algorithm), or None if it takes too many steps.
 
@@ -156,7 +141,10 @@ class _Comparison:
         for edits in range(min(len(old) + len(new), _MAX_EDITS) + 1):
             row = array("q")
             for i in range(edits + 1):
-                x = _after_edit(reached[-1], i, edits) if reached else 0
+                x = 0
+                if reached:
+                    before = reached[-1]
+                    x = before[i] if _is_addition(before, i, edits) else before[i - 1] + 1
                 y = x - (2 * i - edits)
                 start = x
                 while x < len(old) and y < len(new) and old[x] == new[y]:
@@ -171,18 +159,16 @@ class _Comparison:
         return None
 
 
-def _after_edit(row: array[int], i: int, edits: int) -> int:
-    """Where the best path with one edit less arrives: from row[i] by adding a line, from row[i - 1] by removing one."""
-    if i == 0 or (i < edits and row[i - 1] < row[i]):
-        return row[i]
-    return row[i - 1] + 1
+def _is_addition(row: array[int], i: int, edits: int) -> bool:
+    """Whether the best path comes from row[i] by adding a line, not from row[i - 1] by removing one."""
+    return i == 0 or (i < edits and row[i - 1] < row[i])
 
 
 def _traced_back(reached: list[array[int]], x: int, y: int, gap: Change) -> list[Change]:
     changes: list[Change] = []
     for edits in range(len(reached), 0, -1):
         row, i = reached[edits - 1], (x - y + edits) // 2
-        added = i == 0 or (i < edits and row[i - 1] < row[i])
+        added = _is_addition(row, i, edits)
         before = i if added else i - 1
         x = row[before]
         y = x - (2 * before - (edits - 1))

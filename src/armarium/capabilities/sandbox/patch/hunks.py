@@ -11,15 +11,15 @@ from armarium.capabilities.sandbox.errors import PatchFailed
 # No file has more lines than twelve digits; converting a million digits would be slow.
 _HUNK_HEADER = re.compile(rb"@@ -(\d{1,12})(?:,(\d{1,12}))? \+(\d{1,12})(?:,(\d{1,12}))? @@")
 _HARMLESS_GIT_LINES = (b"index ", b"similarity index ", b"dissimilarity index ", b"new file mode 100")
+_MODES = (b"old mode", b"new mode")
+_BINARY = (b"GIT binary patch", b"Binary files ")
 _REFUSED_GIT_LINES = (
     (b"rename ", "it renames the file", "use move, then patch the file under its new name"),
     (b"copy ", "it copies the file", "use copy, then patch the copy"),
     (b"deleted file mode", "it deletes the file", "use remove_file"),
-    (b"old mode", "it changes permissions", "leave out the 'old mode' and 'new mode' lines; only content is patched"),
-    (b"new mode", "it changes permissions", "leave out the 'old mode' and 'new mode' lines; only content is patched"),
+    (_MODES, "it changes permissions", "leave out the 'old mode' and 'new mode' lines; only content is patched"),
     (b"new file mode", "it creates something that is not a regular file", "patch regular files only"),
-    (b"GIT binary patch", "it is a binary patch", "use write_file to replace the whole content"),
-    (b"Binary files ", "it is a binary patch", "use write_file to replace the whole content"),
+    (_BINARY, "it is a binary patch", "use write_file to replace the whole content"),
 )
 _FORMAT_HINT = "send a unified diff of one file; every hunk starts with a header like @@ -start,count +start,count @@"
 
@@ -58,24 +58,15 @@ class Hunk:
         return not (self.old_ended and self.new_ended)
 
 
-@dataclass(frozen=True, slots=True)
-class ParsedPatch:
-    """A parsed patch: its hunks in file order, and whether it creates the file."""
-
-    hunks: list[Hunk]
-    creates: bool
-
-
-def parse_patch(patch: bytes) -> ParsedPatch:
-    """Parse the patch, or raise `PatchFailed`.
+def parse_patch(patch: bytes) -> tuple[list[Hunk], bool]:
+    """Parse the patch, or raise `PatchFailed`. Returns its hunks in file order, and whether it creates the file.
 
     Text is allowed before the file header only (a mail's head, a fence). After it everything must be part of the
     diff: skipping a line there could silently skip a hunk whose header is damaged.
     """
     lines = _split(patch)
-    first_hunk, creates = _read_file_header(lines)
+    at, creates = _read_file_header(lines)
     hunks: list[Hunk] = []
-    at = first_hunk
     while at < len(lines):
         if lines[at].startswith(b"@@"):
             hunk, at = _read_hunk(lines, at, len(hunks) + 1)
@@ -86,8 +77,10 @@ def parse_patch(patch: bytes) -> ParsedPatch:
         elif _is_tail(lines, at):
             break
         else:
-            _refuse_stray_line(lines, at, hunks[-1])
-    return ParsedPatch(hunks, creates)
+            if _starts_file(lines, at) or lines[at].startswith((b"diff ", b"Index: ")):
+                _refuse_second_file(at)
+            _fail_counts(lines, hunks[-1].patch_line - 1, hunks[-1].number)
+    return hunks, creates
 
 
 def _split(patch: bytes) -> list[bytes]:
@@ -103,10 +96,8 @@ def _split(patch: bytes) -> list[bytes]:
 
 
 def _read_file_header(lines: list[bytes]) -> tuple[int, bool]:
-    """Return the index of the first hunk header and whether the patch creates the file.
-
-    The names in it are not used: the caller says which file is meant.
-    """
+    """The index of the first hunk header and whether the patch creates the file. Names in the file header are not used:
+    the caller says which file is meant."""
     in_git_header = named = creates = False
     marked_line: int | None = None
     at = 0
@@ -170,7 +161,7 @@ def _read_hunk(lines: list[bytes], header_at: int, number: int) -> tuple[Hunk, i
         sign, text = (b" ", line) if line in (b"", b"\r") else (line[:1], line[1:])
         if sign == b"\\":
             if not body or not body[-1].ended:
-                _fail_hunk("a 'No newline' marker follows no line", number, old_start, at, hint=_FORMAT_HINT)
+                _fail_hunk("a 'No newline' marker follows no line", number, old_start, at)
             body[-1] = body[-1]._replace(ended=False)
             old_ended = old_ended and body[-1].sign == b"+"
             new_ended = new_ended and body[-1].sign == b"-"
@@ -179,7 +170,7 @@ def _read_hunk(lines: list[bytes], header_at: int, number: int) -> tuple[Hunk, i
             if (in_old and not old_left) or (in_new and not new_left):
                 break
             if (in_old and not old_ended) or (in_new and not new_ended):
-                _fail_hunk("lines follow its 'No newline at end of file'", number, old_start, at, hint=_FORMAT_HINT)
+                _fail_hunk("lines follow its 'No newline at end of file'", number, old_start, at)
             body.append(HunkLine(sign, text, True))
             old_left -= in_old
             new_left -= in_new
@@ -193,14 +184,13 @@ def _read_hunk(lines: list[bytes], header_at: int, number: int) -> tuple[Hunk, i
     return Hunk(number, header_at + 1, old_start, new_start, body, old, new, old_ended, new_ended), at
 
 
-def _read_hunk_header(line: bytes, at: int, number: int) -> tuple[int, int, int, int]:
+def _read_hunk_header(line: bytes, at: int, number: int) -> list[int]:
     """Returns old start, old count, new start, new count. A missing count is 1."""
     match = _HUNK_HEADER.match(line)
     if match is None:
         problem = "combined diff of a merge" if line.startswith(b"@@@") else "malformed header"
-        _fail_hunk(f"{problem}: {quoted(line)}", number, None, at, hint=_FORMAT_HINT)
-    old_start, old_count, new_start, new_count = (1 if field is None else int(field) for field in match.groups())
-    return old_start, old_count, new_start, new_count
+        _fail_hunk(f"{problem}: {quoted(line)}", number, None, at)
+    return [1 if field is None else int(field) for field in match.groups()]
 
 
 def _require_order(earlier: list[Hunk], hunk: Hunk) -> None:
@@ -215,7 +205,7 @@ def _require_order(earlier: list[Hunk], hunk: Hunk) -> None:
     else:
         return
     hint = "order the hunks by line and join those that touch the same lines"
-    _fail_hunk(problem, hunk.number, hunk.old_start, hunk.patch_line - 1, hint=hint)
+    _fail_hunk(problem, hunk.number, hunk.old_start, hunk.patch_line - 1, hint)
 
 
 def _is_tail(lines: list[bytes], at: int) -> bool:
@@ -226,12 +216,6 @@ def _is_tail(lines: list[bytes], at: int) -> bool:
     return lines[at].rstrip() == b"--" and len(rest) == 1 and rest[0][:1] not in (b" ", b"+", b"-", b"\\", b"@")
 
 
-def _refuse_stray_line(lines: list[bytes], at: int, last: Hunk) -> NoReturn:
-    if _starts_file(lines, at) or lines[at].startswith((b"diff ", b"Index: ")):
-        _refuse_second_file(at)
-    _fail_counts(lines, last.patch_line - 1, last.number)
-
-
 def _fail_counts(lines: list[bytes], header_at: int, number: int) -> NoReturn:
     """Report that the header's counts do not match the body: suggest a header, or name the invalid line."""
     old_start, old_declared, new_start, new_declared = _read_hunk_header(lines[header_at], header_at, number)
@@ -240,16 +224,16 @@ def _fail_counts(lines: list[bytes], header_at: int, number: int) -> NoReturn:
         body_end += 1
     if body_end < len(lines) and not lines[body_end].startswith(b"@@") and not _starts_file(lines, body_end):
         problem = f"a line of its body starts with none of ' ', '+', '-': {quoted(lines[body_end])}"
-        _fail_hunk(problem, number, old_start, body_end, hint=_FORMAT_HINT)
+        _fail_hunk(problem, number, old_start, body_end)
     while not lines[body_end - 1].strip() and body_end > header_at + 1:
         body_end -= 1  # blank lines at the end separate hunks
     signs = [line[:1] for line in lines[header_at + 1 : body_end]]
     old_count = sum(sign not in (b"+", b"\\") for sign in signs)
     new_count = sum(sign not in (b"-", b"\\") for sign in signs)
-    problem = f"its header counts {old_declared} old and {new_declared} new lines, its body has "
-    problem += f"{old_count} and {new_count}"
+    counted = f"{old_count} and {new_count}"
+    problem = f"its header counts {old_declared} old and {new_declared} new lines, its body has {counted}"
     header = f"@@ -{old_start},{old_count} +{new_start},{new_count} @@"
-    _fail_hunk(problem, number, old_start, header_at, hint=f"if the body is complete, its header should be {header}")
+    _fail_hunk(problem, number, old_start, header_at, f"if the body is complete, its header should be {header}")
 
 
 def _ends_body(lines: list[bytes], at: int) -> bool:
@@ -259,9 +243,9 @@ def _ends_body(lines: list[bytes], at: int) -> bool:
 
 def _refuse_without_hunks(lines: list[bytes]) -> NoReturn:
     for at, line in enumerate(lines):
-        if line.startswith((b"GIT binary patch", b"Binary files ")):
+        if line.startswith(_BINARY):
             _refuse("it is a binary patch", at, "use write_file to replace the whole content")
-    _refuse("it has no hunks", 0, _FORMAT_HINT)
+    _refuse("it has no hunks", 0)
 
 
 def _refuse_second_file(at: int) -> NoReturn:
@@ -269,14 +253,14 @@ def _refuse_second_file(at: int) -> NoReturn:
 
 
 def _refuse_unreadable(at: int, line: bytes) -> NoReturn:
-    _refuse(f"a line outside any hunk is not part of a diff: {quoted(line)}", at, _FORMAT_HINT)
+    _refuse(f"a line outside any hunk is not part of a diff: {quoted(line)}", at)
 
 
-def _refuse(what: str, at: int, hint: str) -> NoReturn:
+def _refuse(what: str, at: int, hint: str = _FORMAT_HINT) -> NoReturn:
     raise PatchFailed(f"patch failed: {what} (patch line {at + 1})", hint=hint, patch_line=at + 1)
 
 
-def _fail_hunk(problem: str, number: int, line: int | None, at: int, *, hint: str) -> NoReturn:
+def _fail_hunk(problem: str, number: int, line: int | None, at: int, hint: str = _FORMAT_HINT) -> NoReturn:
     """Raise. `line` is the line of the file in the hunk's header; None if the header is invalid."""
     place = "" if line is None else f" at line {line}"
     message = f"patch failed: hunk {number}{place} (patch line {at + 1}): {problem}"

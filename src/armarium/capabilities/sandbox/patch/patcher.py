@@ -15,15 +15,11 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
 from armarium.capabilities.sandbox.errors import PatchFailed
-from armarium.capabilities.sandbox.patch.diffs import diff_bytes, unified_diff
-from armarium.capabilities.sandbox.patch.hunks import Hunk, ParsedPatch, parse_patch, quoted
-
-__all__ = ["PatchedContent", "apply_patch", "diff_bytes", "unified_diff"]
+from armarium.capabilities.sandbox.patch.hunks import Hunk, parse_patch, quoted
 
 _REREAD = "read the file again and make the diff from what it holds now"
 _MAX_LISTED_PLACES = 5
@@ -47,12 +43,12 @@ def apply_patch(original: bytes | None, patch: bytes, *, reveal: bool = True) ->
 
     Without `reveal` the error does not quote the file, for callers that may patch but not read it.
     """
-    parsed = parse_patch(patch)
-    target = _Target(original, parsed, reveal)
+    hunks, creates = parse_patch(patch)
+    target = _Target(original, hunks, creates, reveal)
     output = _Output()
     done = offset = 0
     offsets: list[int] = []
-    for hunk in parsed.hunks:
+    for hunk in hunks:
         place = target.find(hunk, earliest=done, offset=offset)
         output.keep(target, done, place)
         _rewrite(target, hunk, place, output)
@@ -60,12 +56,10 @@ def apply_patch(original: bytes | None, patch: bytes, *, reveal: bool = True) ->
         offset = place - hunk.begin
         offsets.append(offset)
     output.keep(target, done, len(target.lines))
-    return PatchedContent(output.content(), len(parsed.hunks), original is None, tuple(offsets))
+    return PatchedContent(output.content(), len(hunks), original is None, tuple(offsets))
 
 
 class _Output:
-    """Builds the patched file."""
-
     def __init__(self) -> None:
         self._lines: list[bytes] = []
         self._last_ended = True
@@ -108,23 +102,25 @@ def _rewrite(target: _Target, hunk: Hunk, place: int, output: _Output) -> None:
 class _Target:
     """The file being patched. It finds the position of each hunk."""
 
-    def __init__(self, original: bytes | None, parsed: ParsedPatch, reveal: bool) -> None:
+    def __init__(self, original: bytes | None, hunks: list[Hunk], creates: bool, reveal: bool) -> None:
         content = original or b""
         self._missing = original is None
-        self._creates = parsed.creates
-        self._hunks = parsed.hunks
+        self._creates = creates
+        self._hunks = hunks
         self._reveal = reveal
         self.lines = content.split(b"\n")
         self._last_ended = not self.lines[-1]
         if self._last_ended:
             self.lines.pop()
         self._file_ending = _uniform_ending(content)
-        self._keep_endings = _ends_alike(parsed.hunks)
+        ended = [line.body for hunk in hunks for line in hunk.lines if line.ended]
+        self._keep_endings = len({body.endswith(b"\r") for body in ended}) == 1
         # Compare the lines themselves, or without their CR if the file's line endings are preserved.
         self._keys = self.lines
         if self._keep_endings and b"\r\n" in content:
             self._keys = [_key(line, self.ended(at)) for at, line in enumerate(self.lines)]
-        self._index: dict[bytes, array[int]] | None = None
+        self._index: dict[bytes, array[int]] = {}
+        """Where the file has the old lines of all hunks, once a hunk is not at its stated line."""
         self._budget = _SEARCH_BUDGET
 
     def ended(self, at: int) -> bool:
@@ -142,7 +138,10 @@ class _Target:
         """The index where the hunk applies: its stated line, or else the only match after the previous hunk."""
         expected = hunk.begin + offset
         if self._creates and self.lines:
-            self._fail_creation(hunk)
+            if self.lines == hunk.new and self._last_ended == hunk.new_ended:
+                self._fail_applied(hunk, 1)
+            hint = "make a diff against the content the file has, or use write_file to replace it"
+            self._fail(hunk, 1, "the patch creates the file, but it exists and is not empty", hint)
         if not hunk.old:
             return self._insertion_point(hunk, expected)
         old = self._keys_of(hunk.old, hunk.old_ended)
@@ -173,18 +172,18 @@ class _Target:
 
     def _matches(self, hunk: Hunk, old: list[bytes], place: int) -> bool:
         end = place + len(old)
-        return end <= len(self._keys) and self._keys[place:end] == old and self._end_agrees(hunk, end)
-
-    def _end_agrees(self, hunk: Hunk, end: int) -> bool:
-        if not hunk.closes_file:
-            return True
-        return end == len(self.lines) and (hunk.old_ended or not self._last_ended)
+        if end > len(self._keys) or self._keys[place:end] != old:
+            return False
+        return not hunk.closes_file or (end == len(self.lines) and (hunk.old_ended or not self._last_ended))
 
     def _search(self, hunk: Hunk, old: list[bytes], earliest: int) -> list[int]:
         """Indices at or after `earliest` where the old lines occur; only the first few if there are many."""
-        if self._index is None:
-            self._index = self._positions_of_old_lines()
         index = self._index
+        if not index:
+            index.update({key: array("q") for hunk in self._hunks for key in self._keys_of(hunk.old, hunk.old_ended)})
+            for at, key in enumerate(self._keys):
+                if key in index:
+                    index[key].append(at)
         rarest = min(range(len(old)), key=lambda at: len(index[old[at]]))
         occurrences = index[old[rarest]]
         places: list[int] = []
@@ -201,22 +200,9 @@ class _Target:
                 break
         return places
 
-    def _positions_of_old_lines(self) -> dict[bytes, array[int]]:
-        positions = {key: array("q") for hunk in self._hunks for key in self._keys_of(hunk.old, hunk.old_ended)}
-        for at, key in enumerate(self._keys):
-            if (occurrences := positions.get(key)) is not None:
-                occurrences.append(at)
-        return positions
-
     def _ends_match(self, old: list[bytes], place: int) -> bool:
         end = place + len(old)
         return end <= len(self._keys) and self._keys[place] == old[0] and self._keys[end - 1] == old[-1]
-
-    def _fail_creation(self, hunk: Hunk) -> NoReturn:
-        if self.lines == hunk.new and self._last_ended == hunk.new_ended:
-            self._fail_applied(hunk, 1)
-        hint = "make a diff against the content the file has, or use write_file to replace it"
-        self._fail(hunk, 1, "the patch creates the file, but it exists and is not empty", hint)
 
     def _fail_mismatch(self, hunk: Hunk, old: list[bytes], expected: int) -> NoReturn:
         if self._missing:
@@ -280,7 +266,3 @@ def _uniform_ending(content: bytes) -> bytes | None:
     if not newlines or 0 < with_carriage_return < newlines:
         return None
     return b"\r" if with_carriage_return else b""
-
-
-def _ends_alike(hunks: Sequence[Hunk]) -> bool:
-    return len({line.body.endswith(b"\r") for hunk in hunks for line in hunk.lines if line.ended}) == 1

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import io
 import os
-from collections.abc import Generator
+import sys
 from dataclasses import dataclass
 
 from armarium.capabilities.sandbox.errors import FileTooLarge
-from armarium.capabilities.sandbox.reads.newlines import count_newlines
+from armarium.capabilities.sandbox.reads.byte_scan import count_newlines
 from armarium.capabilities.sandbox.results import FileContent
 from armarium.capabilities.sandbox.threads.pool import expect_bytes
 from armarium.foundation.cancellation import Cancellation
@@ -43,16 +44,9 @@ class Window:
         if by_lines and self.tail_lines is not None:
             raise InvalidArgument("`tail_lines` cannot be combined with `offset_lines` or `limit_lines`")
 
-    @property
-    def is_whole(self) -> bool:
-        """Whether this is a full read."""
-        return self == Window()
-
 
 @dataclass(frozen=True, slots=True)
 class ReadLimits:
-    """How much one read may return."""
-
     full_bytes: int
     partial_bytes: int
 
@@ -61,7 +55,7 @@ def read(
     fd: int, size: int, window: Window, limits: ReadLimits, cancellation: Cancellation, *, number_lines: bool
 ) -> FileContent:
     """Read a part of an open regular file. The caller adds `root` and `path`."""
-    if window.is_whole:
+    if window == Window():
         return _read_whole(fd, size, limits, number_lines)
     if window.offset_bytes is not None or window.limit_bytes is not None:
         return _read_bytes(fd, size, window, limits)
@@ -73,12 +67,11 @@ def _read_whole(fd: int, size: int, limits: ReadLimits, number_lines: bool) -> F
         raise _too_large(size, limits)
     expect_bytes(size)
     # To its end, not to its size: it may have grown since, and some files report the size 0.
-    data = _pread(fd, 0, limits.full_bytes + 1, first_block=size + 1)
+    data = pread_all(fd, 0, limits.full_bytes + 1, first_block=size + 1)
     if len(data) > limits.full_bytes:
         raise _too_large(len(data), limits)
-    result = _content_result(
-        data, size=len(data), truncated=False, binary=is_binary(data), number_from=number_lines and 1
-    )
+    binary = b"\0" in data[:_SNIFFED_BYTES]
+    result = _content(data, len(data), False, binary=binary, as_text=not binary, number_from=int(number_lines))
     result["sha256"] = hashlib.sha256(data).hexdigest()
     if result["encoding"] != "base64":
         lines = _count_lines(data)
@@ -92,9 +85,9 @@ def _read_bytes(fd: int, size: int, window: Window, limits: ReadLimits) -> FileC
     wanted = size if window.limit_bytes is None else window.limit_bytes
     length = min(wanted, limits.partial_bytes, max(0, size - offset))
     expect_bytes(length)
-    data = _pread(fd, offset, length, first_block=length)
-    binary = is_binary(_pread(fd, 0, _SNIFFED_BYTES))
-    result = _content_result(data, size=size, truncated=offset + len(data) < size, binary=binary, exact=True)
+    data = pread_all(fd, offset, length, first_block=length)
+    binary = _is_binary(fd)
+    result = _content(data, size, offset + len(data) < size, binary=binary, as_text=not binary, exact=True)
     result["offset_bytes"] = offset
     return result
 
@@ -106,24 +99,18 @@ def _read_lines(
         return _read_tail(fd, size, window.tail_lines, limits)
     expect_bytes(size)
     if window.tail_lines is not None:
-        total = _total_lines(fd, cancellation)
+        _, total, _ = _lines_between(fd, sys.maxsize, 0, 0, cancellation)
         first, wanted = max(1, total - window.tail_lines + 1), window.tail_lines
     else:
         first, wanted = window.offset_lines or 1, window.limit_lines
-    part = _lines_between(fd, first, wanted, limits.partial_bytes, cancellation)
-    binary = is_binary(_pread(fd, 0, _SNIFFED_BYTES))
-    result = _content_result(
-        part.data,
-        size=size,
-        truncated=part.cut or first - 1 + part.lines < part.total,
-        binary=binary,
-        text=True,
-        number_from=number_lines and first,
-    )
-    result["lines_total"] = part.total
-    _add_line_range(result, first, part.lines)
-    if first > max(part.total, 1):
-        result["note"] = f"line {first} is past the end: the file has {part.total} lines"
+    data, total, cut = _lines_between(fd, first, wanted, limits.partial_bytes, cancellation)
+    lines = _count_lines(data)
+    truncated = cut or first - 1 + lines < total
+    result = _content(data, size, truncated, binary=_is_binary(fd), number_from=first if number_lines else 0)
+    result["lines_total"] = total
+    _add_line_range(result, first, lines)
+    if first > max(total, 1):
+        result["note"] = f"line {first} is past the end: the file has {total} lines"
     return result
 
 
@@ -137,15 +124,14 @@ def _read_tail(fd: int, size: int, wanted: int, limits: ReadLimits) -> FileConte
         length = min(max(_TAIL_BLOCK, len(data)), start)
         start -= length
         expect_bytes(size - start)
-        data = _pread(fd, start, length) + data
+        data = pread_all(fd, start, length) + data
         lines_found = count_newlines(data, 0, len(data)) > wanted
     begin = _before_lines(data, wanted)
     cut = (begin == 0 and start > 0) or len(data) - begin > limits.partial_bytes
     if cut:  # keep the end, from the start of a line if there is one
         begin = max(begin, len(data) - limits.partial_bytes)
         begin = data.find(b"\n", begin, len(data) - 1) + 1 or begin
-    binary = is_binary(_pread(fd, 0, _SNIFFED_BYTES))
-    result = _content_result(data[begin:], size=size, truncated=cut, binary=binary, text=True)
+    result = _content(data[begin:], size, cut, binary=_is_binary(fd))
     result["note"] = "the end of a large file; its lines are numbered only with number_lines"
     return result
 
@@ -166,38 +152,32 @@ def _add_line_range(result: FileContent, first: int, count: int) -> None:
         result["end_line"] = first + count - 1
 
 
-@dataclass(slots=True)
-class _LineRange:
-    data: bytes
-    lines: int
-    total: int
-    cut: bool
-
-
-def _lines_between(fd: int, first: int, wanted: int | None, max_bytes: int, cancellation: Cancellation) -> _LineRange:
-    """Lines `first` … `first + wanted - 1`, and the number of lines in the file."""
+def _lines_between(
+    fd: int, first: int, wanted: int | None, max_bytes: int, cancellation: Cancellation
+) -> tuple[bytes, int, bool]:
+    """Lines `first` … `first + wanted - 1`, the number of lines in the file, and whether more than `max_bytes` were
+    wanted."""
     kept: list[bytes] = []
-    kept_bytes = 0
-    newlines = 0
+    room = max_bytes
+    offset = newlines = 0
     last_byte = b"\n"
     cut = False
     stop_before = None if wanted is None else first - 1 + wanted
-    for block in _blocks(fd, cancellation):
+    while block := os.pread(fd, _BLOCK, offset):
+        cancellation.checkpoint(offset)
+        offset += len(block)
         ends = count_newlines(block, 0, len(block))
         begins_inside = newlines + ends >= first - 1
         over = stop_before is not None and newlines >= stop_before
         if begins_inside and not over and not cut:
             start = _after_newline(block, first - 1 - newlines)
             stop = len(block) if stop_before is None else _after_newline(block, stop_before - newlines)
-            room = max_bytes - kept_bytes
-            part = block[start:stop]
-            cut = len(part) > room
-            kept.append(part[:room])
-            kept_bytes += min(len(part), room)
+            cut = stop - start > room
+            kept.append(block[start : min(stop, start + room)])
+            room -= len(kept[-1])
         newlines += ends
         last_byte = block[-1:]
-    data = b"".join(kept)
-    return _LineRange(data, _count_lines(data), newlines + (last_byte != b"\n"), cut)
+    return b"".join(kept), newlines + (last_byte != b"\n"), cut
 
 
 def _after_newline(block: bytes, count: int) -> int:
@@ -210,24 +190,8 @@ def _after_newline(block: bytes, count: int) -> int:
     return position
 
 
-def _total_lines(fd: int, cancellation: Cancellation) -> int:
-    newlines = 0
-    last_byte = b"\n"
-    for block in _blocks(fd, cancellation):
-        newlines += count_newlines(block, 0, len(block))
-        last_byte = block[-1:]
-    return newlines + (last_byte != b"\n")
-
-
-def _blocks(fd: int, cancellation: Cancellation) -> Generator[bytes]:
-    offset = 0
-    while block := os.pread(fd, _BLOCK, offset):
-        cancellation.checkpoint(offset)
-        yield block
-        offset += len(block)
-
-
-def _pread(fd: int, offset: int, length: int, *, first_block: int = _BLOCK) -> bytes:
+def pread_all(fd: int, offset: int, length: int, *, first_block: int = _BLOCK) -> bytes:
+    """Up to `length` bytes at an offset, fewer only at the end of the file."""
     parts: list[bytes] = []
     block = first_block
     while length > 0 and (part := os.pread(fd, min(length, block), offset)):
@@ -238,45 +202,35 @@ def _pread(fd: int, offset: int, length: int, *, first_block: int = _BLOCK) -> b
     return b"".join(parts)
 
 
-def is_binary(head: bytes) -> bool:
-    """Whether a file with these first bytes counts as binary: it has a NUL byte in the first 8 KB."""
-    return b"\0" in head[:_SNIFFED_BYTES]
+def _is_binary(fd: int) -> bool:
+    """Whether a file counts as binary: it has a NUL byte in the first 8 KB."""
+    return b"\0" in pread_all(fd, 0, _SNIFFED_BYTES)
 
 
-def _content_result(
+def _content(
     data: bytes,
-    *,
     size: int,
     truncated: bool,
+    *,
     binary: bool,
+    as_text: bool = True,
     exact: bool = False,
-    text: bool = False,
-    number_from: int | bool = False,
+    number_from: int = 0,
 ) -> FileContent:
-    """The bytes as JSON: as text if possible, otherwise as base64."""
-    content, encoding = None, "base64"
-    if text or not binary:
+    """The bytes as JSON: as text, with replacements unless it must be `exact`, or as base64."""
+    content, encoding = "", "base64"
+    if as_text:
         try:
             content, encoding = data.decode("utf-8"), "utf-8"
         except UnicodeDecodeError:
-            if text or not exact:
+            if not exact:
                 content, encoding = data.decode("utf-8", "replace"), "utf-8-replaced"
-    if content is None:
-        return FileContent(
-            content=base64.b64encode(data).decode(), size=size, truncated=truncated, encoding="base64", binary=True
-        )
-    if number_from:
-        content = _numbered(content, int(number_from))
+    if encoding == "base64":
+        content, binary = base64.b64encode(data).decode(), True
+    elif number_from:
+        lines = enumerate(io.StringIO(content, newline="\n"), number_from)
+        content = "".join([f"{number:>6}\t{line}" for number, line in lines])
     return FileContent(content=content, size=size, truncated=truncated, encoding=encoding, binary=binary)
-
-
-def _numbered(text: str, first: int) -> str:
-    lines = text.split("\n")
-    unfinished = lines.pop()
-    numbered = [f"{number:>6}\t{line}\n" for number, line in enumerate(lines, first)]
-    if unfinished:
-        numbered.append(f"{first + len(lines):>6}\t{unfinished}")
-    return "".join(numbered)
 
 
 def _count_lines(data: bytes) -> int:

@@ -6,15 +6,27 @@ import os
 import stat
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
+from armarium.capabilities.sandbox.reads.root_files import ENTRY_TYPES
+from armarium.capabilities.sandbox.results import EntryType
 from armarium.capabilities.sandbox.search.lines import PathSearch
 from armarium.foundation.cancellation import Cancellation
 from armarium.foundation.errors import InvalidArgument
 from armarium.foundation.files.glob_patterns import glob_selection
-from armarium.foundation.files.walk import Bounds, Entries, EntryKind, Selection, Walk, Watch
+from armarium.foundation.files.walk import Bounds, EntryKind, Selection, Walk, Watch
 
-FoundType = Literal["file", "directory", "symlink", "other"]
+
+@dataclass(frozen=True, slots=True)
+class NameQuery:
+    """A search for paths, with exactly one of `pattern`, a glob, and `regex`, of which the path holds a match."""
+
+    pattern: str | None = None
+    regex: str | None = None
+    type_filter: EntryKind = "all"
+    max_results: int = 100
+    offset: int = 0
+    """Number of results to skip."""
 
 
 class FoundEntry(NamedTuple):
@@ -22,7 +34,7 @@ class FoundEntry(NamedTuple):
 
     path: str
     """Path relative to the root, decoded with `os.fsdecode`."""
-    type: FoundType
+    type: EntryType
     size: int
     modified_ns: int
 
@@ -37,25 +49,14 @@ class GlobResult:
     timed_out: bool
 
 
-def glob(
-    top_fd: int,
-    prefix: str,
-    *,
-    pattern: str | None = None,
-    regex: str | None = None,
-    type_filter: EntryKind = "all",
-    max_results: int,
-    offset: int = 0,
-    bounds: Bounds,
-    cancellation: Cancellation,
-) -> GlobResult:
-    """Find the entries below a directory whose path, relative to it, matches a glob or holds a match of a regex.
+def glob(top_fd: int, prefix: str, query: NameQuery, *, bounds: Bounds, cancellation: Cancellation) -> GlobResult:
+    """Find the entries below a directory whose path, relative to it, matches. The directory itself is never found.
 
-    `prefix` is the path of the directory in its root, "" for the root itself. The directory itself is never found. The
-    first `offset` entries are left out.
+    `prefix` is the path of the directory in its root, "" for the root itself.
     """
     watch = Watch(bounds.deadline, cancellation)
-    walk = Walk(top_fd, prefix, _selection(pattern, regex), type_filter, bounds, watch)
+    type_filter, offset = query.type_filter, query.offset
+    walk = Walk(top_fd, prefix, _selection(query.pattern, query.regex), type_filter, bounds, watch)
     matches: list[FoundEntry] = []
     with closing(walk.runs()) as runs:
         for run in runs:
@@ -66,7 +67,7 @@ def glob(
                 if offset:
                     offset -= 1
                     continue
-                if len(matches) == max_results:
+                if len(matches) == query.max_results:
                     return GlobResult(matches, truncated=True, timed_out=False)
                 matches.append(found)
     return GlobResult(matches, truncated=False, timed_out=watch.timed_out)
@@ -76,22 +77,8 @@ def _selection(pattern: str | None, regex: str | None) -> Selection:
     if pattern is not None and regex is None:
         return glob_selection(pattern)
     if regex is not None and pattern is None:
-        return _RegexSelection(PathSearch(regex))
+        return PathSearch(regex)
     raise InvalidArgument("exactly one of pattern or regex must be provided")
-
-
-class _RegexSelection:
-    """Selects paths that contain a match, at any depth."""
-
-    def __init__(self, search: PathSearch) -> None:
-        self._search = search
-
-    def choose(self, entries: Entries, directory: str, /) -> Entries:
-        matching = self._search.matching([directory + entry.name for entry in entries])
-        return [entries[index] for index in matching]
-
-    def enter(self, name: str, /) -> Selection | None:
-        return self
 
 
 def _found(directory_fd: int, directory: str, name: str) -> FoundEntry | None:
@@ -99,8 +86,5 @@ def _found(directory_fd: int, directory: str, name: str) -> FoundEntry | None:
         status = os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
     except OSError:
         return None
-    kind = _TYPES.get(stat.S_IFMT(status.st_mode), "other")
+    kind = ENTRY_TYPES.get(stat.S_IFMT(status.st_mode), "other")
     return FoundEntry(directory + name, kind, status.st_size, status.st_mtime_ns)
-
-
-_TYPES: dict[int, FoundType] = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "symlink"}

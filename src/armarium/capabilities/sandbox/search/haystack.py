@@ -9,7 +9,9 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Generator, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 
 from armarium.foundation.files.walk import OPEN_FILE, Run
 
@@ -67,7 +69,6 @@ class Haystack:
         yield from self._flush()
 
     def file_blocks(self, fd: int, path: str) -> Generator[TextBlock]:
-        """The content of one open file."""
         if self._append(fd, "", path):
             yield from self._flush()
         else:
@@ -120,7 +121,10 @@ class Haystack:
         offset = begin = filled = 0
         while True:
             limit = len(buffer) - 1
-            got = _read(fd, view[filled:limit]) if filled < limit else 0
+            got = 0
+            if filled < limit:
+                with suppress(OSError):
+                    got = os.readv(fd, [view[filled:limit]])
             if offset == filled == 0:
                 if buffer.find(b"\0", 0, min(got, _BINARY_PROBE_BYTES)) >= 0:
                     return
@@ -133,7 +137,7 @@ class Haystack:
                 continue
             end = self._end_of_piece(buffer, begin, filled)
             if end is not None:
-                yield TextBlock(buffer, begin, end, filled, [0], [path], counter.at(offset + begin))
+                yield TextBlock(buffer, begin, end, filled, [0], [path], partial(counter.line_at, offset + begin))
                 kept = self._start_of_context(buffer, end)
                 view[: filled - kept] = view[kept:filled]
                 offset, begin, filled = offset + kept, end - kept, filled - kept
@@ -144,7 +148,7 @@ class Haystack:
             if buffer[filled - 1] != _NEWLINE:
                 buffer[filled] = _NEWLINE
                 filled += 1
-            yield TextBlock(buffer, begin, filled, filled, [0], [path], counter.at(offset + begin))
+            yield TextBlock(buffer, begin, filled, filled, [0], [path], partial(counter.line_at, offset + begin))
 
     def _end_of_piece(self, buffer: bytearray, begin: int, filled: int) -> int | None:
         """Where the part ends, so that the context after a match is in the buffer. None if the buffer is too small."""
@@ -184,25 +188,9 @@ class _LineCounter:
         self._offset = 0
         self._line = 1
 
-    def at(self, offset: int) -> Callable[[], int]:
-        """A function that returns the number of the line at `offset`."""
-        return lambda: self._count_to(offset)
-
-    def _count_to(self, offset: int) -> int:
-        while self._offset < offset:
-            try:
-                block = os.pread(self._fd, min(_COUNT_BYTES, offset - self._offset), self._offset)
-            except OSError:
-                block = b""
-            if not block:
-                break
-            self._line += block.count(b"\n")
-            self._offset += len(block)
+    def line_at(self, offset: int) -> int:
+        with suppress(OSError):
+            while block := os.pread(self._fd, min(_COUNT_BYTES, offset - self._offset), self._offset):
+                self._line += block.count(b"\n")
+                self._offset += len(block)
         return self._line
-
-
-def _read(fd: int, target: memoryview) -> int:
-    try:
-        return os.readv(fd, [target])
-    except OSError:
-        return 0

@@ -6,12 +6,13 @@ A line ends at a line feed; a carriage return before it is not part of the line.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Self
 
-from armarium.capabilities.sandbox.search import byte_scan
-from armarium.capabilities.sandbox.search.literals import Requirements
-from armarium.capabilities.sandbox.search.needles import CANDIDATE_NS, Needle, Needles, Sample, needles_for
+from armarium.capabilities.sandbox.reads.byte_scan import Find, lower_copy
+from armarium.capabilities.sandbox.search.needles import CANDIDATE_NS, Needle, Needles, needles_for, rate
 from armarium.capabilities.sandbox.search.patterns import line_pattern, path_pattern
-from armarium.capabilities.sandbox.search.regex import Find, bytes_finder, quoted
+from armarium.capabilities.sandbox.search.regex import bytes_finder, quoted
+from armarium.foundation.files.walk import Entries
 
 _SAMPLE_BYTES = 32 * 1024
 _REGEX_NS_PER_BYTE = 1.6
@@ -19,10 +20,7 @@ _CARRIAGE_RETURN = 13
 
 
 Line = tuple[int, int, int]
-"""A line that matches: a place in it where the match is, its start, and its line feed or the end of what was searched.
-
-A plain tuple, because there may be millions.
-"""
+"""A line that matches: a place of the match in it, its start, and its line feed or the end of what was searched."""
 
 
 class LineSearch:
@@ -34,7 +32,10 @@ class LineSearch:
         self._required = self._pattern.required
         literals = [literal.text for clause in self._required.clauses for literal in clause]
         self._has_return = any("\r" in text for text in literals)
-        self._odd_cases = _odd_case_finders(self._required)
+        # Non-ASCII forms of ASCII letters (long s, Kelvin sign), which the needles do not find.
+        folded = "".join(literal.text for clause in self._required.clauses for literal in clause if literal.fold)
+        odd = [form for letter, form in (("s", "\u017f"), ("k", "\u212a")) if letter in folded]
+        self._odd_cases = [bytes_finder(quoted(form.encode())) for form in odd]
         self._needles: Needles | None = None
         self._folded = bytearray()
         self._folded_part: tuple[int, int] | None = None
@@ -56,16 +57,15 @@ class LineSearch:
             return self._by_needle(needle.find, self._text_for(needle, buffer, begin, end), begin, end)
         return self._by_needles(self._needles, self._in_buffer, buffer, begin, end)
 
-    def _plan(self, content: bytes) -> None:
-        sample = Sample(content)
-        self._sampled = len(content)
+    def _plan(self, sample: bytes) -> None:
+        self._sampled = len(sample)
         self._needles = None
         cheapest = _REGEX_NS_PER_BYTE
         for clause in self._required.clauses:
             needles = needles_for(clause, sample)
             price = needles.price
             if not (self._required.exact and needles.certain):
-                price += CANDIDATE_NS * sum(sample.rate(literal) for literal in clause)
+                price += CANDIDATE_NS * sum(rate(literal, sample) for literal in clause)
             if price < cheapest:
                 cheapest, self._needles = price, needles
 
@@ -115,7 +115,10 @@ class LineSearch:
             if newline < 0:
                 newline = end
             if not sure:
-                at = self._confirmed(regex, buffer, start, newline)
+                at = regex(buffer, start, newline)
+                has_return = at >= 0 and buffer[newline - 1] == _CARRIAGE_RETURN
+                if has_return and not self._matches_alone(buffer, start, newline):
+                    at = -1
             if at >= 0:
                 yield at, start, newline
             else:
@@ -136,19 +139,13 @@ class LineSearch:
         if self._folded_part != (begin, end):
             if len(self._folded) < end:
                 self._folded = bytearray(len(buffer))
-            byte_scan.lower_copy(buffer, begin, end, self._folded)
+            lower_copy(buffer, begin, end, self._folded)
             self._folded_part = (begin, end)
         return self._folded
 
     def _is_sure(self, needles: Needles) -> bool:
         """Whether every line that contains a needle matches."""
         return needles.certain and self._required.exact and not self._has_return
-
-    def _confirmed(self, regex: Find, buffer: bytearray, start: int, newline: int) -> int:
-        at = regex(buffer, start, newline)
-        if at >= 0 and buffer[newline - 1] == _CARRIAGE_RETURN and not self._matches_alone(buffer, start, newline):
-            return -1
-        return at
 
     def _matches_alone(self, buffer: bytearray, start: int, newline: int) -> bool:
         line = bytes(buffer[start:newline])
@@ -161,21 +158,20 @@ def _or_end(place: int, end: int) -> int:
     return end if place < 0 else place
 
 
-def _odd_case_finders(required: Requirements) -> list[Find]:
-    """Whether the text has a non-ASCII form of an ASCII letter (long s, Kelvin sign), which the needles do not find."""
-    folded = "".join(literal.text for clause in required.clauses for literal in clause if literal.fold)
-    odd = {"s": "\u017f", "k": "\u212a"}
-    return [bytes_finder(quoted(form.encode())) for letter, form in odd.items() if letter in folded]
-
-
 class PathSearch:
-    """A search in paths. Many paths are joined in one buffer, because a call for each costs more than the search."""
+    """Selects paths that contain a match, at any depth. Many paths are joined in one buffer, because a call for each
+    costs more than the search."""
 
     def __init__(self, pattern: str) -> None:
         self._pattern = path_pattern(pattern)
 
+    def choose(self, entries: Entries, directory: str, /) -> Entries:
+        return [entries[index] for index in self.matching([directory + entry.name for entry in entries])]
+
+    def enter(self, name: str, /) -> Self:
+        return self
+
     def matching(self, paths: list[str]) -> list[int]:
-        """Indices of the paths that contain a match."""
         if not paths:
             return []
         buffer = "\n".join(paths).encode("utf-8", "surrogateescape")

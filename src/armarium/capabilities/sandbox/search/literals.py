@@ -5,28 +5,18 @@ The result is a list of clauses. Every line that matches the pattern contains at
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import product
 from typing import NamedTuple
 
-from armarium.capabilities.sandbox.search.syntax import (
-    Anchor,
-    Char,
-    Choice,
-    Node,
-    Repeat,
-    Sequence,
-    Unknown,
-    has_anchor,
-)
+from armarium.capabilities.sandbox.search import syntax
 
 _MAX_ALTERNATIVES = 8
 _MAX_LENGTH = 64
 
 
 class Literal(NamedTuple):
-    """A text to search for."""
-
     text: str
     fold: bool = False
     """Ignore the case of ASCII letters; `text` is in lower case."""
@@ -55,8 +45,7 @@ class Requirements:
     """Whether a line matches if and only if it contains a literal of the only clause."""
 
 
-def requirements(node: Node | None) -> Requirements:
-    """The clauses of a pattern."""
+def requirements(node: syntax.Node | None) -> Requirements:
     if node is None:
         return Requirements((), exact=False)
     clauses = tuple(dict.fromkeys(_clauses(node)))
@@ -64,39 +53,33 @@ def requirements(node: Node | None) -> Requirements:
     exact = (
         whole is not None
         and clauses == (whole,)
-        and not has_anchor(node)
+        and not syntax.has_anchor(node)
         and not any(literal.loose for literal in whole)
     )
     return Requirements(clauses, exact)
 
 
-def _language(node: Node) -> Clause | None:
+def _language(node: syntax.Node) -> Clause | None:
     """All texts that the node matches, if they are few and short; otherwise None."""
     match node:
-        case Char(text, fold):
+        case syntax.Char(text, fold):
             return (Literal(text, fold),)
-        case Anchor():
+        case syntax.Anchor():
             return (_NOTHING,)
-        case Unknown():
+        case syntax.Unknown():
             return None
-        case Choice(branches):
-            every: list[Literal] = []
-            for branch in branches:
-                known = _language(branch)
-                if known is None or len(every) + len(known) > _MAX_ALTERNATIVES:
-                    return None
-                every.extend(known)
-            return tuple(dict.fromkeys(every))
-        case Sequence(parts):
+        case syntax.Choice(branches):
+            return _union(_language(branch) for branch in branches)
+        case syntax.Sequence(parts):
             return _joined(parts)
-        case Repeat(part, 0, 1):
+        case syntax.Repeat(part, 0, 1):
             known = _language(part)
             return None if known is None else tuple(dict.fromkeys((_NOTHING, *known)))
-        case Repeat(part, least, most):
+        case syntax.Repeat(part, least, most):
             return _joined((part,) * least) if least == most and 0 < least <= _MAX_LENGTH else None
 
 
-def _joined(parts: tuple[Node, ...]) -> Clause | None:
+def _joined(parts: tuple[syntax.Node, ...]) -> Clause | None:
     texts: Clause | None = (_NOTHING,)
     for part in parts:
         known = _language(part)
@@ -113,16 +96,17 @@ def _product(heads: Clause, tails: Clause) -> Clause | None:
     return None if any(len(literal.text) > _MAX_LENGTH for literal in joined) else joined
 
 
-def _clauses(node: Node) -> list[Clause]:
+def _clauses(node: syntax.Node) -> list[Clause]:
     known = _language(node)
     if known is not None:
         return _useful(known)
     match node:
-        case Sequence(parts):
+        case syntax.Sequence(parts):
             return _clauses_of_sequence(parts)
-        case Choice(branches):
-            return _useful(_any_of(branches))
-        case Repeat(part, least) if least > 0:
+        case syntax.Choice(branches):
+            # The best clause of each branch.
+            return _useful(_union(max(_clauses(branch), key=_promise, default=None) for branch in branches))
+        case syntax.Repeat(part, least) if least > 0:
             return _clauses(part)
         case _:
             return []
@@ -132,14 +116,12 @@ def _useful(clause: Clause | None) -> list[Clause]:
     return [clause] if clause and all(literal.text for literal in clause) else []
 
 
-def _any_of(branches: tuple[Node, ...]) -> Clause | None:
-    """One clause for an alternation: the union of the best clause of each branch."""
+def _union(clauses: Iterable[Clause | None]) -> Clause | None:
     every: list[Literal] = []
-    for branch in branches:
-        best = max(_clauses(branch), key=_promise, default=None)
-        if best is None or len(every) + len(best) > _MAX_ALTERNATIVES:
+    for clause in clauses:
+        if clause is None or len(every) + len(clause) > _MAX_ALTERNATIVES:
             return None
-        every.extend(best)
+        every.extend(clause)
     return tuple(dict.fromkeys(every))
 
 
@@ -147,7 +129,7 @@ def _promise(clause: Clause) -> tuple[int, int]:
     return min(len(literal.text) for literal in clause), -len(clause)
 
 
-def _clauses_of_sequence(parts: tuple[Node, ...]) -> list[Clause]:
+def _clauses_of_sequence(parts: tuple[syntax.Node, ...]) -> list[Clause]:
     found: list[Clause] = []
     run: Clause = (_NOTHING,)
     for part in parts:
@@ -157,7 +139,7 @@ def _clauses_of_sequence(parts: tuple[Node, ...]) -> list[Clause]:
             run = longer
             continue
         # A part that is repeated at least once follows the run directly, and again comes directly before the rest.
-        once = _language(part.part) if isinstance(part, Repeat) and part.least > 0 else known
+        once = _language(part.part) if isinstance(part, syntax.Repeat) and part.least > 0 else known
         longer = None if once is None else _product(run, once)
         found += _useful(longer or run)
         if once is None:

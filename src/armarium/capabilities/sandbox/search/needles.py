@@ -1,19 +1,17 @@
 """Selects the fastest way to find literal text in a large buffer.
 
-No single method is fastest. StringZilla compares many bytes at a time, where it is installed; libc's `memmem` comes
-next. RE2 jumps with `memchr` to the first byte of a pattern, which is faster than both if that byte is rare in the
-text, and it has a special automaton for text whose case is ignored. Each way has a cost, derived from measurements on
-one core and from the frequency of the bytes in a sample. The cheapest one is used.
+StringZilla compares many bytes at a time. RE2 jumps with `memchr` to the first byte of a pattern, which is faster if
+that byte is rare, and has a special automaton for text whose case is ignored. Each way has a cost, derived from
+measurements on one core and from the frequency of the bytes in a sample.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
-from armarium.capabilities.sandbox.search import byte_scan
+from armarium.capabilities.sandbox.reads.byte_scan import Find, text_finder
 from armarium.capabilities.sandbox.search.literals import Clause, Literal
-from armarium.capabilities.sandbox.search.regex import Find, bytes_finder, quoted
+from armarium.capabilities.sandbox.search.regex import bytes_finder, quoted
 
 CANDIDATE_NS = 1500.0
 """Cost of checking one candidate line."""
@@ -28,25 +26,7 @@ _FOLDING_PER_BYTE = 0.14
 _SHORTEST_TAIL = 3
 
 
-@dataclass(slots=True)
-class Sample:
-    """Some of the bytes to search, to estimate frequencies."""
-
-    content: bytes
-
-    def share(self, byte: int) -> float:
-        """Relative frequency of a byte."""
-        return self.content.count(byte) / max(1, len(self.content))
-
-    def rate(self, literal: Literal) -> float:
-        """Occurrences of a literal per byte."""
-        content = self.content.lower() if literal.fold else self.content
-        return content.count(literal.text.encode()) / max(1, len(content))
-
-
 class Needle(NamedTuple):
-    """A text to find, and how."""
-
     find: Find
     in_folded: bool = False
     """Whether to search a lower-case copy of the text."""
@@ -63,7 +43,7 @@ class Needles(NamedTuple):
     """Whether every occurrence is one of a whole literal, not only of a part of it."""
 
 
-def needles_for(clause: Clause, sample: Sample) -> Needles:
+def needles_for(clause: Clause, sample: bytes) -> Needles:
     """The cheapest way to find the literals of a clause in text like the sample."""
     each = _together([_folded(literal, sample) if literal.fold else _plain(literal, sample) for literal in clause])
     if not any(literal.fold for literal in clause):
@@ -74,6 +54,12 @@ def needles_for(clause: Clause, sample: Sample) -> Needles:
     return min(each, copied, key=lambda needles: needles.price)
 
 
+def rate(literal: Literal, sample: bytes) -> float:
+    """Occurrences of a literal per byte of the sample."""
+    content = sample.lower() if literal.fold else sample
+    return content.count(literal.text.encode()) / max(1, len(content))
+
+
 def _together(every: list[Needles]) -> Needles:
     return Needles(
         [needle for needles in every for needle in needles.needles],
@@ -82,23 +68,21 @@ def _together(every: list[Needles]) -> Needles:
     )
 
 
-def _plain(literal: Literal, sample: Sample) -> Needles:
+def _plain(literal: Literal, sample: bytes) -> Needles:
     text = literal.text.encode()
     if len(text) == 1:
-        return Needles([Needle(byte_scan.byte_finder(text))], _SKIP_PER_BYTE, certain=True)
+        return Needles([Needle(text_finder(text))], _SKIP_PER_BYTE, certain=True)
     offset, price = _rarest_tail(text, sample, fold=False)
     if price >= _VECTORS_PER_BYTE:
-        return Needles([Needle(byte_scan.text_finder(text))], _VECTORS_PER_BYTE, certain=True)
+        return Needles([Needle(text_finder(text))], _VECTORS_PER_BYTE, certain=True)
     return Needles([Needle(bytes_finder(quoted(text[offset:])))], price, certain=offset == 0)
 
 
 def _in_copy(literal: Literal) -> Needles:
-    text = literal.text.encode()
-    find = byte_scan.byte_finder(text) if len(text) == 1 else byte_scan.text_finder(text)
-    return Needles([Needle(find, in_folded=True)], _VECTORS_PER_BYTE, certain=True)
+    return Needles([Needle(text_finder(literal.text.encode()), in_folded=True)], _VECTORS_PER_BYTE, certain=True)
 
 
-def _folded(literal: Literal, sample: Sample) -> Needles:
+def _folded(literal: Literal, sample: bytes) -> Needles:
     text = literal.text.encode()
     offset, price = _rarest_tail(text, sample, fold=True)
     if len(text) == 1 or price >= _FOLDED_AUTOMATON_PER_BYTE:
@@ -109,17 +93,17 @@ def _folded(literal: Literal, sample: Sample) -> Needles:
     return Needles([Needle(find) for find in finds], price, certain=offset == 0)
 
 
-def _rarest_tail(text: bytes, sample: Sample, *, fold: bool) -> tuple[int, float]:
+def _rarest_tail(text: bytes, sample: bytes, *, fold: bool) -> tuple[int, float]:
     """The offset in the text from which to search, so that false candidates are rare, and the cost."""
     stop = _STOP_AT_BYTE_FOLDED if fold else _STOP_AT_BYTE
     best, least = 0, float("inf")
     for offset in range(max(1, len(text) - _SHORTEST_TAIL + 1)):
         byte = text[offset : offset + 1]
         variants = {byte, byte.upper()} if fold else {byte}
-        price = sum(_SKIP_PER_BYTE + stop * sample.share(variant[0]) for variant in variants)
+        price = sum(_SKIP_PER_BYTE + stop * sample.count(variant) / max(1, len(sample)) for variant in variants)
         if price < least and offset > 0:
             # A tail has more occurrences than the whole text; the others are false candidates.
-            price += CANDIDATE_NS * sample.rate(Literal(text[offset:].decode("latin-1"), fold))
+            price += CANDIDATE_NS * rate(Literal(text[offset:].decode("latin-1"), fold), sample)
         if price < least:
             best, least = offset, price
     return best, least

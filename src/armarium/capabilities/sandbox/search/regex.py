@@ -6,16 +6,13 @@ while it compiles. Expressions are created directly instead of with `re2.compile
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, cast
 
 import re2  # pyright: ignore[reportMissingTypeStubs] the package has no type information
 
+from armarium.capabilities.sandbox.reads.byte_scan import Find
 from armarium.capabilities.sandbox.search.syntax import unbalanced_parenthesis
 from armarium.foundation.files.errors import InvalidPattern
-
-Find = Callable[[bytes | bytearray, int, int], int]
-"""Start of the first match in [start, stop) of a buffer, or -1. The bytes around it count for `^`, `$` and `\\b`."""
 
 # The public search() creates three Python objects for every match; only this private class avoids that.
 _engine: Any = cast(Any, re2)._re2.RE2
@@ -24,60 +21,47 @@ _LITERAL_BYTES = 1024 * 1024
 """Memory for the automaton of a literal."""
 _PROBE_BYTES = 256 * 1024
 """Memory limit for a pattern that is compiled only for its error or its size."""
-_TOO_LARGE = b"pattern too large"
 _MAX_PLACES_TRIED = 16
 _MAX_SHOWN = 80
 _REPHRASED = {"missing ]": "missing closing ]", "missing )": "missing closing )", "unexpected )": "unmatched )"}
 
 
-def _options(*, fold: bool, latin1: bool, max_bytes: int) -> Any:
+def _compiled(pattern: bytes, *, fold: bool, max_bytes: int, latin1: bool = False, across_lines: bool = False) -> Any:
     options: Any = cast(Any, re2).Options()
     options.log_errors = False
     options.never_capture = True
-    options.never_nl = True
+    options.never_nl = not across_lines
     options.case_sensitive = not fold
     options.max_mem = max_bytes
     if latin1:
         options.encoding = options.Encoding.LATIN1
-    return options
-
-
-def line_finder(pattern: str, *, fold: bool = False, max_bytes: int) -> Find:
-    """Compile a pattern whose matches never include a line feed, or raise `InvalidPattern`."""
-    return _checked(pattern, fold, _options(fold=fold, latin1=False, max_bytes=max_bytes))
-
-
-def whole_finder(pattern: str, *, max_bytes: int) -> Find:
-    """Compile a pattern for text in which a line feed is an ordinary character, or raise `InvalidPattern`."""
-    options = _options(fold=False, latin1=False, max_bytes=max_bytes)
-    options.never_nl = False
-    return _checked(pattern, False, options)
+    return _engine(pattern, options)
 
 
 def bytes_finder(pattern: bytes, *, fold: bool = False) -> Find:
     """Compile a short pattern of bytes, not characters. `fold` ignores the case of ASCII letters."""
-    return _finder(_engine(pattern, _options(fold=fold, latin1=True, max_bytes=_LITERAL_BYTES)))
+    return _finder(_compiled(pattern, fold=fold, latin1=True, max_bytes=_LITERAL_BYTES))
 
 
-def program_size(pattern: str, *, fold: bool) -> int | None:
+def program_size(pattern: str, *, fold: bool, max_bytes: int = _PROBE_BYTES) -> int | None:
     """Number of RE2 instructions of a small pattern; None if RE2 rejects it."""
-    regex = _engine(pattern.encode("utf-8", "replace"), _options(fold=fold, latin1=False, max_bytes=_PROBE_BYTES))
+    regex = _compiled(pattern.encode("utf-8", "replace"), fold=fold, max_bytes=max_bytes)
     return regex.ProgramSize() if regex.ok() else None
 
 
-def _checked(pattern: str, fold: bool, options: Any) -> Find:
+def finder(pattern: str, *, fold: bool = False, max_bytes: int, across_lines: bool = False) -> Find:
+    """Compile a pattern, or raise `InvalidPattern`. A match includes line feeds only with `across_lines`."""
     try:
         encoded = pattern.encode()
     except UnicodeEncodeError as error:
         raise _invalid(pattern, "not valid Unicode", error.start) from error
-    regex = _engine(encoded, options)
+    regex = _compiled(encoded, fold=fold, max_bytes=max_bytes, across_lines=across_lines)
     if regex.ok():
         return _finder(regex)
-    reason: bytes = regex.error()
-    if reason.startswith(_TOO_LARGE):
+    reason: str = regex.error().decode("utf-8", "replace")
+    if reason.startswith("pattern too large"):
         raise too_expensive()
-    text = reason.decode("utf-8", "replace")
-    raise _invalid(pattern, text, _position(pattern, text, fold))
+    raise _invalid(pattern, reason, _position(pattern, reason, fold))
 
 
 def too_expensive() -> InvalidPattern:
@@ -136,12 +120,9 @@ def _position(pattern: str, reason: str, fold: bool) -> int | None:
         return None
     first = start = pattern.find(fragment)
     for _ in range(_MAX_PLACES_TRIED):
-        if start >= 0 and _refusal(pattern[: start + len(fragment)], fold) == reason:
-            return start
+        if start >= 0:
+            regex = _compiled(pattern[: start + len(fragment)].encode(), fold=fold, max_bytes=_PROBE_BYTES)
+            if not regex.ok() and regex.error().decode("utf-8", "replace") == reason:
+                return start
         start = pattern.find(fragment, start + 1)
     return first
-
-
-def _refusal(pattern: str, fold: bool) -> str | None:
-    regex = _engine(pattern.encode(), _options(fold=fold, latin1=False, max_bytes=_PROBE_BYTES))
-    return None if regex.ok() else regex.error().decode("utf-8", "replace")

@@ -7,15 +7,13 @@ import stat
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from armarium.capabilities.sandbox.error_context import checked_path
-from armarium.capabilities.sandbox.reads.metadata import iso_time
+from armarium.capabilities.sandbox.reads.root_files import iso_time
 from armarium.capabilities.sandbox.results import FileCount, FoundFile, FoundFiles, Match, Matches
 from armarium.capabilities.sandbox.roots import Root
-from armarium.capabilities.sandbox.search.glob import FoundEntry, glob
-from armarium.capabilities.sandbox.search.grep import Query, grep, grep_file
-from armarium.capabilities.sandbox.search.line_matches import LineMatch
+from armarium.capabilities.sandbox.search.glob import NameQuery, glob
+from armarium.capabilities.sandbox.search.grep import LineMatch, Query, grep, grep_file
 from armarium.foundation.cancellation import Cancellation
 from armarium.foundation.files.errors import NotADirectory, NotARegularFile
 from armarium.foundation.files.ignore import GitIgnores
@@ -33,17 +31,6 @@ class Scope:
     timeout_seconds: int
     max_depth: int | None
     respect_gitignore: bool
-
-
-@dataclass(frozen=True, slots=True)
-class NameQuery:
-    """A search for paths, with exactly one of `pattern` and `regex`."""
-
-    pattern: str | None
-    regex: str | None
-    type_filter: Literal["file", "directory", "symlink", "all"]
-    max_results: int
-    offset: int = 0
 
 
 def grep_root(
@@ -67,11 +54,11 @@ def grep_root(
         files_searched=result.files_searched,
     )
     if query.output != "content":
-        found["total_matches"] = sum(file.lines for file in result.files)
+        found["total_matches"] = sum(result.files.values())
     if query.output == "files":
-        found["files"] = [escape_name(file.file) for file in result.files]
+        found["files"] = [escape_name(file) for file in result.files]
     elif query.output == "count":
-        found["counts"] = [FileCount(file=escape_name(file.file), count=file.lines) for file in result.files]
+        found["counts"] = [FileCount(file=escape_name(file), count=lines) for file, lines in result.files.items()]
     if result.truncated:
         _add_next_offset(found, query.offset + len(result.matches or result.files), query.max_results)
     return found
@@ -90,18 +77,12 @@ def glob_root(
     with checked_path(root, path, what="directory") as normal, _opened(root, normal, scope, deadline) as (fd, bounds):
         if not stat.S_ISDIR(os.fstat(fd).st_mode):
             raise NotADirectory(f"not a directory: {path}")
-        result = glob(
-            fd,
-            normal,
-            pattern=query.pattern,
-            regex=query.regex,
-            type_filter=query.type_filter,
-            max_results=min(query.max_results, MAX_RESULTS),
-            offset=query.offset,
-            bounds=bounds,
-            cancellation=cancellation,
-        )
-    matches = [_found_file(found) for found in result.matches]
+        limited = replace(query, max_results=min(query.max_results, MAX_RESULTS))
+        result = glob(fd, normal, limited, bounds=bounds, cancellation=cancellation)
+    matches = [
+        FoundFile(path=escape_name(path), type=kind, size=size, modified_at=iso_time(modified_ns))
+        for path, kind, size, modified_ns in result.matches
+    ]
     found = FoundFiles(
         matches=matches, total_matches=len(matches), truncated=result.truncated, timed_out=result.timed_out
     )
@@ -132,9 +113,3 @@ def _match(line: LineMatch) -> Match:
     if line.line_truncated:
         match["line_truncated"] = True
     return match
-
-
-def _found_file(found: FoundEntry) -> FoundFile:
-    return FoundFile(
-        path=escape_name(found.path), type=found.type, size=found.size, modified_at=iso_time(found.modified_ns)
-    )

@@ -66,15 +66,11 @@ class Anchor:
 
 @dataclass(frozen=True, slots=True)
 class Sequence:
-    """A sequence."""
-
     parts: tuple[Node, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """An alternation."""
-
     branches: tuple[Node, ...]
 
 
@@ -203,10 +199,8 @@ def buffer_pattern(pattern: str, node: Node | None, *, strip_cr: bool) -> str | 
     has_end = False
     for token in _TOKEN.finditer(pattern):
         source = token[0]
-        if token.lastgroup in _BROKEN:
+        if token.lastgroup in _BROKEN or source == "\\C":  # the only element that matches a line feed
             return None
-        if source == "\\C":
-            return None  # the only element that matches a line feed
         kind = _ANCHORS.get(source, "word")
         has_end = has_end or kind == "end"
         pieces.append(anchors.get(kind, source))
@@ -221,37 +215,32 @@ def _tests_after_end(node: Node) -> bool:
         case Sequence(parts):
             ended = False
             for part in parts:
-                if (ended and _has(part, "begin", "word")) or _tests_after_end(part):
+                if (ended and has_anchor(part, "begin", "word")) or _tests_after_end(part):
                     return True
-                ended = ended or _has(part, "end")
+                ended = ended or has_anchor(part, "end")
             return False
         case Choice(branches):
             return any(_tests_after_end(branch) for branch in branches)
         case Repeat(part):
-            return _has(part, "end") and _has(part, "begin", "word")
+            return has_anchor(part, "end") and has_anchor(part, "begin", "word")
         case _:
             return False
 
 
-def _has(node: Node, *kinds: AnchorKind) -> bool:
+def has_anchor(node: Node, *kinds: AnchorKind) -> bool:
+    """Whether the pattern has an anchor, by default of any kind."""
     match node:
         case Anchor(kind):
-            return kind in kinds
+            return not kinds or kind in kinds
         case Sequence(parts) | Choice(parts):
-            return any(_has(part, *kinds) for part in parts)
+            return any(has_anchor(part, *kinds) for part in parts)
         case Repeat(part):
-            return _has(part, *kinds)
+            return has_anchor(part, *kinds)
         case _:
             return False
-
-
-def has_anchor(node: Node) -> bool:
-    """Whether the pattern has an anchor."""
-    return _has(node, "begin", "end", "word")
 
 
 def unbalanced_parenthesis(pattern: str) -> int:
-    """Position of an unmatched parenthesis."""
     opened: list[int] = []
     for token in _TOKEN.finditer(pattern):
         if token.lastgroup in _BROKEN:

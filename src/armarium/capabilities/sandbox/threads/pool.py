@@ -67,10 +67,8 @@ class Pool:
         at_once: int | None = None,
         idle_s: float = _IDLE_S,
     ) -> None:
-        """With `max_bytes`, work that announces more raises `LongWork`.
-
-        With `at_once`, at most that many jobs run at the same time; the others wait for a time slice.
-        """
+        """With `max_bytes`, work that announces more raises `LongWork`. With `at_once`, at most that many jobs run at
+        the same time; the others wait for a time slice."""
         self._max_bytes = max_bytes
         self._idle_s = idle_s
         self._run_slots = None if at_once is None else RunSlots(at_once)
@@ -103,7 +101,9 @@ class Pool:
                 self._count_in(caller)
                 self._assigned.put(job)
                 if self._running > len(self._threads):
-                    thread = self._new_thread()
+                    self._started += 1
+                    thread = threading.Thread(target=self._serve, name=f"{self._name}-{self._started}", daemon=True)
+                    self._threads.add(thread)
             else:
                 self._waiting.setdefault(caller, deque()).append(job)
         if thread is not None:
@@ -112,13 +112,11 @@ class Pool:
 
     @property
     def thread_count(self) -> int:
-        """Number of threads, working and idle."""
         with self._lock:
             return len(self._threads)
 
     @property
     def is_idle(self) -> bool:
-        """Whether no work runs or waits."""
         with self._lock:
             return not (self._running or self._running_of or self._waiting)
 
@@ -147,18 +145,6 @@ class Pool:
         self._running += 1
         self._running_of[caller] += 1
 
-    def _count_out(self, caller: str) -> None:
-        self._running -= 1
-        self._running_of[caller] -= 1
-        if not self._running_of[caller]:
-            del self._running_of[caller]
-
-    def _new_thread(self) -> threading.Thread:
-        self._started += 1
-        thread = threading.Thread(target=self._serve, name=f"{self._name}-{self._started}", daemon=True)
-        self._threads.add(thread)
-        return thread
-
     def _serve(self) -> None:
         self._prepare()
         if self._max_bytes is not None:
@@ -172,8 +158,16 @@ class Pool:
 
     def _run(self, job: _Job) -> None:
         with nullcontext() if self._run_slots is None else self._run_slots.slot():
-            if not job.future.cancelled():
-                _do(job)
+            if job.future.cancelled():
+                return
+            result = error = None
+            try:
+                result = job.work(*job.arguments)
+            except BaseException as raised:  # noqa: BLE001 the caller that waits for the result gets it
+                error = raised
+            loop = job.future.get_loop()
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(_settle, job.future, result, error)
 
     def _next_assigned(self) -> _Job | None:
         """The next assigned job, or None if this thread should end."""
@@ -189,7 +183,10 @@ class Pool:
     def _next_waiting(self, finished: str) -> _Job | None:
         """The waiting job whose turn it is, after a job of the caller `finished` is done."""
         with self._lock:
-            self._count_out(finished)
+            self._running -= 1
+            self._running_of[finished] -= 1
+            if not self._running_of[finished]:
+                del self._running_of[finished]
             # This skips only callers that have threads, so at most as many as there are threads.
             for caller, jobs in self._waiting.items():
                 if self._may_run(caller):
@@ -203,23 +200,10 @@ class Pool:
             return None
 
 
-def _do(job: _Job) -> None:
-    loop = job.future.get_loop()
-    try:
-        result = job.work(*job.arguments)
-    except BaseException as error:  # noqa: BLE001 the caller that waits for the result gets it
-        settle, value = _fail, error
-    else:
-        settle, value = _succeed, result
-    if not loop.is_closed():
-        loop.call_soon_threadsafe(settle, job.future, value)
-
-
-def _succeed(future: asyncio.Future[Any], result: Any) -> None:
-    if not future.done():
+def _settle(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
+    if future.done():
+        return
+    if error is None:
         future.set_result(result)
-
-
-def _fail(future: asyncio.Future[Any], error: BaseException) -> None:
-    if not future.done():
+    else:
         future.set_exception(error)

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Literal, TypeVar
 
 import anyio
@@ -68,14 +69,17 @@ class Workers:
                     [root.descriptor_path for root in writable], [*(root.descriptor_path for root in readable), *own]
                 )
 
+        def prepare_slow(niceness: int) -> None:
+            with suppress(OSError):
+                thread = threading.get_native_id()  # on Linux a priority is a thread's own
+                os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + niceness)
+            prepare()
+
         self._short = Pool("sandbox", _QUICK_THREADS, prepare, max_bytes=_QUICK_BYTES)
         self._change = Pool("sandbox-change", _QUICK_THREADS, prepare, max_bytes=_QUICK_BYTES)
-        self._long = Pool(
-            "sandbox-long", _BUSY_THREADS, _at_low_priority(prepare, _LONG_NICENESS), at_once=_BUSY_AT_ONCE
-        )
-        self._search = Pool(
-            "sandbox-search", _BUSY_THREADS, _at_low_priority(prepare, _SEARCH_NICENESS), at_once=_BUSY_AT_ONCE
-        )
+        slow, slower = partial(prepare_slow, _SEARCH_NICENESS), partial(prepare_slow, _LONG_NICENESS)
+        self._search = Pool("sandbox-search", _BUSY_THREADS, slow, at_once=_BUSY_AT_ONCE)
+        self._long = Pool("sandbox-long", _BUSY_THREADS, slower, at_once=_BUSY_AT_ONCE)
 
     def renew(self, writable: Sequence[ConfinedRoot], readable: Sequence[ConfinedRoot]) -> None:
         """Start threads that may use these directories. The current ones end when their work is done."""
@@ -98,12 +102,6 @@ class Workers:
             if not self._busy:
                 sys.setswitchinterval(self._usual_switch_s)
 
-    async def _submit_long(
-        self, pool: Pool, caller: str, work: Callable[..., ResultT], arguments: tuple[object, ...] = ()
-    ) -> ResultT:
-        with self._fast_switching():
-            return await pool.submit(caller, work, arguments)
-
     def _pools(self) -> tuple[Pool, ...]:
         return self._short, self._change, self._long, self._search
 
@@ -112,31 +110,33 @@ class Workers:
         try:
             return await self._short.submit(caller, work, arguments)
         except LongWork:
-            return await self._submit_long(self._long, caller, work, arguments)
+            return await self.long(caller, work, *arguments)
 
     async def long(self, caller: str, work: Callable[..., ResultT], *arguments: object) -> ResultT:
         """Run work that may take minutes."""
-        return await self._submit_long(self._long, caller, work, arguments)
+        with self._fast_switching():
+            return await self._long.submit(caller, work, arguments)
 
-    async def transfer(self, caller: str, work: Callable[[], ResultT]) -> ResultT:
+    async def transfer(self, caller: str, work: Callable[..., ResultT], *arguments: object) -> ResultT:
         """Run a copy or a move. It is short unless it calls `expect_bytes` or `expect_much`."""
         try:
-            return await self._change.submit(caller, work)
+            return await self._change.submit(caller, work, arguments)
         except LongWork:
-            return await self._submit_long(self._long, caller, work)
+            return await self.long(caller, work, *arguments)
 
     async def search(self, caller: str, work: Callable[..., ResultT], *arguments: object) -> ResultT:
         """Run a search, which may take minutes."""
-        return await self._submit_long(self._search, caller, work, arguments)
+        with self._fast_switching():
+            return await self._search.submit(caller, work, arguments)
 
-    async def change(self, caller: str, work: Callable[[], ResultT]) -> ResultT:
+    async def change(self, caller: str, work: Callable[..., ResultT], *arguments: object) -> ResultT:
         """Run work that changes a file. Once started, it is awaited even if the call is cancelled, so that its event is
         published."""
         try:
-            return await self._finished(self._change.submit(caller, work))
+            return await self._finished(self._change.submit(caller, work, arguments))
         except LongWork:
             with self._fast_switching():
-                return await self._finished(self._long.submit(caller, work))
+                return await self._finished(self._long.submit(caller, work, arguments))
 
     async def _finished(self, future: asyncio.Future[ResultT]) -> ResultT:
         try:
@@ -154,13 +154,3 @@ class Workers:
         for thread in threads:
             thread.join(max(0.0, deadline - time.monotonic()))
         return not any(thread.is_alive() for thread in threads)
-
-
-def _at_low_priority(prepare: Callable[[], None], niceness: int) -> Callable[[], None]:
-    def prepared() -> None:
-        with suppress(OSError):
-            thread = threading.get_native_id()  # on Linux a priority is a thread's own
-            os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + niceness)
-        prepare()
-
-    return prepared
