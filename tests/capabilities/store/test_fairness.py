@@ -13,7 +13,6 @@ import anyio
 import pytest
 
 from armarium.capabilities.store.database.transactions import StoreDatabase
-from armarium.capabilities.store.index.credentials import NoCredentials
 from armarium.capabilities.store.index.embedders import StoreModels
 from armarium.capabilities.store.index.file_index import FileIndex
 from armarium.capabilities.store.index.outbox import Depth, Outbox
@@ -94,12 +93,11 @@ class Campaign:
         await work(
             self.outbox(),
             self._index,
-            NoCredentials(),
+            None,
             self._wake_up,
             workers=2,
             batch=BATCH,
             poll_s=0.5,
-            needs_key=False,
         )
 
     async def claim_and_die(self) -> None:

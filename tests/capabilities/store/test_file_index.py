@@ -13,14 +13,12 @@ from armarium.capabilities.store.errors import SearchBackendError
 from armarium.capabilities.store.index import file_index as indexing
 from armarium.capabilities.store.index.embedders import (
     MAX_CACHED_CALLERS,
-    HostedEmbedder,
-    HostedReranker,
     KeyMissing,
     StoreModels,
 )
 from armarium.capabilities.store.index.file_index import FileIndex, TermsWritten
 from armarium.capabilities.store.model import Scope
-from armarium.capabilities.store.settings import LOCAL_DIMENSIONS
+from armarium.capabilities.store.settings import LOCAL_DIMENSIONS, EmbeddingSettings, RerankSettings
 from armarium.foundation.errors import ConfigError
 from armarium.providers.errors import ProviderAuth, ProviderUnavailable
 from emulators import OpenAIEmulator
@@ -668,7 +666,7 @@ async def test_many_workers_embedding_one_file_leave_one_vector_for_each_chunk(
 
 
 def hosted(url: str) -> StoreModels:
-    embedding = HostedEmbedder(url, "text-embedding-3-small", LOCAL_DIMENSIONS)
+    embedding = EmbeddingSettings(base_url=url, dimensions=LOCAL_DIMENSIONS)
     return StoreModels(hosted=embedding)
 
 
@@ -708,4 +706,4 @@ async def test_connections_of_callers_are_kept_for_the_last_few_only() -> None:
 
 async def test_a_rerank_endpoint_must_be_one() -> None:
     with pytest.raises(ConfigError, match="/rerank"):
-        StoreModels(reranker=HostedReranker("https://example.org/v1", "rerank-v3.5"))
+        StoreModels(reranker=RerankSettings(endpoint="https://example.org/v1"))

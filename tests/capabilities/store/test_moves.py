@@ -11,7 +11,6 @@ import pytest
 from armarium.capabilities.store.database.pool import Connection
 from armarium.capabilities.store.database.transactions import StoreDatabase
 from armarium.capabilities.store.index import moved_paths
-from armarium.capabilities.store.index.credentials import NoCredentials
 from armarium.capabilities.store.index.embedders import StoreModels
 from armarium.capabilities.store.index.file_index import FileIndex
 from armarium.capabilities.store.index.outbox import Outbox
@@ -74,8 +73,8 @@ class Moves:
     async def working(self) -> AsyncGenerator[None]:
         async def run() -> None:
             await work(
-                self.outbox(), self.index, NoCredentials(), self.wake_up,
-                workers=2, batch=20, poll_s=NEVER_S, needs_key=False,
+                self.outbox(), self.index, None, self.wake_up,
+                workers=2, batch=20, poll_s=NEVER_S,
             )  # fmt: skip
 
         async with anyio.create_task_group() as tasks:

@@ -15,12 +15,12 @@ import pytest
 from armarium.capabilities.store.database.pool import Connection
 from armarium.capabilities.store.database.transactions import StoreDatabase
 from armarium.capabilities.store.errors import SearchBackendError
-from armarium.capabilities.store.index.embedders import HostedEmbedder, HostedReranker, StoreModels
+from armarium.capabilities.store.index.embedders import StoreModels
 from armarium.capabilities.store.index.file_index import FileIndex
 from armarium.capabilities.store.index.terms import chunk_terms, query_terms
 from armarium.capabilities.store.model import ChunkEntry, Scope
 from armarium.capabilities.store.search.file_search import FileSearch, SearchRules, fused_scores
-from armarium.capabilities.store.settings import LOCAL_DIMENSIONS
+from armarium.capabilities.store.settings import LOCAL_DIMENSIONS, EmbeddingSettings, RerankSettings
 from armarium.capabilities.store.validation import ALL_PROJECTS
 from armarium.providers.errors import ProviderUnavailable
 from emulators import CohereEmulator, OpenAIEmulator, ServerError, Silent, Unusable
@@ -319,7 +319,7 @@ async def reranked(
     database: StoreDatabase, tenant: str, words: WordVectors
 ) -> AsyncGenerator[tuple[Project, CohereEmulator]]:
     with CohereEmulator("key") as cohere:
-        rerank = HostedReranker(f"{cohere.url}/rerank", "rerank-v3.5")
+        rerank = RerankSettings(endpoint=f"{cohere.url}/rerank")
         models = StoreModels(local=words, reranker=rerank)
         project = Project(database, Scope(tenant, "notes"), models, SearchRules(rerank_timeout_s=0.5))
         # The fused order prefers the first, the reranker the second.
@@ -376,7 +376,7 @@ async def test_without_a_key_nobody_reranks(reranked: tuple[Project, CohereEmula
 
 async def test_queries_are_embedded_with_the_callers_key(database: StoreDatabase, tenant: str) -> None:
     with OpenAIEmulator("key") as endpoint:
-        embedding = HostedEmbedder(endpoint.url, "text-embedding-3-small", LOCAL_DIMENSIONS)
+        embedding = EmbeddingSettings(base_url=endpoint.url, dimensions=LOCAL_DIMENSIONS)
         models = StoreModels(hosted=embedding)
         project = Project(database, Scope(tenant, "notes"), models)
         await project.write("/a", "rain in spring")
@@ -396,7 +396,7 @@ async def test_an_endpoint_that_fails_is_asked_once_before_words_alone_answer(
     database: StoreDatabase, tenant: str
 ) -> None:
     with OpenAIEmulator("key") as endpoint:
-        embedding = HostedEmbedder(endpoint.url, "text-embedding-3-small", LOCAL_DIMENSIONS)
+        embedding = EmbeddingSettings(base_url=endpoint.url, dimensions=LOCAL_DIMENSIONS)
         models = StoreModels(hosted=embedding)
         project = Project(database, Scope(tenant, "notes"), models)
         await project.write("/a", "rain in spring")

@@ -10,7 +10,6 @@ import anyio
 import pytest
 
 from armarium.capabilities.store.database.transactions import StoreDatabase
-from armarium.capabilities.store.index.credentials import NoCredentials
 from armarium.capabilities.store.index.embedders import StoreModels
 from armarium.capabilities.store.index.file_index import FileIndex
 from armarium.capabilities.store.index.outbox import Outbox
@@ -91,12 +90,11 @@ class Place:
             await work(
                 self.outbox(),
                 self.index,
-                NoCredentials(),
+                None,
                 self.wake_up,
                 workers=2,
                 batch=20,
                 poll_s=poll_s,
-                needs_key=False,
             )
 
         async with anyio.create_task_group() as tasks:

@@ -43,7 +43,7 @@ def check(section: StoreSettings | None, facilities: Facilities) -> Generator[Ch
         yield from _largest_write(section.max_payload_bytes, facilities.max_body_bytes)
     if section.redis_url is not None:
         yield _redis(section.redis_url.get_secret_value())
-    elif section.search.enabled and section.embedding.provider != "local":
+    elif section.needs_callers_keys:
         yield _keys_in_memory(section)
 
 

@@ -35,8 +35,7 @@ def settings_model() -> type[StoreSettings]:
 @asynccontextmanager
 async def open_capability(section: StoreSettings, facilities: Facilities) -> AsyncGenerator[Capability]:
     """Open the store for the duration of the block, and register it as a search source."""
-    from armarium.capabilities.store.database.heartbeat import Heartbeat
-    from armarium.capabilities.store.lifespan import open_store
+    from armarium.capabilities.store.lifespan import Heartbeat, open_store
     from armarium.capabilities.store.source import StoreSource
     from armarium.capabilities.store.tools import TOOLS, store_routes
     from armarium.capability import Capability

@@ -38,7 +38,7 @@ class StoreSource:
     async def search(self, call: Call, collection: str, query: str, most: int) -> Sequence[SourceHit]:
         """The best chunks of one project."""
         project = collection.removeprefix(f"{self.kind}:")
-        found = await self._store.search(call, project, query, "", most)
+        found = await self._store.find_chunks(call, project, query, limit=most)
         return [_hit(collection, chunk) for chunk in found.chunks]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from armarium.capabilities.store.errors import InvalidOffset, InvalidPath, InvalidQuery, PayloadTooLarge
 from armarium.capabilities.store.model import ROOT
@@ -19,19 +18,6 @@ _PROJECT = re.compile(r"[A-Za-z0-9_.-]+")
 _PATH = re.compile(r"(/[A-Za-z0-9_.-]+)+")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
 _PATH_HINT = "a path is like /notes/today.md: parts of A-Z a-z 0-9 _ - . behind slashes, none of them . or .."
-
-
-@dataclass(frozen=True, slots=True)
-class StoreLimits:
-    """Limits of writes, and what is stored besides the content."""
-
-    max_payload_bytes: int
-    max_file_bytes: int
-    max_project_bytes: int
-    versions_kept: int
-    """Earlier versions stored for each file; 0 stores none."""
-    searchable: bool
-    """Whether changes are queued for indexing."""
 
 
 def checked_project(project: str) -> str:

@@ -16,7 +16,7 @@ import anyio
 import typer
 from prometheus_client import CollectorRegistry
 
-from armarium.capabilities.store.lifespan import build_store, needs_callers_keys, open_resources
+from armarium.capabilities.store.lifespan import build_store, open_resources
 from armarium.capabilities.store.settings import RateSettings, StoreSettings
 from armarium.capabilities.store.transfer import Exported, Import, Imported, Skipped, export_files
 from armarium.command_line.host import CommandHost
@@ -124,7 +124,7 @@ def import_archive(
         show_json(done | {"skipped": skipped})
     else:
         say(f"{count(done['written'], 'file')} written, {done['unchanged']} unchanged, {done['skipped']} skipped")
-    if done["written"] and needs_callers_keys(section) and not (caller.credential and section.redis_url):
+    if done["written"] and section.needs_callers_keys and not (caller.credential and section.redis_url):
         say("note: files are embedded with the caller's key, which is not available now; the next write indexes them")
     if done["skipped"]:
         raise typer.Exit(FAILED)

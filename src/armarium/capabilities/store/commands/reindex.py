@@ -19,7 +19,7 @@ from armarium.capabilities.store.index.reindex import (
     plan_reindex,
     reindex_progress,
 )
-from armarium.capabilities.store.lifespan import database_address, effective_pooler, needs_callers_keys, open_resources
+from armarium.capabilities.store.lifespan import database_address, open_resources
 from armarium.capabilities.store.settings import StoreSettings
 from armarium.command_line.host import CommandHost
 from armarium.command_line.output import FAILED, Misuse, count, say, show_json
@@ -46,7 +46,7 @@ def reindex(
     if plan.dimensions != plan.wanted_dimensions:
         say(f"They have {plan.dimensions} dimensions now, and {plan.wanted_dimensions} with these settings.")
     say("Until a file has its new vectors, only lexical search finds it.")
-    if needs_callers_keys(section):
+    if section.needs_callers_keys:
         say("Vectors need callers' keys, which only come with a call: each file gets its vectors at its next write.")
     if plan.running:
         say("Servers or workers use the database now; they need these settings, too.")
@@ -94,7 +94,7 @@ class Reindex:
 
         Where callers' keys are needed nothing is queued: a job without a key would fail.
         """
-        queue = self._section.search.enabled and not needs_callers_keys(self._section)
+        queue = self._section.search.enabled and not self._section.needs_callers_keys
         async with database_address(self._section, self._state_dir) as dsn:
             pool = await self._pool(dsn)
             try:
@@ -108,7 +108,7 @@ class Reindex:
 
     async def _pool(self, dsn: str) -> Pool:
         timeout_s = self._section.database_timeout_ms / 1000
-        return await connect(dsn, size=_CONNECTIONS, timeout_s=timeout_s, pooler=effective_pooler(self._section))
+        return await connect(dsn, size=_CONNECTIONS, timeout_s=timeout_s, pooler=self._section.effective_pooler)
 
     async def _index(self, queued: QueuedJobs, on_progress: Callable[[int, int], None]) -> int:
         """Index until no job is left; how many failed."""

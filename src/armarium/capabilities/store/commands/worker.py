@@ -11,7 +11,7 @@ from typing import Any
 import anyio
 from prometheus_client import CollectorRegistry, start_http_server
 
-from armarium.capabilities.store.lifespan import needs_callers_keys, open_resources
+from armarium.capabilities.store.lifespan import open_resources
 from armarium.capabilities.store.settings import StoreSettings
 from armarium.command_line.output import show_json
 from armarium.foundation.errors import ConfigError
@@ -28,7 +28,7 @@ def work(
     log_as_json(settings.telemetry.log_level)
     if not section.search.enabled:
         raise ConfigError("store.search.enabled is false, so there is nothing to index")
-    if needs_callers_keys(section) and section.redis_url is None:
+    if section.needs_callers_keys and section.redis_url is None:
         raise ConfigError(
             "files are embedded with callers' keys, which a worker only finds in Redis",
             hint="set store.redis_url, for the servers as well",

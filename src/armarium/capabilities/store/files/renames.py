@@ -2,46 +2,31 @@
 
 from __future__ import annotations
 
+from armarium.capabilities.store.arguments import RenameArgs
 from armarium.capabilities.store.database.pool import Connection, Row
 from armarium.capabilities.store.errors import AlreadyExists, InvalidPath, NotDirectory, NotFound
-from armarium.capabilities.store.files.writes import SQL, below, delete_range, exactly, plan_for_many
-from armarium.capabilities.store.model import Scope
-from armarium.capabilities.store.validation import MAX_PATH_LENGTH, StoreLimits, parents_of
+from armarium.capabilities.store.files.writes import SQL, delete_range, plan_for_many
+from armarium.capabilities.store.model import Renamed, Scope
+from armarium.capabilities.store.settings import StoreSettings
+from armarium.capabilities.store.validation import MAX_PATH_LENGTH, below, exactly, parents_of
 
 
-class FileRenamer:
-    """Renames paths without copying contents."""
-
-    def __init__(self, limits: StoreLimits) -> None:
-        self._limits = limits
-
-    async def rename_in(
-        self,
-        connection: Connection,
-        scope: Scope,
-        source: str,
-        target: str,
-        *,
-        overwrite: bool,
-        credential_ref: str | None,
-    ) -> int:
-        """Move a file or a directory, in a transaction that holds the project's lock. Returns the number of files."""
-        facts = await self._facts(connection, scope, source, target)
-        _check_move(facts, source, target, overwrite=overwrite)
-        if facts["target_is_file"]:
-            # The index job of the rename also removes the index of the replaced file.
-            await delete_range(connection, scope, exactly(target), self._limits, queued=False)
-        if facts["source_version"] is None:
-            await plan_for_many(connection)
-        paths = exactly(source) if facts["source_version"] else below(source)
-        how = (source, target, self._limits.searchable, credential_ref)
-        return await connection.fetchval(SQL["move_files"], scope.apikey_hash, scope.project, *paths, *how)
-
-    async def _facts(self, connection: Connection, scope: Scope, source: str, target: str) -> Row:
-        where = (scope.apikey_hash, scope.project, source, target)
-        facts = await connection.fetchrow(SQL["inspect_move"], *where, parents_of(target))
-        assert facts is not None, "the statement always gives a row"
-        return facts
+async def rename_path(
+    connection: Connection, settings: StoreSettings, scope: Scope, args: RenameArgs, credential_ref: str | None
+) -> Renamed:
+    """Move a file or a directory without copying contents, in a transaction that holds the project's lock."""
+    source, target = args.from_path, args.to_path
+    facts = await connection.fetchrow(SQL["inspect_move"], *scope, source, target, parents_of(target))
+    assert facts is not None, "the statement always gives a row"
+    _check_move(facts, source, target, overwrite=args.overwrite)
+    if facts["target_is_file"]:
+        # The index job of the rename also removes the index of the replaced file.
+        await delete_range(connection, settings, scope, exactly(target), queued=False)
+    if facts["source_version"] is None:
+        await plan_for_many(connection)
+    paths = exactly(source) if facts["source_version"] else below(source)
+    how = (source, target, settings.search.enabled, credential_ref)
+    return {"moved_count": await connection.fetchval(SQL["move_files"], *scope, *paths, *how)}
 
 
 def _check_move(facts: Row, source: str, target: str, *, overwrite: bool) -> None:
