@@ -96,7 +96,8 @@ async def indexed(bench: Bench, judged: JudgedSet) -> dict[str, str]:
                 "VALUES ($1, $2, $3, $4::bytea, octet_length($4::bytea), $5)",
                 *(bench.tenant, judged.name, path, content, number),
             )
-        await index.index(scope, path, None)
+        await index.write_terms(scope, path)
+        await index.embed(scope, path, None)
         paths[path] = document.id
         if number % 250 == 0:
             print(f"{judged.name}: {number} of {len(judged.documents)} documents", file=sys.stderr)

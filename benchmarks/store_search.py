@@ -129,7 +129,8 @@ async def fill(bench: Bench, tenant: str, passages: int) -> dict[str, Any]:
                 *(tenant, PROJECT, path, content, number),
             )
         started = time.perf_counter()
-        await index.index(scope, path, None)
+        await index.write_terms(scope, path)
+        await index.embed(scope, path, None)
         taken_s += time.perf_counter() - started
         async with bench.database.read_transaction(tenant) as connection:
             indexed = await connection.fetchval(

@@ -20,7 +20,7 @@ from armarium.capabilities.store.model import Scope
 from armarium.capabilities.store.search.file_search import FileSearch, SearchRules
 from support.outbox import clear_jobs, enqueue, last_job, set_job, statuses
 from support.store_calls import Files
-from support.stored_files import WordVectors
+from support.stored_files import WordVectors, index_file
 from support.waiting import eventually
 
 PROJECT = "p"
@@ -86,7 +86,7 @@ class Moves:
         """Files that say their own names, with their index and no jobs."""
         for path in paths:
             await self.files.put(path, content=f"says {path.rpartition('/')[2]}")
-            await self.index.index(self.scope, path, None)
+            await index_file(self.index, self.scope, path)
         await clear_jobs(self.database)
 
 
@@ -192,7 +192,7 @@ async def test_a_new_file_at_an_old_path_and_the_moved_one_are_both_found(moves:
     await moves.rename("/d", "/e")
     await moves.files.put("/d/rain", content="says sun")
     # In the order that is not the queue's: the chunks of the moved file still stand under the path of the new one.
-    await moves.index.index(moves.scope, "/d/rain", None)
+    await index_file(moves.index, moves.scope, "/d/rain")
     assert (await moves.found("rain"), await moves.found("sun")) == (["/e/rain"], ["/d/rain"])
     async with moves.working():
         await moves.until_done()

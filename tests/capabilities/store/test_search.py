@@ -24,7 +24,7 @@ from armarium.capabilities.store.settings import LOCAL_DIMENSIONS, EmbeddingSett
 from armarium.capabilities.store.validation import ALL_PROJECTS
 from armarium.providers.errors import ProviderUnavailable
 from emulators import CohereEmulator, OpenAIEmulator, ServerError, Silent, Unusable
-from support.stored_files import StoredFiles, WordVectors
+from support.stored_files import StoredFiles, WordVectors, index_file
 
 
 class Project:
@@ -47,7 +47,7 @@ class Project:
 
     async def write(self, path: str, content: str) -> None:
         await self.files.write(path, content)
-        await self.index.index(self.scope, path, "key")
+        await index_file(self.index, self.scope, path, "key")
 
     async def search(
         self, query: str, prefix: str = "", *, limit: int = 5, project: str | None = None, key: str | None = "key"

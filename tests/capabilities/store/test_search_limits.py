@@ -29,7 +29,7 @@ from armarium.foundation.tools import bind_tools
 from armarium.providers.errors import OpenAIAuth, ProviderError, ProviderUnavailable
 from armarium.surfaces.dispatch import Caller, Dispatcher
 from support.store_calls import Files
-from support.stored_files import StoredFiles, WordVectors
+from support.stored_files import StoredFiles, WordVectors, index_file
 from support.waiting import eventually
 
 PROJECT = "notes"
@@ -84,7 +84,7 @@ class Searched:
         stored = StoredFiles(self.database, Scope(tenant, PROJECT))
         for name, content in files.items():
             await stored.write(f"/{name}", content)
-            await self._index.index(stored.scope, f"/{name}", None)
+            await index_file(self._index, stored.scope, f"/{name}")
         return tenant
 
     async def search(self, tenant: str, query: str = "rain", prefix: str = "") -> SearchResult:
