@@ -6,13 +6,13 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from armarium.capabilities.store import arguments
 from armarium.capabilities.store.database.pool import Connection
 from armarium.capabilities.store.database.transactions import StoreDatabase
 from armarium.capabilities.store.errors import RateLimited, ResourceBusy, SearchDisabled
-from armarium.capabilities.store.files import history, listings, reads
-from armarium.capabilities.store.files.renames import rename_path
+from armarium.capabilities.store.files import listings, reads
 from armarium.capabilities.store.files.requests import AnswerT, Request, request_of, run_once
 from armarium.capabilities.store.files.writes import FileWriter, Write, checked_write
 from armarium.capabilities.store.index.credentials import Credentials
@@ -155,9 +155,8 @@ class Store:
             reference = await self._keep_credential(call, scope, mutation)
             if request is None:
                 return await self._writer.write(scope, wanted, reference)
-            return await self._once(
-                mutation, scope, request, lambda connection: self._writer.write_in(connection, scope, wanted, reference)
-            )
+            change = partial(self._writer.write_in, scope, wanted, reference)
+            return await self._once(mutation, scope, request, change)
 
     async def delete(self, call: Call, args: arguments.DeleteArgs) -> Deleted:
         """Delete a file, or with `recursive` a directory and all files in it. file_restore restores a single file. The
@@ -166,9 +165,7 @@ class Store:
             scope = self._admitted(call, args.project)
             self._writer.check_delete(args)
             request = request_of("file_delete", args)
-            return await self._once(
-                mutation, scope, request, lambda connection: self._writer.delete_in(connection, scope, args)
-            )
+            return await self._once(mutation, scope, request, partial(self._writer.delete_in, scope, args))
 
     async def rename(self, call: Call, args: arguments.RenameArgs) -> Renamed:
         """Rename or move a file, or a directory with everything in it, atomically. Only a file can replace another
@@ -181,17 +178,12 @@ class Store:
             if args.from_path == args.to_path:
                 return {"moved_count": 0}
             reference = await self._keep_credential(call, scope, mutation)
-            return await self._once(
-                mutation,
-                scope,
-                request,
-                lambda connection: rename_path(connection, self._settings, scope, args, reference),
-            )
+            return await self._once(mutation, scope, request, partial(self._writer.rename_in, scope, args, reference))
 
     async def list_versions(self, call: Call, args: arguments.AtPath) -> Versions:
         """List the stored versions of a file, newest first, with size and times; `current` marks the present content.
         Works for deleted files too. Restore one with file_restore."""
-        return await history.list_versions(self._database, self._admitted(call, args.project), args.path)
+        return await reads.list_versions(self._database, self._admitted(call, args.project), args.path)
 
     async def restore(self, call: Call, args: arguments.RestoreArgs) -> Written:
         """Write the content of an earlier `version` of a file again, as listed by file_history; works for deleted files
@@ -202,12 +194,7 @@ class Store:
             checked_number("version", args.version, 1)
             request = request_of("file_restore", args)
             reference = await self._keep_credential(call, scope, mutation)
-            return await self._once(
-                mutation,
-                scope,
-                request,
-                lambda connection: history.restore_version(connection, self._writer, scope, args, reference),
-            )
+            return await self._once(mutation, scope, request, partial(self._writer.restore_in, scope, args, reference))
 
     async def _once(
         self,

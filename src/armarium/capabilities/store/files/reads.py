@@ -1,4 +1,4 @@
-"""Reads of files: metadata of a path, and content by byte range."""
+"""Reads of files: metadata of a path, content by byte range, and earlier versions."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from datetime import datetime
 from armarium.capabilities.store.database.pool import Connection, Row
 from armarium.capabilities.store.database.transactions import StoreDatabase
 from armarium.capabilities.store.errors import IsDirectory, NotFound
-from armarium.capabilities.store.model import Content, Entry, Scope, Stat
-from armarium.capabilities.store.validation import checked_number, checked_path, name_of
+from armarium.capabilities.store.model import Content, Entry, KeptVersion, Scope, Stat, Versions
+from armarium.capabilities.store.validation import below, checked_inner_path, checked_number, checked_path, name_of
 from armarium.foundation.sql import queries
 from armarium.foundation.telemetry import timestamp
 
@@ -18,6 +18,7 @@ MAX_FILES_READ = 20_000
 _SQL = queries("armarium.capabilities.store.database.sql", "files.sql")
 _NO_TIME = "0001-01-01T00:00:00Z"
 _MAX_CHARACTER_BYTES = 4
+_MOST_VERSIONS = 1000
 _MOST = 2**30
 """Larger than any file: the size limit of a field in PostgreSQL."""
 
@@ -80,7 +81,6 @@ def _entry(path: str, row: Row | None) -> Entry | None:
 
 
 def file_entry(path: str, row: Row) -> Entry:
-    """The entry of a file."""
     return {
         "name": name_of(path),
         "path": path,
@@ -102,6 +102,39 @@ def directory_entry(path: str, updated_at: datetime) -> Entry:
         "created_at": _NO_TIME,
         "updated_at": timestamp(updated_at),
     }
+
+
+async def list_versions(database: StoreDatabase, scope: Scope, path: str) -> Versions:
+    """The stored versions of a file, newest first, also of a deleted file."""
+    checked_inner_path(path)
+    async with database.read_transaction(scope.apikey_hash) as connection:
+        rows = await connection.fetch(_SQL["versions"], *scope, path, _MOST_VERSIONS)
+        if not rows:
+            facts = await inspect_path(connection, scope, path)
+            if facts["is_directory"]:
+                raise IsDirectory("a directory has no versions", hint="give the path of a file in it", path=path)
+            raise NotFound("no file has, or recently had, this path", hint="find it with file_list", path=path)
+    return {"versions": [_kept_version(row) for row in rows]}
+
+
+def _kept_version(row: Row) -> KeptVersion:
+    replaced_at = row["replaced_at"]
+    kept: KeptVersion = {
+        "version": row["version"],
+        "size": row["size"],
+        "current": replaced_at is None,
+        "written_at": timestamp(row["written_at"]),
+    }
+    if replaced_at is not None:
+        kept["replaced_at"] = timestamp(replaced_at)
+    return kept
+
+
+async def inspect_path(connection: Connection, scope: Scope, path: str) -> Row:
+    """The size and version of the file at a path, and whether the path is a directory."""
+    facts = await connection.fetchrow(_SQL["inspect_path"], *scope, path, *below(path))
+    assert facts is not None, "the statement always gives a row"
+    return facts
 
 
 def whole_characters(text: bytes, wanted: int) -> tuple[int, int]:

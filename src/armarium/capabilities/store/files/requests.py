@@ -47,10 +47,7 @@ def request_of(tool: str, args: Repeatable) -> Request | None:
 
 
 async def run_once(
-    database: StoreDatabase,
-    scope: Scope,
-    request: Request | None,
-    change: Callable[[Connection], Awaitable[AnswerT]],
+    database: StoreDatabase, scope: Scope, request: Request | None, change: Callable[[Connection], Awaitable[AnswerT]]
 ) -> tuple[AnswerT, bool]:
     """Make a change under the project's lock, unless a request with the same id already made it. Returns the result
     and whether it is that of the earlier request. Refused changes are not stored, so they can be retried.

@@ -1,4 +1,4 @@
-"""Writes and deletions. The database checks each write for conflicts, under the project's lock."""
+"""Writes, deletions, renames and restores, each under the project's lock. The database checks writes for conflicts."""
 
 from __future__ import annotations
 
@@ -6,25 +6,31 @@ from dataclasses import dataclass
 from typing import Any
 
 from armarium.capabilities.store import errors
-from armarium.capabilities.store.arguments import DeleteArgs
+from armarium.capabilities.store.arguments import DeleteArgs, RenameArgs, RestoreArgs
 from armarium.capabilities.store.database.pool import Connection, Row
 from armarium.capabilities.store.database.transactions import StoreDatabase, lock_key
-from armarium.capabilities.store.model import ROOT, Deleted, Scope, WriteMode, Written
+from armarium.capabilities.store.files.reads import inspect_path
+from armarium.capabilities.store.model import ROOT, Deleted, Renamed, Scope, WriteMode, Written
 from armarium.capabilities.store.settings import StoreSettings
-from armarium.capabilities.store.validation import below, checked_number, checked_path, exactly, parents_of
+from armarium.capabilities.store.validation import (
+    MAX_PATH_LENGTH,
+    below,
+    checked_number,
+    checked_path,
+    exactly,
+    parents_of,
+)
 from armarium.foundation.errors import ArmariumError
 from armarium.foundation.sql import queries
 
 SQL = queries("armarium.capabilities.store.database.sql", "files.sql")
 _LARGEST_OFFSET = 2**30
-LARGEST_VERSION = 2**63 - 1
+_LARGEST_VERSION = 2**63 - 1
 _NO_WAIT_MS = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """The arguments of a write."""
-
     path: str
     content: bytes
     mode: WriteMode = "APPEND"
@@ -46,8 +52,6 @@ def checked_write(wanted: Write) -> None:
 
 
 class FileWriter:
-    """Writes files, and deletes files and directories."""
-
     def __init__(self, database: StoreDatabase, settings: StoreSettings) -> None:
         self._database = database
         self._settings = settings
@@ -59,7 +63,7 @@ class FileWriter:
         return self._written(row, wanted)
 
     async def write_in(
-        self, connection: Connection, scope: Scope, wanted: Write, credential_ref: str | None
+        self, scope: Scope, wanted: Write, credential_ref: str | None, connection: Connection
     ) -> Written:
         """Like `write`, in a transaction that holds the project's lock."""
         arguments = (*self._arguments(scope, wanted, credential_ref), lock_key(scope), _NO_WAIT_MS)
@@ -78,7 +82,7 @@ class FileWriter:
             # Clamped to the range of the column; the result is the same, since no file is that large.
             min(wanted.offset, _LARGEST_OFFSET),
             wanted.create_only,
-            wanted.if_version if wanted.if_version is None else min(wanted.if_version, LARGEST_VERSION),
+            wanted.if_version if wanted.if_version is None else min(wanted.if_version, _LARGEST_VERSION),
             settings.max_file_bytes,
             settings.max_project_bytes,
             settings.history.versions,
@@ -92,7 +96,6 @@ class FileWriter:
         return {"bytes_written": len(wanted.content), "version": row["version"], "size": row["size"]}
 
     def _refused(self, row: Row, wanted: Write) -> ArmariumError:
-        """The error for a refusal of the database."""
         match row["refusal"]:
             case "is_directory":
                 return errors.IsDirectory("the path is a directory", hint="choose a file inside it", path=wanted.path)
@@ -123,17 +126,17 @@ class FileWriter:
             case unknown:
                 raise AssertionError(f"unknown refusal: {unknown}")
 
-    async def delete_in(self, connection: Connection, scope: Scope, args: DeleteArgs) -> Deleted:
+    async def delete_in(self, scope: Scope, args: DeleteArgs, connection: Connection) -> Deleted:
         """Delete a file or a directory, in a transaction that holds the project's lock."""
         facts = await inspect_path(connection, scope, args.path)
         is_file = facts["size"] is not None
         if not is_file:
             _check_directory_goes(args, facts)
-            await plan_for_many(connection)
+            await _plan_for_many(connection)
         elif args.if_version not in (None, facts["version"]):
             raise _other_version(facts["version"])
         paths = exactly(args.path) if is_file else below(args.path)
-        return {"deleted_count": await delete_range(connection, self._settings, scope, paths, queued=True)}
+        return {"deleted_count": await self._delete_range(connection, scope, paths, queued=True)}
 
     def check_delete(self, args: DeleteArgs) -> None:
         """Validate the arguments of a deletion that do not depend on the file."""
@@ -148,25 +151,46 @@ class FileWriter:
         if args.if_version is not None:
             checked_number("if_version", args.if_version, 1)
 
+    async def rename_in(
+        self, scope: Scope, args: RenameArgs, credential_ref: str | None, connection: Connection
+    ) -> Renamed:
+        """Move a file or a directory without copying contents, in a transaction that holds the project's lock."""
+        source, target = args.from_path, args.to_path
+        facts = await connection.fetchrow(SQL["inspect_move"], *scope, source, target, parents_of(target))
+        assert facts is not None, "the statement always gives a row"
+        _check_move(facts, source, target, overwrite=args.overwrite)
+        if facts["target_is_file"]:
+            # The index job of the rename also removes the index of the replaced file.
+            await self._delete_range(connection, scope, exactly(target), queued=False)
+        if facts["source_version"] is None:
+            await _plan_for_many(connection)
+        paths = exactly(source) if facts["source_version"] else below(source)
+        how = (source, target, self._settings.search.enabled, credential_ref)
+        return {"moved_count": await connection.fetchval(SQL["move_files"], *scope, *paths, *how)}
 
-async def inspect_path(connection: Connection, scope: Scope, path: str) -> Row:
-    """The size and version of the file at a path, and whether the path is a directory."""
-    facts = await connection.fetchrow(SQL["inspect_path"], *scope, path, *below(path))
-    assert facts is not None, "the statement always gives a row"
-    return facts
+    async def restore_in(
+        self, scope: Scope, args: RestoreArgs, credential_ref: str | None, connection: Connection
+    ) -> Written:
+        """Write the content of an earlier version, in a transaction that holds the project's lock."""
+        where = (*scope, args.path, min(args.version, _LARGEST_VERSION))
+        content = await connection.fetchval(SQL["version_content"], *where)
+        if content is not None:
+            return await self.write_in(scope, Write(args.path, content, "TRUNCATE"), credential_ref, connection)
+        facts = await inspect_path(connection, scope, args.path)
+        if facts["version"] != args.version:
+            hint = "list the stored versions with file_history"
+            raise errors.NotFound("this version is not stored", hint=hint, path=args.path)
+        return {"bytes_written": 0, "version": args.version, "size": facts["size"]}
+
+    async def _delete_range(self, connection: Connection, scope: Scope, paths: tuple[str, str], *, queued: bool) -> int:
+        """Delete the files in a range of paths. With `queued`, also queue index jobs if search is enabled."""
+        how = (self._settings.history.versions, queued and self._settings.search.enabled)
+        return await connection.fetchval(SQL["delete_files"], *scope, *paths, *how)
 
 
-async def plan_for_many(connection: Connection) -> None:
+async def _plan_for_many(connection: Connection) -> None:
     """Disable nested loops for statements over directories: without statistics, such a join took a minute."""
     await connection.execute("SET LOCAL enable_nestloop = off")
-
-
-async def delete_range(
-    connection: Connection, settings: StoreSettings, scope: Scope, paths: tuple[str, str], *, queued: bool
-) -> int:
-    """Delete the files in a range of paths. With `queued`, also queue index jobs if search is enabled."""
-    how = (settings.history.versions, queued and settings.search.enabled)
-    return await connection.fetchval(SQL["delete_files"], *scope, *paths, *how)
 
 
 def _other_version(version: int | None) -> errors.Conflict:
@@ -184,3 +208,22 @@ def _check_directory_goes(args: DeleteArgs, facts: Row) -> None:
         raise errors.IsDirectory("a directory has no version", hint="delete it without if_version", path=args.path)
     if not args.recursive:
         raise errors.NotEmpty("the directory contains files", hint="set recursive to delete them all", path=args.path)
+
+
+def _check_move(facts: Row, source: str, target: str, *, overwrite: bool) -> None:
+    is_file = facts["source_version"] is not None
+    if not is_file and not facts["files_below"]:
+        raise errors.NotFound("nothing has this path", hint="list the parent directory with file_list", path=source)
+    if not is_file and target.startswith(source + "/"):
+        raise errors.InvalidPath("a directory cannot be moved into itself", path=target)
+    if not is_file and facts["longest_below"] - len(source) + len(target) > MAX_PATH_LENGTH:
+        raise errors.InvalidPath(f"a path in the directory would exceed {MAX_PATH_LENGTH} characters", path=target)
+    if facts["target_lies_below_file"]:
+        raise errors.NotDirectory("a part of the new path is a file", hint="choose another path", path=target)
+    if facts["target_is_directory"]:
+        raise errors.AlreadyExists(
+            "the new path is a directory", hint="choose a path inside it, or a new one", path=target
+        )
+    if facts["target_is_file"] and not (overwrite and is_file):
+        hint = "set overwrite to replace it" if is_file else "a directory cannot replace a file"
+        raise errors.AlreadyExists("a file with the new path already exists", hint=hint, path=target)
