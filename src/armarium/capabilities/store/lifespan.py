@@ -158,7 +158,6 @@ async def open_resources(
 
 
 def build_store(resources: StoreResources) -> Store:
-    """The service on these resources."""
     settings, metrics = resources.settings, resources.metrics
     search = FileSearch(
         resources.database,

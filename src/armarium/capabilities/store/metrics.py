@@ -41,25 +41,19 @@ class StoreMetrics:
         self._mutations.labels(tool, status).inc()
 
     def waited_for_lock(self, seconds: float) -> None:
-        """A change acquired the lock, or timed out."""
         self._lock_wait.observe(seconds * 1000)
 
     def queued(self, jobs: int) -> None:
-        """The number of pending jobs."""
         self._queue_depth.set(jobs)
 
     def indexed(self, seconds: float) -> None:
-        """A job ended."""
         self._job_latency.observe(seconds * 1000)
 
     def visible_after(self, seconds: float) -> None:
-        """A change became searchable."""
         self._visibility_lag.observe(seconds * 1000)
 
     def searched(self, seconds: float) -> None:
-        """A search ended."""
         self._search_latency.observe(seconds * 1000)
 
     def did_without_reranker(self) -> None:
-        """The reranker failed, or took too long."""
         self._rerank_failures.inc()

@@ -26,6 +26,7 @@ from armarium.capabilities.store.service import Store
 from armarium.capabilities.store.validation import ALL_PROJECTS, checked_inner_path, checked_project
 from armarium.foundation.archives.entries import ArchiveError, Budget, RawEntry
 from armarium.foundation.archives.tar import tar_entries
+from armarium.foundation.schema import Json
 from armarium.foundation.sql import queries
 from armarium.foundation.tools import Call
 
@@ -42,15 +43,6 @@ class ArchiveUnusable(StoreError):
 
 
 @dataclass(frozen=True, slots=True)
-class Exported:
-    """What an archive holds."""
-
-    projects: int
-    files: int
-    bytes: int
-
-
-@dataclass(frozen=True, slots=True)
 class Skipped:
     """A member of an archive that was not taken in, and why."""
 
@@ -61,8 +53,6 @@ class Skipped:
 
 @dataclass(slots=True)
 class Imported:
-    """What became of the members of an archive."""
-
     written: int = 0
     unchanged: int = 0
     """Files that were there already, with the same content."""
@@ -71,8 +61,8 @@ class Imported:
     """In the files that were written."""
 
 
-async def export_files(database: StoreDatabase, tenant: str, project: str, out: BinaryIO) -> Exported:
-    """Write a tenant's files to `out`, of one project or with "*" of all, as they are at one moment.
+async def export_files(database: StoreDatabase, tenant: str, project: str, out: BinaryIO) -> Json:
+    """Write a tenant's files to `out`, of one project or with "*" of all, as they are at one moment; counts them.
 
     An archive that could not be finished has no end, so nobody takes it for a whole one.
     """
@@ -90,7 +80,7 @@ async def export_files(database: StoreDatabase, tenant: str, project: str, out: 
             files_here, size_here = await _export_project(connection, Scope(tenant, each), out)
             files, size = files + files_here, size + size_here
         await _written(out, _END_OF_ARCHIVE)
-    return Exported(len(chosen), files, size)
+    return {"projects": len(chosen), "files": files, "bytes": size}
 
 
 async def _export_project(connection: Connection, scope: Scope, out: BinaryIO) -> tuple[int, int]:

@@ -21,7 +21,6 @@ _PATH_HINT = "a path is like /notes/today.md: parts of A-Z a-z 0-9 _ - . behind 
 
 
 def checked_project(project: str) -> str:
-    """The name of a project, if it is valid."""
     if not 1 <= len(project) <= MAX_PROJECT_LENGTH:
         raise InvalidPath(f"a project's name has 1 to {MAX_PROJECT_LENGTH} characters")
     if not _PROJECT.fullmatch(project) or project in {".", ".."}:
@@ -37,7 +36,6 @@ def checked_path(path: str) -> str:
 
 
 def checked_inner_path(path: str) -> str:
-    """A valid path other than the root."""
     if path == ROOT:
         raise InvalidPath("the root of a project is not a file", hint=_PATH_HINT)
     return checked_path(path)
@@ -81,7 +79,6 @@ def checked_content(content: str, encoding: str, limit: int) -> bytes:
 
 
 def checked_number(name: str, value: int, least: int) -> int:
-    """A number that is at least `least`."""
     if value < least:
         raise InvalidOffset(f"{name} must be at least {least}")
     return value

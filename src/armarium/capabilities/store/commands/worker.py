@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import signal
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import anyio
@@ -48,11 +48,9 @@ def work(
                 await anyio.sleep_forever()
         _log.info("stopped")
 
-    if metrics_port is None:
-        anyio.run(until_signal, backend_options={"use_uvloop": True})
-        return
-    with _metrics_served(metrics, settings.server.host, metrics_port) as address:
-        facts["metrics"] = address
+    with ExitStack() as stack:
+        if metrics_port is not None:
+            facts["metrics"] = stack.enter_context(_metrics_served(metrics, settings.server.host, metrics_port))
         anyio.run(until_signal, backend_options={"use_uvloop": True})
 
 

@@ -66,7 +66,6 @@ class StoreModels:
 
     @asynccontextmanager
     async def embedder(self, key: str | None) -> AsyncGenerator[Embedder]:
-        """The embedder for the caller with this key."""
         if self._embedders is None:
             assert self._local is not None, "there is a local embedder or a hosted one"
             yield self._local
@@ -89,7 +88,6 @@ class StoreModels:
             yield reranker
 
     async def aclose(self) -> None:
-        """Close all models."""
         for model in (self._local, self._embedders, self._rerankers):
             if model is not None:
                 await model.aclose()

@@ -28,9 +28,7 @@ _log = logging.getLogger(__name__)
 
 
 class _ListeningConnection(Connection, Protocol):
-    async def add_listener(self, channel: str, callback: Callable[..., Any]) -> None:
-        """Call `callback` for each notification on the channel."""
-        ...
+    async def add_listener(self, channel: str, callback: Callable[..., Any]) -> None: ...
 
     def add_termination_listener(self, callback: Callable[..., Any]) -> None: ...
 
@@ -42,7 +40,6 @@ class WakeUp:
         self._next = anyio.Event()
 
     def wake(self) -> None:
-        """Wake all waiting tasks."""
         current, self._next = self._next, anyio.Event()
         current.set()
 

@@ -100,7 +100,6 @@ def remove_unfinished(home: Home) -> None:
 
 
 def server_command(home: Home, binaries: Path, socket_directory: Path) -> list[str]:
-    """The command that runs the server."""
     settings = _FIXED | {"unix_socket_directories": str(socket_directory)}
     chosen = [argument for name, value in settings.items() for argument in ("-c", f"{name}={value}")]
     return [str(binaries / "postgres"), "-D", str(home.data), *chosen]
