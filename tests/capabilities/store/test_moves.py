@@ -17,7 +17,8 @@ from armarium.capabilities.store.index.outbox import Outbox
 from armarium.capabilities.store.index.wake_up import SharedWakeUp
 from armarium.capabilities.store.index.worker import work
 from armarium.capabilities.store.model import Scope
-from armarium.capabilities.store.search.file_search import FileSearch, SearchRules
+from armarium.capabilities.store.search.file_search import FileSearch
+from armarium.capabilities.store.settings import SearchSettings
 from support.outbox import clear_jobs, enqueue, last_job, set_job, statuses
 from support.store_calls import Files
 from support.stored_files import WordVectors, index_file
@@ -38,7 +39,7 @@ class Moves:
         models = StoreModels(local=self.words)
         self.index = FileIndex(database, models)
         self.wake_up = SharedWakeUp(database, dsn)
-        self._search = FileSearch(database, models, SearchRules())
+        self._search = FileSearch(database, models, SearchSettings())
 
     async def rename(self, source: str, target: str, **more: bool) -> int:
         return (await self.files.ok("rename", from_path=source, to_path=target, **more))["moved_count"]

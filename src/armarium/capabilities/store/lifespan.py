@@ -26,8 +26,8 @@ from armarium.capabilities.store.index.worker import Observers, work
 from armarium.capabilities.store.metrics import StoreMetrics
 from armarium.capabilities.store.postgres.embedded import embedded_postgres
 from armarium.capabilities.store.postgres.home import data_directory
-from armarium.capabilities.store.search.file_search import FileSearch, SearchRules
-from armarium.capabilities.store.search.limits import SearchLimits, statements_at_once
+from armarium.capabilities.store.search.file_search import FileSearch
+from armarium.capabilities.store.search.limits import statements_at_once
 from armarium.capabilities.store.service import Store
 from armarium.capabilities.store.settings import StoreSettings
 
@@ -162,20 +162,8 @@ def build_store(resources: StoreResources) -> Store:
     search = FileSearch(
         resources.database,
         resources.models,
-        SearchRules(
-            vector_candidates=settings.search.vector_candidates,
-            bm25_candidates=settings.search.bm25_candidates,
-            semantic_weight=settings.search.fallback.semantic_weight,
-            lexical_weight=settings.search.fallback.lexical_weight,
-            rerank_timeout_s=settings.search.rerank.timeout_ms / 1000,
-            embed_timeout_s=settings.search.embed_timeout_ms / 1000,
-        ),
-        SearchLimits(
-            concurrent_per_caller=settings.search.concurrent_per_caller,
-            waiting_per_caller=settings.search.waiting_per_caller,
-            wait_s=settings.search.wait_ms / 1000,
-            statements=statements_at_once(settings.pool_size),
-        ),
+        settings.search,
+        statements=statements_at_once(settings.pool_size),
         on_rerank_failure=metrics.did_without_reranker,
     )
     return Store(
