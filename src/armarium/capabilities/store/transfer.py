@@ -62,10 +62,8 @@ class Imported:
 
 
 async def export_files(database: StoreDatabase, tenant: str, project: str, out: BinaryIO) -> Json:
-    """Write a tenant's files to `out`, of one project or with "*" of all, as they are at one moment; counts them.
-
-    An archive that could not be finished has no end, so nobody takes it for a whole one.
-    """
+    """Write a tenant's files to `out`, of one project or with "*" of all, as they are at one moment; counts them. An
+    archive that could not be finished has no end, so nobody takes it for a whole one."""
     wanted = project if project == ALL_PROJECTS else checked_project(project)
     async with database.write_transaction(tenant) as connection:
         await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")

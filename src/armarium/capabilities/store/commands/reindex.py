@@ -86,10 +86,8 @@ class Reindex:
             return await plan_reindex(pool, dimensions=self.section.dimensions)
 
     async def run(self, *, wait: bool, on_progress: Callable[[int, int], None]) -> Json:
-        """Delete all vectors and queue all files; with `wait`, also index here until the queue is empty.
-
-        Where callers' keys are needed nothing is queued: a job without a key would fail.
-        """
+        """Delete all vectors and queue all files; with `wait`, also index here until the queue is empty. Where callers'
+        keys are needed nothing is queued: a job without a key would fail."""
         queue = self.section.search.enabled and not self.section.needs_callers_keys
         async with database_address(self.section, self.state_dir) as dsn:
             async with self._pool(dsn) as pool:

@@ -218,10 +218,8 @@ async def _terminate_when_unresponsive(pool: Pool, connection: Connection, every
 async def connect(
     dsn: str, *, size: int, timeout_s: float | None = None, wait_s: float = 0.0, pooler: Pooler = "auto"
 ) -> Pool:
-    """Open a pool of connections. Raises DATABASE_UNAVAILABLE with the reason if that fails.
-
-    An unreachable database is retried for `wait_s` seconds.
-    """
+    """Open a pool of connections. An unreachable database is retried for `wait_s` seconds. Raises DATABASE_UNAVAILABLE
+    with the reason if that fails."""
     deadline = anyio.current_time() + wait_s
     delay_s = _FIRST_DELAY_S
     while True:

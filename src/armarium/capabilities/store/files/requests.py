@@ -50,10 +50,8 @@ async def run_once(
     database: StoreDatabase, scope: Scope, request: Request | None, change: Callable[[Connection], Awaitable[AnswerT]]
 ) -> tuple[AnswerT, bool]:
     """Make a change under the project's lock, unless a request with the same id already made it. Returns the result
-    and whether it is that of the earlier request. Refused changes are not stored, so they can be retried.
-
-    Requests are stored for at least a day (see `maintenance`).
-    """
+    and whether it is that of the earlier request. Requests are stored for at least a day (see `maintenance`); refused
+    ones are not, so they can be retried."""
     async with database.project_transaction(scope) as connection:
         if request is None:
             return await change(connection), False

@@ -86,10 +86,8 @@ async def plan_reindex(pool: Pool, *, dimensions: int) -> ReindexPlan:
 
 
 async def begin_reindex(pool: Pool, *, dimensions: int, queue: bool) -> QueuedJobs:
-    """Atomically delete all vectors, change their dimensions if needed, and `queue` every file.
-
-    Without `queue`, each file gets its vectors with its next write.
-    """
+    """Atomically delete all vectors, change their dimensions if needed, and `queue` every file. Without `queue`, each
+    file gets its vectors with its next write."""
     async with schema_transaction(pool, dimensions=dimensions) as connection:
         await connection.execute(_FOR_ALL_TENANTS)
         if (made_for := await index_dimensions(connection)) != dimensions:

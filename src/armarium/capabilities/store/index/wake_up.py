@@ -49,10 +49,8 @@ class WakeUp:
 
 
 class SharedWakeUp(WakeUp):
-    """Wakes the workers of all processes after a committed change. Workers also poll, so a lost one is harmless.
-
-    NOTIFY is sent after the commit, not in the transaction, where it would serialise commits.
-    """
+    """Wakes the workers of all processes after a committed change. Workers also poll, so a lost one is harmless. NOTIFY
+    is sent after the commit, not in the transaction, where it would serialise commits."""
 
     def __init__(self, database: StoreDatabase, dsn: str) -> None:
         super().__init__()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import math
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import anyio
@@ -149,11 +150,9 @@ class _WorkerPool:
         ended = True
         with claimed.work:
             async with queue.slots.held(job.scope.apikey_hash):
-                try:
+                # If it fails, the lease expires, and the job returns to the queue.
+                with _failure_logged("recording the end of a job failed"):
                     ended = await self._run_stage(queue, job)
-                except RECOVERABLE_ERRORS as error:
-                    # The lease expires, and the job returns to the queue.
-                    _log.warning("recording the end of a job failed", extra={"error": type(error).__name__})
         del queue.claimed[job]
         if ended:
             self.observers.job_latency_s(claimed.age_s)
@@ -229,17 +228,12 @@ class _WorkerPool:
     async def _renew(self) -> None:
         while True:
             await anyio.sleep(self.outbox.lease_s / _RENEWALS_PER_LEASE)
-            held = self._claimed()
-            if not held:
-                continue
-            try:
-                ours = await self.outbox.renew(list(held))
-            except RECOVERABLE_ERRORS as error:
-                _log.warning("renewing leases failed", extra={"error": type(error).__name__})
-                continue
-            for job, claimed in held.items():
-                if job not in ours:
-                    claimed.work.cancel()
+            if held := self._claimed():
+                with _failure_logged("renewing leases failed"):
+                    ours = await self.outbox.renew(list(held))
+                    for job, claimed in held.items():
+                        if job not in ours:
+                            claimed.work.cancel()
 
     def _claimed(self) -> dict[IndexJob, Claim]:
         return {job: claimed for queue in self.stages for job, claimed in queue.claimed.items()}
@@ -247,26 +241,27 @@ class _WorkerPool:
     async def _watch(self, poll_s: float) -> None:
         """Recover jobs whose lease has expired, and report the length of the queue."""
         while True:
-            try:
+            with _failure_logged("inspecting the queue failed"):
                 if await self.outbox.recover():
                     for queue in self.stages:
                         queue.wake_up.wake()
                 self.observers.depth(await self.outbox.depth())
-            except RECOVERABLE_ERRORS as error:
-                _log.warning("inspecting the queue failed", extra={"error": type(error).__name__})
             await anyio.sleep(min(poll_s, self.outbox.lease_s / _RENEWALS_PER_LEASE))
 
     async def _release_unfinished(self) -> None:
-        unfinished = list(self._claimed())
-        if not unfinished:
-            return
-        with anyio.move_on_after(_RELEASE_TIMEOUT_S, shield=True):
-            try:
+        if unfinished := list(self._claimed()):
+            message = "releasing unfinished jobs failed; their leases expire"
+            with anyio.move_on_after(_RELEASE_TIMEOUT_S, shield=True), _failure_logged(message):
                 await self.outbox.release(unfinished)
-            except RECOVERABLE_ERRORS as error:
-                _log.warning(
-                    "releasing unfinished jobs failed; their leases expire", extra={"error": type(error).__name__}
-                )
+
+
+@contextmanager
+def _failure_logged(message: str) -> Generator[None]:
+    """Log a recoverable error of the database in the block, and continue after it."""
+    try:
+        yield
+    except RECOVERABLE_ERRORS as error:
+        _log.warning(message, extra={"error": type(error).__name__})
 
 
 async def _key_for(job: IndexJob, credentials: Credentials) -> str:

@@ -134,10 +134,8 @@ def is_ready(socket_directory: Path) -> bool:
 
 
 def forget_running(home: Home, socket_directory: Path) -> None:
-    """Remove the pid files of a killed server. The caller must hold the server's lock.
-
-    Otherwise PostgreSQL would not start if another process has reused the process id, or if the old one is a zombie.
-    """
+    """Remove the pid files of a killed server. The caller must hold the server's lock. With them, PostgreSQL would not
+    start if another process has reused the process id, or if the old one is a zombie."""
     (home.data / "postmaster.pid").unlink(missing_ok=True)
     (socket_directory / f"{SOCKET_NAME}.lock").unlink(missing_ok=True)
 
