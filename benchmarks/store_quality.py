@@ -24,8 +24,8 @@ from armarium.capabilities.store.index.embedders import StoreModels
 from armarium.capabilities.store.index.file_index import FileIndex
 from armarium.capabilities.store.model import Scope
 from armarium.capabilities.store.postgres.embedded import embedded_postgres
-from armarium.capabilities.store.search.file_search import FileSearch, SearchRules
-from armarium.capabilities.store.settings import FallbackSettings
+from armarium.capabilities.store.search.file_search import FileSearch
+from armarium.capabilities.store.settings import FallbackSettings, SearchSettings
 from armarium.capabilities.store.validation import MAX_QUERY_LENGTH
 from armarium.providers.local.embedder import LocalEmbedder
 from armarium.retrieval.evaluation import JudgedSet, measured, read_judged_set
@@ -96,7 +96,8 @@ async def indexed(bench: Bench, judged: JudgedSet) -> dict[str, str]:
                 "VALUES ($1, $2, $3, $4::bytea, octet_length($4::bytea), $5)",
                 *(bench.tenant, judged.name, path, content, number),
             )
-        await index.index(scope, path, None)
+        await index.write_terms(scope, path)
+        await index.embed(scope, path, None)
         paths[path] = document.id
         if number % 250 == 0:
             print(f"{judged.name}: {number} of {len(judged.documents)} documents", file=sys.stderr)
@@ -104,7 +105,8 @@ async def indexed(bench: Bench, judged: JudgedSet) -> dict[str, str]:
 
 
 async def quality(bench: Bench, judged: JudgedSet, paths: dict[str, str], weight: float) -> float:
-    search = FileSearch(bench.database, bench.models, SearchRules(semantic_weight=weight, lexical_weight=1 - weight))
+    fallback = FallbackSettings(semantic_weight=weight, lexical_weight=1 - weight)
+    search = FileSearch(bench.database, bench.models, SearchSettings(fallback=fallback))
     rankings: list[list[str]] = []
     for _, text in judged.queries:
         found = await search.search(bench.tenant, judged.name, text.strip()[:MAX_QUERY_LENGTH], "", CHUNKS, None)

@@ -30,7 +30,8 @@ from armarium.capabilities.store.index.file_index import FileIndex
 from armarium.capabilities.store.index.terms import query_terms
 from armarium.capabilities.store.model import Scope
 from armarium.capabilities.store.postgres.embedded import embedded_postgres
-from armarium.capabilities.store.search.file_search import FileSearch, SearchRules
+from armarium.capabilities.store.search.file_search import FileSearch
+from armarium.capabilities.store.settings import FallbackSettings, SearchSettings
 from armarium.foundation.sql import queries
 from armarium.providers.local.embedder import LocalEmbedder
 from corpus_engine import CheapVectors
@@ -70,8 +71,8 @@ class Bench:
     models: StoreModels
     prose: Prose
 
-    def search(self, rules: SearchRules) -> FileSearch:
-        return FileSearch(self.database, self.models, rules)
+    def search(self, settings: SearchSettings) -> FileSearch:
+        return FileSearch(self.database, self.models, settings)
 
 
 async def main(cheap: CheapVectors) -> None:
@@ -129,7 +130,8 @@ async def fill(bench: Bench, tenant: str, passages: int) -> dict[str, Any]:
                 *(tenant, PROJECT, path, content, number),
             )
         started = time.perf_counter()
-        await index.index(scope, path, None)
+        await index.write_terms(scope, path)
+        await index.embed(scope, path, None)
         taken_s += time.perf_counter() - started
         async with bench.database.read_transaction(tenant) as connection:
             indexed = await connection.fetchval(
@@ -145,7 +147,7 @@ async def analyze(database: StoreDatabase) -> None:
 
 
 async def asked(bench: Bench, tenants: Sequence[str]) -> dict[str, float]:
-    engine = bench.search(SearchRules())
+    engine = bench.search(SearchSettings())
     taken: list[float] = []
     for number in range(WARM_UP + QUESTIONS):
         question = bench.prose.question(bench.prose.random.randint(3, 9))
@@ -168,7 +170,7 @@ async def compared_with_scan(bench: Bench, tenant: str) -> dict[str, Any]:
         )
     matrix = numpy.array([orjson.loads(row["embedding"]) for row in rows], numpy.float32)
     place = {(row["file_path"], row["start_byte"]): number for number, row in enumerate(rows)}
-    by_vectors = bench.search(SearchRules(semantic_weight=1.0, lexical_weight=0.0))
+    by_vectors = bench.search(SearchSettings(fallback=FallbackSettings(semantic_weight=1.0, lexical_weight=0.0)))
     right = 0
     ours: list[float] = []
     peers: list[float] = []

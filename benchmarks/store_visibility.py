@@ -20,6 +20,7 @@ from typing import Any
 import anyio
 from prometheus_client import CollectorRegistry
 
+from armarium.capabilities.store.arguments import WriteArgs
 from armarium.capabilities.store.lifespan import open_store
 from armarium.capabilities.store.service import Store
 from armarium.capabilities.store.settings import IndexSettings, RateSettings, StoreSettings
@@ -76,7 +77,7 @@ async def measured_with(size: int) -> dict[str, Any]:
         async with open_store(settings, Path(directory), registry) as store:
             print("loading the model, writing the first files")
             for number, (word, text) in enumerate(texts[:WARM_UP]):
-                await store.write(CALL, PROJECT, f"/first/{number:05}.md", text)
+                await store.write(CALL, WriteArgs(project=PROJECT, path=f"/first/{number:05}.md", content=text))
                 await found_after_ms(store, word, f"/first/{number:05}.md")
             await until_visible(registry, WARM_UP)
             before = StoreLags.of(registry)
@@ -125,7 +126,7 @@ async def paced(store: Store, texts: Sequence[tuple[str, str]]) -> Measured:
         word, text = texts[number]
         path = f"/paced/{number:05}.md"
         begun = time.perf_counter()
-        await store.write(CALL, PROJECT, path, text)
+        await store.write(CALL, WriteArgs(project=PROJECT, path=path, content=text))
         measured.late.append((begun - due) * 1000)
         measured.writes.append((time.perf_counter() - begun) * 1000)
         if number % LOOKED_FOR == 0:
@@ -150,7 +151,7 @@ async def found_after_ms(store: Store, word: str, path: str) -> float:
     with anyio.fail_after(PATIENCE_S):
         while not any(
             chunk.file_path == path and word in chunk.content
-            for chunk in (await store.search(CALL, PROJECT, word, path, None)).chunks
+            for chunk in (await store.find_chunks(CALL, PROJECT, word, path)).chunks
         ):
             waited_s = time.perf_counter() - started
             await anyio.sleep(max(BETWEEN_TRIES_S, SHARE_OF_WAIT * waited_s))

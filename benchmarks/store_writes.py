@@ -24,6 +24,7 @@ from anyio import to_thread
 from prometheus_client import CollectorRegistry
 from pydantic import SecretStr
 
+from armarium.capabilities.store.arguments import WriteArgs
 from armarium.capabilities.store.files.writes import SQL
 from armarium.capabilities.store.lifespan import open_store
 from armarium.capabilities.store.postgres.embedded import embedded_postgres
@@ -161,7 +162,8 @@ async def write(bench: Bench, case: Case, writes_each: int) -> Round:
         project = "shared" if case.shared else str(client)
         for number in range(writes):
             started = time.perf_counter()
-            await bench.store.write(call, project, case.path(client, number), CONTENT)
+            path = case.path(client, number)
+            await bench.store.write(call, WriteArgs(project=project, path=path, content=CONTENT))
             taken_ms.append((time.perf_counter() - started) * 1000)
 
     async def all_clients(writes: int) -> None:

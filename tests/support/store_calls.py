@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from armarium.capabilities.store.database.transactions import StoreDatabase
-from armarium.capabilities.store.lifespan import store_rules
 from armarium.capabilities.store.model import ChunkEntry, Scope
 from armarium.capabilities.store.search.file_search import SearchResult
 from armarium.capabilities.store.service import Store
@@ -62,6 +61,7 @@ class Files:
         *,
         key: str | None = None,
         keep: Callable[[str | None, Scope], Awaitable[str | None]] | None = None,
+        with_credentials: bool = True,
     ) -> None:
         self.tenant = tenant
         self.database = database
@@ -72,11 +72,12 @@ class Files:
         self.kept: list[tuple[str | None, Scope]] = []
         self.discarded: list[str] = []
         chosen = StoreSettings.model_validate(UNLIMITED | dict(settings or {}))
+        credentials = _RecordedCredentials(keep or self._keep, self.discarded) if with_credentials else None
         self.store = Store(
             database,
-            store_rules(chosen),
+            chosen,
             search=self.search if chosen.search.enabled else None,
-            credentials=_RecordedCredentials(keep or self._keep, self.discarded),
+            credentials=credentials if chosen.search.enabled else None,
             on_committed=self._woken,
             on_mutation=lambda tool, status: self.mutations.append((tool, status)),
             on_search=lambda seconds: self.searches.append(seconds),

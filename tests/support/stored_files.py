@@ -10,6 +10,7 @@ import numpy
 from numpy.typing import NDArray
 
 from armarium.capabilities.store.database.transactions import StoreDatabase
+from armarium.capabilities.store.index.file_index import FileIndex
 from armarium.capabilities.store.model import Scope
 from armarium.capabilities.store.settings import LOCAL_DIMENSIONS
 from armarium.providers.errors import ProviderError
@@ -62,6 +63,12 @@ class StoredFiles:
         self._version += 1
         async with self._database.project_transaction(self.scope) as connection:
             await connection.execute(statement, self.scope.apikey_hash, self.scope.project, path, self._version, *more)
+
+
+async def index_file(index: FileIndex, scope: Scope, path: str, key: str | None = None) -> None:
+    """Write the terms of a file and then its vectors, as a worker does it."""
+    if not (await index.write_terms(scope, path)).embedded:
+        await index.embed(scope, path, key)
 
 
 class WordVectors:

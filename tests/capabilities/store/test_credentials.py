@@ -10,18 +10,15 @@ from contextlib import AbstractAsyncContextManager
 import pytest
 from pydantic import SecretStr
 
+from armarium.capabilities.store.database.transactions import StoreDatabase
 from armarium.capabilities.store.errors import ResourceBusy
-from armarium.capabilities.store.index.credentials import (
-    Credentials,
-    MemoryCache,
-    NoCredentials,
-    SealedCredentials,
-    open_credentials,
-)
+from armarium.capabilities.store.index.credentials import Credentials, MemoryCache, open_credentials
 from armarium.capabilities.store.index.envelope import Keks
 from armarium.capabilities.store.model import Scope
+from armarium.capabilities.store.settings import SecuritySettings
 from armarium.foundation.errors import ConfigError
 from support.redis import everything_in, running_redis
+from support.store_calls import Files
 
 CANARY = "sk-canary-51c0ffee"
 KEKS = {1: SecretStr("the first key of all")}
@@ -30,7 +27,8 @@ SCOPE = Scope("a" * 64, "p")
 
 def opened(redis_url: str | None, keks: dict[int, SecretStr] | None = None) -> AbstractAsyncContextManager[Credentials]:
     address = None if redis_url is None else SecretStr(redis_url)
-    return open_credentials(redis_url=address, keks=keks or KEKS, prefix="test:cred", ttl_s=300)
+    security = SecuritySettings(encryption_keks=keks or KEKS, credential_cache_prefix="test:cred")
+    return open_credentials(address, security)
 
 
 @pytest.fixture(scope="module")
@@ -119,7 +117,7 @@ async def test_keys_are_rotated_without_losing_what_waits(redis_url: str) -> Non
 async def test_the_cache_in_memory_forgets_in_time() -> None:
     now = 0.0
     cache = MemoryCache(ttl_s=300, clock=lambda: now)
-    credentials = SealedCredentials(cache, Keks(KEKS), ttl_s=300)
+    credentials = Credentials(cache, Keks(KEKS), ttl_s=300)
     reference = await kept(credentials)
     now = 299.0
     later = await kept(credentials)
@@ -130,7 +128,7 @@ async def test_the_cache_in_memory_forgets_in_time() -> None:
 
 
 async def test_an_envelope_that_outlives_its_time_does_not_open() -> None:
-    credentials = SealedCredentials(MemoryCache(ttl_s=300), Keks(KEKS), ttl_s=0)
+    credentials = Credentials(MemoryCache(ttl_s=300), Keks(KEKS), ttl_s=0)
     assert await credentials.take(await kept(credentials), SCOPE) is None
 
 
@@ -174,8 +172,9 @@ async def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> No
             pass
 
 
-async def test_a_model_without_keys_keeps_none() -> None:
-    credentials: Credentials = NoCredentials()
-    assert await credentials.keep(CANARY, SCOPE) is None
-    assert await credentials.take("0" * 32, SCOPE) is None
-    await credentials.discard("0" * 32)
+async def test_a_model_without_keys_keeps_none(database: StoreDatabase, tenant: str) -> None:
+    files = Files(database, tenant, key=CANARY, with_credentials=False)
+    await files.put("/a")
+    await files.ok("rename", from_path="/a", to_path="/b")
+    assert await files.code("write", path="/b", content="x", create_only=True) == "ALREADY_EXISTS"
+    assert await files.jobs() == [("UPSERT", "/a", None), ("MOVE", "/b", None)]

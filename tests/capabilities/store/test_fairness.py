@@ -13,13 +13,13 @@ import anyio
 import pytest
 
 from armarium.capabilities.store.database.transactions import StoreDatabase
-from armarium.capabilities.store.index.credentials import NoCredentials
 from armarium.capabilities.store.index.embedders import StoreModels
 from armarium.capabilities.store.index.file_index import FileIndex
 from armarium.capabilities.store.index.outbox import Depth, Outbox
 from armarium.capabilities.store.index.wake_up import SharedWakeUp
 from armarium.capabilities.store.index.worker import work
-from armarium.capabilities.store.search.file_search import FileSearch, SearchRules
+from armarium.capabilities.store.search.file_search import FileSearch
+from armarium.capabilities.store.settings import SearchSettings
 from support.outbox import clear_jobs
 from support.store_calls import Files
 from support.stored_files import WordVectors
@@ -57,7 +57,7 @@ class Campaign:
         self.measured = Measured()
         models = StoreModels(local=WordVectors())
         self._index = FileIndex(database, models)
-        self._search = FileSearch(database, models, SearchRules())
+        self._search = FileSearch(database, models, SearchSettings())
         self._wake_up = SharedWakeUp(database, dsn)
 
     async def gather(self, files: int) -> None:
@@ -94,12 +94,11 @@ class Campaign:
         await work(
             self.outbox(),
             self._index,
-            NoCredentials(),
+            None,
             self._wake_up,
             workers=2,
             batch=BATCH,
             poll_s=0.5,
-            needs_key=False,
         )
 
     async def claim_and_die(self) -> None:

@@ -1,4 +1,4 @@
-"""FileListings: depth, order, limit, and that they read no more than they show."""
+"""Listings: depth, order, limit, and that they read no more than they show."""
 
 from __future__ import annotations
 

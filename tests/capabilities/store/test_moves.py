@@ -11,17 +11,17 @@ import pytest
 from armarium.capabilities.store.database.pool import Connection
 from armarium.capabilities.store.database.transactions import StoreDatabase
 from armarium.capabilities.store.index import moved_paths
-from armarium.capabilities.store.index.credentials import NoCredentials
 from armarium.capabilities.store.index.embedders import StoreModels
 from armarium.capabilities.store.index.file_index import FileIndex
 from armarium.capabilities.store.index.outbox import Outbox
 from armarium.capabilities.store.index.wake_up import SharedWakeUp
 from armarium.capabilities.store.index.worker import work
 from armarium.capabilities.store.model import Scope
-from armarium.capabilities.store.search.file_search import FileSearch, SearchRules
+from armarium.capabilities.store.search.file_search import FileSearch
+from armarium.capabilities.store.settings import SearchSettings
 from support.outbox import clear_jobs, enqueue, last_job, set_job, statuses
 from support.store_calls import Files
-from support.stored_files import WordVectors
+from support.stored_files import WordVectors, index_file
 from support.waiting import eventually
 
 PROJECT = "p"
@@ -39,7 +39,7 @@ class Moves:
         models = StoreModels(local=self.words)
         self.index = FileIndex(database, models)
         self.wake_up = SharedWakeUp(database, dsn)
-        self._search = FileSearch(database, models, SearchRules())
+        self._search = FileSearch(database, models, SearchSettings())
 
     async def rename(self, source: str, target: str, **more: bool) -> int:
         return (await self.files.ok("rename", from_path=source, to_path=target, **more))["moved_count"]
@@ -74,8 +74,8 @@ class Moves:
     async def working(self) -> AsyncGenerator[None]:
         async def run() -> None:
             await work(
-                self.outbox(), self.index, NoCredentials(), self.wake_up,
-                workers=2, batch=20, poll_s=NEVER_S, needs_key=False,
+                self.outbox(), self.index, None, self.wake_up,
+                workers=2, batch=20, poll_s=NEVER_S,
             )  # fmt: skip
 
         async with anyio.create_task_group() as tasks:
@@ -87,7 +87,7 @@ class Moves:
         """Files that say their own names, with their index and no jobs."""
         for path in paths:
             await self.files.put(path, content=f"says {path.rpartition('/')[2]}")
-            await self.index.index(self.scope, path, None)
+            await index_file(self.index, self.scope, path)
         await clear_jobs(self.database)
 
 
@@ -193,7 +193,7 @@ async def test_a_new_file_at_an_old_path_and_the_moved_one_are_both_found(moves:
     await moves.rename("/d", "/e")
     await moves.files.put("/d/rain", content="says sun")
     # In the order that is not the queue's: the chunks of the moved file still stand under the path of the new one.
-    await moves.index.index(moves.scope, "/d/rain", None)
+    await index_file(moves.index, moves.scope, "/d/rain")
     assert (await moves.found("rain"), await moves.found("sun")) == (["/e/rain"], ["/d/rain"])
     async with moves.working():
         await moves.until_done()

@@ -15,8 +15,7 @@ import pytest
 from anyio import to_thread
 
 from armarium.capabilities.store.checks import check
-from armarium.capabilities.store.database.pool import connect
-from armarium.capabilities.store.database.pooler import is_pooled
+from armarium.capabilities.store.database.pool import connect, is_pooled
 from armarium.capabilities.store.database.schema import migrate
 from armarium.capabilities.store.database.transactions import StoreDatabase
 from armarium.capabilities.store.errors import DatabaseUnavailable

@@ -11,6 +11,7 @@ import anyio
 import asyncpg
 import pytest
 
+from armarium.capabilities.store.arguments import DeleteArgs, WriteArgs
 from armarium.capabilities.store.commands.reindex import Reindex
 from armarium.capabilities.store.database.pool import connect
 from armarium.capabilities.store.database.schema import migrate
@@ -58,10 +59,10 @@ def settings_for(dsn: str, **other: Any) -> StoreSettings:
 
 async def with_indexed_files(dsn: str, tmp_path: Path) -> None:
     async with open_store(settings_for(dsn), tmp_path, Metrics().registry) as store:
-        await store.write(CALL, "p", "/a.md", "Ships leave the harbour.")
-        await store.write(CALL, "q", "/b.md", "Bread is baked at night.")
-        await store.write(CALL, "q", "/gone.md", "x")
-        await store.delete(CALL, "q", "/gone.md")
+        await store.write(CALL, WriteArgs(project="p", path="/a.md", content="Ships leave the harbour."))
+        await store.write(CALL, WriteArgs(project="q", path="/b.md", content="Bread is baked at night."))
+        await store.write(CALL, WriteArgs(project="q", path="/gone.md", content="x"))
+        await store.delete(CALL, DeleteArgs(project="q", path="/gone.md"))
 
         async def all_is_indexed() -> bool:
             return not await value(dsn, "SELECT count(*) FROM mcp_file_index_jobs WHERE status <> 'done'")
@@ -117,7 +118,7 @@ async def test_vectors_of_another_length_get_room_and_words_are_found_meanwhile(
     done = await Reindex(other, tmp_path).run(wait=True, on_progress=no_progress)
     assert (done["queued"], done["complete"]) == (0, True)
     async with open_store(other, tmp_path, Metrics().registry) as store:
-        [found] = (await store.search(CALL, "p", "harbour", "", 5)).chunks
+        [found] = (await store.find_chunks(CALL, "p", "harbour")).chunks
         assert found.file_path == "/a.md"
     await Reindex(settings_for(empty_dsn), tmp_path).run(wait=True, on_progress=no_progress)
     length = "SELECT DISTINCT vector_dims(embedding) FROM mcp_file_chunk_embeddings"
@@ -131,11 +132,11 @@ async def test_what_was_written_while_search_was_off_is_found_after_it_is_switch
     empty_dsn: str, tmp_path: Path
 ) -> None:
     async with open_store(settings_for(empty_dsn, search={"enabled": False}), tmp_path, Metrics().registry) as store:
-        await store.write(CALL, "p", "/a.md", "Ships leave the harbour.")
+        await store.write(CALL, WriteArgs(project="p", path="/a.md", content="Ships leave the harbour."))
     async with open_store(settings_for(empty_dsn), tmp_path, Metrics().registry) as store:
 
         async def is_found() -> bool:
-            found = await store.search(CALL, "p", "harbour", "", 5)
+            found = await store.find_chunks(CALL, "p", "harbour")
             return [chunk.file_path for chunk in found.chunks] == ["/a.md"]
 
         await eventually(is_found)

@@ -15,23 +15,33 @@ import pytest
 from armarium.capabilities.store.database.pool import Connection
 from armarium.capabilities.store.database.transactions import StoreDatabase
 from armarium.capabilities.store.errors import SearchBackendError
-from armarium.capabilities.store.index.embedders import HostedEmbedder, HostedReranker, StoreModels
+from armarium.capabilities.store.index.embedders import StoreModels
 from armarium.capabilities.store.index.file_index import FileIndex
 from armarium.capabilities.store.index.terms import chunk_terms, query_terms
 from armarium.capabilities.store.model import ChunkEntry, Scope
-from armarium.capabilities.store.search.file_search import FileSearch, SearchRules, fused_scores
-from armarium.capabilities.store.settings import LOCAL_DIMENSIONS
+from armarium.capabilities.store.search.file_search import FileSearch, fused_scores
+from armarium.capabilities.store.settings import (
+    LOCAL_DIMENSIONS,
+    EmbeddingSettings,
+    FallbackSettings,
+    RerankSettings,
+    SearchSettings,
+)
 from armarium.capabilities.store.validation import ALL_PROJECTS
 from armarium.providers.errors import ProviderUnavailable
 from emulators import CohereEmulator, OpenAIEmulator, ServerError, Silent, Unusable
-from support.stored_files import StoredFiles, WordVectors
+from support.stored_files import StoredFiles, WordVectors, index_file
+
+
+def _weighted(semantic: float, lexical: float) -> SearchSettings:
+    return SearchSettings(fallback=FallbackSettings(semantic_weight=semantic, lexical_weight=lexical))
 
 
 class Project:
     """One project: files are searchable as soon as they are written, unless the index is told to lag behind."""
 
     def __init__(
-        self, database: StoreDatabase, scope: Scope, models: StoreModels, rules: SearchRules | None = None
+        self, database: StoreDatabase, scope: Scope, models: StoreModels, settings: SearchSettings | None = None
     ) -> None:
         self.database = database
         self.scope = scope
@@ -40,14 +50,14 @@ class Project:
         self.rerank_failures = 0
         self.notice: str | None = None
         """What the last search said about itself."""
-        self.engine = FileSearch(database, models, rules or SearchRules(), on_rerank_failure=self._rerank_failed)
+        self.engine = FileSearch(database, models, settings or SearchSettings(), on_rerank_failure=self._rerank_failed)
 
     def _rerank_failed(self) -> None:
         self.rerank_failures += 1
 
     async def write(self, path: str, content: str) -> None:
         await self.files.write(path, content)
-        await self.index.index(self.scope, path, "key")
+        await index_file(self.index, self.scope, path, "key")
 
     async def search(
         self, query: str, prefix: str = "", *, limit: int = 5, project: str | None = None, key: str | None = "key"
@@ -132,8 +142,8 @@ async def test_a_prefix_is_a_plain_string_in_which_nothing_is_special(
 
 
 async def test_a_prefix_leaves_room_for_what_has_it(database: StoreDatabase, tenant: str, models: StoreModels) -> None:
-    rules = SearchRules(vector_candidates=2, bm25_candidates=2)
-    project = Project(database, Scope(tenant, "notes"), models, rules)
+    settings = SearchSettings(vector_candidates=2, bm25_candidates=2)
+    project = Project(database, Scope(tenant, "notes"), models, settings)
     for number in range(6):
         await project.write(f"/best/{number}", "rain rain rain")
     await project.write("/wanted", "rain, among many other things that are said")
@@ -231,7 +241,7 @@ def bm25(query: str, texts: list[str], k1: float = 1.2, b: float = 0.75) -> list
 
 
 async def test_words_are_scored_by_bm25(database: StoreDatabase, tenant: str, models: StoreModels) -> None:
-    project = Project(database, Scope(tenant, "notes"), models, SearchRules(semantic_weight=0, lexical_weight=1))
+    project = Project(database, Scope(tenant, "notes"), models, _weighted(0, 1))
     texts = [
         f"{'rain ' * (number % 5)}{'storms ' * (number % 3)}{'and other words ' * number}" for number in range(1, 15)
     ]
@@ -252,8 +262,8 @@ async def test_words_are_scored_by_bm25(database: StoreDatabase, tenant: str, mo
 
 
 async def test_nothing_that_is_near_is_missed(database: StoreDatabase, tenant: str, words: WordVectors) -> None:
-    rules = SearchRules(semantic_weight=1, lexical_weight=0)
-    project = Project(database, Scope(tenant, "notes"), StoreModels(local=words), rules)
+    settings = _weighted(1, 0)
+    project = Project(database, Scope(tenant, "notes"), StoreModels(local=words), settings)
     texts = [f"w{number % 7} w{number % 11} w{number % 13} w{number}" for number in range(60)]
     for number, text in enumerate(texts):
         await project.write(f"/{number:02}", text)
@@ -284,10 +294,7 @@ def test_fusion_weighs_both_sides_from_zero_to_one() -> None:
     ],
 )
 def test_fusion_when_a_side_is_silent_or_counts_for_nothing(
-    semantic: dict[int, float],
-    lexical: dict[int, float],
-    weights: tuple[float, float],
-    expected: dict[int, float],
+    semantic: dict[int, float], lexical: dict[int, float], weights: tuple[float, float], expected: dict[int, float]
 ) -> None:
     fused = fused_scores(semantic, lexical, semantic_weight=weights[0], lexical_weight=weights[1])
     assert fused == pytest.approx(expected)
@@ -319,9 +326,9 @@ async def reranked(
     database: StoreDatabase, tenant: str, words: WordVectors
 ) -> AsyncGenerator[tuple[Project, CohereEmulator]]:
     with CohereEmulator("key") as cohere:
-        rerank = HostedReranker(f"{cohere.url}/rerank", "rerank-v3.5")
+        rerank = RerankSettings(endpoint=f"{cohere.url}/rerank", timeout_ms=500)
         models = StoreModels(local=words, reranker=rerank)
-        project = Project(database, Scope(tenant, "notes"), models, SearchRules(rerank_timeout_s=0.5))
+        project = Project(database, Scope(tenant, "notes"), models, SearchSettings(rerank=rerank))
         # The fused order prefers the first, the reranker the second.
         await project.write("/often", "rain " * 30)
         await project.write("/both", f"rain in spring {'and other words ' * 60}")
@@ -360,9 +367,7 @@ async def test_what_a_reranker_leaves_out_comes_last_with_no_better_score(
     assert found[0].score >= found[1].score
 
 
-async def test_a_key_that_cannot_be_sent_is_a_failure_of_the_reranker(
-    reranked: tuple[Project, CohereEmulator],
-) -> None:
+async def test_a_key_that_cannot_be_sent_is_a_failure_of_the_reranker(reranked: tuple[Project, CohereEmulator]) -> None:
     project, cohere = reranked
     assert len(await project.search("rain", key="schlüssel")) == 2
     assert (cohere.requests, project.rerank_failures) == ([], 1)
@@ -376,7 +381,7 @@ async def test_without_a_key_nobody_reranks(reranked: tuple[Project, CohereEmula
 
 async def test_queries_are_embedded_with_the_callers_key(database: StoreDatabase, tenant: str) -> None:
     with OpenAIEmulator("key") as endpoint:
-        embedding = HostedEmbedder(endpoint.url, "text-embedding-3-small", LOCAL_DIMENSIONS)
+        embedding = EmbeddingSettings(base_url=endpoint.url, dimensions=LOCAL_DIMENSIONS)
         models = StoreModels(hosted=embedding)
         project = Project(database, Scope(tenant, "notes"), models)
         await project.write("/a", "rain in spring")
@@ -396,7 +401,7 @@ async def test_an_endpoint_that_fails_is_asked_once_before_words_alone_answer(
     database: StoreDatabase, tenant: str
 ) -> None:
     with OpenAIEmulator("key") as endpoint:
-        embedding = HostedEmbedder(endpoint.url, "text-embedding-3-small", LOCAL_DIMENSIONS)
+        embedding = EmbeddingSettings(base_url=endpoint.url, dimensions=LOCAL_DIMENSIONS)
         models = StoreModels(hosted=embedding)
         project = Project(database, Scope(tenant, "notes"), models)
         await project.write("/a", "rain in spring")

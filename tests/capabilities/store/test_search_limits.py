@@ -18,19 +18,20 @@ from armarium.capabilities.store.errors import RateLimited, ResourceBusy, Search
 from armarium.capabilities.store.index.embedders import StoreModels
 from armarium.capabilities.store.index.file_index import FileIndex
 from armarium.capabilities.store.model import Scope
-from armarium.capabilities.store.search import queries as search_statements
 from armarium.capabilities.store.search.circuit_breakers import CallerCircuitBreakers
-from armarium.capabilities.store.search.file_search import LEXICAL_ONLY, FileSearch, SearchResult, SearchRules
-from armarium.capabilities.store.search.limits import SearchAdmission, SearchLimits, statements_at_once
+from armarium.capabilities.store.search.file_search import LEXICAL_ONLY, FileSearch, SearchResult
+from armarium.capabilities.store.search.limits import SearchAdmission, statements_at_once
+from armarium.capabilities.store.settings import SearchSettings
 from armarium.capabilities.store.tools import TOOLS
 from armarium.foundation.identity import Principal
+from armarium.foundation.sql import queries
 from armarium.foundation.telemetry import Metrics
 from armarium.foundation.tools import bind_tools
 from armarium.providers.errors import ProviderError, ProviderUnavailable
 from armarium.providers.vendors import OPENAI
 from armarium.surfaces.dispatch import Caller, Dispatcher
 from support.store_calls import Files
-from support.stored_files import StoredFiles, WordVectors
+from support.stored_files import StoredFiles, WordVectors, index_file
 from support.waiting import eventually
 
 PROJECT = "notes"
@@ -54,12 +55,7 @@ class Questions(WordVectors):
 class Searched:
     """A database with files of callers, and a search whose clock and limits a test chooses."""
 
-    def __init__(
-        self,
-        database: StoreDatabase,
-        limits: SearchLimits | None = None,
-        rules: SearchRules | None = None,
-    ) -> None:
+    def __init__(self, database: StoreDatabase, settings: SearchSettings | None = None, **options: Any) -> None:
         self.database = database
         self.now_s = 0.0
         self.rerank_failures = 0
@@ -69,11 +65,11 @@ class Searched:
         self._engine = FileSearch(
             database,
             self.models,
-            rules or SearchRules(),
-            limits,
+            settings or SearchSettings(),
             on_rerank_failure=self._rerank_failed,
             embedding=CallerCircuitBreakers(now=lambda: self.now_s),
             reranking=CallerCircuitBreakers(now=lambda: self.now_s),
+            **options,
         )
 
     def _rerank_failed(self) -> None:
@@ -85,7 +81,7 @@ class Searched:
         stored = StoredFiles(self.database, Scope(tenant, PROJECT))
         for name, content in files.items():
             await stored.write(f"/{name}", content)
-            await self._index.index(stored.scope, f"/{name}", None)
+            await index_file(self._index, stored.scope, f"/{name}")
         return tenant
 
     async def search(self, tenant: str, query: str = "rain", prefix: str = "") -> SearchResult:
@@ -96,7 +92,7 @@ class Searched:
 
 
 async def test_a_caller_has_so_many_searches_at_once_and_others_do_not_wait_for_them(database: StoreDatabase) -> None:
-    searched = Searched(database, SearchLimits(concurrent_per_caller=2, waiting_per_caller=3, wait_s=60))
+    searched = Searched(database, SearchSettings(concurrent_per_caller=2, waiting_per_caller=3, wait_ms=60_000))
     crowd, other = await searched.caller(a="rain"), await searched.caller(b="rain")
     done: list[list[str]] = []
 
@@ -121,7 +117,7 @@ async def test_a_caller_has_so_many_searches_at_once_and_others_do_not_wait_for_
 
 
 async def test_a_search_that_waits_too_long_is_refused_and_its_place_is_free_again(database: StoreDatabase) -> None:
-    searched = Searched(database, SearchLimits(concurrent_per_caller=1, wait_s=0.05))
+    searched = Searched(database, SearchSettings(concurrent_per_caller=1, wait_ms=50))
     caller = await searched.caller(a="rain")
     searched.words.let_go = anyio.Event()
     async with anyio.create_task_group() as tasks:
@@ -135,7 +131,7 @@ async def test_a_search_that_waits_too_long_is_refused_and_its_place_is_free_aga
 
 async def test_the_statements_of_searches_leave_connections_to_everybody_else() -> None:
     assert [statements_at_once(size) for size in (2, 3, 5, 10, 100)] == [1, 1, 2, 4, 40]
-    room = SearchAdmission(SearchLimits(statements=2, wait_s=0.05))
+    room = SearchAdmission(SearchSettings(wait_ms=50), statements=2)
     async with room.statement("crowd"):
         # One of the two is left to others, and when all are taken it is told that the server is busy.
         with pytest.raises(ResourceBusy):
@@ -149,7 +145,7 @@ async def test_the_statements_of_searches_leave_connections_to_everybody_else() 
 
 
 async def test_a_slow_embedder_is_not_waited_for_and_the_answer_says_so(database: StoreDatabase) -> None:
-    searched = Searched(database, rules=SearchRules(embed_timeout_s=0.05))
+    searched = Searched(database, SearchSettings(embed_timeout_ms=50))
     caller = await searched.caller(a="rain", b="sun")
     assert (await searched.search(caller)).notice is None
     searched.words.let_go = anyio.Event()
@@ -299,10 +295,9 @@ async def test_what_is_searched_for_is_not_written_down(database: StoreDatabase,
 @pytest.mark.parametrize("narrow", [True, False])
 @pytest.mark.parametrize("prefix", ["", "/", "/d", "/d/", "/d/1", "/d/11", "/e/3/x", "/~", "d", "/d\x00", "/é"])
 async def test_a_prefix_finds_the_same_whether_files_are_read_one_by_one_or_all_in_a_row(
-    database: StoreDatabase, monkeypatch: pytest.MonkeyPatch, narrow: bool, prefix: str
+    database: StoreDatabase, narrow: bool, prefix: str
 ) -> None:
-    monkeypatch.setattr(search_statements, "_NARROW", 0 if narrow else 1e9)
-    searched = Searched(database)
+    searched = Searched(database, narrow=2 if narrow else 0)
     paths = [f"/{place}/{number}/x" for place in ("d", "e") for number in (1, 11, 3)] + ["/d"]
     caller = await searched.caller(**{path[1:]: f"rain {'sun ' * number}" for number, path in enumerate(paths)})
     expected = sorted(path for path in paths if path.startswith(prefix))
@@ -312,6 +307,7 @@ async def test_a_prefix_finds_the_same_whether_files_are_read_one_by_one_or_all_
 async def test_a_narrow_prefix_reads_its_own_chunks_and_no_others(database: StoreDatabase) -> None:
     searched = Searched(database)
     caller = await searched.caller(**{f"d/{number}": f"rain {number}" for number in range(60)}, **{"e/1": "rain"})
+    search_sql = queries("armarium.capabilities.store.database.sql", "search.sql")
     projects, paths = [PROJECT], ("/e/", "/e0")
     vector = orjson.dumps(await searched.words.embed_query("rain"), option=orjson.OPT_SERIALIZE_NUMPY).decode()
     statements = {
@@ -324,7 +320,7 @@ async def test_a_narrow_prefix_reads_its_own_chunks_and_no_others(database: Stor
             await connection.execute("SET LOCAL enable_seqscan = off")
             (plan,) = orjson.loads(
                 await connection.fetchval(
-                    f"EXPLAIN (ANALYZE, FORMAT JSON) {search_statements._SQL[name]}",
+                    f"EXPLAIN (ANALYZE, FORMAT JSON) {search_sql[name]}",
                     caller,
                     projects,
                     *paths,

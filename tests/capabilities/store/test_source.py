@@ -12,7 +12,7 @@ from armarium.capabilities.store.source import StoreSource
 from armarium.foundation.identity import Principal, key_hash
 from armarium.foundation.tools import Call
 from support.store_calls import Files
-from support.stored_files import StoredFiles, WordVectors
+from support.stored_files import StoredFiles, WordVectors, index_file
 
 
 def _caller() -> Call:
@@ -24,7 +24,7 @@ async def _indexed(files: Files, project: str, path: str, text: str) -> None:
     scope = Scope(files.tenant, project)
     await StoredFiles(files.database, scope).write(path, text)
     models = StoreModels(local=WordVectors())
-    await FileIndex(files.database, models).index(scope, path, None)
+    await index_file(FileIndex(files.database, models), scope, path)
 
 
 async def test_a_caller_has_the_projects_in_which_something_can_be_found_and_no_others(database: StoreDatabase) -> None:

@@ -10,14 +10,14 @@ import anyio
 import pytest
 
 from armarium.capabilities.store.database.transactions import StoreDatabase
-from armarium.capabilities.store.index.credentials import NoCredentials
 from armarium.capabilities.store.index.embedders import StoreModels
 from armarium.capabilities.store.index.file_index import FileIndex
 from armarium.capabilities.store.index.outbox import Outbox
 from armarium.capabilities.store.index.wake_up import SharedWakeUp
 from armarium.capabilities.store.index.worker import work
 from armarium.capabilities.store.model import Scope
-from armarium.capabilities.store.search.file_search import FileSearch, SearchRules
+from armarium.capabilities.store.search.file_search import FileSearch
+from armarium.capabilities.store.settings import SearchSettings
 from support.outbox import clear_jobs, enqueue, set_job, statuses
 from support.stored_files import StoredFiles, WordVectors
 from support.waiting import eventually
@@ -50,7 +50,7 @@ class Place:
         models = StoreModels(local=self.model)
         self.index = FileIndex(database, models)
         self.wake_up = SharedWakeUp(database, dsn)
-        self._search = FileSearch(database, models, SearchRules())
+        self._search = FileSearch(database, models, SearchSettings())
 
     async def write(self, path: str, content: str) -> int:
         """A file and its job, as a write leaves them; the job's id."""
@@ -91,12 +91,11 @@ class Place:
             await work(
                 self.outbox(),
                 self.index,
-                NoCredentials(),
+                None,
                 self.wake_up,
                 workers=2,
                 batch=20,
                 poll_s=poll_s,
-                needs_key=False,
             )
 
         async with anyio.create_task_group() as tasks:

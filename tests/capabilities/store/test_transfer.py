@@ -283,4 +283,4 @@ async def test_a_file_of_any_allowed_size_comes_in_at_once_however_small_payload
     done = await read_archive(settings, tmp_path, call, archive, on_skipped=skipped.append, **into)
     assert (done.written, codes(skipped)) == (1, {"p/b.md": "PAYLOAD_TOO_LARGE"})
     out = io.BytesIO()
-    assert (await write_archive(settings, tmp_path, mine.tenant, "p", out)).bytes == 500
+    assert (await write_archive(settings, tmp_path, mine.tenant, "p", out))["bytes"] == 500

@@ -13,19 +13,14 @@ from pydantic import SecretStr
 
 from armarium.capabilities.store.database.pool import connect
 from armarium.capabilities.store.database.transactions import ALL_TENANTS, StoreDatabase
-from armarium.capabilities.store.index.credentials import (
-    Credentials,
-    MemoryCache,
-    NoCredentials,
-    SealedCredentials,
-    open_credentials,
-)
+from armarium.capabilities.store.index.credentials import Credentials, MemoryCache, open_credentials
 from armarium.capabilities.store.index.envelope import Keks
 from armarium.capabilities.store.index.file_index import TermsWritten
 from armarium.capabilities.store.index.outbox import Depth, Outbox
 from armarium.capabilities.store.index.wake_up import SharedWakeUp
 from armarium.capabilities.store.index.worker import Observers, work
 from armarium.capabilities.store.model import Scope
+from armarium.capabilities.store.settings import SecuritySettings
 from armarium.foundation.errors import ArmariumError
 from armarium.providers.vendors import OPENAI
 from support.outbox import clear_jobs, enqueue, enqueue_many, job_row, last_job, set_job, stages, statuses
@@ -121,12 +116,11 @@ class Crew:
             await work(
                 outbox,
                 index,
-                credentials or NoCredentials(),
+                credentials,
                 self.wake_up,
                 workers=workers,
                 batch=5,
                 poll_s=poll_s,
-                needs_key=credentials is not None,
                 observers=observers,
             )
 
@@ -160,8 +154,8 @@ async def elsewhere(store_dsn: str) -> AsyncGenerator[StoreDatabase]:
 
 
 @pytest.fixture
-def credentials() -> SealedCredentials:
-    return SealedCredentials(MemoryCache(ttl_s=300), Keks(KEKS), ttl_s=300)
+def credentials() -> Credentials:
+    return Credentials(MemoryCache(ttl_s=300), Keks(KEKS), ttl_s=300)
 
 
 async def kept(credentials: Credentials, tenant: str, key: str = CANARY) -> str:
@@ -309,7 +303,7 @@ async def test_a_long_file_is_embedded_in_turns_with_the_files_of_others(
 
 
 async def test_with_a_callers_key_a_long_file_is_embedded_at_once(
-    pool: Crew, database: StoreDatabase, tenant: str, credentials: SealedCredentials
+    pool: Crew, database: StoreDatabase, tenant: str, credentials: Credentials
 ) -> None:
     index = Indexed()
     index.turns_needed["/long"] = 3
@@ -570,7 +564,7 @@ async def test_an_unforeseen_error_is_logged_without_what_it_quotes(
 
 
 async def test_the_callers_key_is_used_and_gone_afterwards(
-    pool: Crew, database: StoreDatabase, tenant: str, credentials: SealedCredentials
+    pool: Crew, database: StoreDatabase, tenant: str, credentials: Credentials
 ) -> None:
     reference = await kept(credentials, tenant)
     await enqueue(database, tenant, "/a", reference=reference)
@@ -585,7 +579,7 @@ async def _gone(credentials: Credentials, reference: str, tenant: str) -> bool:
 
 
 async def test_a_key_stays_for_the_retry_and_goes_with_the_final_failure(
-    pool: Crew, database: StoreDatabase, tenant: str, credentials: SealedCredentials
+    pool: Crew, database: StoreDatabase, tenant: str, credentials: Credentials
 ) -> None:
     reference = await kept(credentials, tenant)
     job_id = await enqueue(database, tenant, "/a", reference=reference)
@@ -599,7 +593,7 @@ async def test_a_key_stays_for_the_retry_and_goes_with_the_final_failure(
 
 
 async def test_one_key_for_many_jobs_stays_until_the_last_is_done(
-    pool: Crew, database: StoreDatabase, tenant: str, credentials: SealedCredentials
+    pool: Crew, database: StoreDatabase, tenant: str, credentials: Credentials
 ) -> None:
     reference = await kept(credentials, tenant)
     for n in range(8):
@@ -612,7 +606,7 @@ async def test_one_key_for_many_jobs_stays_until_the_last_is_done(
 
 
 async def test_the_keys_of_older_jobs_of_a_path_serve_the_newest_and_go_with_it(
-    pool: Crew, database: StoreDatabase, tenant: str, credentials: SealedCredentials
+    pool: Crew, database: StoreDatabase, tenant: str, credentials: Credentials
 ) -> None:
     older = await kept(credentials, tenant)
     await enqueue(database, tenant, "/a", reference=older)
@@ -625,7 +619,7 @@ async def test_the_keys_of_older_jobs_of_a_path_serve_the_newest_and_go_with_it(
 
 @pytest.mark.parametrize("reference", [None, "0" * 32])
 async def test_without_the_callers_key_the_job_waits_and_no_other_key_is_used(
-    pool: Crew, database: StoreDatabase, tenant: str, credentials: SealedCredentials, reference: str | None
+    pool: Crew, database: StoreDatabase, tenant: str, credentials: Credentials, reference: str | None
 ) -> None:
     job_id = await enqueue(database, tenant, "/a", reference=reference)
     deleted = await enqueue(database, tenant, "/b", "DELETE")
@@ -642,7 +636,7 @@ async def test_without_the_callers_key_the_job_waits_and_no_other_key_is_used(
 
 
 async def test_no_key_is_needed_where_nothing_is_to_be_embedded(
-    pool: Crew, database: StoreDatabase, tenant: str, credentials: SealedCredentials
+    pool: Crew, database: StoreDatabase, tenant: str, credentials: Credentials
 ) -> None:
     reference = await kept(credentials, tenant)
     await enqueue(database, tenant, "/a", reference=reference)
@@ -656,7 +650,7 @@ async def test_no_key_is_needed_where_nothing_is_to_be_embedded(
 
 
 async def test_the_key_of_another_tenant_is_never_used(
-    pool: Crew, database: StoreDatabase, tenant: str, credentials: SealedCredentials
+    pool: Crew, database: StoreDatabase, tenant: str, credentials: Credentials
 ) -> None:
     foreign = await kept(credentials, secrets.token_hex(32))
     job_id = await enqueue(database, tenant, "/a", reference=foreign)
@@ -670,7 +664,7 @@ async def test_a_redis_that_is_away_delays_the_job(pool: Crew, database: StoreDa
     with running_redis() as address:
         pass
     job_id = await enqueue(database, tenant, "/a", reference="0" * 32)
-    opened = open_credentials(redis_url=SecretStr(address), keks=KEKS, prefix="t", ttl_s=300)
+    opened = open_credentials(SecretStr(address), SecuritySettings(encryption_keks=KEKS))
     async with opened as credentials, pool.working(Indexed(), credentials):
         await eventually(lambda: _retried(database, job_id))
     assert (await job_row(database, job_id))["error_code"] == "RESOURCE_BUSY"
@@ -695,7 +689,7 @@ async def test_the_raw_key_is_in_no_cache_no_table_and_no_log(
             raise ValueError(CANARY)
 
     with running_redis() as address:
-        opened = open_credentials(redis_url=SecretStr(address), keks=KEKS, prefix="t", ttl_s=300)
+        opened = open_credentials(SecretStr(address), SecuritySettings(encryption_keks=KEKS))
         async with opened as credentials:
             for path in ("/fine", "/refused"):
                 await enqueue(database, tenant, path, reference=await kept(credentials, tenant))

@@ -21,15 +21,11 @@ Number = Annotated[int, BeforeValidator(_whole)]
 
 
 class InProject(Args):
-    """Whose files."""
-
     project: str
     """Name of the project, 1 to 128 of A-Z a-z 0-9 _ - . – it exists as soon as a file is in it."""
 
 
 class AtPath(InProject):
-    """Which file or directory."""
-
     path: str
     """Path in the project, like /notes/today.md; "" is the project's root."""
 
@@ -44,8 +40,6 @@ class Repeatable(Args):
 
 
 class ReadArgs(AtPath):
-    """Which bytes."""
-
     offset: Number = 0
     """First byte, counted from 0."""
     length: Number = -1
@@ -53,8 +47,6 @@ class ReadArgs(AtPath):
 
 
 class WriteArgs(AtPath, Repeatable):
-    """What to write where."""
-
     content: str
     """Text to write."""
     content_encoding: str = "utf-8"
@@ -70,8 +62,6 @@ class WriteArgs(AtPath, Repeatable):
 
 
 class DeleteArgs(AtPath, Repeatable):
-    """What to delete."""
-
     recursive: bool = False
     """Delete a directory with all files in it."""
     if_version: Number | None = None
@@ -79,8 +69,6 @@ class DeleteArgs(AtPath, Repeatable):
 
 
 class RenameArgs(InProject, Repeatable):
-    """What to move where."""
-
     from_path: str
     """File or directory to move."""
     to_path: str
@@ -90,8 +78,6 @@ class RenameArgs(InProject, Repeatable):
 
 
 class ListArgs(InProject):
-    """What to list."""
-
     path: str = ""
     """Directory to list; "" or "/" is the project's root."""
     depth: Number = 1
@@ -102,8 +88,6 @@ class ListArgs(InProject):
 
 
 class SearchArgs(InProject):
-    """What to look for."""
-
     project: str
     """Name of the project; "*" searches all your projects."""
     query: str
@@ -116,7 +100,5 @@ class SearchArgs(InProject):
 
 
 class RestoreArgs(AtPath, Repeatable):
-    """Which version to get back."""
-
     version: Number
     """Version to restore, as listed by file_history."""

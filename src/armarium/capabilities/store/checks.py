@@ -43,7 +43,7 @@ def check(section: StoreSettings | None, facilities: Facilities) -> Generator[Ch
         yield from _largest_write(section.max_payload_bytes, facilities.max_body_bytes)
     if section.redis_url is not None:
         yield _redis(section.redis_url.get_secret_value())
-    elif section.search.enabled and section.embedding.provider != "local":
+    elif section.needs_callers_keys:
         yield _keys_in_memory(section)
 
 
@@ -51,14 +51,8 @@ async def _served_elsewhere(dsn: str, section: StoreSettings) -> list[CheckResul
     found = await inspect_database(dsn)
     if isinstance(found, CheckResult):
         return [found]
-    facts = found.facts
-    return [
-        _version(facts["version"]),
-        *_pooler(found, section),
-        _vectors(facts),
-        _role(facts),
-        *_index(found, section),
-    ]
+    server = (_vectors(found.facts), _role(found.facts))
+    return [_version(found.facts["version"]), *_pooler(found, section), *server, *_index(found, section)]
 
 
 def _version(version: int) -> CheckResult:
@@ -176,14 +170,11 @@ def _directory(home: Home) -> CheckResult:
         if home.root.exists():
             home.check()
         elif not os.access(nearest := _nearest(home.root), os.W_OK | os.X_OK):
-            return CheckResult(
-                subject, "fail", f"{nearest} cannot be written", hint="set store.data_dir to one that can"
-            )
-    except OSError as error:
-        failure = unusable(error)
+            hint = "set store.data_dir to one that can"
+            return CheckResult(subject, "fail", f"{nearest} cannot be written", hint)
+    except (DatabaseUnavailable, OSError) as error:
+        failure = error if isinstance(error, DatabaseUnavailable) else unusable(error)
         return CheckResult(subject, "fail", failure.message, failure.hint)
-    except DatabaseUnavailable as error:
-        return CheckResult(subject, "fail", error.message, error.hint)
     return CheckResult(subject, "ok", str(home.root))
 
 

@@ -10,32 +10,22 @@ class StoreError(ArmariumError):
 
 
 class NotFound(StoreError):
-    """No file and no directory has this path."""
-
     code, http_status = "NOT_FOUND", 404
 
 
 class AlreadyExists(StoreError):
-    """The path already exists and may not be replaced."""
-
     code, http_status = "ALREADY_EXISTS", 409
 
 
 class IsDirectory(StoreError):
-    """The path is a directory, where a file is required."""
-
     code, http_status = "IS_DIRECTORY", 409
 
 
 class NotDirectory(StoreError):
-    """A part of the path is a file, where a directory is required."""
-
     code, http_status = "NOT_DIRECTORY", 409
 
 
 class InvalidPath(StoreError):
-    """The project or the path is invalid."""
-
     code, http_status = "INVALID_PATH", 400
 
 
@@ -52,14 +42,10 @@ class InvalidQuery(StoreError):
 
 
 class NotEmpty(StoreError):
-    """The directory contains files."""
-
     code, http_status = "NOT_EMPTY", 409
 
 
 class PermissionDenied(StoreError):
-    """The operator does not allow it."""
-
     code, security = "PERMISSION_DENIED", True
 
 
@@ -70,14 +56,10 @@ class PayloadTooLarge(StoreError):
 
 
 class QuotaExceeded(StoreError):
-    """The project would exceed its size limit."""
-
     code, http_status = "QUOTA_EXCEEDED", 413
 
 
 class RateLimited(StoreError):
-    """The caller exceeds the rate limit. Retry later."""
-
     code, retryable, http_status = "RATE_LIMITED", True, 429
 
 
@@ -100,12 +82,8 @@ class SearchDisabled(SearchBackendError):
 
 
 class Conflict(StoreError):
-    """The file does not have the version that the caller expected."""
-
     code, http_status = "CONFLICT", 409
 
 
 class DatabaseUnavailable(ConfigError):
-    """The database cannot be started, reached or used."""
-
     code = "DATABASE_UNAVAILABLE"

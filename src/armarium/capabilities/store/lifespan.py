@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -11,12 +12,11 @@ from pathlib import Path
 import anyio
 from prometheus_client import CollectorRegistry
 
-from armarium.capabilities.store.database.heartbeat import Heartbeat
 from armarium.capabilities.store.database.pool import connect
 from armarium.capabilities.store.database.schema import migrate
-from armarium.capabilities.store.database.transactions import StoreDatabase
-from armarium.capabilities.store.index.credentials import Credentials, NoCredentials, open_credentials
-from armarium.capabilities.store.index.embedders import HostedEmbedder, HostedReranker, StoreModels
+from armarium.capabilities.store.database.transactions import ALL_TENANTS, RECOVERABLE_ERRORS, StoreDatabase
+from armarium.capabilities.store.index.credentials import Credentials, open_credentials
+from armarium.capabilities.store.index.embedders import StoreModels
 from armarium.capabilities.store.index.file_index import FileIndex
 from armarium.capabilities.store.index.maintenance import Maintenance
 from armarium.capabilities.store.index.outbox import Outbox
@@ -26,13 +26,40 @@ from armarium.capabilities.store.index.worker import Observers, work
 from armarium.capabilities.store.metrics import StoreMetrics
 from armarium.capabilities.store.postgres.embedded import embedded_postgres
 from armarium.capabilities.store.postgres.home import data_directory
-from armarium.capabilities.store.search.file_search import FileSearch, SearchRules
-from armarium.capabilities.store.search.limits import SearchLimits, statements_at_once
-from armarium.capabilities.store.service import Store, StoreRules
-from armarium.capabilities.store.settings import Pooler, StoreSettings
-from armarium.capabilities.store.validation import StoreLimits
+from armarium.capabilities.store.search.file_search import FileSearch
+from armarium.capabilities.store.search.limits import statements_at_once
+from armarium.capabilities.store.service import Store
+from armarium.capabilities.store.settings import StoreSettings
+
+_PROBE_INTERVAL_S = 2.0
+_PROBE_TIMEOUT_S = 5.0
 
 _log = logging.getLogger(__name__)
+
+
+class Heartbeat:
+    """Probes the database for the readiness probe, unless another statement succeeded recently."""
+
+    def __init__(self) -> None:
+        self.is_up = True
+
+    async def run(self, database: StoreDatabase) -> None:
+        """Keep `is_up` up to date until cancelled."""
+        while True:
+            await anyio.sleep(_PROBE_INTERVAL_S)
+            is_up = time.monotonic() - database.answered_at < _PROBE_INTERVAL_S or await _answers(database)
+            if is_up != self.is_up:
+                _log.warning("the database answers again" if is_up else "the database does not answer")
+            self.is_up = is_up
+
+
+async def _answers(database: StoreDatabase) -> bool:
+    try:
+        with anyio.fail_after(_PROBE_TIMEOUT_S):
+            await database.fetch_in_transaction(ALL_TENANTS, "SELECT 1")
+    except (TimeoutError, *RECOVERABLE_ERRORS):
+        return False
+    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +70,8 @@ class StoreResources:
     dsn: str
     database: StoreDatabase
     models: StoreModels
-    credentials: Credentials
+    credentials: Credentials | None
+    """None if no model needs callers' keys."""
     wake_up: SharedWakeUp
     metrics: StoreMetrics
 
@@ -69,7 +97,6 @@ class StoreResources:
             workers=workers,
             batch=index.batch_size,
             poll_s=index.poll_seconds,
-            needs_key=needs_callers_keys(self.settings),
             observers=observers,
         )
 
@@ -80,14 +107,9 @@ class StoreResources:
             delete_retention_days=self.settings.delete_retention_days,
             history_days=self.settings.history.days,
             # Where callers' keys are needed, files are indexed at their next write: a job without a key would fail.
-            queue_unindexed=self.settings.search.enabled and not needs_callers_keys(self.settings),
+            queue_unindexed=self.settings.search.enabled and not self.settings.needs_callers_keys,
         )
         await maintenance.run()
-
-
-def needs_callers_keys(settings: StoreSettings) -> bool:
-    """Whether files are embedded by an endpoint that needs the caller's key."""
-    return settings.search.enabled and settings.embedding.provider != "local"
 
 
 @asynccontextmanager
@@ -98,42 +120,6 @@ async def database_address(settings: StoreSettings, state_dir: Path) -> AsyncGen
         return
     async with embedded_postgres(data_directory(settings.data_dir, state_dir)) as dsn:
         yield dsn
-
-
-def effective_pooler(settings: StoreSettings) -> Pooler:
-    """The configured pooler mode; an embedded PostgreSQL has no pooler."""
-    return settings.pooler if settings.dsn is not None else "none"
-
-
-def store_models(settings: StoreSettings) -> StoreModels:
-    """The embedder and the reranker of the settings."""
-    embedding, rerank = settings.embedding, settings.search.rerank
-    return StoreModels(
-        hosted=None
-        if embedding.provider == "local"
-        else HostedEmbedder(embedding.base_url, embedding.model, embedding.dimensions),
-        reranker=HostedReranker(rerank.endpoint, rerank.model) if rerank.enabled else None,
-    )
-
-
-def store_rules(settings: StoreSettings) -> StoreRules:
-    """The rules of the service, from the settings."""
-    return StoreRules(
-        StoreLimits(
-            max_payload_bytes=settings.max_payload_bytes,
-            max_file_bytes=settings.max_file_bytes,
-            max_project_bytes=settings.max_project_bytes,
-            versions_kept=settings.history.versions,
-            searchable=settings.search.enabled,
-        ),
-        calls_per_second=settings.rate.calls_per_second,
-        burst=settings.rate.burst,
-        list_limit_default=settings.list_limit_default,
-        list_limit_max=settings.list_limit_max,
-        search_limit_default=settings.search.limit_default,
-        search_limit_max=settings.search.limit_max,
-        allow_root_wipe=settings.allow_root_wipe,
-    )
 
 
 @asynccontextmanager
@@ -149,58 +135,40 @@ async def open_resources(
             size=settings.pool_size,
             timeout_s=settings.database_timeout_ms / 1000,
             wait_s=settings.database_wait_ms / 1000,
-            pooler=effective_pooler(settings),
+            pooler=settings.effective_pooler,
         )
         database = StoreDatabase(pool, lock_timeout_ms=settings.lock_timeout_ms, on_lock_wait=metrics.waited_for_lock)
         stack.push_async_callback(database.aclose)
         await migrate(pool, dimensions=settings.dimensions)
-        models = store_models(settings)
-        if settings.search.rerank.is_forgotten:
+        embedding, rerank = settings.embedding, settings.search.rerank
+        models = StoreModels(
+            hosted=embedding if embedding.provider != "local" else None, reranker=rerank if rerank.enabled else None
+        )
+        if rerank.is_forgotten:
             hint = "set store.search.rerank.enabled: true to use it, or false to confirm that it is off"
             _log.warning("a reranker is configured and off", extra={"hint": hint})
         if settings.search.enabled and (other := await stale_embedding_model(pool, models.model)):
             facts = {"made_with": other, "model": models.model, "hint": "run: armarium store reindex"}
             _log.warning("the vectors of the index are from another model; semantic search ignores them", extra=facts)
         stack.push_async_callback(models.aclose)
-        security = settings.security
-        credentials: Credentials = NoCredentials()
-        if needs_callers_keys(settings):
-            credentials = await stack.enter_async_context(
-                open_credentials(
-                    redis_url=settings.redis_url,
-                    keks=security.encryption_keks,
-                    prefix=security.credential_cache_prefix,
-                    ttl_s=security.credential_cache_ttl_seconds,
-                )
-            )
+        credentials = None
+        if settings.needs_callers_keys:
+            credentials = await stack.enter_async_context(open_credentials(settings.redis_url, settings.security))
         yield StoreResources(settings, dsn, database, models, credentials, SharedWakeUp(database, dsn), metrics)
 
 
 def build_store(resources: StoreResources) -> Store:
-    """The service on these resources."""
     settings, metrics = resources.settings, resources.metrics
     search = FileSearch(
         resources.database,
         resources.models,
-        SearchRules(
-            vector_candidates=settings.search.vector_candidates,
-            bm25_candidates=settings.search.bm25_candidates,
-            semantic_weight=settings.search.fallback.semantic_weight,
-            lexical_weight=settings.search.fallback.lexical_weight,
-            rerank_timeout_s=settings.search.rerank.timeout_ms / 1000,
-            embed_timeout_s=settings.search.embed_timeout_ms / 1000,
-        ),
-        SearchLimits(
-            concurrent_per_caller=settings.search.concurrent_per_caller,
-            waiting_per_caller=settings.search.waiting_per_caller,
-            wait_s=settings.search.wait_ms / 1000,
-            statements=statements_at_once(settings.pool_size),
-        ),
+        settings.search,
+        statements=statements_at_once(settings.pool_size),
         on_rerank_failure=metrics.did_without_reranker,
     )
     return Store(
         resources.database,
-        store_rules(settings),
+        settings,
         search=search if settings.search.enabled else None,
         credentials=resources.credentials,
         on_committed=resources.wake_up.wake_all,

@@ -26,7 +26,6 @@ _INSTRUCTIONS = (
 
 
 def settings_model() -> type[StoreSettings]:
-    """The model of the `store` section."""
     from armarium.capabilities.store.settings import StoreSettings
 
     return StoreSettings
@@ -35,8 +34,7 @@ def settings_model() -> type[StoreSettings]:
 @asynccontextmanager
 async def open_capability(section: StoreSettings, facilities: Facilities) -> AsyncGenerator[Capability]:
     """Open the store for the duration of the block, and register it as a search source."""
-    from armarium.capabilities.store.database.heartbeat import Heartbeat
-    from armarium.capabilities.store.lifespan import open_store
+    from armarium.capabilities.store.lifespan import Heartbeat, open_store
     from armarium.capabilities.store.source import StoreSource
     from armarium.capabilities.store.tools import TOOLS, store_routes
     from armarium.capability import Capability
@@ -54,7 +52,6 @@ async def open_capability(section: StoreSettings, facilities: Facilities) -> Asy
 
 
 def check(section: StoreSettings | None, facilities: Facilities) -> Iterable[CheckResult]:
-    """Check the packages, the database and the limits of the store."""
     from armarium.capabilities.store import checks
 
     return checks.check(section, facilities)
@@ -73,7 +70,6 @@ def declared_tools() -> Sequence[ToolSpec]:
 
 
 def add_commands(groups: CommandGroups) -> None:
-    """Add `armarium store`."""
     from armarium.capabilities.store.commands.app import app
 
     groups.armarium.add_typer(app, name="store")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 _MS_BUCKETS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
@@ -12,27 +14,19 @@ class StoreMetrics:
     """Metrics of one open store. Times are in milliseconds."""
 
     def __init__(self, registry: CollectorRegistry, *, slo_p95_seconds: float) -> None:
-        self._mutations = Counter(
-            "mcp_files_mutation", "Changes by tool and status.", ["tool", "status"], registry=registry
-        )
-        self._lock_wait = Histogram(
-            "mcp_files_lock_wait_ms", "Wait for the lock of a project.", buckets=_MS_BUCKETS, registry=registry
-        )
+        counter, histogram = partial(Counter, registry=registry), partial(Histogram, registry=registry)
+        self._mutations = counter("mcp_files_mutation", "Changes by tool and status.", ["tool", "status"])
+        self._lock_wait = histogram("mcp_files_lock_wait_ms", "Wait for the lock of a project.", buckets=_MS_BUCKETS)
         self._queue_depth = Gauge("mcp_files_index_queue_depth", "Pending index jobs.", registry=registry)
-        self._job_latency = Histogram(
-            "mcp_files_index_job_latency_ms", "The last stage of one job.", buckets=_LAG_BUCKETS_MS, registry=registry
+        self._job_latency = histogram(
+            "mcp_files_index_job_latency_ms", "The last stage of one job.", buckets=_LAG_BUCKETS_MS
         )
-        self._search_latency = Histogram(
-            "mcp_files_search_latency_ms", "One search.", buckets=_MS_BUCKETS, registry=registry
-        )
-        self._rerank_failures = Counter(
-            "mcp_files_search_rerank_fail", "Searches whose reranker failed.", registry=registry
-        )
-        self._visibility_lag = Histogram(
+        self._search_latency = histogram("mcp_files_search_latency_ms", "One search.", buckets=_MS_BUCKETS)
+        self._rerank_failures = counter("mcp_files_search_rerank_fail", "Searches whose reranker failed.")
+        self._visibility_lag = histogram(
             "mcp_files_index_visibility_lag_ms",
             "Time from the commit of a change until lexical search finds it.",
             buckets=_LAG_BUCKETS_MS,
-            registry=registry,
         )
         Gauge("mcp_files_index_slo_p95_seconds", "Target of the p95 lag.", registry=registry).set(slo_p95_seconds)
 
@@ -41,25 +35,19 @@ class StoreMetrics:
         self._mutations.labels(tool, status).inc()
 
     def waited_for_lock(self, seconds: float) -> None:
-        """A change acquired the lock, or timed out."""
         self._lock_wait.observe(seconds * 1000)
 
     def queued(self, jobs: int) -> None:
-        """The number of pending jobs."""
         self._queue_depth.set(jobs)
 
     def indexed(self, seconds: float) -> None:
-        """A job ended."""
         self._job_latency.observe(seconds * 1000)
 
     def visible_after(self, seconds: float) -> None:
-        """A change became searchable."""
         self._visibility_lag.observe(seconds * 1000)
 
     def searched(self, seconds: float) -> None:
-        """A search ended."""
         self._search_latency.observe(seconds * 1000)
 
     def did_without_reranker(self) -> None:
-        """The reranker failed, or took too long."""
         self._rerank_failures.inc()

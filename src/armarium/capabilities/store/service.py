@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass, field
-from typing import Protocol
+from dataclasses import dataclass
+from functools import partial
 
+from armarium.capabilities.store import arguments
 from armarium.capabilities.store.database.pool import Connection
 from armarium.capabilities.store.database.transactions import StoreDatabase
 from armarium.capabilities.store.errors import RateLimited, ResourceBusy, SearchDisabled
-from armarium.capabilities.store.files.history import FileHistory, Version
-from armarium.capabilities.store.files.listings import FileListings, IndexedProject, Listing
-from armarium.capabilities.store.files.reads import FileReader, Slice
-from armarium.capabilities.store.files.renames import FileRenamer
-from armarium.capabilities.store.files.requests import Answer, Change, IdempotentRequests, Request, request_of
-from armarium.capabilities.store.files.writes import FileWriter, Write, Written, checked_write
+from armarium.capabilities.store.files import listings, reads
+from armarium.capabilities.store.files.requests import AnswerT, Request, request_of, run_once
+from armarium.capabilities.store.files.writes import FileWriter, Write, checked_write
 from armarium.capabilities.store.index.credentials import Credentials
-from armarium.capabilities.store.model import FileEntry, Scope, WriteMode
-from armarium.capabilities.store.search.file_search import SearchResult
+from armarium.capabilities.store.model import Chunks, Content, Deleted, Entries, Renamed, Scope, Stat, Versions, Written
+from armarium.capabilities.store.search.file_search import FileSearch, SearchResult
+from armarium.capabilities.store.settings import StoreSettings
 from armarium.capabilities.store.validation import (
     ALL_PROJECTS,
-    StoreLimits,
     checked_content,
     checked_inner_path,
     checked_number,
@@ -35,229 +33,191 @@ from armarium.foundation.rate_limit import RateLimit
 from armarium.foundation.tools import Call
 
 
-@dataclass(frozen=True, slots=True)
-class StoreRules:
-    """What callers may do, and the defaults of their calls."""
-
-    limits: StoreLimits
-    calls_per_second: float
-    burst: int
-    list_limit_default: int = 256
-    list_limit_max: int = 1000
-    search_limit_default: int = 5
-    search_limit_max: int = 20
-    allow_root_wipe: bool = False
-
-
-class ChunkSearch(Protocol):
-    """Searches indexed files."""
-
-    async def search(
-        self, tenant: str, project: str, query: str, path_prefix: str, limit: int, key: str | None
-    ) -> SearchResult:
-        """The best chunks of the tenant's files; `key` is the caller's API key."""
-        ...
-
-
 @dataclass(slots=True)
 class _Mutation:
     """The state of a change while it is made."""
 
-    references: list[str] = field(default_factory=list[str])
-    """References to the caller's key, stored for the index jobs of the change."""
+    reference: str | None = None
+    """Reference to the caller's key, stored for the index jobs of the change."""
     repeated: bool = False
     """Whether an earlier request with the same id already made the change."""
 
 
 class Store:
-    """The files of all tenants. Every method takes the call first, and accesses only the files of its tenant."""
+    """The files of all tenants. Every method takes the call first, and accesses only the files of its tenant.
+
+    The methods that take `args` are the tools; their docstrings are the descriptions that a model reads.
+    """
 
     def __init__(
         self,
         database: StoreDatabase,
-        rules: StoreRules,
+        settings: StoreSettings,
         *,
-        search: ChunkSearch | None,
-        credentials: Credentials,
+        search: FileSearch | None,
+        credentials: Credentials | None,
         on_committed: Callable[[], None],
         on_mutation: Callable[[str, str], None],
         on_search: Callable[[float], None],
     ) -> None:
-        self._rules = rules
-        self._limits = rules.limits
-        self._rate_limit = RateLimit(rules.calls_per_second, rules.burst, RateLimited)
-        self._reader = FileReader(database)
-        self._listings = FileListings(database, limit_max=rules.list_limit_max)
-        self._writer = FileWriter(database, rules.limits, allow_root_wipe=rules.allow_root_wipe)
-        self._renamer = FileRenamer(rules.limits)
-        self._requests = IdempotentRequests(database)
-        self._history = FileHistory(database, self._writer)
+        self._database = database
+        self._settings = settings
+        self._rate_limit = RateLimit(settings.rate.calls_per_second, settings.rate.burst, RateLimited)
+        self._writer = FileWriter(database, settings)
         self._search = search
         self._credentials = credentials
         self._on_committed = on_committed
         self._on_mutation = on_mutation
         self._on_search = on_search
 
-    async def stat(self, call: Call, project: str, path: str) -> FileEntry | None:
-        """The file or directory at a path, or None if the path does not exist."""
-        return await self._reader.stat(self._admitted(call, project), path)
+    async def stat(self, call: Call, args: arguments.AtPath) -> Stat:
+        """Get the metadata of a path: a FILE with its size in bytes, times and `version`, a DIRECTORY, or `exists`
+        false, which is not an error. A directory exists while files are below it: its size is 0, it has no creation
+        time, and `updated_at` is that of the newest file below (in very large ones, among the first by path)."""
+        return await reads.stat_path(self._database, self._admitted(call, args.project), args.path)
 
-    async def read(self, call: Call, project: str, path: str, offset: int = 0, length: int = -1) -> Slice:
-        """The text of a file, or of a byte range of it."""
-        return await self._reader.read(self._admitted(call, project), path, offset, length)
+    async def read(self, call: Call, args: arguments.ReadArgs) -> Content:
+        """Read a text file, or the bytes [`offset`, `offset` + `length`) of it. Offsets count bytes, as in file_search.
+        A slice contains only complete characters: partial ones at its ends are left out, and `offset` and `end` in the
+        result are the bytes returned. Continue at `end` until it equals `size`; nothing is lost or repeated. A slice
+        shorter than its first character returns that character. Beyond the end the content is "". Use file_search or
+        file_list first if you do not know the path."""
+        scope = self._admitted(call, args.project)
+        return await reads.read_slice(self._database, scope, args.path, args.offset, args.length)
 
-    async def list_entries(self, call: Call, project: str, path: str, depth: int, limit: int | None) -> Listing:
-        """The files and directories below a path."""
-        scope = self._admitted(call, project)
-        limit = self._rules.list_limit_default if limit is None else limit
-        return await self._listings.entries(scope, path, depth, limit)
+    async def list_entries(self, call: Call, args: arguments.ListArgs) -> Entries:
+        """List files and directories below a path, sorted bytewise by path. `depth` 1 lists the direct children, 2 one
+        level more; 0 returns only the path itself. `has_more` means that `limit` truncated the list: list a
+        subdirectory, or use a larger limit. A project without files has an empty root."""
+        scope = self._admitted(call, args.project)
+        path = "" if args.path == "/" else args.path
+        limit = self._settings.list_limit_default if args.limit is None else args.limit
+        limit_max = self._settings.list_limit_max
+        return await listings.list_entries(self._database, scope, path, args.depth, limit, limit_max=limit_max)
 
-    async def search(self, call: Call, project: str, query: str, path_prefix: str, limit: int | None) -> SearchResult:
+    async def search(self, call: Call, args: arguments.SearchArgs) -> Chunks:
+        """Search the files of a project by meaning and by words. Returns the best chunks first, each with its file and
+        its byte range, which file_read accepts as `offset` and `length` to read around it. A new file is found a moment
+        after the write; a deleted file is never found."""
+        found = await self.find_chunks(call, args.project, args.query, args.path_prefix, args.limit)
+        answer: Chunks = {
+            "chunks": [
+                {
+                    "file_path": chunk.file_path,
+                    "file_seek_start_bytes": chunk.start,
+                    "file_seek_end_bytes": chunk.end,
+                    "chunk_content": chunk.content,
+                    "score": chunk.score,
+                    "project": chunk.project,
+                }
+                for chunk in found.chunks
+            ]
+        }
+        if found.notice is not None:
+            answer["notice"] = found.notice
+        return answer
+
+    async def find_chunks(
+        self, call: Call, project: str, query: str, path_prefix: str = "", limit: int | None = None
+    ) -> SearchResult:
         """The best chunks for a query, in one project or in all projects of the caller."""
-        scope = self._admitted(call, project, several=True)
+        tenant = self._admitted_tenant(call)
+        if project != ALL_PROJECTS:
+            checked_project(project)
         wanted, prefix = checked_query(query), checked_prefix(path_prefix)
-        most = self._rules.search_limit_default if limit is None else checked_number("limit", limit, 1)
+        rules = self._settings.search
+        most = rules.limit_default if limit is None else checked_number("limit", limit, 1)
         if self._search is None:
             raise SearchDisabled("search is disabled on this server", hint="find files with file_list")
-        most = min(most, self._rules.search_limit_max)
         started = time.perf_counter()
-        found = await self._search.search(scope.apikey_hash, project, wanted, prefix, most, call.credential)
+        most = min(most, rules.limit_max)
+        found = await self._search.search(tenant, project, wanted, prefix, most, call.credential)
         self._on_search(time.perf_counter() - started)
         return found
 
-    async def indexed_projects(self, call: Call) -> list[IndexedProject]:
+    async def indexed_projects(self, call: Call) -> list[listings.IndexedProject]:
         """The caller's projects that contain indexed files."""
-        tenant = call.principal.apikey_hash
-        self._rate_limit.take(tenant)
-        return await self._listings.indexed_projects(tenant)
+        return await listings.indexed_projects(self._database, self._admitted_tenant(call))
 
-    async def write(
-        self,
-        call: Call,
-        project: str,
-        path: str,
-        content: str,
-        mode: WriteMode = "APPEND",
-        offset: int = 0,
-        *,
-        encoding: str = "utf-8",
-        create_only: bool = False,
-        if_version: int | None = None,
-        request_id: str | None = None,
-    ) -> Written:
-        """Write text to a file."""
+    async def write(self, call: Call, args: arguments.WriteArgs) -> Written:
+        """Write text to a file of a project; the file and its directories are created as needed. `mode` APPEND (the
+        default) adds to the end, TRUNCATE replaces the whole file, OVERWRITE replaces bytes from `offset` on and keeps
+        the rest; it must begin and end between characters. To detect changes since you read the file, pass its
+        `version` as `if_version`; to never replace a file, set `create_only`. file_restore undoes a write. The text is
+        searchable a moment later."""
         async with self._mutation("file_write") as mutation:
-            scope = self._admitted(call, project)
-            checked_inner_path(path)
-            written = checked_content(content, encoding, self._limits.max_payload_bytes)
-            wanted = Write(path, written, mode, offset, create_only=create_only, if_version=if_version)
+            scope = self._admitted(call, args.project)
+            checked_inner_path(args.path)
+            content = checked_content(args.content, args.content_encoding, self._settings.max_payload_bytes)
+            wanted = Write(args.path, content, args.mode, args.offset, args.create_only, args.if_version)
             checked_write(wanted)
-            request = request_of(
-                request_id,
-                "file_write",
-                {"path": path, "content": content, "mode": mode, "offset": offset}
-                | {"create_only": create_only, "if_version": if_version},
-            )
-            credential_ref = await self._credential(call, scope, mutation)
+            request = request_of("file_write", args)
+            reference = await self._keep_credential(call, scope, mutation)
             if request is None:
-                return await self._writer.write(scope, wanted, credential_ref)
+                return await self._writer.write(scope, wanted, reference)
+            change = partial(self._writer.write_in, scope, wanted, reference)
+            return await self._once(mutation, scope, request, change)
 
-            async def write(connection: Connection) -> Answer:
-                return asdict(await self._writer.write_in(connection, scope, wanted, credential_ref))
-
-            return Written(**await self._once(scope, request, write, mutation))
-
-    async def delete(
-        self,
-        call: Call,
-        project: str,
-        path: str,
-        *,
-        recursive: bool = False,
-        if_version: int | None = None,
-        request_id: str | None = None,
-    ) -> int:
-        """Delete a file or a directory. Returns the number of deleted files."""
+    async def delete(self, call: Call, args: arguments.DeleteArgs) -> Deleted:
+        """Delete a file, or with `recursive` a directory and all files in it. file_restore restores a single file. The
+        root of a project ("") can only be deleted if the operator allows it."""
         async with self._mutation("file_delete") as mutation:
-            scope = self._admitted(call, project)
-            how = {"recursive": recursive, "if_version": if_version}
-            self._writer.check_delete(path, recursive=recursive, if_version=if_version)
+            scope = self._admitted(call, args.project)
+            self._writer.check_delete(args)
+            request = request_of("file_delete", args)
+            return await self._once(mutation, scope, request, partial(self._writer.delete_in, scope, args))
 
-            async def delete(connection: Connection) -> Answer:
-                deleted = await self._writer.delete_in(
-                    connection, scope, path, recursive=recursive, if_version=if_version
-                )
-                return {"deleted_count": deleted}
-
-            request = request_of(request_id, "file_delete", {"path": path} | how)
-            return (await self._once(scope, request, delete, mutation))["deleted_count"]
-
-    async def rename(
-        self,
-        call: Call,
-        project: str,
-        source: str,
-        target: str,
-        *,
-        overwrite: bool = False,
-        request_id: str | None = None,
-    ) -> int:
-        """Move a file or a directory. Returns the number of moved files."""
+    async def rename(self, call: Call, args: arguments.RenameArgs) -> Renamed:
+        """Rename or move a file, or a directory with everything in it, atomically. Only a file can replace another
+        file, with `overwrite`; a directory needs an unused path. Earlier versions move too."""
         async with self._mutation("file_rename") as mutation:
-            scope = self._admitted(call, project)
-            checked_inner_path(source)
-            checked_inner_path(target)
-            asked = {"from_path": source, "to_path": target, "overwrite": overwrite}
-            request = request_of(request_id, "file_rename", asked)
-            if source == target:
-                return 0
-            credential_ref = await self._credential(call, scope, mutation)
+            scope = self._admitted(call, args.project)
+            checked_inner_path(args.from_path)
+            checked_inner_path(args.to_path)
+            request = request_of("file_rename", args)
+            if args.from_path == args.to_path:
+                return {"moved_count": 0}
+            reference = await self._keep_credential(call, scope, mutation)
+            return await self._once(mutation, scope, request, partial(self._writer.rename_in, scope, args, reference))
 
-            async def rename(connection: Connection) -> Answer:
-                moved = await self._renamer.rename_in(
-                    connection, scope, source, target, overwrite=overwrite, credential_ref=credential_ref
-                )
-                return {"moved_count": moved}
+    async def list_versions(self, call: Call, args: arguments.AtPath) -> Versions:
+        """List the stored versions of a file, newest first, with size and times; `current` marks the present content.
+        Works for deleted files too. Restore one with file_restore."""
+        return await reads.list_versions(self._database, self._admitted(call, args.project), args.path)
 
-            return (await self._once(scope, request, rename, mutation))["moved_count"]
-
-    async def versions(self, call: Call, project: str, path: str) -> list[Version]:
-        """The stored versions of a file, newest first."""
-        return await self._history.versions(self._admitted(call, project), path)
-
-    async def restore(
-        self, call: Call, project: str, path: str, version: int, *, request_id: str | None = None
-    ) -> Written:
-        """Write the content of an earlier version again."""
+    async def restore(self, call: Call, args: arguments.RestoreArgs) -> Written:
+        """Write the content of an earlier `version` of a file again, as listed by file_history; works for deleted files
+        too. This creates a new version, so nothing is lost. Restoring the current version has no effect."""
         async with self._mutation("file_restore") as mutation:
-            scope = self._admitted(call, project)
-            checked_inner_path(path)
-            checked_number("version", version, 1)
-            request = request_of(request_id, "file_restore", {"path": path, "version": version})
-            credential_ref = await self._credential(call, scope, mutation)
+            scope = self._admitted(call, args.project)
+            checked_inner_path(args.path)
+            checked_number("version", args.version, 1)
+            request = request_of("file_restore", args)
+            reference = await self._keep_credential(call, scope, mutation)
+            return await self._once(mutation, scope, request, partial(self._writer.restore_in, scope, args, reference))
 
-            async def restore(connection: Connection) -> Answer:
-                return asdict(await self._history.restore_in(connection, scope, path, version, credential_ref))
-
-            return Written(**await self._once(scope, request, restore, mutation))
-
-    async def _once(self, scope: Scope, request: Request | None, change: Change, mutation: _Mutation) -> Answer:
-        answer, mutation.repeated = await self._requests.run_once(scope, request, change)
+    async def _once(
+        self,
+        mutation: _Mutation,
+        scope: Scope,
+        request: Request | None,
+        change: Callable[[Connection], Awaitable[AnswerT]],
+    ) -> AnswerT:
+        answer, mutation.repeated = await run_once(self._database, scope, request, change)
         return answer
 
-    def _admitted(self, call: Call, project: str, *, several: bool = False) -> Scope:
-        tenant = call.principal.apikey_hash
-        self._rate_limit.take(tenant)
-        return Scope(tenant, project if several and project == ALL_PROJECTS else checked_project(project))
+    def _admitted_tenant(self, call: Call) -> str:
+        self._rate_limit.take(call.principal.apikey_hash)
+        return call.principal.apikey_hash
 
-    async def _credential(self, call: Call, scope: Scope, mutation: _Mutation) -> str | None:
+    def _admitted(self, call: Call, project: str) -> Scope:
+        return Scope(self._admitted_tenant(call), checked_project(project))
+
+    async def _keep_credential(self, call: Call, scope: Scope, mutation: _Mutation) -> str | None:
         """Store the caller's key for the index jobs of a change. Returns the reference to it."""
-        if not self._limits.searchable:
-            return None
-        reference = await self._credentials.keep(call.credential, scope)
-        if reference is not None:
-            mutation.references.append(reference)
-        return reference
+        if self._credentials is not None:
+            mutation.reference = await self._credentials.keep(call.credential, scope)
+        return mutation.reference
 
     @asynccontextmanager
     async def _mutation(self, tool: str) -> AsyncGenerator[_Mutation]:
@@ -267,7 +227,7 @@ class Store:
             yield mutation
             status = "ok"
         except ResourceBusy:
-            # The change may have been committed, so its keys are not removed: they expire.
+            # The change may have been committed, so its key is not removed: it expires.
             status = ResourceBusy.code
             raise
         except ArmariumError as error:
@@ -278,9 +238,9 @@ class Store:
             self._on_mutation(tool, status)
         if mutation.repeated:
             await self._discard(mutation)
-        elif self._limits.searchable:
+        elif self._settings.search.enabled:
             self._on_committed()
 
     async def _discard(self, mutation: _Mutation) -> None:
-        for reference in mutation.references:
-            await self._credentials.discard(reference)
+        if self._credentials is not None and mutation.reference is not None:
+            await self._credentials.discard(mutation.reference)

@@ -196,9 +196,19 @@ class StoreSettings(Section):
         """Dimensions of the vectors, for which the schema is created."""
         return LOCAL_DIMENSIONS if self.embedding.provider == "local" else self.embedding.dimensions
 
+    @property
+    def needs_callers_keys(self) -> bool:
+        """Whether files are embedded by an endpoint that needs the caller's key."""
+        return self.search.enabled and self.embedding.provider != "local"
+
+    @property
+    def effective_pooler(self) -> Pooler:
+        """The configured pooler mode; an embedded PostgreSQL has no pooler."""
+        return self.pooler if self.dsn is not None else "none"
+
     @model_validator(mode="after")
     def _fits_together(self) -> StoreSettings:
-        if self.embedding.provider == "openai" and self.search.enabled and not self.security.encryption_keks:
+        if self.needs_callers_keys and not self.security.encryption_keks:
             raise ValueError("embedding.provider openai needs security.encryption_keks, to encrypt callers' keys")
         if self.search.limit_default > self.search.limit_max or self.list_limit_default > self.list_limit_max:
             raise ValueError("a default limit is larger than its maximum")

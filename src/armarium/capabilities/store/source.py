@@ -15,8 +15,6 @@ _SNIPPET_CHARS = 400
 
 
 class StoreSource:
-    """Searches the projects of the caller."""
-
     kind = "store"
 
     def __init__(self, store: Store) -> None:
@@ -36,9 +34,8 @@ class StoreSource:
         ]
 
     async def search(self, call: Call, collection: str, query: str, most: int) -> Sequence[SourceHit]:
-        """The best chunks of one project."""
         project = collection.removeprefix(f"{self.kind}:")
-        found = await self._store.search(call, project, query, "", most)
+        found = await self._store.find_chunks(call, project, query, limit=most)
         return [_hit(collection, chunk) for chunk in found.chunks]
 
 

@@ -1,4 +1,4 @@
-"""The store's tools and their HTTP routes. The docstring of each function is the description that a model reads."""
+"""The store's tools and their HTTP routes: each tool is a method of the service."""
 
 from __future__ import annotations
 
@@ -7,104 +7,15 @@ from typing import Any, Final
 
 import orjson
 
-from armarium.capabilities.store import answers, arguments
 from armarium.capabilities.store.errors import InvalidOffset, InvalidPath, InvalidQuery, ResourceBusy, StoreError
 from armarium.capabilities.store.service import Store
 from armarium.foundation.errors import ArmariumError, DeadlineExceeded, InvalidArgument
 from armarium.foundation.routes import Route
 from armarium.foundation.schema import Json
-from armarium.foundation.tools import Call, DeclaredTool, ErrorStyle, ToolSpec, declare_tool
+from armarium.foundation.tools import DeclaredTool, ErrorStyle, ToolSpec, declare_tool
 
 _PATH_ARGUMENTS = frozenset({"project", "path", "from_path", "to_path", "path_prefix"})
 _NUMBER_ARGUMENTS = frozenset({"offset", "length", "depth", "limit", "version", "if_version"})
-
-
-async def file_stat(store: Store, call: Call, args: arguments.AtPath) -> answers.Stat:
-    """Get the metadata of a path: a FILE with its size in bytes, times and `version`, a DIRECTORY, or `exists` false,
-    which is not an error. A directory exists while files are below it: its size is 0, it has no creation time, and
-    `updated_at` is that of the newest file below (in very large ones, among the first by path)."""
-    return answers.stat_answer(await store.stat(call, args.project, args.path))
-
-
-async def file_read(store: Store, call: Call, args: arguments.ReadArgs) -> answers.Content:
-    """Read a text file, or the bytes [`offset`, `offset` + `length`) of it. Offsets count bytes, as in file_search. A
-    slice contains only complete characters: partial ones at its ends are left out, and `offset` and `end` in the
-    result are the bytes returned. Continue at `end` until it equals `size`; nothing is lost or repeated. A slice
-    shorter than its first character returns that character. Beyond the end the content is "". Use file_search or
-    file_list first if you do not know the path."""
-    return answers.content_answer(await store.read(call, args.project, args.path, args.offset, args.length))
-
-
-async def file_write(store: Store, call: Call, args: arguments.WriteArgs) -> answers.WriteDone:
-    """Write text to a file of a project; the file and its directories are created as needed. `mode` APPEND (the
-    default) adds to the end, TRUNCATE replaces the whole file, OVERWRITE replaces bytes from `offset` on and keeps
-    the rest; it must begin and end between characters. To detect changes since you read the file, pass its
-    `version` as `if_version`; to never replace a file, set `create_only`. file_restore undoes a write. The text is
-    searchable a moment later."""
-    done = await store.write(
-        call,
-        args.project,
-        args.path,
-        args.content,
-        args.mode,
-        args.offset,
-        encoding=args.content_encoding,
-        create_only=args.create_only,
-        if_version=args.if_version,
-        request_id=args.request_id,
-    )
-    return {"bytes_written": done.bytes_written, "version": done.version, "size": done.size}
-
-
-async def file_delete(store: Store, call: Call, args: arguments.DeleteArgs) -> answers.Deleted:
-    """Delete a file, or with `recursive` a directory and all files in it. file_restore restores a single file. The
-    root of a project ("") can only be deleted if the operator allows it."""
-    deleted = await store.delete(
-        call,
-        args.project,
-        args.path,
-        recursive=args.recursive,
-        if_version=args.if_version,
-        request_id=args.request_id,
-    )
-    return {"deleted_count": deleted}
-
-
-async def file_rename(store: Store, call: Call, args: arguments.RenameArgs) -> answers.Renamed:
-    """Rename or move a file, or a directory with everything in it, atomically. Only a file can replace another file,
-    with `overwrite`; a directory needs an unused path. Earlier versions move too."""
-    moved = await store.rename(
-        call, args.project, args.from_path, args.to_path, overwrite=args.overwrite, request_id=args.request_id
-    )
-    return {"moved_count": moved}
-
-
-async def file_list(store: Store, call: Call, args: arguments.ListArgs) -> answers.Entries:
-    """List files and directories below a path, sorted bytewise by path. `depth` 1 lists the direct children, 2 one
-    level more; 0 returns only the path itself. `has_more` means that `limit` truncated the list: list a
-    subdirectory, or use a larger limit. A project without files has an empty root."""
-    path = "" if args.path == "/" else args.path
-    return answers.entries_answer(await store.list_entries(call, args.project, path, args.depth, args.limit))
-
-
-async def file_search(store: Store, call: Call, args: arguments.SearchArgs) -> answers.Chunks:
-    """Search the files of a project by meaning and by words. Returns the best chunks first, each with its file and
-    its byte range, which file_read accepts as `offset` and `length` to read around it. A new file is found a moment
-    after the write; a deleted file is never found."""
-    return answers.chunks_answer(await store.search(call, args.project, args.query, args.path_prefix, args.limit))
-
-
-async def file_history(store: Store, call: Call, args: arguments.AtPath) -> answers.Versions:
-    """List the stored versions of a file, newest first, with size and times; `current` marks the present content. Works
-    for deleted files too. Restore one with file_restore."""
-    return answers.versions_answer(await store.versions(call, args.project, args.path))
-
-
-async def file_restore(store: Store, call: Call, args: arguments.RestoreArgs) -> answers.WriteDone:
-    """Write the content of an earlier `version` of a file again, as listed by file_history; works for deleted files
-    too. This creates a new version, so nothing is lost. Restoring the current version has no effect."""
-    done = await store.restore(call, args.project, args.path, args.version, request_id=args.request_id)
-    return {"bytes_written": done.bytes_written, "version": done.version, "size": done.size}
 
 
 def _content_then_metadata(answer: Json) -> list[str]:
@@ -166,26 +77,26 @@ _READS = _EVERY | {"read_only": True, "idempotent": True}
 _CHANGES = _EVERY | {"destructive": True}
 
 TOOLS: Final[tuple[DeclaredTool[Store], ...]] = (
-    declare_tool("file_stat", file_stat, title="Metadata of a path", **_READS),
-    declare_tool("file_read", file_read, title="Read a stored file", text=_content_then_metadata, **_READS),
+    declare_tool("file_stat", Store.stat, title="Metadata of a path", **_READS),
+    declare_tool("file_read", Store.read, title="Read a stored file", text=_content_then_metadata, **_READS),
     declare_tool(
-        "file_write", file_write, title="Write a stored file", content_fields=frozenset({"content"}), **_CHANGES
+        "file_write", Store.write, title="Write a stored file", content_fields=frozenset({"content"}), **_CHANGES
     ),
-    declare_tool("file_delete", file_delete, title="Delete stored files", **_CHANGES),
+    declare_tool("file_delete", Store.delete, title="Delete stored files", **_CHANGES),
     declare_tool(
-        "file_rename", file_rename, title="Rename stored files", **_CHANGES | {"subject": ("project", "from_path")}
+        "file_rename", Store.rename, title="Rename stored files", **_CHANGES | {"subject": ("project", "from_path")}
     ),
-    declare_tool("file_list", file_list, title="List stored files", **_READS),
+    declare_tool("file_list", Store.list_entries, title="List stored files", **_READS),
     declare_tool(
         "file_search",
-        file_search,
+        Store.search,
         title="Search stored files",
         is_search=True,
         content_fields=frozenset({"query"}),
         **_READS | {"subject": ("project", "path_prefix")},
     ),
-    declare_tool("file_history", file_history, title="Versions of a stored file", **_READS),
-    declare_tool("file_restore", file_restore, title="Restore a version", **_CHANGES),
+    declare_tool("file_history", Store.list_versions, title="Versions of a stored file", **_READS),
+    declare_tool("file_restore", Store.restore, title="Restore a version", **_CHANGES),
 )
 
 

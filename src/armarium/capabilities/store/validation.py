@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from armarium.capabilities.store.errors import InvalidOffset, InvalidPath, InvalidQuery, PayloadTooLarge
 from armarium.capabilities.store.model import ROOT
@@ -21,21 +20,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
 _PATH_HINT = "a path is like /notes/today.md: parts of A-Z a-z 0-9 _ - . behind slashes, none of them . or .."
 
 
-@dataclass(frozen=True, slots=True)
-class StoreLimits:
-    """Limits of writes, and what is stored besides the content."""
-
-    max_payload_bytes: int
-    max_file_bytes: int
-    max_project_bytes: int
-    versions_kept: int
-    """Earlier versions stored for each file; 0 stores none."""
-    searchable: bool
-    """Whether changes are queued for indexing."""
-
-
 def checked_project(project: str) -> str:
-    """The name of a project, if it is valid."""
     if not 1 <= len(project) <= MAX_PROJECT_LENGTH:
         raise InvalidPath(f"a project's name has 1 to {MAX_PROJECT_LENGTH} characters")
     if not _PROJECT.fullmatch(project) or project in {".", ".."}:
@@ -51,7 +36,6 @@ def checked_path(path: str) -> str:
 
 
 def checked_inner_path(path: str) -> str:
-    """A valid path other than the root."""
     if path == ROOT:
         raise InvalidPath("the root of a project is not a file", hint=_PATH_HINT)
     return checked_path(path)
@@ -95,7 +79,6 @@ def checked_content(content: str, encoding: str, limit: int) -> bytes:
 
 
 def checked_number(name: str, value: int, least: int) -> int:
-    """A number that is at least `least`."""
     if value < least:
         raise InvalidOffset(f"{name} must be at least {least}")
     return value

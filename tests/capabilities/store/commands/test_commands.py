@@ -10,7 +10,6 @@ import signal
 import stat
 import subprocess
 import tarfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from armarium.foundation.identity import key_hash
 from support.command_line import DEADLINE_S, Command, CommandLine, InThisProcess
 from support.postgres import running_postgres
 from support.server import installed_command
+from support.waiting import wait_until
 
 REPOSITORY = Path(__file__).parents[4]
 Start = Callable[..., Command]
@@ -69,13 +69,6 @@ def asked(dsn: str, statement: str) -> Any:
             await connection.close()
 
     return asyncio.run(ask())
-
-
-def until(dsn: str, condition: str) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not asked(dsn, condition):
-        assert time.monotonic() < deadline, condition
-        time.sleep(0.05)
 
 
 def archive(directory: Path, **files: str) -> Path:
@@ -210,7 +203,7 @@ def test_a_worker_indexes_files_of_other_processes_and_ends_on_a_signal(
     announced = json.loads(worker.stdout.next())
     assert announced["workers"] == 1
     assert quick("store", "import", archive(project, a="Ships leave the harbour.")).code == 0
-    until(dsn, "SELECT count(*) = 1 FROM mcp_file_index_jobs WHERE status = 'done'")
+    wait_until(lambda: asked(dsn, "SELECT count(*) = 1 FROM mcp_file_index_jobs WHERE status = 'done'"))
     assert asked(dsn, "SELECT count(*) FROM mcp_file_chunk_embeddings") == 1
     counted = httpx.get(announced["metrics"], timeout=DEADLINE_S, trust_env=False).text
     assert "mcp_files_index_visibility_lag_ms_count 1.0" in counted

@@ -16,9 +16,9 @@ import anyio
 import typer
 from prometheus_client import CollectorRegistry
 
-from armarium.capabilities.store.lifespan import build_store, needs_callers_keys, open_resources
+from armarium.capabilities.store.lifespan import build_store, open_resources
 from armarium.capabilities.store.settings import RateSettings, StoreSettings
-from armarium.capabilities.store.transfer import Exported, Import, Imported, Skipped, export_files
+from armarium.capabilities.store.transfer import Import, Imported, Skipped, export_files
 from armarium.command_line.host import CommandHost
 from armarium.command_line.output import FAILED, Misuse, count, printable, say, show_json
 from armarium.foundation.authentication import principals, token_path
@@ -55,13 +55,12 @@ def export_archive(
     *,
     as_json: bool,
 ) -> None:
-    """Write the files of a caller to a tar archive."""
     with _output(file) as out:
 
         async def store_export(call: Call, args: _ExportArgs) -> Json:
             """Write the files of a caller to a tar archive."""
             tenant = call.principal.apikey_hash
-            return asdict(await write_archive(section, settings.state_path(), tenant, args.project, out))
+            return await write_archive(section, settings.state_path(), tenant, args.project, out)
 
         async def run() -> Json:
             tool = local_tool("store_export", store_export, subject=("project", "file"))
@@ -124,14 +123,13 @@ def import_archive(
         show_json(done | {"skipped": skipped})
     else:
         say(f"{count(done['written'], 'file')} written, {done['unchanged']} unchanged, {done['skipped']} skipped")
-    if done["written"] and needs_callers_keys(section) and not (caller.credential and section.redis_url):
+    if done["written"] and section.needs_callers_keys and not (caller.credential and section.redis_url):
         say("note: files are embedded with the caller's key, which is not available now; the next write indexes them")
     if done["skipped"]:
         raise typer.Exit(FAILED)
 
 
-async def write_archive(section: StoreSettings, state_dir: Path, tenant: str, project: str, out: BinaryIO) -> Exported:
-    """Write the files of a tenant to a tar archive: those of one project, or with "*" of all."""
+async def write_archive(section: StoreSettings, state_dir: Path, tenant: str, project: str, out: BinaryIO) -> Json:
     async with open_resources(section, state_dir, CollectorRegistry()) as resources:
         return await export_files(resources.database, tenant, project, out)
 
@@ -151,10 +149,7 @@ async def read_archive(
     # A member is one write, whatever its size, and operators are exempt from the rate limit.
     section = section.model_copy(update={"max_payload_bytes": largest, "rate": _UNLIMITED})
     done = Imported()
-    async with (
-        open_resources(section, state_dir, CollectorRegistry()) as resources,
-        task_group() as tasks,
-    ):
+    async with open_resources(section, state_dir, CollectorRegistry()) as resources, task_group() as tasks:
         tasks.start_soon(resources.wake_up.notify_others)
         archive = Import(
             build_store(resources),

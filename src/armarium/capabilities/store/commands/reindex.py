@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import anyio
@@ -14,12 +16,11 @@ from armarium.capabilities.store.database.pool import Pool, connect
 from armarium.capabilities.store.index.reindex import (
     QueuedJobs,
     ReindexPlan,
-    ReindexProgress,
     begin_reindex,
     plan_reindex,
     reindex_progress,
 )
-from armarium.capabilities.store.lifespan import database_address, effective_pooler, needs_callers_keys, open_resources
+from armarium.capabilities.store.lifespan import database_address, open_resources
 from armarium.capabilities.store.settings import StoreSettings
 from armarium.command_line.host import CommandHost
 from armarium.command_line.output import FAILED, Misuse, count, say, show_json
@@ -46,7 +47,7 @@ def reindex(
     if plan.dimensions != plan.wanted_dimensions:
         say(f"They have {plan.dimensions} dimensions now, and {plan.wanted_dimensions} with these settings.")
     say("Until a file has its new vectors, only lexical search finds it.")
-    if needs_callers_keys(section):
+    if section.needs_callers_keys:
         say("Vectors need callers' keys, which only come with a call: each file gets its vectors at its next write.")
     if plan.running:
         say("Servers or workers use the database now; they need these settings, too.")
@@ -73,57 +74,50 @@ def reindex(
         raise typer.Exit(FAILED)
 
 
+@dataclass(frozen=True, slots=True)
 class Reindex:
     """Deletes all vectors and queues all files."""
 
-    def __init__(self, section: StoreSettings, state_dir: Path) -> None:
-        self._section = section
-        self._state_dir = state_dir
+    section: StoreSettings
+    state_dir: Path
 
     async def plan(self) -> ReindexPlan:
-        """What reindexing would change."""
-        async with database_address(self._section, self._state_dir) as dsn:
-            pool = await self._pool(dsn)
-            try:
-                return await plan_reindex(pool, dimensions=self._section.dimensions)
-            finally:
-                await pool.close()
+        async with database_address(self.section, self.state_dir) as dsn, self._pool(dsn) as pool:
+            return await plan_reindex(pool, dimensions=self.section.dimensions)
 
     async def run(self, *, wait: bool, on_progress: Callable[[int, int], None]) -> Json:
-        """Delete all vectors and queue all files; with `wait`, also index here until the queue is empty.
-
-        Where callers' keys are needed nothing is queued: a job without a key would fail.
-        """
-        queue = self._section.search.enabled and not needs_callers_keys(self._section)
-        async with database_address(self._section, self._state_dir) as dsn:
-            pool = await self._pool(dsn)
-            try:
-                queued = await begin_reindex(pool, dimensions=self._section.dimensions, queue=queue)
-            finally:
-                await pool.close()
+        """Delete all vectors and queue all files; with `wait`, also index here until the queue is empty. Where callers'
+        keys are needed nothing is queued: a job without a key would fail."""
+        queue = self.section.search.enabled and not self.section.needs_callers_keys
+        async with database_address(self.section, self.state_dir) as dsn:
+            async with self._pool(dsn) as pool:
+                queued = await begin_reindex(pool, dimensions=self.section.dimensions, queue=queue)
             if wait and queued.jobs:
                 failed = await self._index(queued, on_progress)
                 return {"queued": queued.jobs, "failed": failed, "complete": True}
         return {"queued": queued.jobs, "failed": 0, "complete": not queued.jobs}
 
-    async def _pool(self, dsn: str) -> Pool:
-        timeout_s = self._section.database_timeout_ms / 1000
-        return await connect(dsn, size=_CONNECTIONS, timeout_s=timeout_s, pooler=effective_pooler(self._section))
+    @asynccontextmanager
+    async def _pool(self, dsn: str) -> AsyncGenerator[Pool]:
+        timeout_s = self.section.database_timeout_ms / 1000
+        pool = await connect(dsn, size=_CONNECTIONS, timeout_s=timeout_s, pooler=self.section.effective_pooler)
+        try:
+            yield pool
+        finally:
+            await pool.close()
 
     async def _index(self, queued: QueuedJobs, on_progress: Callable[[int, int], None]) -> int:
         """Index until no job is left; how many failed."""
-        now = ReindexProgress(open=queued.jobs, failed=0)
-        async with (
-            open_resources(self._section, self._state_dir, CollectorRegistry()) as resources,
-            task_group() as tasks,
-        ):
-            tasks.start_soon(resources.run_workers, self._section.index.workers or 1)
-            while now.open:
+        left, failed = queued.jobs, 0
+        opened = open_resources(self.section, self.state_dir, CollectorRegistry())
+        async with opened as resources, task_group() as tasks:
+            tasks.start_soon(resources.run_workers, self.section.index.workers or 1)
+            while left:
                 await anyio.sleep(_POLL_S)
-                now = await reindex_progress(resources.database, queued)
-                on_progress(queued.jobs - now.open, queued.jobs)
+                left, failed = await reindex_progress(resources.database, queued)
+                on_progress(queued.jobs - left, queued.jobs)
             tasks.cancel_scope.cancel()
-        return now.failed
+        return failed
 
 
 def _confirm(yes: bool) -> None:

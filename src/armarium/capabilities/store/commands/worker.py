@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 import signal
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import anyio
 from prometheus_client import CollectorRegistry, start_http_server
 
-from armarium.capabilities.store.lifespan import needs_callers_keys, open_resources
+from armarium.capabilities.store.lifespan import open_resources
 from armarium.capabilities.store.settings import StoreSettings
 from armarium.command_line.output import show_json
 from armarium.foundation.errors import ConfigError
@@ -28,7 +28,7 @@ def work(
     log_as_json(settings.telemetry.log_level)
     if not section.search.enabled:
         raise ConfigError("store.search.enabled is false, so there is nothing to index")
-    if needs_callers_keys(section) and section.redis_url is None:
+    if section.needs_callers_keys and section.redis_url is None:
         raise ConfigError(
             "files are embedded with callers' keys, which a worker only finds in Redis",
             hint="set store.redis_url, for the servers as well",
@@ -48,11 +48,9 @@ def work(
                 await anyio.sleep_forever()
         _log.info("stopped")
 
-    if metrics_port is None:
-        anyio.run(until_signal, backend_options={"use_uvloop": True})
-        return
-    with _metrics_served(metrics, settings.server.host, metrics_port) as address:
-        facts["metrics"] = address
+    with ExitStack() as stack:
+        if metrics_port is not None:
+            facts["metrics"] = stack.enter_context(_metrics_served(metrics, settings.server.host, metrics_port))
         anyio.run(until_signal, backend_options={"use_uvloop": True})
 
 

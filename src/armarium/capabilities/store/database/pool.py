@@ -11,13 +11,13 @@ from typing import Any, Protocol, cast
 import anyio
 import asyncpg  # pyright: ignore[reportMissingTypeStubs] it has none
 
-from armarium.capabilities.store.database.pooler import APPLICATION, is_pooled
 from armarium.capabilities.store.errors import DatabaseUnavailable
 from armarium.capabilities.store.settings import Pooler
 from armarium.foundation.tasks import background
 
 Row = Mapping[str, Any]
 
+_APPLICATION = "armarium"
 _CONNECT_TIMEOUT_S = 10.0
 _CLOSE_TIMEOUT_S = 5.0
 _IDLE_IN_TRANSACTION = "60s"
@@ -45,45 +45,25 @@ CONNECTION_ERRORS = (*CONNECTION_CLOSED, OSError)
 class Connection(Protocol):
     """The part of an asyncpg connection that we use; asyncpg has no type annotations."""
 
-    def execute(self, query: str, *args: Any, timeout: float | None = None) -> Awaitable[str]:
-        """Run a statement, or several statements without arguments."""
-        ...
+    def execute(self, query: str, *args: Any, timeout: float | None = None) -> Awaitable[str]: ...
 
-    async def executemany(self, command: str, args: Iterable[Sequence[Any]]) -> None:
-        """Run a statement for each row of arguments, in one batch."""
-        ...
+    async def executemany(self, command: str, args: Iterable[Sequence[Any]]) -> None: ...
 
-    def fetch(self, query: str, *args: Any, timeout: float | None = None) -> Awaitable[Sequence[Row]]:
-        """All rows."""
-        ...
+    def fetch(self, query: str, *args: Any, timeout: float | None = None) -> Awaitable[Sequence[Row]]: ...
 
-    def fetchrow(self, query: str, *args: Any, timeout: float | None = None) -> Awaitable[Row | None]:
-        """The first row."""
-        ...
+    def fetchrow(self, query: str, *args: Any, timeout: float | None = None) -> Awaitable[Row | None]: ...
 
-    def fetchval(self, query: str, *args: Any, timeout: float | None = None) -> Awaitable[Any]:
-        """The first value of the first row."""
-        ...
+    def fetchval(self, query: str, *args: Any, timeout: float | None = None) -> Awaitable[Any]: ...
 
-    def transaction(self) -> AbstractAsyncContextManager[None]:
-        """A transaction, or a savepoint within one."""
-        ...
+    def transaction(self) -> AbstractAsyncContextManager[None]: ...
 
-    def is_in_transaction(self) -> bool:
-        """Whether a transaction is open."""
-        ...
+    def is_in_transaction(self) -> bool: ...
 
-    def is_closed(self) -> bool:
-        """Whether the connection is closed."""
-        ...
+    def is_closed(self) -> bool: ...
 
-    async def close(self) -> None:
-        """Close the connection gracefully."""
-        ...
+    async def close(self) -> None: ...
 
-    def terminate(self) -> None:
-        """Close the connection immediately."""
-        ...
+    def terminate(self) -> None: ...
 
 
 class Pool:
@@ -148,7 +128,6 @@ class Pool:
 
     @asynccontextmanager
     async def connection(self) -> AsyncGenerator[Connection]:
-        """A connection for the duration of the block."""
         connection = await self.acquire()
         try:
             yield connection
@@ -239,10 +218,8 @@ async def _terminate_when_unresponsive(pool: Pool, connection: Connection, every
 async def connect(
     dsn: str, *, size: int, timeout_s: float | None = None, wait_s: float = 0.0, pooler: Pooler = "auto"
 ) -> Pool:
-    """Open a pool of connections. Raises DATABASE_UNAVAILABLE with the reason if that fails.
-
-    An unreachable database is retried for `wait_s` seconds.
-    """
+    """Open a pool of connections. An unreachable database is retried for `wait_s` seconds. Raises DATABASE_UNAVAILABLE
+    with the reason if that fails."""
     deadline = anyio.current_time() + wait_s
     delay_s = _FIRST_DELAY_S
     while True:
@@ -286,8 +263,39 @@ async def _pool(dsn: str, size: int, timeout_s: float | None, pooler: Pooler) ->
         # Sessions are shared: prepared statements and session settings do not survive a transaction.
         begin = "; ".join(["BEGIN", *(f"SET LOCAL {name} = '{value}'" for name, value in settings.items())])
         open_connection = partial(
-            open_connection, statement_cache_size=0, server_settings={"application_name": APPLICATION}
+            open_connection, statement_cache_size=0, server_settings={"application_name": _APPLICATION}
         )
         return Pool(open_connection, size, timeout_s=timeout_s, begin=begin, pooled=True)
-    open_connection = partial(open_connection, server_settings={"application_name": APPLICATION} | settings)
+    open_connection = partial(open_connection, server_settings={"application_name": _APPLICATION} | settings)
     return Pool(open_connection, size, timeout_s=timeout_s)
+
+
+async def is_pooled(dsn: str, timeout_s: float) -> bool:
+    """Whether the connection goes through a pooler.
+
+    PostgreSQL sends the process id of the session when a connection starts. A pooler accepts the connection itself and
+    invents a process id, so the two ids differ.
+    """
+    # Poolers refuse most startup parameters, but accept this one.
+    connection = await cast(Any, asyncpg).connect(
+        dsn,
+        timeout=timeout_s,
+        command_timeout=timeout_s,
+        statement_cache_size=0,
+        server_settings={"application_name": _APPLICATION},
+    )
+    try:
+        # In a transaction, because a pooler keeps a transaction on one session.
+        async with connection.transaction():
+            return await connection.fetchval("SELECT pg_backend_pid()") != connection.get_server_pid()
+    except asyncpg.ConnectionDoesNotExistError as error:
+        # Sent by the pooler before it closes the connection; PostgreSQL itself never sends this error.
+        if not isinstance(error.__cause__, asyncpg.ProtocolViolationError):
+            raise
+        raise DatabaseUnavailable(
+            "the pooler in front of the database allows no transactions",
+            hint="set `pool_mode = transaction` or `pool_mode = session` in PgBouncer",
+            private={"error": str(error)},
+        ) from error
+    finally:
+        connection.terminate()

@@ -108,7 +108,6 @@ async def schema_transaction(pool: Pool, *, dimensions: int) -> AsyncGenerator[C
 
 
 async def index_dimensions(connection: Connection) -> int:
-    """The dimensions of the vectors in the index."""
     return int(await connection.fetchval("SELECT value FROM armarium_store_facts WHERE name = 'dimensions'"))
 
 

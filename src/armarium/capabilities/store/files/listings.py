@@ -10,9 +10,9 @@ from datetime import datetime
 from armarium.capabilities.store.database.pool import Connection, Row
 from armarium.capabilities.store.database.transactions import StoreDatabase
 from armarium.capabilities.store.errors import NotDirectory, NotFound
-from armarium.capabilities.store.files.reads import MAX_FILES_READ, directory_entry, entry_at
-from armarium.capabilities.store.model import ROOT, FileEntry, Scope
-from armarium.capabilities.store.validation import MAX_PATH_LENGTH, below, checked_number, checked_path, name_of
+from armarium.capabilities.store.files.reads import MAX_FILES_READ, directory_entry, entry_at, file_entry
+from armarium.capabilities.store.model import ROOT, Entries, Scope
+from armarium.capabilities.store.validation import MAX_PATH_LENGTH, below, checked_number, checked_path
 from armarium.foundation.sql import queries
 
 _SQL = queries("armarium.capabilities.store.database.sql", "files.sql")
@@ -25,14 +25,6 @@ _MAX_DEPTH = MAX_PATH_LENGTH // 2
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
-    """The first entries, and whether there are more of them."""
-
-    entries: list[FileEntry]
-    has_more: bool
-
-
-@dataclass(frozen=True, slots=True)
 class IndexedProject:
     """A project, and how much of it is indexed."""
 
@@ -42,38 +34,34 @@ class IndexedProject:
     indexed_at: datetime
 
 
-class FileListings:
-    """Lists directories. The cost depends on the size of the listing, not on the number of files."""
-
-    def __init__(self, database: StoreDatabase, *, limit_max: int) -> None:
-        self._database = database
-        self._limit_max = limit_max
-
-    async def entries(self, scope: Scope, path: str, depth: int, limit: int) -> Listing:
-        """Entries up to `depth` levels below a path, or the path itself with 0. `limit` is capped by the operator."""
-        checked_path(path)
-        checked_number("depth", depth, 0)
-        limit = min(checked_number("limit", limit, 1), self._limit_max)
-        async with self._database.write_transaction(scope.apikey_hash) as connection:
-            # One snapshot for all statements, so that a directory that is being moved appears once.
-            await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-            if depth:
-                return await _entries_below(connection, scope, path, min(depth, _MAX_DEPTH), limit)
-            entry = await entry_at(connection, scope, path)
-        if entry is None and path != ROOT:
-            raise _not_found(path)
-        return Listing([entry] if entry else [], has_more=False)
-
-    async def indexed_projects(self, tenant: str) -> list[IndexedProject]:
-        """The tenant's projects that have chunks, by name; at most 1,000."""
-        async with self._database.read_transaction(tenant) as connection:
-            rows = await connection.fetch(_SEARCH_SQL["indexed_projects"], tenant, _MAX_PROJECTS)
-        return [IndexedProject(row["project"], row["files"], row["chunks"], row["indexed_at"]) for row in rows]
+async def list_entries(
+    database: StoreDatabase, scope: Scope, path: str, depth: int, limit: int, *, limit_max: int
+) -> Entries:
+    """Entries up to `depth` levels below a path, or the path itself with 0. The cost depends on the size of the
+    listing, not on the number of files."""
+    checked_path(path)
+    checked_number("depth", depth, 0)
+    limit = min(checked_number("limit", limit, 1), limit_max)
+    async with database.write_transaction(scope.apikey_hash) as connection:
+        # One snapshot for all statements, so that a directory that is being moved appears once.
+        await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        if depth:
+            return await _entries_below(connection, scope, path, min(depth, _MAX_DEPTH), limit)
+        entry = await entry_at(connection, scope, path)
+    if entry is None and path != ROOT:
+        raise _not_found(path)
+    return {"entries": [entry] if entry else [], "has_more": False}
 
 
-async def _entries_below(connection: Connection, scope: Scope, path: str, depth: int, limit: int) -> Listing:
-    within = (scope.apikey_hash, scope.project)
-    files = await connection.fetch(_SQL["first_files"], *within, path, depth, limit + 1, *below(path))
+async def indexed_projects(database: StoreDatabase, tenant: str) -> list[IndexedProject]:
+    """The tenant's projects that have chunks, by name; at most 1,000."""
+    async with database.read_transaction(tenant) as connection:
+        rows = await connection.fetch(_SEARCH_SQL["indexed_projects"], tenant, _MAX_PROJECTS)
+    return [IndexedProject(row["project"], row["files"], row["chunks"], row["indexed_at"]) for row in rows]
+
+
+async def _entries_below(connection: Connection, scope: Scope, path: str, depth: int, limit: int) -> Entries:
+    files = await connection.fetch(_SQL["first_files"], *scope, path, depth, limit + 1, *below(path))
     if not files and path != ROOT:
         if await entry_at(connection, scope, path):
             raise NotDirectory("the path is a file", hint="list it with depth 0, or read it", path=path)
@@ -83,10 +71,10 @@ async def _entries_below(connection: Connection, scope: Scope, path: str, depth:
     certain = sorted([*listed, *(directory for directory, exists in directories.items() if exists)])[: limit + 1]
     asked = [directory for directory in directories if directory <= certain[-1]] if certain else []
     newest = await _newest_below(connection, scope, asked)
-    entries = [_file_entry(listed[entry]) for entry in certain if entry in listed]
+    entries = [file_entry(path, listed[path]) for path in certain if path in listed]
     entries += [directory_entry(directory, moment) for directory, moment in newest.items() if moment]
-    entries.sort(key=lambda entry: entry.path)
-    return Listing(entries[:limit], has_more=len(entries) > limit)
+    entries.sort(key=lambda entry: entry["path"])
+    return {"entries": entries[:limit], "has_more": len(entries) > limit}
 
 
 async def _newest_below(connection: Connection, scope: Scope, directories: list[str]) -> dict[str, datetime | None]:
@@ -95,8 +83,8 @@ async def _newest_below(connection: Connection, scope: Scope, directories: list[
     # The total number of files read stays about the same for any number of directories.
     files_each = max(_MIN_FILES_READ, MAX_FILES_READ // len(directories))
     first, end = zip(*map(below, directories), strict=True)
-    where = (scope.apikey_hash, scope.project, directories, first, end)
-    return {row["path"]: row["updated_at"] for row in await connection.fetch(_SQL["newest_below"], *where, files_each)}
+    rows = await connection.fetch(_SQL["newest_below"], *scope, directories, first, end, files_each)
+    return {row["path"]: row["updated_at"] for row in rows}
 
 
 def _directories(files: Iterable[Row], base: str, depth: int) -> dict[str, bool]:
@@ -118,11 +106,6 @@ def _directories(files: Iterable[Row], base: str, depth: int) -> dict[str, bool]
 
 def _depth_below(base: str, path: str) -> int:
     return path.count("/", len(base))
-
-
-def _file_entry(row: Row) -> FileEntry:
-    times = (row["created_at"], row["updated_at"])
-    return FileEntry(name_of(row["path"]), row["path"], "FILE", row["size"], *times, row["version"])
 
 
 def _not_found(path: str) -> NotFound:

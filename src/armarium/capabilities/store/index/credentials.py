@@ -6,8 +6,8 @@ import json
 import logging
 import secrets
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing, asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol, TypeVar, cast
 
@@ -17,6 +17,7 @@ from pydantic import SecretStr
 from armarium.capabilities.store.errors import ResourceBusy
 from armarium.capabilities.store.index.envelope import EnvelopeRejected, Keks
 from armarium.capabilities.store.model import Scope
+from armarium.capabilities.store.settings import SecuritySettings
 from armarium.foundation.errors import ConfigError
 
 _REFERENCE_BYTES = 16
@@ -27,59 +28,19 @@ _Answer = TypeVar("_Answer")
 _log = logging.getLogger(__name__)
 
 
-class Credentials(Protocol):
-    """Passes a caller's key from a write to its index job."""
-
-    async def keep(self, key: str | None, scope: Scope) -> str | None:
-        """Store the key for a job of this scope. Returns the reference to it, or None if there is nothing to store.
-
-        Called before the write begins. If the key cannot be stored, the write fails with RESOURCE_BUSY and nothing is
-        written: a file whose job has no key would never be searchable.
-        """
-        ...
-
-    async def take(self, reference: str, scope: Scope) -> str | None:
-        """The key, or None if it has expired or belongs to another scope. It stays stored until it is discarded."""
-        ...
-
-    async def discard(self, reference: str) -> None:
-        """Remove a key that is no longer needed. Never fails: a key that cannot be removed expires."""
-        ...
-
-
-class NoCredentials:
-    """For models without a key: stores nothing."""
-
-    async def keep(self, key: str | None, scope: Scope) -> str | None:
-        """Nothing."""
-        return None
-
-    async def take(self, reference: str, scope: Scope) -> str | None:
-        """Nothing."""
-        return None
-
-    async def discard(self, reference: str) -> None:
-        """Nothing."""
-
-
 class Cache(Protocol):
     """Texts by name that expire."""
 
-    async def put(self, name: str, text: str) -> None:
-        """Store the text until it expires."""
-        ...
+    async def put(self, name: str, text: str) -> None: ...
 
-    async def get(self, name: str) -> str | None:
-        """The text, or None if it has expired."""
-        ...
+    async def get(self, name: str) -> str | None: ...
 
-    async def remove(self, name: str) -> None:
-        """Remove the text."""
-        ...
+    async def remove(self, name: str) -> None: ...
 
 
-class SealedCredentials:
-    """Keys in encrypted envelopes in a cache. Each envelope is bound to a tenant, a project and a reference."""
+class Credentials:
+    """Passes a caller's key from a write to its index job, in an encrypted envelope in a cache. An envelope is bound to
+    a tenant, a project and a reference."""
 
     def __init__(self, cache: Cache, keks: Keks, *, ttl_s: float) -> None:
         self._cache = cache
@@ -87,7 +48,11 @@ class SealedCredentials:
         self._ttl_s = ttl_s
 
     async def keep(self, key: str | None, scope: Scope) -> str | None:
-        """Seal the key and store the envelope under a new reference."""
+        """Store the key for a job of this scope. Returns the reference to it, or None if there is nothing to store.
+
+        Called before the write begins. If the key cannot be stored, the write fails with RESOURCE_BUSY and nothing is
+        written: a file whose job has no key would never be searchable.
+        """
         if key is None:
             return None
         reference = secrets.token_hex(_REFERENCE_BYTES)
@@ -96,7 +61,7 @@ class SealedCredentials:
         return reference
 
     async def take(self, reference: str, scope: Scope) -> str | None:
-        """Open the envelope, if it exists and belongs to this scope."""
+        """The key, or None if it has expired or belongs to another scope. It stays stored until it is discarded."""
         envelope = await self._cache.get(reference)
         if envelope is None:
             return None
@@ -107,7 +72,7 @@ class SealedCredentials:
             return None
 
     async def discard(self, reference: str) -> None:
-        """Remove the envelope; one that cannot be removed expires."""
+        """Remove a key that is no longer needed. Never fails: a key that cannot be removed expires."""
         try:
             await self._cache.remove(reference)
         except ResourceBusy as error:
@@ -123,17 +88,14 @@ class MemoryCache:
         self._kept: dict[str, tuple[float, str]] = {}
 
     async def put(self, name: str, text: str) -> None:
-        """Store the text."""
         self._drop_expired()
         self._kept[name] = (self._clock() + self._ttl_s, text)
 
     async def get(self, name: str) -> str | None:
-        """The text, if it has not expired."""
         self._drop_expired()
         return self._kept[name][1] if name in self._kept else None
 
     async def remove(self, name: str) -> None:
-        """Remove the text."""
         self._kept.pop(name, None)
 
     def _drop_expired(self) -> None:
@@ -166,16 +128,13 @@ class RedisCache:
         self._ttl_s = ttl_s
 
     async def put(self, name: str, text: str) -> None:
-        """Store the text; Redis expires it."""
         await self._asked(self._client.set(f"{self._prefix}:{name}", text, ex=self._ttl_s))
 
     async def get(self, name: str) -> str | None:
-        """The text, if Redis still has it."""
         text = await self._asked(self._client.get(f"{self._prefix}:{name}"))
         return None if text is None else text.decode("utf-8", "replace")
 
     async def remove(self, name: str) -> None:
-        """Delete it."""
         await self._asked(self._client.delete(f"{self._prefix}:{name}"))
 
     async def _asked(self, request: Awaitable[_Answer]) -> _Answer:
@@ -193,19 +152,15 @@ class RedisCache:
 
 
 @asynccontextmanager
-async def open_credentials(
-    *, redis_url: SecretStr | None, keks: Mapping[int, SecretStr], prefix: str, ttl_s: int
-) -> AsyncGenerator[Credentials]:
+async def open_credentials(redis_url: SecretStr | None, security: SecuritySettings) -> AsyncGenerator[Credentials]:
     """Credentials for models that need callers' keys: in Redis if a URL is given, otherwise in memory."""
-    opener = Keks(keks)
+    keks, ttl_s = Keks(security.encryption_keks), security.credential_cache_ttl_seconds
     if redis_url is None:
-        yield SealedCredentials(MemoryCache(ttl_s=ttl_s), opener, ttl_s=ttl_s)
+        yield Credentials(MemoryCache(ttl_s=ttl_s), keks, ttl_s=ttl_s)
         return
-    client = _redis_client(redis_url)
-    try:
-        yield SealedCredentials(RedisCache(client, prefix=prefix, ttl_s=ttl_s), opener, ttl_s=ttl_s)
-    finally:
-        await client.aclose()
+    async with aclosing(_redis_client(redis_url)) as client:
+        cache = RedisCache(client, prefix=security.credential_cache_prefix, ttl_s=ttl_s)
+        yield Credentials(cache, keks, ttl_s=ttl_s)
 
 
 def _redis_client(url: SecretStr) -> _RedisClient:
@@ -234,4 +189,4 @@ def _redis_client(url: SecretStr) -> _RedisClient:
 
 
 def _bound_to(scope: Scope, reference: str) -> bytes:
-    return json.dumps([scope.apikey_hash, scope.project, reference]).encode()
+    return json.dumps([*scope, reference]).encode()

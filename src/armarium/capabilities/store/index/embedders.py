@@ -7,9 +7,10 @@ from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final, Generic, TypeVar
 
 from armarium.capabilities.store.errors import SearchBackendError
+from armarium.capabilities.store.settings import EmbeddingSettings, RerankSettings
 from armarium.foundation.errors import ConfigError
 from armarium.providers.cohere import CohereReranker, cohere_client
 from armarium.providers.interfaces import Embedder, Reranker
@@ -29,28 +30,7 @@ class KeyMissing(SearchBackendError):
     retryable = False
 
 
-@dataclass(frozen=True, slots=True)
-class HostedEmbedder:
-    """An embedding endpoint that implements the API of OpenAI."""
-
-    base_url: str
-    model: str
-    dimensions: int
-
-
-@dataclass(frozen=True, slots=True)
-class HostedReranker:
-    """A reranking endpoint that implements the API of Cohere."""
-
-    endpoint: str
-    model: str
-
-
-class _Closable(Protocol):
-    async def aclose(self) -> None: ...
-
-
-ModelT = TypeVar("ModelT", bound=_Closable)
+ModelT = TypeVar("ModelT", Embedder, Reranker)
 
 
 class StoreModels:
@@ -60,8 +40,8 @@ class StoreModels:
         self,
         *,
         local: Embedder | None = None,
-        hosted: HostedEmbedder | None = None,
-        reranker: HostedReranker | None = None,
+        hosted: EmbeddingSettings | None = None,
+        reranker: RerankSettings | None = None,
     ) -> None:
         """Use the `hosted` embedder, or else the `local` one (the built-in model by default)."""
         self._local: Embedder | None = None
@@ -86,7 +66,6 @@ class StoreModels:
 
     @asynccontextmanager
     async def embedder(self, key: str | None) -> AsyncGenerator[Embedder]:
-        """The embedder for the caller with this key."""
         if self._embedders is None:
             assert self._local is not None, "there is a local embedder or a hosted one"
             yield self._local
@@ -109,7 +88,6 @@ class StoreModels:
             yield reranker
 
     async def aclose(self) -> None:
-        """Close all models."""
         for model in (self._local, self._embedders, self._rerankers):
             if model is not None:
                 await model.aclose()

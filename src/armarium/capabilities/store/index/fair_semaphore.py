@@ -24,7 +24,6 @@ class FairSemaphore:
         """Waiters by tenant; the tenant whose turn was last comes last."""
 
     def waiting(self, tenant: str) -> int:
-        """The number of waiters of a tenant."""
         return len(self._queues.get(tenant, ()))
 
     @asynccontextmanager
@@ -45,7 +44,6 @@ class FairSemaphore:
         return True
 
     async def acquire(self, tenant: str) -> None:
-        """Wait for a slot."""
         granted = anyio.Event()
         self._queues.setdefault(tenant, deque()).append(granted)
         self._grant_next()
@@ -59,7 +57,6 @@ class FairSemaphore:
             raise
 
     def release(self, tenant: str) -> None:
-        """Give a slot back."""
         self._held[tenant] -= 1
         if not self._held[tenant]:
             del self._held[tenant]

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Final
 
 import anyio.to_thread
 import orjson
@@ -20,12 +18,9 @@ from armarium.capabilities.store.index.moved_paths import follow_rename
 from armarium.capabilities.store.index.terms import TOKENIZER, ChunkTerms, chunk_terms
 from armarium.capabilities.store.model import Scope
 from armarium.foundation.sql import queries
-from armarium.providers.interfaces import Embedder
 
 _SQL = queries("armarium.capabilities.store.database.sql", "index.sql")
 
-EMBEDDED_AT_ONCE: Final = 256
-"""Texts per call of the embedder; cancellation takes effect between calls."""
 _ROWS_AT_ONCE = 500
 _ATTEMPTS = 4
 
@@ -71,8 +66,6 @@ class TermsWritten:
     """Whether no text is left to embed."""
 
 
-_Texts = Mapping[str, str]
-"""Texts by their hashes."""
 _Vectors = Mapping[str, str]
 """Vectors by the hashes of their texts, in the text format of pgvector."""
 
@@ -84,11 +77,14 @@ class FileIndex:
     `mcp_file_indexed` records which files lack vectors, so that the next worker continues with them.
     """
 
-    def __init__(self, database: StoreDatabase, models: StoreModels) -> None:
+    def __init__(self, database: StoreDatabase, models: StoreModels, *, batch: int = 256) -> None:
         self._database = database
         self._models = models
+        self._batch = batch
+        """Texts per call of the embedder; cancellation takes effect between calls."""
         self._complete = f"{models.model} {TOKENIZER} {CHUNKER}"
         self._words_only = f"words for {self._complete}"
+        self._accepted = [self._words_only, self._complete]
 
     async def write_terms(self, scope: Scope, path: str) -> TermsWritten:
         """Write the terms of the current content of a file, and the vectors that the tenant already has of its texts.
@@ -96,7 +92,16 @@ class FileIndex:
         A version that was replaced in the meantime is still written, unless a later one is already indexed: otherwise a
         file under constant change would never be found.
         """
-        return await self._write(scope, path, self._known, accepted=(self._words_only, self._complete))
+        for _ in range(_ATTEMPTS):
+            changes = await self._read(scope, path)
+            if isinstance(changes, TermsWritten):
+                return changes
+            vectors = await self._known(scope, [chunk.content_hash for chunk in changes.added])
+            try:
+                return await self._replace(scope, path, changes, vectors)
+            except _ConcurrentChange:
+                continue
+        raise ResourceBusy("others are indexing this file", hint="try again in a moment")
 
     async def embed(self, scope: Scope, path: str, key: str | None, *, most: int | None = None) -> bool:
         """Embed at most `most` texts of a file that lack vectors; `key` is the caller's, for an endpoint that needs it.
@@ -105,123 +110,70 @@ class FileIndex:
         stored after each call.
         """
         async with self._database.read_transaction(scope.apikey_hash) as connection:
-            rows = await connection.fetch(
-                _SQL["chunks_without_vectors"],
-                scope.apikey_hash,
-                scope.project,
-                path,
-                self._models.model,
-                self._words_only,
-            )
+            where = (*scope, path, self._models.model, self._words_only)
+            rows = await connection.fetch(_SQL["chunks_without_vectors"], *where)
         if not rows:
             return True
         file_id: int = rows[0]["file_id"]
         texts = {row["content_hash"]: row["chunk_content"] for row in rows if row["content_hash"] is not None}
-        known = await self._known(scope, texts)
+        known = await self._known(scope, list(texts))
         if known or not texts:
             await self._add_vectors(scope, path, file_id, known)
         missing = [content_hash for content_hash in texts if content_hash not in known]
-        wanted = {content_hash: texts[content_hash] for content_hash in missing[:most]}
+        wanted = missing[:most]
         if wanted:
             async with self._models.embedder(key) as embedder:
-                for some in _batches(wanted, known):
-                    await self._add_vectors(scope, path, file_id, await _embedded(embedder, some))
+                for start in range(0, len(wanted), self._batch):
+                    hashes = wanted[start : start + self._batch]
+                    vectors = await embedder.embed([texts[content_hash] for content_hash in hashes])
+                    await self._add_vectors(
+                        scope, path, file_id, dict(zip(hashes, map(_as_text, vectors), strict=True))
+                    )
         return len(wanted) == len(missing)
-
-    async def index(self, scope: Scope, path: str, key: str | None) -> None:
-        """Write terms and vectors in one transaction. If embedding fails, the index does not change."""
-
-        async def all_vectors(scope: Scope, texts: _Texts) -> _Vectors:
-            vectors = {**await self._known(scope, texts)}
-            if missing := _batches(texts, vectors):
-                async with self._models.embedder(key) as embedder:
-                    for some in missing:
-                        vectors |= await _embedded(embedder, some)
-            return vectors
-
-        await self._write(scope, path, all_vectors, accepted=(self._complete,))
 
     async def forget(self, scope: Scope, path: str) -> None:
         """Remove the index of a deleted file. Has no effect on files that exist, also under another path."""
         async with self._database.write_transaction(scope.apikey_hash) as connection:
             await connection.execute(_SQL["lock_path"], _path_lock(scope, path))
-            await connection.execute(_SQL["delete_chunks_of_deleted"], scope.apikey_hash, scope.project, path)
+            await connection.execute(_SQL["delete_chunks_of_deleted"], *scope, path)
 
     async def follow(self, scope: Scope, path: str, credential_ref: str | None) -> int:
         """Update the index after a rename to a path. Returns the number of files queued for indexing."""
         await self.forget(scope, path)
         return await follow_rename(self._database, scope, path, credential_ref, complete=self._complete)
 
-    async def _write(
-        self,
-        scope: Scope,
-        path: str,
-        vectors_of: Callable[[Scope, _Texts], Awaitable[_Vectors]],
-        *,
-        accepted: Sequence[str],
-    ) -> TermsWritten:
-        for _ in range(_ATTEMPTS):
-            changes = await self._read(scope, path, accepted)
-            if isinstance(changes, TermsWritten):
-                return changes
-            vectors = await vectors_of(scope, {chunk.content_hash: chunk.chunk.text for chunk in changes.added})
-            try:
-                return await self._replace(scope, path, changes, vectors, accepted)
-            except _ConcurrentChange:
-                continue
-        raise ResourceBusy("others are indexing this file", hint="try again in a moment")
-
-    async def _read(self, scope: Scope, path: str, accepted: Sequence[str]) -> _FileChanges | TermsWritten:
+    async def _read(self, scope: Scope, path: str) -> _FileChanges | TermsWritten:
         """Compare a file with its index. Returns the changes to write, or the result if there are none. Removes the
         index of a deleted file."""
         async with self._database.read_transaction(scope.apikey_hash) as connection:
-            file = await connection.fetchrow(
-                _SQL["file_to_index"], scope.apikey_hash, scope.project, path, list(accepted)
-            )
+            file = await connection.fetchrow(_SQL["file_to_index"], *scope, path, self._accepted)
             there: Sequence[Row] = []
-            if (
-                file is not None
-                and file["content"] is not None
-                and file["made_with"] in (self._words_only, self._complete)
-            ):
-                there = await connection.fetch(
-                    _SQL["chunks_of_file"], scope.apikey_hash, file["id"], self._models.model
-                )
-        if file is None:
+            if file and file["content"] is not None and file["made_with"] in self._accepted:
+                of_file = (scope.apikey_hash, file["id"], self._models.model)
+                there = await connection.fetch(_SQL["chunks_of_file"], *of_file)
+        if file is None or file["content"] is None:
+            # Also if the file is indexed: the job may replace one that was to remove the chunks of a file deleted at
+            # this path.
             await self.forget(scope, path)
-            return TermsWritten(new=False, embedded=True)
-        if file["content"] is None:
-            # The job may replace one that was to remove the chunks of a file deleted at this path.
-            await self.forget(scope, path)
-            return TermsWritten(new=False, embedded=file["made_with"] == self._complete)
-        if self._words_only not in accepted:
-            there = [row for row in there if row["embedded"]]
+            return TermsWritten(new=False, embedded=file is None or file["made_with"] == self._complete)
         # In a thread: ten megabytes take seconds to split and analyse.
         return await anyio.to_thread.run_sync(_file_changes, file, there, abandon_on_cancel=True)
 
-    async def _known(self, scope: Scope, texts: _Texts) -> _Vectors:
-        """The stored vectors of these texts."""
-        if not texts:
+    async def _known(self, scope: Scope, hashes: Sequence[str]) -> _Vectors:
+        """The stored vectors of the texts with these hashes."""
+        if not hashes:
             return {}
         async with self._database.read_transaction(scope.apikey_hash) as connection:
-            rows = await connection.fetch(_SQL["vectors_of_texts"], scope.apikey_hash, list(texts), self._models.model)
+            rows = await connection.fetch(_SQL["vectors_of_texts"], scope.apikey_hash, hashes, self._models.model)
         return {row["content_hash"]: row["embedding"] for row in rows}
 
     async def _add_vectors(self, scope: Scope, path: str, file_id: int, vectors: _Vectors) -> None:
-        tenant = scope.apikey_hash
-        async with self._database.write_transaction(tenant) as connection:
+        async with self._database.write_transaction(scope.apikey_hash) as connection:
             await connection.execute(_SQL["lock_path"], _path_lock(scope, path))
-            if await connection.fetchval(_SQL["lock_indexed"], tenant, file_id) is None:
+            if await connection.fetchval(_SQL["lock_indexed"], scope.apikey_hash, file_id) is None:
                 return
-            await connection.execute(
-                _SQL["add_vectors"],
-                tenant,
-                scope.project,
-                file_id,
-                self._models.model,
-                list(vectors),
-                list(vectors.values()),
-            )
+            added = (file_id, self._models.model, list(vectors), list(vectors.values()))
+            await connection.execute(_SQL["add_vectors"], *scope, *added)
             await self._mark_embedded(connection, scope, file_id)
 
     async def _mark_embedded(self, connection: Connection, scope: Scope, file_id: int) -> bool:
@@ -231,15 +183,16 @@ class FileIndex:
         )
         return noted is not None
 
-    async def _replace(
-        self, scope: Scope, path: str, changes: _FileChanges, vectors: _Vectors, accepted: Sequence[str]
-    ) -> TermsWritten:
-        tenant, project = scope.apikey_hash, scope.project
+    async def _replace(self, scope: Scope, path: str, changes: _FileChanges, vectors: _Vectors) -> TermsWritten:
+        tenant = scope.apikey_hash
         async with self._database.write_transaction(tenant) as connection:
             await connection.execute(_SQL["lock_path"], _path_lock(scope, path))
-            if not await self._begin(connection, scope, changes, accepted):
+            chunks = len(changes.staying) + len(changes.added)
+            sums = (self._words_only, chunks, changes.words, sorted(changes.languages))
+            begun = (*scope, changes.file_id, changes.version, *sums, self._accepted)
+            if await connection.fetchval(_SQL["begin_replacing"], *begun) is None:
                 return TermsWritten(new=False, embedded=False)
-            rows = await connection.fetch(_SQL["chunks_to_replace"], tenant, project, changes.file_id, path)
+            rows = await connection.fetch(_SQL["chunks_to_replace"], *scope, changes.file_id, path)
             staying = {
                 row["id"]: row
                 for row in rows
@@ -263,23 +216,6 @@ class FileIndex:
                 raise _ConcurrentChange
             return TermsWritten(new=True, embedded=embedded)
 
-    async def _begin(
-        self, connection: Connection, scope: Scope, changes: _FileChanges, accepted: Sequence[str]
-    ) -> bool:
-        begun = await connection.fetchval(
-            _SQL["begin_replacing"],
-            scope.apikey_hash,
-            scope.project,
-            changes.file_id,
-            changes.version,
-            self._words_only,
-            len(changes.staying) + len(changes.added),
-            changes.words,
-            sorted(changes.languages),
-            list(accepted),
-        )
-        return begun is not None
-
     async def _add(
         self,
         connection: Connection,
@@ -291,8 +227,7 @@ class FileIndex:
     ) -> None:
         await connection.execute(
             _SQL["add_chunks"],
-            scope.apikey_hash,
-            scope.project,
+            *scope,
             path,
             file_id,
             self._models.model,
@@ -308,16 +243,8 @@ class FileIndex:
         )
 
 
-async def _embedded(embedder: Embedder, texts: _Texts) -> _Vectors:
-    vectors = await embedder.embed(list(texts.values()))
-    write = partial(orjson.dumps, option=orjson.OPT_SERIALIZE_NUMPY)
-    return {content_hash: write(vector).decode() for content_hash, vector in zip(texts, vectors, strict=True)}
-
-
-def _batches(texts: _Texts, known: _Vectors) -> list[_Texts]:
-    """The texts without a known vector, in batches for the embedder."""
-    missing = [(content_hash, text) for content_hash, text in texts.items() if content_hash not in known]
-    return [dict(missing[start : start + EMBEDDED_AT_ONCE]) for start in range(0, len(missing), EMBEDDED_AT_ONCE)]
+def _as_text(vector: object) -> str:
+    return orjson.dumps(vector, option=orjson.OPT_SERIALIZE_NUMPY).decode()
 
 
 def _file_changes(file: Row, there: Sequence[Row]) -> _FileChanges:

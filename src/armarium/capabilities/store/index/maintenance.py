@@ -73,10 +73,8 @@ class Maintenance:
                 _log.info("purged expired rows", extra=asdict(purged))
 
     async def queue_unindexed(self) -> int:
-        """Queue the files whose current version is not indexed and that have no open job. Returns their number.
-
-        Checks all files in batches. Servers that start together take turns, so that no file is queued twice.
-        """
+        """Queue the files whose current version is not indexed and that have no open job. Returns their number. Servers
+        that start together take turns, so that no file is queued twice."""
         async with self._database.read_transaction(ALL_TENANTS) as connection:
             last: int = await connection.fetchval(_SQL["last_file"], ALL_TENANTS)
         queued = 0

@@ -73,7 +73,8 @@ class Outbox:
         jitter: Callable[[], float] = random.random,
     ) -> None:
         self._database = database
-        self._lease_s = lease_s
+        self.lease_s = lease_s
+        """How long a claim is valid unless it is renewed."""
         self._retry_max = retry_max
         self._retry_backoff_s = retry_backoff_s
         self._jitter = jitter
@@ -82,11 +83,6 @@ class Outbox:
         # The tenant whose turn was last. The first is random, so that processes started together begin with different
         # tenants.
         self._turns: dict[Stage, str] = {"words": secrets.token_hex(32), "vectors": secrets.token_hex(32)}
-
-    @property
-    def lease_s(self) -> float:
-        """How long a claim is valid unless it is renewed."""
-        return self._lease_s
 
     async def claim(self, stage: Stage, batch: int, *, skip: Collection[str] = ()) -> list[IndexJob]:
         """Claim the due jobs of at most `batch` paths that no worker has in this stage, one job for each path.
@@ -103,9 +99,8 @@ class Outbox:
         """Like `claim`; if there is nothing to claim, also the seconds until the next job is due, if known."""
         claim = f"{self._worker}-{next(self._claims)}"
         after = self._turns[stage]
-        rows = await self._database.fetch_autocommit(
-            _SQL["claim"], stage, batch, claim, self._lease_s, after, list(skip)
-        )
+        how = (stage, batch, claim, self.lease_s, after, list(skip))
+        rows = await self._database.fetch_autocommit(_SQL["claim"], *how)
         if rows[0]["id"] is None:
             return [], rows[0]["next_due_s"]
         jobs = _in_turn(_newest_of_each_path(rows, stage, claim), after)
@@ -114,7 +109,7 @@ class Outbox:
 
     async def renew(self, jobs: Sequence[IndexJob]) -> set[IndexJob]:
         """Renew the leases. Returns the jobs whose lease this worker still holds."""
-        rows = await self._database.fetch_in_transaction(ALL_TENANTS, _SQL["renew"], *_proofs(jobs), self._lease_s)
+        rows = await self._database.fetch_in_transaction(ALL_TENANTS, _SQL["renew"], *_proofs(jobs), self.lease_s)
         ours = {(row["id"], row["worker"]) for row in rows}
         return {job for job in jobs if (job.id, job.claim) in ours}
 
@@ -127,10 +122,8 @@ class Outbox:
     async def advance(self, job: IndexJob) -> bool:
         """Move a job to the stage `vectors`, with its retry count reset. Returns False if the lease was lost."""
         tenant = job.scope.apikey_hash
-        superseded = list(job.superseded)
-        return bool(
-            await self._database.fetch_in_transaction(tenant, _SQL["advance"], tenant, job.id, job.claim, superseded)
-        )
+        how = (tenant, job.id, job.claim, list(job.superseded))
+        return bool(await self._database.fetch_in_transaction(tenant, _SQL["advance"], *how))
 
     async def retry(self, job: IndexJob, error_code: str, *, not_before_s: float = 0.0) -> Outcome:
         """Retry the job later, or mark it as failed after the last retry."""
@@ -166,10 +159,8 @@ class Outbox:
         """The references of the job that no open job uses."""
         if not job.references:
             return []
-        tenant, project = job.scope.apikey_hash, job.scope.project
-        rows = await self._database.fetch_in_transaction(
-            tenant, _SQL["references_in_use"], tenant, project, list(job.references)
-        )
+        where = (*job.scope, list(job.references))
+        rows = await self._database.fetch_in_transaction(job.scope.apikey_hash, _SQL["references_in_use"], *where)
         in_use = {row["credential_ref"] for row in rows}
         return [reference for reference in job.references if reference not in in_use]
 

@@ -31,8 +31,6 @@ _NOTE_DIMENSIONS = "UPDATE armarium_store_facts SET value = $1 WHERE name = 'dim
 
 @dataclass(frozen=True, slots=True)
 class ReindexPlan:
-    """What a reindex would do."""
-
     files: int
     callers: int
     dimensions: int
@@ -49,14 +47,6 @@ class QueuedJobs:
     jobs: int = 0
     first: int = 0
     last: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class ReindexProgress:
-    """The state of the queued jobs."""
-
-    open: int
-    failed: int
 
 
 async def stale_embedding_model(pool: Pool, model: str) -> str | None:
@@ -96,10 +86,8 @@ async def plan_reindex(pool: Pool, *, dimensions: int) -> ReindexPlan:
 
 
 async def begin_reindex(pool: Pool, *, dimensions: int, queue: bool) -> QueuedJobs:
-    """Atomically delete all vectors, change their dimensions if needed, and `queue` every file.
-
-    Without `queue`, each file gets its vectors with its next write.
-    """
+    """Atomically delete all vectors, change their dimensions if needed, and `queue` every file. Without `queue`, each
+    file gets its vectors with its next write."""
     async with schema_transaction(pool, dimensions=dimensions) as connection:
         await connection.execute(_FOR_ALL_TENANTS)
         if (made_for := await index_dimensions(connection)) != dimensions:
@@ -121,12 +109,11 @@ async def begin_reindex(pool: Pool, *, dimensions: int, queue: bool) -> QueuedJo
         return QueuedJobs(queued["jobs"], queued["first"], queued["last"])
 
 
-async def reindex_progress(database: StoreDatabase, queued: QueuedJobs) -> ReindexProgress:
+async def reindex_progress(database: StoreDatabase, queued: QueuedJobs) -> tuple[int, int]:
     """The numbers of open and of failed jobs."""
     async with database.read_transaction(ALL_TENANTS) as connection:
-        row = await connection.fetchrow(_SQL["reindex_progress"], ALL_TENANTS, queued.first, queued.last)
-    assert row is not None, "the statement always gives a row"
-    return ReindexProgress(row["open"], row["failed"])
+        [row] = await connection.fetch(_SQL["reindex_progress"], ALL_TENANTS, queued.first, queued.last)
+    return row["open"], row["failed"]
 
 
 async def _running(connection: Connection) -> int:

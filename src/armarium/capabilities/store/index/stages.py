@@ -29,7 +29,6 @@ class Claim:
 
     @property
     def age_s(self) -> float:
-        """Seconds since the claim."""
         return time.perf_counter() - self.since
 
 
@@ -50,7 +49,6 @@ class StageQueue:
 
     @property
     def has_waiting(self) -> bool:
-        """Whether jobs wait for a slot."""
         return len(self.claimed) > self.slots.each
 
     @property
@@ -59,5 +57,4 @@ class StageQueue:
         return len(self.claimed) >= max(self.batch, self.slots.total) * _MAX_CLAIMED_BATCHES
 
     def tenants(self) -> set[str]:
-        """The tenants of the claimed jobs."""
         return {job.scope.apikey_hash for job in self.claimed}

@@ -18,8 +18,6 @@ MOST_QUERY_WORDS: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class ChunkTerms:
-    """The terms of a chunk."""
-
     counts: dict[str, int]
     """Frequency of each stem."""
     length: int
@@ -29,7 +27,6 @@ class ChunkTerms:
 
 
 def chunk_terms(text: str) -> ChunkTerms:
-    """The terms of a text."""
     language = language_of(text)
     stems = _stems(index_text(text), language)
     counts = Counter(stems)

@@ -28,9 +28,7 @@ _log = logging.getLogger(__name__)
 
 
 class _ListeningConnection(Connection, Protocol):
-    async def add_listener(self, channel: str, callback: Callable[..., Any]) -> None:
-        """Call `callback` for each notification on the channel."""
-        ...
+    async def add_listener(self, channel: str, callback: Callable[..., Any]) -> None: ...
 
     def add_termination_listener(self, callback: Callable[..., Any]) -> None: ...
 
@@ -42,7 +40,6 @@ class WakeUp:
         self._next = anyio.Event()
 
     def wake(self) -> None:
-        """Wake all waiting tasks."""
         current, self._next = self._next, anyio.Event()
         current.set()
 
@@ -52,10 +49,8 @@ class WakeUp:
 
 
 class SharedWakeUp(WakeUp):
-    """Wakes the workers of all processes after a committed change. Workers also poll, so a lost one is harmless.
-
-    NOTIFY is sent after the commit, not in the transaction, where it would serialise commits.
-    """
+    """Wakes the workers of all processes after a committed change. Workers also poll, so a lost one is harmless. NOTIFY
+    is sent after the commit, not in the transaction, where it would serialise commits."""
 
     def __init__(self, database: StoreDatabase, dsn: str) -> None:
         super().__init__()

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 import math
 import traceback
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 import anyio
 
@@ -15,11 +15,10 @@ from armarium.capabilities.store.database.transactions import RECOVERABLE_ERRORS
 from armarium.capabilities.store.errors import StoreError
 from armarium.capabilities.store.index.credentials import Credentials
 from armarium.capabilities.store.index.fair_semaphore import FairSemaphore
-from armarium.capabilities.store.index.file_index import TermsWritten
+from armarium.capabilities.store.index.file_index import FileIndex
 from armarium.capabilities.store.index.outbox import Depth, IndexJob, Outbox, Outcome
 from armarium.capabilities.store.index.stages import Claim, Next, StageQueue
 from armarium.capabilities.store.index.wake_up import SharedWakeUp, WakeUp
-from armarium.capabilities.store.model import Scope
 from armarium.foundation.errors import ArmariumError, DeadlineExceeded
 from armarium.providers.errors import ProviderError
 
@@ -49,57 +48,31 @@ class CredentialMissing(StoreError):
     code, retryable = "CREDENTIAL_MISSING", True
 
 
-class Index(Protocol):
-    """The operations on the index that jobs need."""
-
-    async def write_terms(self, scope: Scope, path: str) -> TermsWritten:
-        """Write the terms of the current content of a file, for lexical search."""
-        ...
-
-    async def embed(self, scope: Scope, path: str, key: str | None, *, most: int | None = None) -> bool:
-        """Embed at most `most` texts of a file, for semantic search, with the caller's key if the model needs one.
-        Returns whether no text is left to embed."""
-        ...
-
-    async def forget(self, scope: Scope, path: str) -> None:
-        """Remove the index of a deleted file."""
-        ...
-
-    async def follow(self, scope: Scope, path: str, credential_ref: str | None) -> int:
-        """Update the index after a rename to a path. Returns the number of moved files queued for indexing."""
-        ...
-
-
-def _ignore(_: object) -> None:
-    """The default observer."""
-
-
 @dataclass(frozen=True, slots=True)
 class Observers:
     """Callbacks for metrics of indexing."""
 
-    job_latency_s: Callable[[float], None] = _ignore
+    job_latency_s: Callable[[float], None] = lambda _: None
     """Time from the claim of a job in its last stage to its end, successful or not."""
-    visibility_lag_s: Callable[[float], None] = _ignore
+    visibility_lag_s: Callable[[float], None] = lambda _: None
     """Time from a change until lexical search finds it."""
-    depth: Callable[[Depth], None] = _ignore
+    depth: Callable[[Depth], None] = lambda _: None
     """Length of the queue, reported periodically."""
 
 
 async def work(
     outbox: Outbox,
-    index: Index,
-    credentials: Credentials,
+    index: FileIndex,
+    credentials: Credentials | None,
     wake_up: SharedWakeUp,
     *,
     workers: int,
     batch: int,
     poll_s: float,
-    needs_key: bool,
     observers: Observers | None = None,
 ) -> None:
     """Run jobs until cancelled, embedding `workers` files at a time; with 0 workers, only report the queue's length.
-    Unfinished jobs return to the queue at the end.
+    Unfinished jobs return to the queue at the end. With `credentials`, the model needs the caller's key.
 
     Each job has two stages, and each stage has its own queue, so that lexical search finds new text however many
     vectors are pending. A job that needs vectors enters the second stage when its terms are written, and works with the
@@ -109,43 +82,33 @@ async def work(
     by the provider of the model (an invalid key or request) fails the job at once, because a retry would fail again at
     the caller's cost. The next write of the file creates a new job.
     """
-    pool = _WorkerPool(outbox, index, credentials, wake_up, needs_key, observers or Observers())
+    pool = _WorkerPool(outbox, index, credentials, wake_up, observers or Observers())
     await pool.run(workers, batch, poll_s)
 
 
+@dataclass(frozen=True, slots=True)
 class _WorkerPool:
-    def __init__(
-        self,
-        outbox: Outbox,
-        index: Index,
-        credentials: Credentials,
-        wake_up: SharedWakeUp,
-        needs_key: bool,
-        observers: Observers,
-    ) -> None:
-        self._outbox = outbox
-        self._index = index
-        self._credentials = credentials
-        self._wake_up = wake_up
-        self._vectors_wake_up = WakeUp()
-        self._needs_key = needs_key
-        self._observers = observers
-        self._stages: list[StageQueue] = []
+    outbox: Outbox
+    index: FileIndex
+    credentials: Credentials | None
+    wake_up: SharedWakeUp
+    observers: Observers
+    vectors_wake_up: WakeUp = field(default_factory=WakeUp)
+    stages: list[StageQueue] = field(default_factory=list[StageQueue])
 
     async def run(self, workers: int, batch: int, poll_s: float) -> None:
         if workers:
             term_slots = FairSemaphore(_TERM_JOBS, each=_TERM_JOBS_PER_TENANT)
             vector_slots = FairSemaphore(workers, each=workers)
-            self._stages = [
-                StageQueue("words", self._write_terms, term_slots, batch, self._wake_up),
-                # Embedding takes long: jobs that wait for a slot here could run in another process.
-                StageQueue("vectors", self._embed, vector_slots, min(batch, workers), self._vectors_wake_up),
-            ]
+            self.stages.append(StageQueue("words", self._write_terms, term_slots, batch, self.wake_up))
+            # Embedding takes long: jobs that wait for a slot here could run in another process.
+            at_once = min(batch, workers)
+            self.stages.append(StageQueue("vectors", self._embed, vector_slots, at_once, self.vectors_wake_up))
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._watch, poll_s)
                 tasks.start_soon(self._renew)
-                for queue in self._stages:
+                for queue in self.stages:
                     tasks.start_soon(self._claim_jobs, queue, poll_s)
         finally:
             await self._release_unfinished()
@@ -167,7 +130,7 @@ class _WorkerPool:
                 try:
                     # Shielded: a cancelled claim would leave jobs claimed by nobody until their lease expires.
                     with anyio.fail_after(_CLAIM_TIMEOUT_S, shield=True):
-                        jobs, next_due_s = await self._outbox.claim_or_wait(queue.stage, queue.batch, skip=others)
+                        jobs, next_due_s = await self.outbox.claim_or_wait(queue.stage, queue.batch, skip=others)
                         queue.claimed.update((job, Claim()) for job in jobs)
                 except (*RECOVERABLE_ERRORS, TimeoutError) as error:
                     _log.warning("claiming jobs failed", extra={"error": type(error).__name__})
@@ -187,14 +150,12 @@ class _WorkerPool:
         ended = True
         with claimed.work:
             async with queue.slots.held(job.scope.apikey_hash):
-                try:
+                # If it fails, the lease expires, and the job returns to the queue.
+                with _failure_logged("recording the end of a job failed"):
                     ended = await self._run_stage(queue, job)
-                except RECOVERABLE_ERRORS as error:
-                    # The lease expires, and the job returns to the queue.
-                    _log.warning("recording the end of a job failed", extra={"error": type(error).__name__})
         del queue.claimed[job]
         if ended:
-            self._observers.job_latency_s(claimed.age_s)
+            self.observers.job_latency_s(claimed.age_s)
         # The next job of this path may be claimable now, and a slot is free.
         queue.wake_up.wake()
 
@@ -219,100 +180,98 @@ class _WorkerPool:
             case "finish":
                 await self._finish(job, error)
             case "next stage":
-                await self._outbox.advance(job)
-                self._vectors_wake_up.wake()
+                await self.outbox.advance(job)
+                self.vectors_wake_up.wake()
             case "continue later":
-                await self._outbox.release([job])
+                await self.outbox.release([job])
         return after == "finish"
 
     async def _write_terms(self, job: IndexJob, claimed: Claim) -> Next:
         """The first stage: write the terms of a file, or update the index after a deletion or rename."""
         if job.operation == "DELETE":
-            await self._index.forget(job.scope, job.path)
+            await self.index.forget(job.scope, job.path)
             return "finish"
         if job.operation == "MOVE":
             # All jobs that this one queues share one key, which is removed when the last of them ends.
-            if await self._index.follow(job.scope, job.path, next(iter(job.references), None)):
-                self._wake_up.wake_all()
+            if await self.index.follow(job.scope, job.path, next(iter(job.references), None)):
+                self.wake_up.wake_all()
             return "finish"
-        words = await self._index.write_terms(job.scope, job.path)
+        words = await self.index.write_terms(job.scope, job.path)
         # Observed once: not for a retry of a job that had written its terms.
         if words.new or not job.retry_count:
-            self._observers.visibility_lag_s(job.age_s + claimed.age_s)
+            self.observers.visibility_lag_s(job.age_s + claimed.age_s)
         return "finish" if words.embedded else "next stage"
 
     async def _embed(self, job: IndexJob, claimed: Claim) -> Next:
         # The file may have changed while the job waited, or a restart may have changed the model.
-        words = await self._index.write_terms(job.scope, job.path)
+        words = await self.index.write_terms(job.scope, job.path)
         if words.embedded:
             return "finish"
         # A caller's key expires within minutes, so a file that needs one is embedded in one turn.
-        most = None if self._needs_key else _EMBEDDED_PER_TURN
-        complete = await self._index.embed(job.scope, job.path, await self._key_for(job), most=most)
+        most = _EMBEDDED_PER_TURN if self.credentials is None else None
+        key = None if self.credentials is None else await _key_for(job, self.credentials)
+        complete = await self.index.embed(job.scope, job.path, key, most=most)
         return "finish" if complete else "continue later"
-
-    async def _key_for(self, job: IndexJob) -> str | None:
-        if not self._needs_key:
-            return None
-        for reference in job.references:
-            if (key := await self._credentials.take(reference, job.scope)) is not None:
-                return key
-        raise CredentialMissing("the stored key of the caller has expired", hint="write the file again")
 
     async def _finish(self, job: IndexJob, error: ArmariumError | None) -> None:
         if error is None:
-            await self._outbox.done(job)
+            await self.outbox.done(job)
         elif isinstance(error, ProviderError) and not error.retryable:
-            self._log_outcome(job, error, await self._outbox.fail(job, error.code))
+            _log_outcome(job, error, await self.outbox.fail(job, error.code))
         else:
             delay_s = error.retry_after_s if isinstance(error, ProviderError) else None
-            self._log_outcome(job, error, await self._outbox.retry(job, error.code, not_before_s=delay_s or 0.0))
-        for reference in await self._outbox.unused(job):
-            await self._credentials.discard(reference)
-
-    def _log_outcome(self, job: IndexJob, error: ArmariumError, outcome: Outcome) -> None:
-        level = logging.ERROR if outcome == "failed" else logging.INFO
-        extra = {"job": job.id, "stage": job.stage, "code": error.code, "retries": job.retry_count, "outcome": outcome}
-        _log.log(level, "a file could not be indexed", extra=extra)
+            _log_outcome(job, error, await self.outbox.retry(job, error.code, not_before_s=delay_s or 0.0))
+        if self.credentials is not None:
+            for reference in await self.outbox.unused(job):
+                await self.credentials.discard(reference)
 
     async def _renew(self) -> None:
         while True:
-            await anyio.sleep(self._outbox.lease_s / _RENEWALS_PER_LEASE)
-            held = self._claimed()
-            if not held:
-                continue
-            try:
-                ours = await self._outbox.renew(list(held))
-            except RECOVERABLE_ERRORS as error:
-                _log.warning("renewing leases failed", extra={"error": type(error).__name__})
-                continue
-            for job, claimed in held.items():
-                if job not in ours:
-                    claimed.work.cancel()
+            await anyio.sleep(self.outbox.lease_s / _RENEWALS_PER_LEASE)
+            if held := self._claimed():
+                with _failure_logged("renewing leases failed"):
+                    ours = await self.outbox.renew(list(held))
+                    for job, claimed in held.items():
+                        if job not in ours:
+                            claimed.work.cancel()
 
     def _claimed(self) -> dict[IndexJob, Claim]:
-        return {job: claimed for queue in self._stages for job, claimed in queue.claimed.items()}
+        return {job: claimed for queue in self.stages for job, claimed in queue.claimed.items()}
 
     async def _watch(self, poll_s: float) -> None:
         """Recover jobs whose lease has expired, and report the length of the queue."""
         while True:
-            try:
-                if await self._outbox.recover():
-                    for queue in self._stages:
+            with _failure_logged("inspecting the queue failed"):
+                if await self.outbox.recover():
+                    for queue in self.stages:
                         queue.wake_up.wake()
-                self._observers.depth(await self._outbox.depth())
-            except RECOVERABLE_ERRORS as error:
-                _log.warning("inspecting the queue failed", extra={"error": type(error).__name__})
-            await anyio.sleep(min(poll_s, self._outbox.lease_s / _RENEWALS_PER_LEASE))
+                self.observers.depth(await self.outbox.depth())
+            await anyio.sleep(min(poll_s, self.outbox.lease_s / _RENEWALS_PER_LEASE))
 
     async def _release_unfinished(self) -> None:
-        unfinished = list(self._claimed())
-        if not unfinished:
-            return
-        with anyio.move_on_after(_RELEASE_TIMEOUT_S, shield=True):
-            try:
-                await self._outbox.release(unfinished)
-            except RECOVERABLE_ERRORS as error:
-                _log.warning(
-                    "releasing unfinished jobs failed; their leases expire", extra={"error": type(error).__name__}
-                )
+        if unfinished := list(self._claimed()):
+            message = "releasing unfinished jobs failed; their leases expire"
+            with anyio.move_on_after(_RELEASE_TIMEOUT_S, shield=True), _failure_logged(message):
+                await self.outbox.release(unfinished)
+
+
+@contextmanager
+def _failure_logged(message: str) -> Generator[None]:
+    """Log a recoverable error of the database in the block, and continue after it."""
+    try:
+        yield
+    except RECOVERABLE_ERRORS as error:
+        _log.warning(message, extra={"error": type(error).__name__})
+
+
+async def _key_for(job: IndexJob, credentials: Credentials) -> str:
+    for reference in job.references:
+        if (key := await credentials.take(reference, job.scope)) is not None:
+            return key
+    raise CredentialMissing("the stored key of the caller has expired", hint="write the file again")
+
+
+def _log_outcome(job: IndexJob, error: ArmariumError, outcome: Outcome) -> None:
+    level = logging.ERROR if outcome == "failed" else logging.INFO
+    extra = {"job": job.id, "stage": job.stage, "code": error.code, "retries": job.retry_count, "outcome": outcome}
+    _log.log(level, "a file could not be indexed", extra=extra)

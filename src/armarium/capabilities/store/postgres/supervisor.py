@@ -44,8 +44,6 @@ _RUNS_WELL_AFTER_S = 60.0
 
 
 class Supervisor:
-    """Keeps one PostgreSQL running."""
-
     def __init__(self, home: Home, binaries: Path, socket_directory: Path, *, start_timeout_s: float) -> None:
         self._home = home
         self._command = server_command(home, binaries, socket_directory)
@@ -154,7 +152,8 @@ class Supervisor:
         for how in (signal.SIGQUIT, signal.SIGKILL):
             deadline = time.monotonic() + _ORPHANS_S
             for child in _children():
-                _tell(child, how)
+                with suppress(ProcessLookupError):
+                    os.kill(child, how)
             while _children() and time.monotonic() < deadline:
                 with suppress(ChildProcessError):
                     while os.waitpid(-1, os.WNOHANG)[0]:
@@ -192,11 +191,6 @@ def _children() -> set[int]:
         return set()
 
 
-def _tell(process: int, number: signal.Signals) -> None:
-    with suppress(ProcessLookupError):
-        os.kill(process, number)
-
-
 def _report(to: int, **facts: Any) -> None:
     with suppress(BrokenPipeError), os.fdopen(to, "w") as file:
         json.dump(facts, file)
@@ -216,11 +210,8 @@ def keep(home: Home, binaries: Path, socket_directory: Path, lock: Lock, report:
         except BaseException:
             supervisor.stop()
             raise
-    except DatabaseUnavailable as error:
-        _report(report, message=error.message, hint=error.hint, private=dict(error.private))
-        return 1
-    except OSError as error:
-        failure = why_not(str(error))
+    except (DatabaseUnavailable, OSError) as error:
+        failure = error if isinstance(error, DatabaseUnavailable) else why_not(str(error))
         _report(report, message=failure.message, hint=failure.hint, private=dict(failure.private))
         return 1
     _report(report)
@@ -231,19 +222,12 @@ def keep(home: Home, binaries: Path, socket_directory: Path, lock: Lock, report:
 def main() -> int:
     """Fork, so that the starting process need not wait for the end of the supervisor."""
     root, binaries, socket_directory, lock, report, start_timeout_s = sys.argv[1:]
-    descriptors = int(lock), int(report)
-    for descriptor in descriptors:
-        os.set_inheritable(descriptor, False)
+    held, to = int(lock), int(report)
+    os.set_inheritable(held, False)
+    os.set_inheritable(to, False)
     if os.fork():
         return 0
-    return keep(
-        Home(Path(root)),
-        Path(binaries),
-        Path(socket_directory),
-        Lock(descriptors[0]),
-        descriptors[1],
-        float(start_timeout_s),
-    )
+    return keep(Home(Path(root)), Path(binaries), Path(socket_directory), Lock(held), to, float(start_timeout_s))
 
 
 if __name__ == "__main__":

@@ -18,26 +18,15 @@ from armarium.capabilities.store.index.embedders import StoreModels
 from armarium.capabilities.store.index.terms import query_terms
 from armarium.capabilities.store.model import ChunkEntry
 from armarium.capabilities.store.search.circuit_breakers import CallerCircuitBreakers
-from armarium.capabilities.store.search.limits import SearchAdmission, SearchesBusy, SearchLimits
+from armarium.capabilities.store.search.limits import SearchAdmission, SearchesBusy
 from armarium.capabilities.store.search.queries import Candidate, ChunkQueries, ScoredChunks, Scores, SearchExtent
+from armarium.capabilities.store.settings import SearchSettings
 from armarium.providers.errors import ProviderError
 from armarium.retrieval.search.rerank import reorder
 
 LEXICAL_ONLY: Final = "the query could not be embedded in time, so these chunks were found by words alone"
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class SearchRules:
-    """Numbers of candidates, weights and timeouts of a search."""
-
-    vector_candidates: int = 30
-    bm25_candidates: int = 30
-    semantic_weight: float = 0.7
-    lexical_weight: float = 0.3
-    rerank_timeout_s: float = 3.0
-    embed_timeout_s: float = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,17 +45,19 @@ class FileSearch:
         self,
         database: StoreDatabase,
         models: StoreModels,
-        rules: SearchRules,
-        limits: SearchLimits | None = None,
+        settings: SearchSettings,
         *,
+        statements: int = 4,
+        narrow: float = 0.25,
         on_rerank_failure: Callable[[], None] = lambda: None,
         embedding: CallerCircuitBreakers | None = None,
         reranking: CallerCircuitBreakers | None = None,
     ) -> None:
         self._database = database
         self._models = models
-        self._rules = rules
-        self._admission = SearchAdmission(limits or SearchLimits())
+        self._settings = settings
+        self._narrow = narrow
+        self._admission = SearchAdmission(settings, statements=statements)
         self._on_rerank_failure = on_rerank_failure
         self._embedding = embedding or CallerCircuitBreakers()
         self._reranking = reranking or CallerCircuitBreakers()
@@ -108,7 +99,7 @@ class FileSearch:
                 terms = query_terms(query, extent.languages) if extent else ()
                 extent_known.set()
                 if extent and terms:
-                    lexical = await chunks.with_terms(extent, terms, self._rules.bm25_candidates)
+                    lexical = await chunks.with_terms(extent, terms, self._settings.bm25_candidates)
             lexical_done.set()
 
         async def search_by_vector() -> None:
@@ -120,7 +111,7 @@ class FileSearch:
             semantic: ScoredChunks | None = None
             async with self._transaction(tenant) as chunks:
                 if vector is not None:
-                    semantic = await chunks.nearest(extent, vector, self._rules.vector_candidates)
+                    semantic = await chunks.nearest(extent, vector, self._settings.vector_candidates)
                 await lexical_done.wait()
                 candidates = await chunks.current([semantic or ScoredChunks(), lexical], extent.paths)
                 best = self._fused(candidates, semantic or ScoredChunks(), lexical)
@@ -144,7 +135,7 @@ class FileSearch:
             self._admission.statement(tenant),
             self._database.write_transaction(tenant, durable=False) as connection,
         ):
-            yield ChunkQueries(connection, tenant, self._models.model)
+            yield ChunkQueries(connection, tenant, self._models.model, self._narrow)
 
     async def _embedded(self, tenant: str, query: str, key: str | None, *, required: bool) -> str | None:
         """The vector of the query, in the text format of pgvector. If it cannot be computed in time, raises
@@ -154,7 +145,7 @@ class FileSearch:
                 if not attempt.admitted:
                     raise SearchBackendError("the circuit breaker of the embedder is open")
                 try:
-                    with anyio.fail_after(self._rules.embed_timeout_s):
+                    with anyio.fail_after(self._settings.embed_timeout_ms / 1000):
                         async with self._models.embedder(key) as embedder:
                             vector = await embedder.embed_query(query)
                 except TimeoutError:
@@ -180,8 +171,8 @@ class FileSearch:
         scores = fused_scores(
             semantic.among(ids),
             lexical.among(ids),
-            semantic_weight=self._rules.semantic_weight,
-            lexical_weight=self._rules.lexical_weight,
+            semantic_weight=self._settings.fallback.semantic_weight,
+            lexical_weight=self._settings.fallback.lexical_weight,
             without_vector={candidate.chunk_id for candidate in candidates if not candidate.embedded},
         )
         scored = [_with_score(candidate, scores[candidate.chunk_id]) for candidate in candidates]
@@ -196,7 +187,7 @@ class FileSearch:
                 with self._reranking.attempt(tenant) as attempt:
                     if attempt.admitted:
                         texts = [candidate.entry.content for candidate in ranked]
-                        timeout_s = self._rules.rerank_timeout_s
+                        timeout_s = self._settings.rerank.timeout_ms / 1000
                         order = await reorder(reranker, query, texts, most=len(texts), timeout_s=timeout_s)
                         attempt.failed = not order.scores
         except ProviderError:

@@ -5,26 +5,15 @@ from __future__ import annotations
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 
 import anyio
 
 from armarium.capabilities.store.errors import RateLimited, ResourceBusy
 from armarium.capabilities.store.index.fair_semaphore import FairSemaphore
+from armarium.capabilities.store.settings import SearchSettings
 
 _SHARE_FOR_SEARCHES = 4
 """How many of ten database connections searches may use."""
-
-
-@dataclass(frozen=True, slots=True)
-class SearchLimits:
-    """How many searches and statements run concurrently, and how long they wait."""
-
-    concurrent_per_caller: int = 4
-    waiting_per_caller: int = 32
-    wait_s: float = 5.0
-    statements: int = 4
-    """How many statements of searches run in the database at the same time."""
 
 
 class SearchesBusy(ResourceBusy):
@@ -39,20 +28,20 @@ def statements_at_once(pool_size: int) -> int:
 class SearchAdmission:
     """Admits searches and their statements. Callers take turns, and no caller gets all slots."""
 
-    def __init__(self, limits: SearchLimits) -> None:
-        self._limits = limits
-        self._searches = FairSemaphore(sys.maxsize, each=limits.concurrent_per_caller)
-        self._statements = FairSemaphore(limits.statements, each=max(1, limits.statements - 1))
+    def __init__(self, settings: SearchSettings, *, statements: int) -> None:
+        self._settings = settings
+        self._searches = FairSemaphore(sys.maxsize, each=settings.concurrent_per_caller)
+        self._statements = FairSemaphore(statements, each=max(1, statements - 1))
 
     @asynccontextmanager
     async def search(self, tenant: str) -> AsyncGenerator[None]:
         """Admit one search of a caller. Raises RATE_LIMITED if too many wait, or if it waits too long."""
         refusal = RateLimited(
-            f"a caller has at most {self._limits.concurrent_per_caller} concurrent searches",
+            f"a caller has at most {self._settings.concurrent_per_caller} concurrent searches",
             hint="wait for the results of earlier searches before sending more",
-            retry_after_ms=int(self._limits.wait_s * 1000),
+            retry_after_ms=self._settings.wait_ms,
         )
-        if self._searches.waiting(tenant) >= self._limits.waiting_per_caller:
+        if self._searches.waiting(tenant) >= self._settings.waiting_per_caller:
             raise refusal
         async with self._admitted(self._searches, tenant, refusal):
             yield
@@ -70,7 +59,7 @@ class SearchAdmission:
     ) -> AsyncGenerator[None]:
         if not semaphore.acquire_nowait(tenant):
             try:
-                with anyio.fail_after(self._limits.wait_s):
+                with anyio.fail_after(self._settings.wait_ms / 1000):
                     await semaphore.acquire(tenant)
             except TimeoutError:
                 raise refusal from None

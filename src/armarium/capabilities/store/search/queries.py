@@ -10,9 +10,6 @@ from armarium.capabilities.store.model import ChunkEntry
 from armarium.foundation.sql import queries
 
 _SQL = queries("armarium.capabilities.store.database.sql", "search.sql")
-_NARROW = 4
-"""A path prefix is narrow if it selects less than one chunk in this many. Chunks are then looked up file by file, which
-costs more per chunk than a scan of the project."""
 
 Scores = Mapping[int, float]
 """Scores of chunks by their ids, from one kind of search."""
@@ -54,12 +51,17 @@ class Candidate:
 
 
 class ChunkQueries:
-    """The queries of searches, in one transaction of a tenant."""
+    """The queries of searches, in one transaction of a tenant.
 
-    def __init__(self, connection: Connection, tenant: str, model: str) -> None:
+    A path prefix that selects less than the share `narrow` of all chunks is narrow: chunks are then looked up file by
+    file, which costs more per chunk than a scan of the project.
+    """
+
+    def __init__(self, connection: Connection, tenant: str, model: str, narrow: float) -> None:
         self._connection = connection
         self._tenant = tenant
         self._model = model
+        self._narrow = narrow
 
     async def extent(self, project: str, path_prefix: str) -> SearchExtent | None:
         """The extent of a search; None if it covers no chunks."""
@@ -80,7 +82,7 @@ class ChunkQueries:
             row["chunks"],
             max(1.0, row["words"] / row["chunks"]),
             row["languages"],
-            narrow=row["chunks"] * _NARROW < everything,
+            narrow=row["chunks"] < everything * self._narrow,
         )
 
     async def nearest(self, extent: SearchExtent, vector: str, most: int) -> ScoredChunks:
