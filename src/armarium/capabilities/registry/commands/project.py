@@ -12,11 +12,9 @@ from typing import Any
 
 from armarium.capabilities.registry.errors import REGISTRY_ERRORS, NotFound, RegistryUnusable
 from armarium.capabilities.registry.lifespan import open_registry
-from armarium.capabilities.registry.model import ReportFormat, ScanReport
+from armarium.capabilities.registry.model import Imported, ReportFormat, ScanReport
 from armarium.capabilities.registry.paths import is_absolute
 from armarium.capabilities.registry.reports.formats import read_reports
-from armarium.capabilities.registry.result_types import ImportResult
-from armarium.capabilities.registry.results import scan_result
 from armarium.capabilities.registry.service import Registry
 from armarium.capabilities.registry.settings import registry_file
 from armarium.capabilities.registry.tools import TOOLS
@@ -79,13 +77,13 @@ class RegistryProject:
         """Import a scanner's report, all of its scans or none. Progress is the number of findings, and the total."""
         async with self._opened(read_only=False) as registry:
 
-            async def import_scan_results(call: Call, args: _ImportArgs) -> ImportResult:
+            async def import_scan_results(call: Call, args: _ImportArgs) -> Imported:
                 """Import a report from a file."""
                 reports = read_reports(data, args.format, source=args.scan_source, covered=args.paths)
                 reports = [self._in_project(report) for report in reports]
                 total = sum(len(report.findings) for report in reports if isinstance(report.findings, Sized))
                 scans = await registry.scan_all(reports, call.principal.username, lambda done: on_progress(done, total))
-                return {"scans": [scan_result(scan) for scan in scans]}
+                return {"scans": scans}
 
             tool = local_tool("import_scan_results", import_scan_results, errors=REGISTRY_ERRORS, subject=("", "file"))
             return await self._run(tool, {name: value for name, value in arguments.items() if value is not None})
@@ -108,7 +106,7 @@ class RegistryProject:
         async with self._opened(read_only=True) as registry:
             for name in dict.fromkeys((self._project_path(file), file)):
                 with suppress(NotFound):
-                    return (await registry.find_file(name)).id
+                    return (await registry.find_file(name))["id"]
         raise NotFound("no file has this path or this id", hint="armarium registry files lists the known files")
 
     def _project_path(self, path: str) -> str:
