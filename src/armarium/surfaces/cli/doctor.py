@@ -20,18 +20,18 @@ from platform import python_version
 import typer
 
 from armarium.assembly import MANIFESTS
-from armarium.capability import CheckResult, Facilities
+from armarium.capability import CheckResult
 from armarium.command_line.options import settings_file
 from armarium.command_line.output import show, show_json, without_credentials
 from armarium.foundation.audit import AuditFilter, read_records
 from armarium.foundation.authentication import open_authenticator, token_path
 from armarium.foundation.errors import ConfigError
-from armarium.foundation.events import Events
 from armarium.foundation.identity import read_token
 from armarium.foundation.settings import CoreSettings
 from armarium.foundation.settings_loader import load_settings
 from armarium.foundation.sockets import listen
-from armarium.settings import Settings
+from armarium.server import facilities_for
+from armarium.settings import Settings, configured
 
 _MIN_PYTHON = (3, 11)
 _MIN_OPEN_FILES = 4096
@@ -49,14 +49,14 @@ def run_checks(config: Path | None) -> list[CheckResult]:
     except ConfigError as error:
         message = f"{error.message}; checks that need settings were skipped"
         results.append(CheckResult("settings", "fail", message, error.hint))
-        return [*results, *_machine()]
+        return [*results, *_capabilities(None)]
     return [*results, _settings(settings, file), *_server(settings), *_capabilities(settings)]
 
 
 def _settings(settings: CoreSettings, file: Path | None) -> CheckResult:
     if file is None:
         return CheckResult("settings", "ok", "there is no armarium.yaml here; the defaults apply")
-    if all(getattr(settings, manifest.name) is None for manifest in MANIFESTS):
+    if not configured(settings):
         sections = ", ".join(manifest.name for manifest in MANIFESTS)
         return CheckResult("settings", "fail", f"{file} configures no capability", hint=f"add a section: {sections}")
     return CheckResult("settings", "ok", str(file))
@@ -71,17 +71,11 @@ def _server(settings: CoreSettings) -> Generator[CheckResult]:
     yield _traces(settings)
 
 
-def _machine() -> Generator[CheckResult]:
-    """The checks of capabilities that need no settings."""
-    facilities = Facilities(Events(), Settings().state_path())
+def _capabilities(settings: CoreSettings | None) -> Generator[CheckResult]:
+    """The checks of the capabilities. Without settings, those that need none."""
+    facilities = facilities_for(settings or Settings())
     for manifest in MANIFESTS:
-        yield from manifest.check(None, facilities)
-
-
-def _capabilities(settings: CoreSettings) -> Generator[CheckResult]:
-    facilities = Facilities(Events(), settings.state_path(), max_body_bytes=settings.server.max_body_bytes)
-    for manifest in MANIFESTS:
-        yield from manifest.check(getattr(settings, manifest.name), facilities)
+        yield from manifest.check(getattr(settings, manifest.name, None), facilities)
 
 
 def _python() -> CheckResult:
@@ -192,20 +186,17 @@ def _audit_log(file: Path) -> CheckResult:
 
 def _traces(settings: CoreSettings) -> CheckResult:
     endpoint = settings.telemetry.otlp_endpoint
-    if _has_exporter():
+    try:
+        has_exporter = find_spec("opentelemetry.exporter.otlp.proto.http") is not None
+    except ModuleNotFoundError:
+        has_exporter = False
+    if has_exporter:
         message = without_credentials(endpoint) if endpoint else "the otel extra is installed but not used"
         return CheckResult("traces", "ok", message)
     if endpoint:
         message = "telemetry.otlp_endpoint is set, but the otel extra is not installed"
         return CheckResult("traces", "fail", message, hint="pip install 'armarium[otel]'")
     return CheckResult("traces", "ok", "not configured")
-
-
-def _has_exporter() -> bool:
-    try:
-        return find_spec("opentelemetry.exporter.otlp.proto.http") is not None
-    except ModuleNotFoundError:
-        return False
 
 
 def show_results(results: Sequence[CheckResult], *, as_json: bool) -> None:

@@ -7,7 +7,6 @@ import os
 import shlex
 import stat
 import sys
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Never, cast
@@ -16,6 +15,7 @@ import typer
 
 from armarium.command_line.output import Misuse, say, show, show_json
 from armarium.foundation.errors import ArmariumError
+from armarium.foundation.files.state_files import replace_file
 from armarium.foundation.identity import read_token
 from armarium.surfaces.cli.clients import CLIENTS, TRANSPORT_KEYS, Client, Entry, RunningServer, Scope, StartedServer
 
@@ -52,8 +52,9 @@ class Plan:
     def backup(self) -> Path:
         return self.file.with_name(f"{self.file.name}.bak")
 
-    def without_secret(self, text: str) -> str:
-        """The text with the token masked."""
+    def shown(self, value: Any, indent: int | None = None) -> str:
+        """A value as JSON, with the token masked."""
+        text = json.dumps(value, indent=indent)
         return text.replace(self.secret, "<token>") if self.secret else text
 
 
@@ -69,7 +70,10 @@ def wanted_server(
             )
         say(f"{CLIENTS[client].title} starts its servers itself, so --url is ignored and stdio is used")
         url = token_file = None
-    _only_one({"--dir": directory, "--config": config, "--url": url})
+    options = {"--dir": directory, "--config": config, "--url": url}
+    given = [option for option, value in options.items() if value is not None]
+    if len(given) > 1:
+        raise Misuse(f"{' and '.join(given)} exclude each other", hint="each determines what the client connects to")
     if url is not None:
         if write:
             raise Misuse("--write does not go with --url", hint="the running server decides what may be written")
@@ -79,12 +83,6 @@ def wanted_server(
     if token_file is not None:
         raise Misuse("--token-file goes with --url", hint="over stdio there is no token")
     return _started_server(directory or Path(), config, write=write)
-
-
-def _only_one(options: dict[str, object | None]) -> None:
-    given = [option for option, value in options.items() if value is not None]
-    if len(given) > 1:
-        raise Misuse(f"{' and '.join(given)} exclude each other", hint="each determines what the client connects to")
 
 
 def _started_server(directory: Path, config: Path | None, *, write: bool) -> StartedServer:
@@ -108,10 +106,16 @@ def plan(client_name: str, server: StartedServer | RunningServer, *, name: str, 
     """Compute the new content of the client's configuration file, without writing it."""
     client = CLIENTS[client_name]
     chosen = scope or client.default_scope
-    file = _file_of(client, chosen)
+    if chosen == "project" and client.project_file is None:
+        raise Misuse(f"{client.title} has no configuration for a project", hint="leave out --scope")
     # Write the target of a symbolic link, so that the link remains.
-    file = Path(os.path.realpath(file))
-    before = _read(file)
+    file = Path(os.path.realpath(client.user_file() if chosen == "user" else Path.cwd() / (client.project_file or "")))
+    try:
+        before = file.read_bytes()
+    except FileNotFoundError:
+        before = None
+    except OSError as error:
+        raise UnusableConfiguration(f"cannot read {file}: {error.strerror}") from error
     document = _parsed(before, file)
     entry, secret, notes = _entry_for(client, server, chosen)
     _merge(document, client, name, entry, file)
@@ -119,14 +123,6 @@ def plan(client_name: str, server: StartedServer | RunningServer, *, name: str, 
         _merge_input(document, client.token_input, file)
     after = before if before is not None and _parsed(before, file) == document else _serialised(document)
     return Plan(client, name, chosen, file, document[client.section][name], before, after, secret, notes)
-
-
-def _file_of(client: Client, scope: Scope) -> Path:
-    if scope == "user":
-        return client.user_file()
-    if client.project_file is None:
-        raise Misuse(f"{client.title} has no configuration for a project", hint="leave out --scope")
-    return Path.cwd() / client.project_file
 
 
 def _entry_for(
@@ -145,15 +141,6 @@ def _entry_for(
         else f'start {client.title} with the token: export ARMARIUM_TOKEN="$(cat {token_file})"'
     )
     return client.http_entry(server, client.token_variable), None, (note,)
-
-
-def _read(file: Path) -> bytes | None:
-    try:
-        return file.read_bytes()
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise UnusableConfiguration(f"cannot read {file}: {error.strerror}") from error
 
 
 def _parsed(content: bytes | None, file: Path) -> dict[str, Any]:
@@ -215,18 +202,15 @@ def apply(plan: Plan, *, yes: bool, dry_run: bool, as_json: bool) -> None:
         "scope": plan.scope,
         "file": str(plan.file),
         "name": plan.name,
-        "entry": json.loads(plan.without_secret(json.dumps(plan.entry))),
+        "entry": json.loads(plan.shown(plan.entry)),
         "changed": plan.changes,
         "written": False,
         "backup": None,
         "notes": list(plan.notes),
     }
-    fragment = plan.without_secret(json.dumps({plan.client.section: {plan.name: plan.entry}}, indent=2))
+    fragment = plan.shown({plan.client.section: {plan.name: plan.entry}}, indent=2)
     say(f"{plan.client.title}, in {plan.file}:\n")
-    if as_json or not dry_run:
-        say(fragment)
-    else:
-        show(fragment)
+    (show if dry_run and not as_json else say)(fragment)
     say()
     if not plan.changes:
         say("already configured; nothing to do")
@@ -258,30 +242,18 @@ def _write(plan: Plan) -> str | None:
     """Replace the file atomically; return the path of the backup, if there was a file before."""
     try:
         plan.file.parent.mkdir(parents=True, exist_ok=True)
-        mode = stat.S_IMODE(plan.file.stat().st_mode) if plan.before is not None else 0o666 & ~_umask()
-        if plan.before is not None:
-            _replace(plan.backup, plan.before, mode)
+        if plan.before is None:
+            replace_file(plan.file, plan.after, mode=0o600 if plan.secret else 0o666)
+            return None
+        mode = stat.S_IMODE(plan.file.stat().st_mode)
+        _replace(plan.backup, plan.before, mode)
         _replace(plan.file, plan.after, mode & 0o600 if plan.secret else mode)
     except OSError as error:
         raise UnusableConfiguration(f"cannot write {plan.file}: {error.strerror}") from error
-    return str(plan.backup) if plan.before is not None else None
+    return str(plan.backup)
 
 
 def _replace(file: Path, content: bytes, mode: int) -> None:
-    descriptor, staged = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
-    try:
-        with os.fdopen(descriptor, "wb") as target:
-            os.fchmod(target.fileno(), mode)
-            target.write(content)
-            target.flush()
-            os.fsync(target.fileno())
-        os.replace(staged, file)
-    except BaseException:
-        os.unlink(staged)
-        raise
-
-
-def _umask() -> int:
-    current = os.umask(0o077)
-    os.umask(current)
-    return current
+    replace_file(file, content, mode=mode & 0o600)
+    # The umask must not reduce the permissions that the file had.
+    file.chmod(mode)

@@ -26,7 +26,7 @@ from armarium.foundation.settings import CoreSettings
 from armarium.foundation.settings_loader import load_settings
 from armarium.foundation.sockets import listen
 from armarium.manifest import ProgressDisplay, ServedDirectory
-from armarium.settings import Settings
+from armarium.settings import Settings, configured
 
 _log = logging.getLogger("armarium")
 
@@ -86,11 +86,8 @@ def up(host: CommandHost, directory: Path, settings: CoreSettings, *, name: str,
 
 
 def _progress_displays(settings: CoreSettings, events: Events) -> list[ProgressDisplay]:
-    return [
-        manifest.progress_display(events)
-        for manifest in MANIFESTS
-        if manifest.progress_display is not None and getattr(settings, manifest.name) is not None
-    ]
+    declared = [manifest.progress_display for manifest, _ in configured(settings)]
+    return [display(events) for display in declared if display is not None]
 
 
 def serve(host: CommandHost, settings: CoreSettings, config: Path, *, as_json: bool) -> None:
@@ -98,12 +95,7 @@ def serve(host: CommandHost, settings: CoreSettings, config: Path, *, as_json: b
 
     def announce(address: str) -> None:
         client = _ClientConfiguration(settings, address)
-        sections = [
-            (manifest, section)
-            for manifest in MANIFESTS
-            if (section := getattr(settings, manifest.name, None)) is not None
-        ]
-        capabilities = [manifest.name for manifest, section in sections if manifest.is_enabled(section)]
+        capabilities = [manifest.name for manifest, section in configured(settings) if manifest.is_enabled(section)]
         facts = {"capabilities": capabilities, "auth": settings.security.auth, "config_file": str(config)}
         _log.info("listening", extra={"address": address} | client.as_json(with_config=False) | facts)
         if as_json:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from armarium.command_line.options import AsJson
-from armarium.command_line.output import show
+from armarium.command_line.output import Misuse, show
+
+if TYPE_CHECKING:
+    from armarium.capabilities.registry.commands.operations import Operations
 
 # Commands import what they need when they run: a server must start within a second, and most commands need little.
 
@@ -40,6 +43,12 @@ ExternalRef = Annotated[
 ]
 IssueId = Annotated[str, typer.Argument(metavar="ISSUE", help="Id of the issue.")]
 FindingId = Annotated[str, typer.Argument(metavar="FINDING", help="Id of the finding.")]
+
+
+def _operations(context: typer.Context, directory: Path | None, as_json: bool) -> Operations:
+    from armarium.capabilities.registry.commands.operations import Operations
+
+    return Operations(context.obj, directory, as_json=as_json)
 
 
 @app.callback(invoke_without_command=True)
@@ -88,28 +97,15 @@ def list_files(
     armarium registry files --severity critical
     armarium registry files --prefix src/ --sort path --json
     """
-    from armarium.capabilities.registry.commands import operations
-
-    wanted = {
-        "path_prefix": prefix,
-        "language": language,
-        "has_severity": severity,
-        "scan_source": source,
-        "min_findings": min_findings,
-        "sort": sort,
-        "direction": direction,
-        "limit": limit,
-        "offset": offset,
-    }
-    operations.show_list(operations.RegistryProject(context.obj, directory), "list_files", wanted, as_json=as_json)
+    wanted = {"path_prefix": prefix, "language": language, "has_severity": severity, "scan_source": source}
+    wanted |= {"min_findings": min_findings, "sort": sort, "direction": direction, "limit": limit, "offset": offset}
+    _operations(context, directory, as_json).show_list("list_files", wanted)
 
 
 @app.command("file")
 def show_file(context: typer.Context, file: File, directory: Directory = None, as_json: AsJson = False) -> None:
     """Show one file with its latest findings and the issues linked to it."""
-    from armarium.capabilities.registry.commands import operations
-
-    operations.show_file(operations.RegistryProject(context.obj, directory), file, as_json=as_json)
+    _operations(context, directory, as_json).show_file(file)
 
 
 @app.command("timeline")
@@ -126,12 +122,8 @@ def show_timeline(
     as_json: AsJson = False,
 ) -> None:
     """List the events of a file, newest first. A moved file keeps its history."""
-    from armarium.capabilities.registry.commands import operations
-
     wanted = {"event_type": kind, "limit": limit, "offset": offset}
-    operations.show_list(
-        operations.RegistryProject(context.obj, directory), "get_file_timeline", wanted, file=file, as_json=as_json
-    )
+    _operations(context, directory, as_json).show_list("get_file_timeline", wanted, file)
 
 
 @app.command("findings")
@@ -151,12 +143,8 @@ def list_findings(
     as_json: AsJson = False,
 ) -> None:
     """List findings with their ids, the most recently changed first."""
-    from armarium.capabilities.registry.commands import operations
-
     wanted = {"status": status, "severity": severity, "scan_source": source, "limit": limit, "offset": offset}
-    operations.show_list(
-        operations.RegistryProject(context.obj, directory), "list_findings", wanted, file=file, as_json=as_json
-    )
+    _operations(context, directory, as_json).show_list("list_findings", wanted, file)
 
 
 @app.command("judge")
@@ -168,14 +156,7 @@ def judge_finding(
     as_json: AsJson = False,
 ) -> None:
     """Set the status of a finding. Later scans do not change a false positive."""
-    from armarium.capabilities.registry.commands import operations
-
-    operations.change(
-        operations.RegistryProject(context.obj, directory),
-        "update_finding",
-        {"finding_id": finding, "status": status},
-        as_json=as_json,
-    )
+    _operations(context, directory, as_json).change("update_finding", {"finding_id": finding, "status": status})
 
 
 @app.command("promote")
@@ -191,15 +172,8 @@ def promote_finding(
     as_json: AsJson = False,
 ) -> None:
     """Create an issue from a finding and link it to the file. Idempotent."""
-    from armarium.capabilities.registry.commands import operations
-
-    fields = operations.issue_fields(title, body, priority, labels, external_ref)
-    operations.change(
-        operations.RegistryProject(context.obj, directory),
-        "promote_finding",
-        {"finding_id": finding} | fields,
-        as_json=as_json,
-    )
+    fields = {"finding_id": finding, "title": title, "body": body, "priority": priority, "external_ref": external_ref}
+    _operations(context, directory, as_json).change("promote_finding", fields | {"labels": labels or None})
 
 
 @app.command("issues")
@@ -215,18 +189,14 @@ def list_issues(
     as_json: AsJson = False,
 ) -> None:
     """List issues, the most urgent first."""
-    from armarium.capabilities.registry.commands import operations
-
     wanted = {"status": status, "label": label, "limit": limit, "offset": offset}
-    operations.show_list(operations.RegistryProject(context.obj, directory), "list_issues", wanted, as_json=as_json)
+    _operations(context, directory, as_json).show_list("list_issues", wanted)
 
 
 @app.command("issue")
 def show_issue(context: typer.Context, issue: IssueId, directory: Directory = None, as_json: AsJson = False) -> None:
     """Show one issue and the files linked to it."""
-    from armarium.capabilities.registry.commands import operations
-
-    operations.show_issue(operations.RegistryProject(context.obj, directory), issue, as_json=as_json)
+    _operations(context, directory, as_json).show_issue(issue)
 
 
 @app.command("new-issue")
@@ -241,10 +211,8 @@ def create_issue(
     as_json: AsJson = False,
 ) -> None:
     """Create an issue. `armarium registry link` links files to it."""
-    from armarium.capabilities.registry.commands import operations
-
-    fields = operations.issue_fields(title, body, priority, labels, external_ref)
-    operations.change(operations.RegistryProject(context.obj, directory), "create_issue", fields, as_json=as_json)
+    fields = {"title": title, "body": body, "priority": priority, "external_ref": external_ref}
+    _operations(context, directory, as_json).change("create_issue", fields | {"labels": labels or None})
 
 
 @app.command("update-issue")
@@ -262,15 +230,11 @@ def update_issue(
     as_json: AsJson = False,
 ) -> None:
     """Change the given fields of an issue. Labels replace the earlier ones."""
-    from armarium.capabilities.registry.commands import operations
-
-    fields = operations.issue_fields(title, body, priority, labels, external_ref, no_labels=no_labels)
-    operations.change(
-        operations.RegistryProject(context.obj, directory),
-        "update_issue",
-        {"issue_id": issue, "status": status} | fields,
-        as_json=as_json,
-    )
+    if labels and no_labels:
+        raise Misuse("--label does not go with --no-labels", hint="--label replaces the earlier labels")
+    fields = {"title": title, "body": body, "status": status, "priority": priority, "external_ref": external_ref}
+    labels = [] if no_labels else labels or None
+    _operations(context, directory, as_json).change("update_issue", fields | {"issue_id": issue, "labels": labels})
 
 
 @app.command("link")
@@ -286,12 +250,8 @@ def link(
     as_json: AsJson = False,
 ) -> None:
     """Link a file to an issue."""
-    from armarium.capabilities.registry.commands import operations
-
     wanted = {"issue_id": issue, "assoc_type": kind}
-    operations.change(
-        operations.RegistryProject(context.obj, directory), "add_file_association", wanted, file=file, as_json=as_json
-    )
+    _operations(context, directory, as_json).change("add_file_association", wanted, file)
 
 
 @app.command("register")
@@ -310,11 +270,10 @@ def register_file(
     as_json: AsJson = False,
 ) -> None:
     """Register a file, or change its record, and print its id."""
-    from armarium.capabilities.registry.commands import operations
+    from armarium.capabilities.registry.commands.operations import parse_metadata
 
-    parsed = operations.parse_metadata(metadata)
-    wanted = {"path": path, "language": language, "file_type": file_type, "metadata": parsed}
-    operations.change(operations.RegistryProject(context.obj, directory), "register_file", wanted, as_json=as_json)
+    wanted = {"path": path, "language": language, "file_type": file_type, "metadata": parse_metadata(metadata)}
+    _operations(context, directory, as_json).change("register_file", wanted)
 
 
 @app.command("import")
@@ -345,8 +304,4 @@ def import_report(
     bandit -r src -f sarif -o bandit.sarif; armarium registry import bandit.sarif --covers src
     gitleaks dir --report-path leaks.json; armarium registry import leaks.json --covers .
     """
-    from armarium.capabilities.registry.commands import operations
-
-    operations.import_report(
-        operations.RegistryProject(context.obj, directory), file, form, source, covers, as_json=as_json
-    )
+    _operations(context, directory, as_json).import_report(file, form, source, covers)
