@@ -14,9 +14,9 @@ from armarium.capabilities.registry.errors import Busy, RegistryUnusable, Unwrit
 from armarium.capabilities.registry.lifespan import open_registry
 from armarium.capabilities.registry.model import ReportEntry, ScanReport, SortField
 from armarium.capabilities.registry.service import Registry
-from armarium.capabilities.registry.storage import errors as storage_errors
+from armarium.capabilities.registry.storage import file as registry_file
 from armarium.capabilities.registry.storage import files
-from armarium.capabilities.registry.storage.database import RegistryDatabase, statements
+from armarium.capabilities.registry.storage.database import STATEMENTS, RegistryDatabase
 from armarium.capabilities.registry.storage.files import DEFAULT_DIRECTIONS
 from support.registry_calls import ACTOR, all_files, file_at, found, scanned
 
@@ -30,7 +30,7 @@ def file(project: Path) -> Path:
 
 def every_statement() -> list[str]:
     made: list[str] = []
-    for statement in statements().values():
+    for statement in STATEMENTS.values():
         for part, text in PARTS.items():
             statement = statement.replace(part, text)
         made.append(statement)
@@ -160,7 +160,7 @@ async def test_where_nothing_can_be_written_beside_it_a_registry_is_read_as_it_i
 
 async def test_a_full_disk_is_named(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with open_registry(project) as registry:
-        monkeypatch.setattr(storage_errors, "is_disk_full", lambda directory: True)
+        monkeypatch.setattr(registry_file, "is_disk_full", lambda directory: True)
 
         def failing(self: RegistryDatabase, *arguments: object) -> None:
             error = sqlite3.OperationalError("disk I/O error")

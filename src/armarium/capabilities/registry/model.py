@@ -71,26 +71,22 @@ class ListedFile(RegisteredFile):
     associations_count: int
 
 
-class FileLink(TypedDict):
-    """A link between a file and an issue, as the file's."""
+class Association(TypedDict):
+    """A link between a file and an issue."""
 
     id: int
     file_id: str
     issue_id: str
     assoc_type: AssocType
     created_at: str
+
+
+class FileLink(Association):
     issue_title: str
     issue_status: IssueStatus
 
 
-class IssueLink(TypedDict):
-    """The same link as the issue's."""
-
-    id: int
-    file_id: str
-    issue_id: str
-    assoc_type: AssocType
-    created_at: str
+class IssueLink(Association):
     file_path: str
     file_language: str
 

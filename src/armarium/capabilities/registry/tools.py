@@ -11,8 +11,7 @@ from armarium.capabilities.registry import arguments, model
 from armarium.capabilities.registry.changes.issues import IssueChange
 from armarium.capabilities.registry.errors import REGISTRY_ERRORS
 from armarium.capabilities.registry.model import FileFilter
-from armarium.capabilities.registry.reports.armarium_json import reported_scan
-from armarium.capabilities.registry.reports.formats import reports_in
+from armarium.capabilities.registry.reports.formats import reported_scan, reports_in
 from armarium.capabilities.registry.service import Registry
 from armarium.foundation.routes import Route
 from armarium.foundation.schema import Json

@@ -33,7 +33,6 @@ from armarium.foundation.sockets import listen
 from armarium.server import facilities_for
 from armarium.settings import Settings, configured
 
-_MIN_PYTHON = (3, 11)
 _MIN_OPEN_FILES = 4096
 _MAX_CLOCK_GAP_S = 2.0
 _PROBE_TIMEOUT_S = 1.0
@@ -42,7 +41,7 @@ _COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
 
 def run_checks(config: Path | None) -> list[CheckResult]:
     """The results of all checks. With invalid settings, only checks that need no settings run."""
-    results = [_python(), _open_files()]
+    results = [CheckResult("python", "ok", python_version()), _open_files()]
     file = settings_file(config)
     try:
         settings = load_settings(Settings, file, environ=os.environ)
@@ -78,13 +77,6 @@ def _capabilities(settings: CoreSettings | None) -> Generator[CheckResult]:
         yield from manifest.check(getattr(settings, manifest.name, None), facilities)
 
 
-def _python() -> CheckResult:
-    if sys.version_info >= _MIN_PYTHON:
-        return CheckResult("python", "ok", python_version())
-    required = ".".join(map(str, _MIN_PYTHON))
-    return CheckResult("python", "fail", f"{python_version()} is too old", hint=f"install Python {required} or later")
-
-
 def _open_files() -> CheckResult:
     _, limit = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit == resource.RLIM_INFINITY or limit >= _MIN_OPEN_FILES:
@@ -99,9 +91,8 @@ def _state_directory(state: Path) -> Iterator[CheckResult]:
         yield _creatable("state directory", state)
         return
     if not state.is_dir() or not os.access(state, os.W_OK | os.X_OK):
-        yield CheckResult(
-            "state directory", "fail", f"{state} is not writable", hint="set `state_dir` to a writable directory"
-        )
+        hint = "set `state_dir` to a writable directory"
+        yield CheckResult("state directory", "fail", f"{state} is not writable", hint)
         return
     mode = stat.S_IMODE(state.stat().st_mode)
     if mode & 0o077:
@@ -155,9 +146,8 @@ def _port(settings: CoreSettings) -> CheckResult:
         listen(host, port).close()
     except ConfigError as error:
         if _answers(host, port):
-            return CheckResult(
-                "port", "warn", f"a server already answers on {host}:{port}", hint="stop it, or use --port"
-            )
+            message = f"a server already answers on {host}:{port}"
+            return CheckResult("port", "warn", message, hint="stop it, or use --port")
         return CheckResult("port", "fail", error.message, error.hint)
     return CheckResult("port", "ok", f"{host}:{port} is free" if port else f"{host}, any free port")
 
@@ -200,7 +190,6 @@ def _traces(settings: CoreSettings) -> CheckResult:
 
 
 def show_results(results: Sequence[CheckResult], *, as_json: bool) -> None:
-    """Print the results of the checks on standard output."""
     if as_json:
         healthy = all(result.state != "fail" for result in results)
         show_json({"ok": healthy, "findings": [asdict(result) for result in results]})

@@ -17,7 +17,7 @@ from armarium.command_line.output import Misuse, say, show, show_json
 from armarium.foundation.errors import ArmariumError
 from armarium.foundation.files.state_files import replace_file
 from armarium.foundation.identity import read_token
-from armarium.surfaces.cli.clients import CLIENTS, TRANSPORT_KEYS, Client, Entry, RunningServer, Scope, StartedServer
+from armarium.surfaces.cli.clients import CLIENTS, TRANSPORT_KEYS, Client, Entry, RunningServer, Scope
 
 _SURROGATE_ESCAPES = {code: f"\\u{code:04x}" for code in range(0xD800, 0xE000)}
 
@@ -45,10 +45,6 @@ class Plan:
     notes: tuple[str, ...]
 
     @property
-    def changes(self) -> bool:
-        return self.before is None or self.before != self.after
-
-    @property
     def backup(self) -> Path:
         return self.file.with_name(f"{self.file.name}.bak")
 
@@ -60,8 +56,8 @@ class Plan:
 
 def wanted_server(
     client: str, directory: Path | None, config: Path | None, url: str | None, token_file: Path | None, *, write: bool
-) -> StartedServer | RunningServer:
-    """The server that the options describe: one that the client starts, or one that already runs."""
+) -> RunningServer | Entry:
+    """The server that the options describe: one that already runs, or the entry of one that the client starts."""
     if url is not None and CLIENTS[client].url_key is None:
         if directory is None and config is None:
             raise Misuse(
@@ -85,7 +81,7 @@ def wanted_server(
     return _started_server(directory or Path(), config, write=write)
 
 
-def _started_server(directory: Path, config: Path | None, *, write: bool) -> StartedServer:
+def _started_server(directory: Path, config: Path | None, *, write: bool) -> Entry:
     if config is not None and write:
         raise Misuse("--write does not go with --config", hint="the file says `read_only` for each root")
     served = Path(os.path.abspath((config or directory).expanduser()))
@@ -93,7 +89,7 @@ def _started_server(directory: Path, config: Path | None, *, write: bool) -> Sta
         raise Misuse(f"{served} is not a {'file' if config else 'directory'}", hint="check the path")
     command, *arguments = _own_command()
     what = ["--config", str(served)] if config else [str(served), *(["--write"] if write else [])]
-    return StartedServer(command, (*arguments, "stdio", *what))
+    return {"command": command, "args": [*arguments, "stdio", *what]}
 
 
 def _own_command() -> list[str]:
@@ -102,7 +98,7 @@ def _own_command() -> list[str]:
     return [str(beside)] if os.access(beside, os.X_OK) else [sys.executable, "-P", "-m", "armarium.surfaces.cli.main"]
 
 
-def plan(client_name: str, server: StartedServer | RunningServer, *, name: str, scope: Scope | None) -> Plan:
+def plan(client_name: str, server: RunningServer | Entry, *, name: str, scope: Scope | None) -> Plan:
     """Compute the new content of the client's configuration file, without writing it."""
     client = CLIENTS[client_name]
     chosen = scope or client.default_scope
@@ -126,11 +122,11 @@ def plan(client_name: str, server: StartedServer | RunningServer, *, name: str, 
 
 
 def _entry_for(
-    client: Client, server: StartedServer | RunningServer, scope: Scope
+    client: Client, server: RunningServer | Entry, scope: Scope
 ) -> tuple[Entry, str | None, tuple[str, ...]]:
     """The entry, the token if the entry contains it, and notes for the user."""
-    if isinstance(server, StartedServer):
-        return client.stdio_entry(server), None, ()
+    if not isinstance(server, RunningServer):
+        return client.entry("stdio", server), None, ()
     if server.token is None or scope == "user":
         return client.http_entry(server, server.token), server.token, ()
     # The file of a project is committed and shared, so it must not contain the token.
@@ -196,14 +192,13 @@ def _serialised(document: dict[str, Any]) -> bytes:
 
 
 def apply(plan: Plan, *, yes: bool, dry_run: bool, as_json: bool) -> None:
-    """Print the change, ask for confirmation, and write the file."""
     described: dict[str, Any] = {
         "client": plan.client.title,
         "scope": plan.scope,
         "file": str(plan.file),
         "name": plan.name,
         "entry": json.loads(plan.shown(plan.entry)),
-        "changed": plan.changes,
+        "changed": plan.before != plan.after,
         "written": False,
         "backup": None,
         "notes": list(plan.notes),
@@ -212,7 +207,7 @@ def apply(plan: Plan, *, yes: bool, dry_run: bool, as_json: bool) -> None:
     say(f"{plan.client.title}, in {plan.file}:\n")
     (show if dry_run and not as_json else say)(fragment)
     say()
-    if not plan.changes:
+    if plan.before == plan.after:
         say("already configured; nothing to do")
     elif dry_run:
         say("nothing was written (--dry-run)")

@@ -1,4 +1,4 @@
-"""`armarium up`, `serve` and `stdio`: builds the settings, starts the server, and prints how to connect."""
+"""`armarium up`, `serve`, `stdio` and `config print`: builds settings, starts servers, and prints how to connect."""
 
 from __future__ import annotations
 
@@ -10,14 +10,17 @@ import shlex
 import shutil
 import socket
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 from armarium.assembly import MANIFESTS
 from armarium.command_line.addresses import local_address
 from armarium.command_line.host import CommandHost, HttpOptions
-from armarium.command_line.output import say, show_json
+from armarium.command_line.options import settings_file
+from armarium.command_line.output import Misuse, say, show_json, without_credentials
 from armarium.foundation.authentication import open_authenticator, token_path
 from armarium.foundation.errors import ConfigError
 from armarium.foundation.events import Events
@@ -37,22 +40,22 @@ def directory_settings(
     directory: Path,
     *,
     write: bool,
-    without: Collection[str] = (),
+    served: Mapping[str, bool] | None = None,
     name: str = "workspace",
     flags: Mapping[str, Any] | None = None,
 ) -> CoreSettings:
-    """The settings of `up DIR` and `stdio DIR`: every capability that can serve the directory, except those `without`.
+    """The settings of `up DIR` and `stdio DIR`: every capability that can serve the directory, unless `served` says no.
 
     A capability that cannot serve it is reported and omitted, so that the others can start.
     """
     values = dict(flags or {})
     state_dir = load_settings(Settings, environ=os.environ, flags=values).state_path()
-    served = ServedDirectory(Path(os.path.abspath(directory.expanduser())), name, write, state_dir)
+    shown = ServedDirectory(Path(os.path.abspath(directory.expanduser())), name, write, state_dir)
     for manifest in MANIFESTS:
-        if manifest.name in without or not manifest.is_installed:
+        if not (served or {}).get(manifest.name, True) or not manifest.is_installed:
             continue
         try:
-            section = manifest.directory_section(served)
+            section = manifest.directory_section(shown)
         except ConfigError as error:
             say(f"starting without the {manifest.name}: {error.message}")
             if error.hint:
@@ -105,10 +108,34 @@ def serve(host: CommandHost, settings: CoreSettings, config: Path, *, as_json: b
 
 
 def stdio(host: CommandHost, settings: CoreSettings) -> None:
-    """Serve the client that started this process."""
     if sys.stdin.isatty():
         say("speaking MCP on standard input and output; this is for a client to start: armarium install --help")
     host.serve_stdio(settings)
+
+
+def effective_settings(config: Path | None, directory: Path | None, *, write: bool) -> dict[str, Any]:
+    """The settings of a file, or of `armarium up DIR`, as plain values for a settings file."""
+    if directory is None:
+        if write:
+            raise Misuse("--write goes with --dir", hint="a file says `read_only` for each root")
+        effective = load_settings(Settings, settings_file(config), environ=os.environ)
+    elif config is not None:
+        raise Misuse("--dir and --config exclude each other", hint="name the directory in the file's sandbox.roots")
+    else:
+        effective = directory_settings(directory, write=write)
+    return _without_credentials(effective.model_dump(mode="json") | {"state_dir": str(effective.state_path())})
+
+
+def _without_credentials(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _without_credentials(inner) for name, inner in value.items()}  # pyright: ignore[reportUnknownVariableType] any JSON
+    if isinstance(value, list):
+        return [_without_credentials(inner) for inner in value]  # pyright: ignore[reportUnknownVariableType] any JSON
+    return without_credentials(value) if isinstance(value, str) else value
+
+
+def as_yaml(values: dict[str, Any]) -> str:
+    return yaml.safe_dump(values, sort_keys=False, allow_unicode=True, width=120).rstrip()
 
 
 def _listen_or_choose_port(settings: CoreSettings) -> socket.socket:
@@ -126,8 +153,6 @@ def _listen_or_choose_port(settings: CoreSettings) -> socket.socket:
 
 
 class _ClientConfiguration:
-    """How a client connects to the server."""
-
     def __init__(self, settings: CoreSettings, address: str) -> None:
         self.url = f"{local_address(address)}/mcp"
         self.token_file = token_path(settings)

@@ -15,7 +15,8 @@ from armarium.capabilities.registry.limits import metadata_json
 from armarium.capabilities.registry.model import FindingStatus, ReportEntry, Scanned, ScanReport
 from armarium.capabilities.registry.paths import ProjectPaths
 from armarium.capabilities.registry.storage import files, findings, timeline
-from armarium.capabilities.registry.storage.database import Row, Writer
+from armarium.capabilities.registry.storage.columns import Row
+from armarium.capabilities.registry.storage.database import Writer
 from armarium.capabilities.registry.storage.findings import KnownFinding, OpenFinding
 from armarium.capabilities.registry.storage.timeline import NewEvent
 
@@ -95,7 +96,6 @@ class _Scan:
         self._skipped: Counter[str] = Counter()
 
     def add(self, reported: ReportEntry) -> None:
-        """Add one reported finding."""
         place = self._places.get(reported.path)
         if place is None:
             place = self._places[reported.path] = self._place(reported.path)
@@ -157,7 +157,6 @@ class _Scan:
         self._touched.add(file_no)
 
     def flush(self) -> None:
-        """Write the collected rows."""
         new_ids = self._ids.new(self._writer, "finding", len(self._new)) if self._new else []
         rows: list[Row] = []
         created: list[NewEvent] = []
@@ -200,7 +199,6 @@ class _Scan:
         self._counts["closed"] += len(fixed)
 
     def outcome(self, report: ScanReport) -> Scanned:
-        """The changes that the scan made."""
         self._skipped.update(report.skipped)
         return {
             "scan_source": self._source,

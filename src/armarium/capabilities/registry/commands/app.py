@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+from typer import Argument, Option
 
 from armarium.command_line.options import AsJson
 from armarium.command_line.output import Misuse, show
@@ -20,29 +21,27 @@ app = typer.Typer(rich_markup_mode=None)
 Severity = Literal["critical", "high", "medium", "low", "info"]
 Directory = Annotated[
     Path | None,
-    typer.Option(
+    Option(
         "--dir",
         metavar="DIR",
         help="The project. [default: the nearest directory upwards with a registry, or this one]",
     ),
 ]
-File = Annotated[str, typer.Argument(metavar="FILE", help="Path or id of the file.")]
-Limit = Annotated[int, typer.Option(metavar="N", help="At most N results.")]
-Offset = Annotated[int, typer.Option(metavar="N", help="Skip the first N results.")]
-Source = Annotated[str | None, typer.Option(metavar="NAME", help="Only findings of this scanner.")]
-OfSeverity = Annotated[Severity | None, typer.Option(help="Only files with open findings of this severity.")]
-Title = Annotated[str | None, typer.Option(metavar="TEXT", help="Title of the issue, on one line.")]
-Body = Annotated[str | None, typer.Option(metavar="TEXT", help="Description of the issue.")]
-Priority = Annotated[int | None, typer.Option(metavar="N", help="From 0, the most urgent, to 4.")]
-Labels = Annotated[
-    list[str] | None, typer.Option("--label", metavar="WORD", help="Label of the issue; may be repeated.")
-]
+File = Annotated[str, Argument(metavar="FILE", help="Path or id of the file.")]
+Limit = Annotated[int, Option(metavar="N", help="At most N results.")]
+Offset = Annotated[int, Option(metavar="N", help="Skip the first N results.")]
+Source = Annotated[str | None, Option(metavar="NAME", help="Only findings of this scanner.")]
+OfSeverity = Annotated[Severity | None, Option(help="Only files with open findings of this severity.")]
+Title = Annotated[str | None, Option(metavar="TEXT", help="Title of the issue, on one line.")]
+Body = Annotated[str | None, Option(metavar="TEXT", help="Description of the issue.")]
+Priority = Annotated[int | None, Option(metavar="N", help="From 0, the most urgent, to 4.")]
+Labels = Annotated[list[str] | None, Option("--label", metavar="WORD", help="Label of the issue; may be repeated.")]
 ExternalRef = Annotated[
     str | None,
-    typer.Option("--ref", metavar="REF", help="The same issue in another tracker, such as github:owner/repo#12."),
+    Option("--ref", metavar="REF", help="The same issue in another tracker, such as github:owner/repo#12."),
 ]
-IssueId = Annotated[str, typer.Argument(metavar="ISSUE", help="Id of the issue.")]
-FindingId = Annotated[str, typer.Argument(metavar="FINDING", help="Id of the finding.")]
+IssueId = Annotated[str, Argument(metavar="ISSUE", help="Id of the issue.")]
+FindingId = Annotated[str, Argument(metavar="FINDING", help="Id of the finding.")]
 
 
 def _operations(context: typer.Context, directory: Path | None, as_json: bool) -> Operations:
@@ -72,19 +71,17 @@ def registry(context: typer.Context) -> None:
 @app.command("files")
 def list_files(
     context: typer.Context,
-    prefix: Annotated[str | None, typer.Option(metavar="TEXT", help="Only paths with this prefix.")] = None,
-    language: Annotated[str | None, typer.Option(metavar="NAME", help="Only files in this language.")] = None,
+    prefix: Annotated[str | None, Option(metavar="TEXT", help="Only paths with this prefix.")] = None,
+    language: Annotated[str | None, Option(metavar="NAME", help="Only files in this language.")] = None,
     severity: OfSeverity = None,
     source: Source = None,
-    min_findings: Annotated[
-        int | None, typer.Option(metavar="N", help="Only files with at least N open findings.")
-    ] = None,
+    min_findings: Annotated[int | None, Option(metavar="N", help="Only files with at least N open findings.")] = None,
     sort: Annotated[
-        Literal["updated_at", "first_seen", "path", "language"], typer.Option(help="Sort by this.")
+        Literal["updated_at", "first_seen", "path", "language"], Option(help="Sort by this.")
     ] = "updated_at",
     direction: Annotated[
         Literal["asc", "desc"] | None,
-        typer.Option(help="Sort order. [default: asc for path and language, otherwise desc]"),
+        Option(help="Sort order. [default: asc for path and language, otherwise desc]"),
     ] = None,
     limit: Limit = 100,
     offset: Offset = 0,
@@ -114,7 +111,7 @@ def show_timeline(
     file: File,
     kind: Annotated[
         Literal["finding", "association", "file_metadata_update"] | None,
-        typer.Option("--type", help="Only events of this type."),
+        Option("--type", help="Only events of this type."),
     ] = None,
     limit: Limit = 50,
     offset: Offset = 0,
@@ -129,13 +126,11 @@ def show_timeline(
 @app.command("findings")
 def list_findings(
     context: typer.Context,
-    file: Annotated[
-        str | None, typer.Argument(metavar="[FILE]", help="Only findings in this file: its path or id.")
-    ] = None,
+    file: Annotated[str | None, Argument(metavar="[FILE]", help="Only findings in this file: its path or id.")] = None,
     status: Annotated[
-        Literal["open", "fixed", "false_positive"] | None, typer.Option(help="Only findings with this status.")
+        Literal["open", "fixed", "false_positive"] | None, Option(help="Only findings with this status.")
     ] = None,
-    severity: Annotated[Severity | None, typer.Option(help="Only findings of this severity.")] = None,
+    severity: Annotated[Severity | None, Option(help="Only findings of this severity.")] = None,
     source: Source = None,
     limit: Limit = 100,
     offset: Offset = 0,
@@ -151,7 +146,7 @@ def list_findings(
 def judge_finding(
     context: typer.Context,
     finding: FindingId,
-    status: Annotated[Literal["false_positive", "fixed", "open"], typer.Argument(help="The new status.")],
+    status: Annotated[Literal["false_positive", "fixed", "open"], Argument(help="The new status.")],
     directory: Directory = None,
     as_json: AsJson = False,
 ) -> None:
@@ -180,9 +175,9 @@ def promote_finding(
 def list_issues(
     context: typer.Context,
     status: Annotated[
-        Literal["open", "in_progress", "closed"] | None, typer.Option(help="Only issues with this status.")
+        Literal["open", "in_progress", "closed"] | None, Option(help="Only issues with this status.")
     ] = None,
-    label: Annotated[str | None, typer.Option(metavar="WORD", help="Only issues with this label.")] = None,
+    label: Annotated[str | None, Option(metavar="WORD", help="Only issues with this label.")] = None,
     limit: Limit = 100,
     offset: Offset = 0,
     directory: Directory = None,
@@ -202,7 +197,7 @@ def show_issue(context: typer.Context, issue: IssueId, directory: Directory = No
 @app.command("new-issue")
 def create_issue(
     context: typer.Context,
-    title: Annotated[str, typer.Argument(metavar="TITLE", help="Title of the issue, on one line.")],
+    title: Annotated[str, Argument(metavar="TITLE", help="Title of the issue, on one line.")],
     body: Body = None,
     priority: Priority = None,
     labels: Labels = None,
@@ -219,12 +214,12 @@ def create_issue(
 def update_issue(
     context: typer.Context,
     issue: IssueId,
-    status: Annotated[Literal["open", "in_progress", "closed"] | None, typer.Option(help="The new status.")] = None,
+    status: Annotated[Literal["open", "in_progress", "closed"] | None, Option(help="The new status.")] = None,
     title: Title = None,
     body: Body = None,
     priority: Priority = None,
     labels: Labels = None,
-    no_labels: Annotated[bool, typer.Option("--no-labels", help="Remove all labels.")] = False,
+    no_labels: Annotated[bool, Option("--no-labels", help="Remove all labels.")] = False,
     external_ref: ExternalRef = None,
     directory: Directory = None,
     as_json: AsJson = False,
@@ -244,7 +239,7 @@ def link(
     issue: IssueId,
     kind: Annotated[
         Literal["bug_in", "task_for", "scan_finding", "mentioned_in"],
-        typer.Option("--as", help="How the file is related to the issue."),
+        Option("--as", help="How the file is related to the issue."),
     ] = "task_for",
     directory: Directory = None,
     as_json: AsJson = False,
@@ -257,14 +252,14 @@ def link(
 @app.command("register")
 def register_file(
     context: typer.Context,
-    path: Annotated[str, typer.Argument(metavar="PATH", help="Relative to DIR; the file need not exist yet.")],
+    path: Annotated[str, Argument(metavar="PATH", help="Relative to DIR; the file need not exist yet.")],
     language: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Language of the file. [default: detected from the name]")
+        str | None, Option(metavar="NAME", help="Language of the file. [default: detected from the name]")
     ] = None,
-    file_type: Annotated[str | None, typer.Option("--type", metavar="NAME", help="Type of the file.")] = None,
+    file_type: Annotated[str | None, Option("--type", metavar="NAME", help="Type of the file.")] = None,
     metadata: Annotated[
         str | None,
-        typer.Option(metavar="JSON", help="Further metadata as a JSON object; replaces the earlier metadata."),
+        Option(metavar="JSON", help="Further metadata as a JSON object; replaces the earlier metadata."),
     ] = None,
     directory: Directory = None,
     as_json: AsJson = False,
@@ -279,16 +274,16 @@ def register_file(
 @app.command("import")
 def import_report(
     context: typer.Context,
-    file: Annotated[Path, typer.Argument(metavar="REPORT", help="Report of a scanner; - is standard input.")],
+    file: Annotated[Path, Argument(metavar="REPORT", help="Report of a scanner; - is standard input.")],
     form: Annotated[
-        Literal["auto", "sarif", "gitleaks", "armarium"], typer.Option("--format", help="Format of the report.")
+        Literal["auto", "sarif", "gitleaks", "armarium"], Option("--format", help="Format of the report.")
     ] = "auto",
     source: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Name of the scanner. [default: its name in the report]")
+        str | None, Option(metavar="NAME", help="Name of the scanner. [default: its name in the report]")
     ] = None,
     covers: Annotated[
         list[str] | None,
-        typer.Option(metavar="PATH", help="Scanned path; may be repeated. [default: the files in the report]"),
+        Option(metavar="PATH", help="Scanned path; may be repeated. [default: the files in the report]"),
     ] = None,
     directory: Directory = None,
     as_json: AsJson = False,

@@ -30,7 +30,6 @@ class Operations:
         self._project, self._as_json = RegistryProject(host, directory), as_json
 
     def show_list(self, tool: str, wanted: Mapping[str, Any], file: str | None = None) -> None:
-        """Print a page of a list, and how to get the next one."""
         page = _run(lambda: self._project.call(tool, wanted, file=file))
         self._show(page, lambda shown: tables.lines(tool, shown["results"]))
         if self._as_json:
@@ -53,7 +52,6 @@ class Operations:
         self._show(_run(get), tables.issue_lines)
 
     def change(self, tool: str, wanted: Mapping[str, Any], file: str | None = None) -> None:
-        """Call a tool that changes something, and print the result."""
         result = _run(lambda: self._project.call(tool, wanted, file=file))
         self._show(result, lambda changed: tables.changed_lines(tool, changed))
 

@@ -90,7 +90,6 @@ class RegistryProject:
             return await self._run(tool, {name: value for name, value in arguments.items() if value is not None})
 
     def _in_project(self, report: ScanReport) -> ScanReport:
-        """The report with paths relative to the project."""
         if not self._subdirectory:
             return report
         findings = [replace(finding, path=self._project_path(finding.path)) for finding in report.findings]

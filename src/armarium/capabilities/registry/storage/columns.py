@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterable
 from typing import Any, TypeVar, cast
 
@@ -23,6 +24,9 @@ ItemT = TypeVar("ItemT")
 ValueT = TypeVar("ValueT")
 
 Row = tuple[Any, ...]
+
+_UNPRINTABLE = ("Cc", "Cs", "Zl", "Zp")
+"""Control characters, unpaired surrogates, and line separators."""
 
 
 def _columns(value_type: type[Any], table: str, **others: str) -> str:
@@ -93,3 +97,8 @@ def to_json(value: Any) -> str:
         raise ValidationError(
             "a value cannot be stored as JSON: a number beyond 64 bits, an unpaired surrogate, or too deep nesting"
         ) from None
+
+
+def has_unprintable(text: str) -> bool:
+    """Whether the text contains characters that a path or a text on one line must not have."""
+    return not text.isprintable() and any(unicodedata.category(char) in _UNPRINTABLE for char in text)

@@ -15,8 +15,15 @@ from armarium.capabilities.registry.model import (
     RegisteredFile,
     SortField,
 )
-from armarium.capabilities.registry.storage.columns import file_summary, listed_file, page_of, registered_file, to_json
-from armarium.capabilities.registry.storage.database import Reader, Row, Writer
+from armarium.capabilities.registry.storage.columns import (
+    Row,
+    file_summary,
+    listed_file,
+    page_of,
+    registered_file,
+    to_json,
+)
+from armarium.capabilities.registry.storage.database import Reader, Writer
 
 DEFAULT_DIRECTIONS: dict[SortField, Direction] = {
     "path": "asc",
@@ -63,7 +70,6 @@ def at_or_below(reader: Reader, path: str) -> list[StoredFile]:
 
 
 def insert(writer: Writer, file_id: str, path: str, language: str, file_type: str, metadata: dict[str, Any]) -> int:
-    """Insert a file and return its number."""
     values = {"id": file_id, "path": path, "language": language, "file_type": file_type}
     [(no,)] = writer.rows("put_file", values | {"metadata": to_json(metadata), "now": writer.now})
     return no
@@ -75,7 +81,6 @@ def update(writer: Writer, no: int, record: Mapping[str, Any], removed_at: str |
 
 
 def touch(writer: Writer, numbers: Iterable[int]) -> None:
-    """Set the time of the last change of these files."""
     writer.many("touch_file", ((writer.now, no) for no in numbers))
 
 

@@ -70,7 +70,6 @@ def page(reader: Reader, wanted: Mapping[str, object], limit: int, offset: int) 
 
 
 def known(reader: Reader, file_no: int, source: str) -> dict[str, KnownFinding]:
-    """The findings of a source in a file, by key."""
     return {row[1]: KnownFinding(*row) for row in reader.rows("known_findings", (file_no, source))}
 
 
@@ -87,7 +86,6 @@ def open_of_file(reader: Reader, file_no: int) -> list[tuple[OpenFinding, str]]:
 
 
 def is_suppressed(reader: Reader, no: int) -> bool:
-    """Whether a scan made the finding a false positive."""
     row = reader.row("is_finding_suppressed", (no,))
     return row is not None and bool(row[0])
 

@@ -26,7 +26,6 @@ def by_id(reader: Reader, issue_id: str) -> StoredIssue:
 
 
 def insert(writer: Writer, new: IssueAnswer) -> int:
-    """Insert an issue and return its number."""
     [(no,)] = writer.rows("put_issue", {**new, "labels": to_json(new["labels"])})
     return no
 
@@ -55,10 +54,8 @@ def associate(writer: Writer, file_no: int, issue_no: int, assoc_type: AssocType
 
 
 def of_file(reader: Reader, file_no: int) -> list[FileLink]:
-    """The associations of a file, oldest first."""
     return [named(FileLink, row) for row in reader.rows("associations_of_file", (file_no,))]
 
 
 def of_issue(reader: Reader, issue_no: int) -> list[IssueLink]:
-    """The associations of an issue, oldest first."""
     return [named(IssueLink, row) for row in reader.rows("associations_of_issue", (issue_no,))]

@@ -34,7 +34,6 @@ class NewEvent(NamedTuple):
 
 
 def append(writer: Writer, events: Iterable[NewEvent]) -> None:
-    """Add events in this order."""
     rows = ((no, _KINDS[type_], type_, writer.now, source_id, to_json(data)) for no, type_, source_id, data in events)
     writer.many("put_event", rows)
 
