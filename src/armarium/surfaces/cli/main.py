@@ -103,8 +103,8 @@ def up(
     from armarium.surfaces.cli import start
 
     flags = {"server.port": port, "server.host": host, "security.auth": auth, "telemetry.log_level": log_level}
-    served = {"corpus": index, "registry": registry}
-    settings = start.directory_settings(directory, write=write, served=served, name=name, flags=flags)
+    wanted = {"corpus": index, "registry": registry}
+    settings = start.directory_settings(directory, write=write, wanted=wanted, name=name, flags=flags)
     serve_directory = partial(start.up, context.obj, directory, settings, name=name, write=write, as_json=as_json)
     command.run_until_interrupted(serve_directory)
 
@@ -150,8 +150,8 @@ def stdio(
 
     flags = {"telemetry.log_level": log_level}
     if config is None:
-        served = {"corpus": index, "registry": registry}
-        settings = start.directory_settings(directory or Path(), write=write, served=served, flags=flags)
+        wanted = {"corpus": index, "registry": registry}
+        settings = start.directory_settings(directory or Path(), write=write, wanted=wanted, flags=flags)
     elif directory is not None or write:
         raise Misuse("DIR and --write do not go with --config", hint="name directories in the file's sandbox.roots")
     else:

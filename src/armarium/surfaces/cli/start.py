@@ -40,22 +40,22 @@ def directory_settings(
     directory: Path,
     *,
     write: bool,
-    served: Mapping[str, bool] | None = None,
+    wanted: Mapping[str, bool] | None = None,
     name: str = "workspace",
     flags: Mapping[str, Any] | None = None,
 ) -> CoreSettings:
-    """The settings of `up DIR` and `stdio DIR`: every capability that can serve the directory, unless `served` says no.
+    """The settings of `up DIR` and `stdio DIR`: every capability that can serve the directory, unless `wanted` says no.
 
     A capability that cannot serve it is reported and omitted, so that the others can start.
     """
     values = dict(flags or {})
     state_dir = load_settings(Settings, environ=os.environ, flags=values).state_path()
-    shown = ServedDirectory(Path(os.path.abspath(directory.expanduser())), name, write, state_dir)
+    served = ServedDirectory(Path(os.path.abspath(directory.expanduser())), name, write, state_dir)
     for manifest in MANIFESTS:
-        if not (served or {}).get(manifest.name, True) or not manifest.is_installed:
+        if not (wanted or {}).get(manifest.name, True) or not manifest.is_installed:
             continue
         try:
-            section = manifest.directory_section(shown)
+            section = manifest.directory_section(served)
         except ConfigError as error:
             say(f"starting without the {manifest.name}: {error.message}")
             if error.hint:
